@@ -1,0 +1,1 @@
+"""The embedded durable broker, a provider behind the seam of ``gateway.messaging.provider``."""

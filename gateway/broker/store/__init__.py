@@ -1,0 +1,1 @@
+"""Where the broker keeps what must survive it."""

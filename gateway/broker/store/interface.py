@@ -1,0 +1,227 @@
+"""What the broker asks of a store: batches of plain values in, rows out.
+
+The broker gathers changes in a :class:`Batch` while the store is busy with the one before, so one synced commit serves all that came
+meanwhile (group commit). A batch is plain tuples and numbers, so that a store may live on another thread or in another process.
+
+Nothing here knows what a message means: a row's ``head`` is the broker's own encoding (``gateway.broker.codec``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+
+class StoreError(Exception):
+    """A store cannot be opened, read or written. The message names the file and the place, and is meant for the operator."""
+
+
+class StoreDamaged(StoreError):
+    """The file holds what a store never wrote: it is refused, and nothing is repaired by dropping what follows.
+
+    :param path: the file. :param place: where in it (an offset, a page, a row).
+    """
+
+    def __init__(self, path: str, place: str, what: str) -> None:
+        super().__init__(f"{path} is damaged at {place}: {what}")
+        self.path = path
+        self.place = place
+        self.what = what
+
+
+class StoreVersionUnknown(StoreError):
+    """The file was written by another version of the schema.
+
+    :param found: its schema version. :param known: the one this program reads.
+    """
+
+    def __init__(self, path: str, found: object, known: int) -> None:
+        super().__init__(f"{path} has schema version {found}; this program reads version {known}")
+        self.path = path
+        self.found = found
+        self.known = known
+
+
+class StoreFull(StoreError):
+    """The disk is full. The batch was undone as a whole; a smaller one may succeed."""
+
+
+class StoreFailed(StoreError):
+    """A write or its fsync failed. This is final: what is on disk is unknown until the store is opened anew, and it takes nothing more."""
+
+
+class Row(NamedTuple):
+    """One stored message.
+
+    :param persistent: 0 for a message that is here only because memory is bounded; it does not survive a restart.
+    :param expires: epoch milliseconds, 0 for never. :param size: octets it counts for in limits.
+    :param head: the broker's encoding of everything but the body.
+    """
+
+    seq: int
+    destination: int
+    priority: int
+    expires: int
+    size: int
+    persistent: int
+    head: bytes
+    body: bytes
+
+
+class IndexRow(NamedTuple):
+    """The narrow part of a stored message, which the start-up scan reads."""
+
+    seq: int
+    destination: int
+    priority: int
+    expires: int
+    size: int
+
+
+class DestinationRow(NamedTuple):
+    """A destination the store knows. :param properties: ``name=value`` lines in UTF-8, the broker's business."""
+
+    id: int
+    kind: int
+    name: str
+    properties: str
+
+
+class SubscriptionRow(NamedTuple):
+    """A durable subscription. :param selector: "" for none. :param no_local: 0 or 1. :param destination: the topic's id."""
+
+    id: int
+    destination: int
+    client_id: str
+    name: str
+    selector: str
+    no_local: int
+
+
+class RedeliveryRow(NamedTuple):
+    """How often a message was tried. :param owner: 0 for the queue it is in, else the subscription.
+
+    :param not_before: epoch milliseconds before which it is not delivered again; 0 when there is no pause.
+    """
+
+    owner: int
+    seq: int
+    attempts: int
+    not_before: int
+
+
+class Batch:
+    """Changes that become durable together.
+
+    Filled by the broker until it is submitted, untouched afterwards. Applied in this order: new destinations and subscriptions,
+    ``inserts``, ``owed``, ``settled``, ``redeliveries``, ``deletes``, removed subscriptions and destinations. An insert and its delete in
+    one batch are taken out by the broker, so ``deletes`` never names a message of ``inserts``.
+    """
+
+    __slots__ = (
+        "deletes",
+        "destinations",
+        "inserts",
+        "number",
+        "octets",
+        "operations",
+        "owed",
+        "redeliveries",
+        "removed_destinations",
+        "removed_subscriptions",
+        "reserved",
+        "settled",
+        "subscriptions",
+    )
+
+    def __init__(self, number: int) -> None:
+        #: Commit number, rising by one.
+        self.number = number
+        #: Messages by seq, rising.
+        self.inserts: dict[int, Row] = {}
+        #: Seqs of messages that are gone.
+        self.deletes: dict[int, None] = {}
+        #: (subscription id, seq): durable subscriptions a message is owed to.
+        self.owed: dict[tuple[int, int], None] = {}
+        #: (subscription id, seq): no longer owed.
+        self.settled: dict[tuple[int, int], None] = {}
+        #: (owner, seq): as it now stands; replaces what was there. Rows of a deleted or settled message go with it.
+        self.redeliveries: dict[tuple[int, int], RedeliveryRow] = {}
+        #: New or changed destinations and new subscriptions, by id.
+        self.destinations: dict[int, DestinationRow] = {}
+        self.subscriptions: dict[int, SubscriptionRow] = {}
+        #: Ids to remove; their messages and owed rows were named above.
+        self.removed_destinations: dict[int, None] = {}
+        self.removed_subscriptions: dict[int, None] = {}
+        #: When not 0: every seq below this may be in use; the next start begins here.
+        self.reserved = 0
+        #: Octets of head and body in ``inserts``, for the bound on a batch.
+        self.octets = 0
+        self.operations = 0
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.inserts
+            or self.deletes
+            or self.owed
+            or self.settled
+            or self.redeliveries
+            or self.destinations
+            or self.subscriptions
+            or self.removed_destinations
+            or self.removed_subscriptions
+            or self.reserved
+        )
+
+
+#: Called on the reactor thread with None when the batch is durable.
+Committed: TypeAlias = Callable[[StoreError | None], None]
+
+
+class Recovered(NamedTuple):
+    """What a store held when it was opened, but the messages: those come from :meth:`Store.scan`.
+
+    :param store_id: random, made with the store, in every message id it gives out. :param next_seq: the first seq never used.
+    :param clean: whether it was closed in order. :param notes: sentences for the log (a torn tail that was cut off, and the like).
+    """
+
+    store_id: str
+    next_seq: int
+    clean: bool
+    destinations: Sequence[DestinationRow]
+    subscriptions: Sequence[SubscriptionRow]
+    notes: Sequence[str]
+
+
+class Store(Protocol):
+    """Keeps rows. :meth:`open`, :meth:`scan`, :meth:`scan_owed` and :meth:`scan_redeliveries` may block and are called before the reactor runs."""
+
+    def open(self) -> Recovered:
+        """Open, making the store if there is none. Messages that are not persistent are gone.
+
+        :raises StoreDamaged, StoreVersionUnknown, StoreError: and nothing was changed.
+        """
+
+    def scan(self) -> Iterator[Sequence[IndexRow]]:
+        """The narrow part of every message by rising seq, in blocks."""
+
+    def scan_owed(self) -> Iterator[Sequence[tuple[int, int]]]:
+        """(subscription id, seq) of everything owed, by rising seq, in blocks."""
+
+    def scan_redeliveries(self) -> Iterator[Sequence[RedeliveryRow]]:
+        """Redelivery counts, in blocks."""
+
+    def submit(self, batch: Batch, committed: Committed) -> None:
+        """Make a batch durable; all or none. Batches are committed, and ``committed`` called, in the order submitted, never from inside this call.
+
+        ``committed`` gets StoreFull (this batch was undone, go on with smaller ones) or StoreFailed (final: every later batch fails too).
+        """
+
+    def fetch(self, seqs: Sequence[int], fetched: Callable[[Sequence[Row] | StoreError], None]) -> None:
+        """Read messages of committed or submitted batches, in the order asked. Those that are gone are left out.
+
+        A row whose checksum is wrong gives StoreDamaged that names its seq.
+        """
+
+    def close(self, closed: Callable[[], None]) -> None:
+        """Finish what was submitted, mark the store clean, let go of the files; then call ``closed`` on the reactor thread."""

@@ -1,0 +1,1 @@
+"""One installation on disk: its settings, directories, lock, passfile, log files and port mapper. A leaf."""

@@ -1,0 +1,52 @@
+"""Destinations: what a message is sent to and a subscription reads from.
+
+Owns the kinds and names of destinations. Knows nothing of how a protocol spells them
+(``/queue/x`` is STOMP's business) nor of what a broker keeps behind one.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class Kind(IntEnum):
+    """The two domains of JMS (JMS 1.1, section 2.3); the numbers are those of the store."""
+
+    QUEUE = 0
+    TOPIC = 1
+
+
+class Destination(NamedTuple):
+    """A queue or topic by name; a value, equal to every other of the same kind and name.
+
+    ``temporary`` destinations belong to the connection that created them and are gone with it.
+    """
+
+    kind: Kind
+    name: str
+    temporary: bool = False
+
+    def __str__(self) -> str:
+        """``queue:NAME`` or ``topic:NAME``, the form of seed table 12-1's properties."""
+        return f"{'queue' if self.kind is Kind.QUEUE else 'topic'}:{self.name}"
+
+
+def Queue(name: str) -> Destination:
+    """The queue of that name."""
+    return Destination(Kind.QUEUE, name)
+
+
+def Topic(name: str) -> Destination:
+    """The topic of that name."""
+    return Destination(Kind.TOPIC, name)
+
+
+def TemporaryQueue(name: str) -> Destination:
+    """The temporary queue of that generated name."""
+    return Destination(Kind.QUEUE, name, True)
+
+
+def TemporaryTopic(name: str) -> Destination:
+    """The temporary topic of that generated name."""
+    return Destination(Kind.TOPIC, name, True)

@@ -1,0 +1,193 @@
+"""What can go wrong at the seam, as values.
+
+Each error carries what was wrong as attributes and makes its own sentence from them, so that a log, an ERROR frame and a test
+can each take what they need. The sentence is fit for a client: no path, no stack, nothing of another user's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gateway.messaging.destination import Destination
+
+
+class MessagingError(Exception):
+    """The root of them all; never raised itself."""
+
+
+class AuthenticationFailed(MessagingError):
+    """The credentials are not those of an active user, or may not be used from this address."""
+
+    def __init__(self, username: str, reason: str = "unknown user or wrong passcode") -> None:
+        super().__init__(f"user '{username}' is refused: {reason}")
+        self.username = username
+        self.reason = reason
+
+
+class AccessDenied(MessagingError):
+    """The access control file does not allow this user this operation there."""
+
+    def __init__(self, username: str, operation: str, destination: Destination | str) -> None:
+        super().__init__(f"user '{username}' may not {operation} on {destination}")
+        self.username = username
+        self.operation = operation
+        self.destination = destination
+
+
+class InvalidDestination(MessagingError):
+    """No such destination, or not one that this can be done with."""
+
+    def __init__(self, destination: Destination | str, reason: str) -> None:
+        super().__init__(f"{destination}: {reason}")
+        self.destination = destination
+        self.reason = reason
+
+
+class DestinationFull(MessagingError):
+    """A limit of the destination, or the disk's, refuses the message."""
+
+    def __init__(self, destination: Destination, limit: str, value: int) -> None:
+        super().__init__(f"{destination} is full: {limit} is {value}")
+        self.destination = destination
+        self.limit = limit
+        self.value = value
+
+
+class MessageTooLarge(MessagingError):
+    """The message is above a limit on the size of one message; waiting would not help."""
+
+    def __init__(self, destination: Destination, size: int, limit: str, value: int) -> None:
+        super().__init__(f"a message of {size} octets is too large for {destination}: {limit} is {value}")
+        self.destination = destination
+        self.size = size
+        self.limit = limit
+        self.value = value
+
+
+class MessageRejected(MessagingError):
+    """One message of a run cannot be taken, so none was.
+
+    :param index: its place in the run.
+    :param cause: why, as another of these errors.
+    """
+
+    def __init__(self, index: int, cause: MessagingError) -> None:
+        super().__init__(str(cause))
+        self.index = index
+        self.cause = cause
+
+
+class InvalidSelector(MessagingError):
+    """The selector is not a JMS selector.
+
+    :param column: where reading failed, from 1; 0 when the whole is meant.
+    """
+
+    def __init__(self, selector: str, column: int, reason: str) -> None:
+        where = f" at column {column}" if column else ""
+        super().__init__(f"selector {selector!r} is invalid{where}: {reason}")
+        self.selector = selector
+        self.column = column
+        self.reason = reason
+
+
+class ClientIdInUse(MessagingError):
+    """Another connection has this client identifier now."""
+
+    def __init__(self, client_id: str) -> None:
+        super().__init__(f"client-id '{client_id}' is in use by another connection")
+        self.client_id = client_id
+
+
+class ClientIdRequired(MessagingError):
+    """A durable subscription was named on a connection that has no client identifier."""
+
+    def __init__(self, durable_name: str) -> None:
+        super().__init__(f"durable subscription '{durable_name}' needs a client-id on CONNECT, and this connection has none")
+        self.durable_name = durable_name
+
+
+class DurableInUse(MessagingError):
+    """The durable subscription has an active consumer."""
+
+    def __init__(self, client_id: str, durable_name: str) -> None:
+        super().__init__(f"durable subscription '{durable_name}' of client-id '{client_id}' has an active consumer")
+        self.client_id = client_id
+        self.durable_name = durable_name
+
+
+class UnknownSubscription(MessagingError):
+    """There is no durable subscription of that name."""
+
+    def __init__(self, client_id: str, durable_name: str) -> None:
+        super().__init__(f"client-id '{client_id}' has no durable subscription '{durable_name}'")
+        self.client_id = client_id
+        self.durable_name = durable_name
+
+
+class UnknownDelivery(MessagingError):
+    """The delivery is not outstanding: settled before, given back, or never made."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"delivery {number} is not outstanding")
+        self.number = number
+
+
+class TooManyConsumers(MessagingError):
+    """The destination's ``maxNumActiveConsumers`` is reached."""
+
+    def __init__(self, destination: Destination, value: int) -> None:
+        super().__init__(f"{destination} has all the consumers it may have: maxNumActiveConsumers is {value}")
+        self.destination = destination
+        self.value = value
+
+
+class TransactionTooLarge(MessagingError):
+    """A transaction holds more than a limit allows; it can only be rolled back."""
+
+    def __init__(self, limit: str, value: int) -> None:
+        super().__init__(f"the transaction is too large: {limit} is {value}")
+        self.limit = limit
+        self.value = value
+
+
+class StorageFailed(MessagingError):
+    """What was asked could not be made durable. What the disk said is in ``reason``, and in the log."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the message store could not write: {reason}")
+        self.reason = reason
+
+
+class ProviderUnavailable(MessagingError):
+    """The provider cannot be reached, or the connection is closed."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the provider is unavailable: {reason}")
+        self.reason = reason
+
+
+class OutcomeUnknown(MessagingError):
+    """The connection was lost while a commit was under way; it may or may not have happened."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the outcome of the commit is unknown: {reason}")
+        self.reason = reason
+
+
+class NotSupported(MessagingError):
+    """The provider does not have this capability, and says so in its ``capabilities``."""
+
+    def __init__(self, capability: str) -> None:
+        super().__init__(f"the provider does not support {capability}")
+        self.capability = capability
+
+
+class XAError(MessagingError):
+    """An XA call failed, with the code of the X/Open CAE Specification, section 3.2."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(f"XA error {code}: {reason}")
+        self.code = code
+        self.reason = reason

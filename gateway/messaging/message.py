@@ -1,0 +1,175 @@
+"""Messages as every provider of the seam exchanges them.
+
+A message is cut in two, because producers repeat themselves. :class:`Headers` is what the client said
+about it (destination, properties, type and so on): an immutable value that any number of messages share, and that
+remembers how it was last encoded. :class:`Message` is the rest: identity, times and body.
+
+Owns the representation only; what a header means to a protocol or a broker is theirs to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final
+
+from gateway.messaging.destination import Destination
+from gateway.messaging.values import Value
+
+DEFAULT_PRIORITY: Final = 4
+
+# Keys of Headers.memo, one per encoder; values are that encoder's own and derive from the headers alone.
+MEMO_STORED: Final = 0
+MEMO_STOMP_10: Final = 1
+MEMO_STOMP_11: Final = 2
+MEMO_STOMP_12: Final = 3
+MEMO_SELECTABLE: Final = 4
+
+
+class BodyType(IntEnum):
+    """The message types of JMS (JMS 1.1, section 3.11.1); the numbers are those of store and envelope."""
+
+    MESSAGE = 0
+    TEXT = 1
+    BYTES = 2
+    MAP = 3
+    STREAM = 4
+    OBJECT = 5
+
+
+class DeliveryMode(IntEnum):
+    """JMSDeliveryMode, with the numbers of ``javax.jms.DeliveryMode``."""
+
+    NON_PERSISTENT = 1
+    PERSISTENT = 2
+
+
+class Headers:
+    """What a producer says about a message; never changed once made, so it may be shared.
+
+    :param destination: where the message is sent.
+    :param persistent: JMSDeliveryMode PERSISTENT.
+    :param priority: JMSPriority, 0 to 9.
+    :param reply_to: JMSReplyTo.
+    :param properties: JMS properties by name, with their types (:mod:`gateway.messaging.values`).
+    :param extras: headers whose names are not JMS property names, in the order they came. They travel with
+        the message; selectors do not see them.
+    """
+
+    __slots__ = (
+        "body_type",
+        "correlation_id",
+        "destination",
+        "extras",
+        "memo",
+        "persistent",
+        "priority",
+        "properties",
+        "reply_to",
+        "type",
+    )
+
+    def __init__(
+        self,
+        destination: Destination,
+        *,
+        body_type: BodyType = BodyType.TEXT,
+        persistent: bool = True,
+        priority: int = DEFAULT_PRIORITY,
+        reply_to: Destination | None = None,
+        correlation_id: str | None = None,
+        type: str | None = None,
+        properties: Mapping[str, Value] | None = None,
+        extras: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        self.destination: Final = destination
+        self.body_type: Final = body_type
+        self.persistent: Final = persistent
+        self.priority: Final = priority
+        self.reply_to: Final = reply_to
+        self.correlation_id: Final = correlation_id
+        self.type: Final = type
+        self.properties: Final[Mapping[str, Value]] = {} if properties is None else properties
+        self.extras: Final = extras
+        self.memo: Final[dict[int, object]] = {}
+
+    def replace(self, **changes: object) -> Headers:
+        """A copy with some fields changed; the arguments are those of the constructor."""
+        fields: dict[str, object] = {
+            "destination": self.destination,
+            "body_type": self.body_type,
+            "persistent": self.persistent,
+            "priority": self.priority,
+            "reply_to": self.reply_to,
+            "correlation_id": self.correlation_id,
+            "type": self.type,
+            "properties": self.properties,
+            "extras": self.extras,
+        }
+        unknown = changes.keys() - fields.keys()
+        if unknown:
+            raise TypeError(f"message headers have no {', '.join(sorted(unknown))}")
+        fields.update(changes)
+        return Headers(**fields)  # type: ignore[arg-type]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Headers):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__ if name != "memo")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return (
+            f"Headers({self.destination}, {self.body_type.name}, persistent={self.persistent}, priority={self.priority}, "
+            f"reply_to={self.reply_to}, correlation_id={self.correlation_id!r}, type={self.type!r}, "
+            f"properties={dict(self.properties)!r}, extras={self.extras!r})"
+        )
+
+
+class Message:
+    """One message.
+
+    :param headers: what its producer said about it.
+    :param body: TEXT in UTF-8, BYTES and OBJECT as they are (an object is never deserialised), MAP and STREAM in the
+        encoding of :mod:`gateway.messaging.values`, empty for MESSAGE.
+    :param expires: JMSExpiration in absolute epoch milliseconds; 0 is never.
+    :param timestamp: JMSTimestamp in epoch milliseconds; a provider sets it on send.
+    :param message_id: JMSMessageID; a provider sets it on send, stable over redelivery.
+    :param seq: the embedded broker's number for it, rising with each message; 0 before it has one.
+
+    How often it was delivered is not here: a topic's subscribers share the object.
+    """
+
+    __slots__ = ("body", "expires", "headers", "message_id", "seq", "size", "stored", "timestamp", "user")
+
+    def __init__(
+        self,
+        headers: Headers,
+        body: bytes = b"",
+        *,
+        expires: int = 0,
+        timestamp: int = 0,
+        message_id: str = "",
+        seq: int = 0,
+    ) -> None:
+        self.headers = headers
+        self.body = body
+        self.expires = expires
+        self.timestamp = timestamp
+        self.message_id = message_id
+        self.seq = seq
+        #: Octets it counts for, in limits and windows; the broker sets it.
+        self.size = 0
+        #: Rows of the store that hold it: 0 none. The broker's.
+        self.stored = 0
+        #: JMSXUserID: who sent it, as the provider authenticated them; "" when unknown.
+        self.user = ""
+
+    @property
+    def text(self) -> str:
+        """The body of a TEXT message."""
+        return self.body.decode()
+
+    def __repr__(self) -> str:
+        return f"Message({self.message_id!r}, seq={self.seq}, {self.headers!r}, {len(self.body)} octets, expires={self.expires})"

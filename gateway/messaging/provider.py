@@ -1,0 +1,318 @@
+"""THE SEAM: what a messaging provider promises to those who use one.
+
+The STOMP bridge and the JMS bridge links reach every broker through these protocols and nothing else: the embedded broker, a JMS
+provider behind its client jars, another STOMP broker. They are shaped like JMS and cheap enough for the hot path.
+
+Three rules hold for all of it.
+
+*Threads.* Every method is called on the reactor thread and every callback arrives there; threads are the provider's secret. No callback
+arrives from inside a call that the user of the seam makes, except where a docstring says so.
+
+*Order.* What one session is asked to do takes effect in the order asked.
+
+*Durability.* A completion fires when everything asked of that session before it is durable.
+
+Errors are those of :mod:`gateway.messaging.errors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, IntFlag
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.errors import MessagingError
+from gateway.messaging.message import Message
+from gateway.messaging.redelivery import RedeliveryPolicy
+
+if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
+
+#: Called once: None when all is well, else what failed.
+Done: TypeAlias = Callable[[MessagingError | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a provider can do. What it cannot raises :class:`~gateway.messaging.errors.NotSupported` when asked.
+
+    :param transacted: sessions of mode TRANSACTED, atomic over sends and acknowledgements.
+    :param joined: an acknowledgement of any consumer may be made ``within`` a transacted session of its connection.
+    :param xa: :meth:`Connection.xa_session`.
+    :param durable: durable subscriptions. :param selectors: JMS selectors. :param temporary: temporary destinations.
+    :param browse: queue browsers. :param individual: acknowledgement one by one, and rejection.
+    :param delivery_count: the ``attempts`` of a delivery are counted, not only known to be more than one.
+    :param duplicate_ids: a message sent twice with one duplicate id is kept once.
+    """
+
+    transacted: bool = False
+    joined: bool = False
+    xa: bool = False
+    durable: bool = False
+    selectors: bool = False
+    temporary: bool = False
+    browse: bool = False
+    individual: bool = False
+    delivery_count: bool = False
+    duplicate_ids: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Who wants to connect.
+
+    :param passcode: never in a ``repr``, a log or an error.
+    :param address: the peer's IP address, "" for a user inside this process; some users are confined to the loopback.
+    :param certificate: the name that a verified client certificate vouches for, where the operator accepts that in place of a passcode.
+    """
+
+    username: str
+    passcode: str
+    address: str = ""
+    certificate: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.username!r}, {self.address!r})"
+
+
+class Mode(Enum):
+    """How deliveries of a session are settled (JMS 1.1, section 4.4.11)."""
+
+    #: By the provider, as soon as ``deliver`` has returned.
+    AUTO = "auto"
+    #: By the user, cumulatively: :meth:`Consumer.acknowledge_through`.
+    CLIENT = "client"
+    #: By the user, one by one: :meth:`Consumer.acknowledge`.
+    INDIVIDUAL = "individual"
+    #: By the user, taking effect with :meth:`Session.commit`.
+    TRANSACTED = "transacted"
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a consumer wants to receive.
+
+    :param destination: a queue, or a topic whose name may hold wildcards: ``*`` one level, ``>`` the rest.
+    :param selector: a JMS selector, or None for every message.
+    :param no_local: not what this connection sent itself; topics only.
+    :param durable_name: a durable subscription of the connection's client identifier; topics only.
+    :param browse: read and leave everything where it is; queues only. The end is told by one empty delivery.
+    :param redelivery: in place of the destination's own policy for rejected deliveries.
+    """
+
+    destination: Destination
+    selector: str | None = None
+    no_local: bool = False
+    durable_name: str | None = None
+    browse: bool = False
+    redelivery: RedeliveryPolicy | None = None
+
+
+class Provider(Protocol):
+    """A messaging provider: a broker, or the way to one."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def resource(self) -> str:
+        """Names the resource manager: equal strings, same resource manager (XA's ``isSameRM``)."""
+
+    def connect(
+        self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]
+    ) -> Deferred[Connection]:
+        """Open a connection.
+
+        :param client_id: JMS client identifier, unique among the provider's connections.
+        :param lost: called at most once if the connection ends without being closed; every later call on it raises
+            :class:`~gateway.messaging.errors.ProviderUnavailable`.
+        :returns: fails with AuthenticationFailed, AccessDenied, ClientIdInUse, ProviderUnavailable.
+        """
+
+
+class Connection(Protocol):
+    """A connection of one user."""
+
+    def session(self, mode: Mode) -> Session:
+        """A new session; cheap. What is wrong with it may show later, in its completions."""
+
+    def xa_session(self) -> XASession:
+        """A new session that takes part in XA transactions. :raises NotSupported:"""
+
+    def temporary(self, kind: Kind) -> Destination:
+        """A new temporary destination with a random name; only this connection may consume from it, and it goes with it."""
+
+    def unsubscribe(self, durable_name: str) -> Deferred[None]:
+        """Remove a durable subscription; durable when it fires. Fails with ClientIdRequired, UnknownSubscription, DurableInUse."""
+
+    def close(self) -> Deferred[None]:
+        """Close sessions, then the connection: unacknowledged deliveries go back, open transactions roll back, temporary destinations go."""
+
+
+class Session(Protocol):
+    """A single-threaded context for sending and receiving."""
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Take all, or raise for none. What was taken is in force at once, and durable at a later completion or commit.
+
+        The session sets each message's ``message_id`` and ``timestamp`` unless they are set.
+
+        :raises MessageRejected: for the first that cannot be taken, with one of AccessDenied, InvalidDestination, DestinationFull,
+            MessageTooLarge, TransactionTooLarge as its cause.
+        """
+
+    def writable(self) -> bool:
+        """False: stop sending until :meth:`on_writable` says so. What is sent all the same is taken."""
+
+    def on_writable(self, resume: Callable[[], None]) -> None:
+        """Call ``resume`` once when the session can take more; at the end of this turn if it can now."""
+
+    def consumer(self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> Consumer:
+        """A new consumer, stopped and without credit.
+
+        :param failed: called at most once if the consumer ends without being closed.
+        :raises: AccessDenied, InvalidDestination, InvalidSelector, ClientIdRequired, DurableInUse, TooManyConsumers, NotSupported.
+        """
+
+    def completion(self, done: Done) -> None:
+        """Call ``done`` once all earlier sends, acknowledgements and commits of this session are durable, or have failed.
+
+        Completions of one session fire in the order asked, never from inside this call.
+        """
+
+    def commit(self, done: Done) -> None:
+        """Make sends and acknowledgements since the last boundary durable, together or not at all.
+
+        A failure means rolled back, unless it is OutcomeUnknown. Deliveries not acknowledged stay outstanding.
+        """
+
+    def rollback(self, done: Done) -> None:
+        """Forget the sends and acknowledgements since the last boundary, and :meth:`recover`.
+
+        Acknowledgements of other sessions' consumers that were made ``within`` this one become outstanding again instead.
+        """
+
+    def recover(self) -> None:
+        """Give all outstanding deliveries of the session's own consumers back, to be delivered again in order, as redelivered.
+
+        Their numbers are void; numbering goes on.
+        """
+
+    def close(self) -> None:
+        """Close the consumers, give outstanding deliveries back, roll an open transaction back. Idempotent."""
+
+
+class Deliver(Protocol):
+    """The callback that receives a consumer's messages."""
+
+    def __call__(self, consumer: Consumer, first: int, messages: Sequence[Message], attempts: Sequence[int] | None, /) -> None:
+        """Deliveries ``first``, ``first + 1``, ... of this consumer.
+
+        :param attempts: for each message how often it is being delivered now, from 1; None when all are first attempts.
+
+        Must not raise. May call anything of the seam. The sequence is the callee's to keep.
+        """
+
+
+class Consumer(Protocol):
+    """Receives messages of one subscription, as far as credit was granted. Deliveries are numbered from 1 without gaps."""
+
+    def start(self) -> None:
+        """Begin, or go on, to deliver."""
+
+    def stop(self) -> None:
+        """Deliver nothing until :meth:`start`; credit is kept."""
+
+    def grant(self, messages: int, octets: int = 0) -> None:
+        """Add credit. The provider never delivers more messages than were granted.
+
+        :param octets: credit in octets of body, once any was granted; the message that exceeds it is still delivered whole.
+        """
+
+    def acknowledge_through(self, number: int, within: Session | None = None) -> int:
+        """Settle every outstanding delivery up to ``number``.
+
+        :param within: a transacted session of the same connection whose commit makes it take effect.
+        :returns: how many deliveries that settled.
+        :raises UnknownDelivery: ``number`` itself is not outstanding; nothing changed.
+        """
+
+    def acknowledge(self, numbers: Sequence[int], within: Session | None = None) -> None:
+        """Settle these, all or none. :raises UnknownDelivery: for the first that is not outstanding."""
+
+    def reject(
+        self, numbers: Sequence[int], delay_ms: int | None = None, dead: DeadReason | None = None, within: Session | None = None
+    ) -> None:
+        """The user could not take these. All or none.
+
+        :param delay_ms: deliver them again after this long; None leaves it to the redelivery policy, which may decide that they are dead.
+        :param dead: they are dead at once, for this reason.
+        :raises UnknownDelivery: for the first that is not outstanding.
+        """
+
+    def close(self, requeue: bool = True) -> None:
+        """Receive no more.
+
+        :param requeue: outstanding deliveries go back at once; if False they may still be settled, and go back with the session.
+        """
+
+
+class Flags(IntFlag):
+    """Flags of XA calls, with the values of the X/Open CAE Specification, section 4.2."""
+
+    NOFLAGS = 0x0
+    JOIN = 0x200000
+    RESUME = 0x8000000
+    SUCCESS = 0x4000000
+    SUSPEND = 0x2000000
+    FAIL = 0x20000000
+
+
+class Vote(Enum):
+    """The answer to prepare."""
+
+    OK = 0
+    READ_ONLY = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Xid:
+    """A transaction branch.
+
+    :param format_id: not negative. :param gtrid: global transaction id, 1 to 64 octets. :param bqual: branch qualifier, 1 to 64 octets.
+    """
+
+    format_id: int
+    gtrid: bytes
+    bqual: bytes
+
+
+class XASession(Session, Protocol):
+    """A session whose work is associated with XA branches."""
+
+    def resource(self) -> XAResource: ...
+
+
+class XAResource(Protocol):
+    """The resource manager's side of XA. Every failure is an :class:`~gateway.messaging.errors.XAError` with its code."""
+
+    def start(self, xid: Xid, flags: Flags) -> Deferred[None]:
+        """Associate the session's work with the branch."""
+
+    def end(self, xid: Xid, flags: Flags) -> Deferred[None]:
+        """End or suspend the association; the session may then start another branch."""
+
+    def prepare(self, xid: Xid) -> Deferred[Vote]:
+        """Promise to commit or roll back as told, whatever happens; durable when it fires."""
+
+    def commit(self, xid: Xid, one_phase: bool) -> Deferred[None]: ...
+
+    def rollback(self, xid: Xid) -> Deferred[None]: ...
+
+    def recover(self) -> Deferred[Sequence[Xid]]:
+        """All prepared and heuristically completed branches; the scan's flags are the provider's business."""
+
+    def forget(self, xid: Xid) -> Deferred[None]: ...

@@ -1,0 +1,45 @@
+"""How often, and after which pause, a message that a consumer refused is tried again.
+
+Owns the policy's arithmetic. Used by the broker for NACK and undeliverable bodies, and by bridge links.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RedeliveryPolicy:
+    """Six attempts, one second apart, doubled each time, at most a minute: then the message is dead.
+
+    :param maximum_redeliveries: deliveries after the first; -1 is no limit. The default makes six attempts in all.
+    :param initial_redelivery_delay: milliseconds before the first redelivery.
+    :param redelivery_delay: milliseconds before the second, where they do not grow.
+    :param use_exponential_back_off: whether each pause is ``back_off_multiplier`` times the one before.
+    :param maximum_redelivery_delay: milliseconds that no pause exceeds; -1 is no bound.
+
+    The names are those of the SUBSCRIBE headers ``activemq.maximumRedeliveries`` and so on.
+    """
+
+    maximum_redeliveries: int = 5
+    initial_redelivery_delay: int = 1000
+    redelivery_delay: int = 1000
+    use_exponential_back_off: bool = True
+    back_off_multiplier: float = 2.0
+    maximum_redelivery_delay: int = 60_000
+
+    def delay(self, attempts: int) -> int | None:
+        """Milliseconds to wait after the delivery numbered ``attempts`` (from 1) was refused; None: the message is dead."""
+        if 0 <= self.maximum_redeliveries < attempts:
+            return None
+        if attempts <= 1:
+            pause = float(self.initial_redelivery_delay)
+        elif self.use_exponential_back_off:
+            first = self.initial_redelivery_delay or self.redelivery_delay
+            # 64 doublings are past any bound; more would overflow a float.
+            pause = first * self.back_off_multiplier ** min(attempts - 1, 64)
+        else:
+            pause = float(self.redelivery_delay)
+        if self.maximum_redelivery_delay >= 0:
+            pause = min(pause, self.maximum_redelivery_delay)
+        return int(min(pause, 2**53))

@@ -1,0 +1,111 @@
+"""A reactor turn as a batch.
+
+What a turn of the reactor causes is collected and done once, at its end: deliveries, then one hand-off to the store, then one write per
+connection. Whoever starts a turn (a transport that received bytes) brackets it with :meth:`Turn.begin` and :meth:`Turn.end`; whoever
+is called outside of one need not care, the end is then scheduled.
+
+Owns the order of the phases and the guard against re-entry. Knows nothing of what the work is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from twisted.logger import Logger
+
+if TYPE_CHECKING:
+    from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+Work = Callable[[], None]
+
+#: Rounds of deliver, store, write in one ending; work that keeps making work waits for the reactor after that.
+_ROUNDS: Final = 8
+
+
+class Turn:
+    """The work collected in this turn. One per reactor.
+
+    :param clock: the reactor; its ``seconds`` are the wall clock.
+    """
+
+    _log = Logger()
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._dispatch: list[Work] = []
+        self._hand_off: list[Work] = []
+        self._write: list[Work] = []
+        self._depth = 0
+        self._ending = False
+        self._scheduled: IDelayedCall | None = None
+        #: Epoch milliseconds at the beginning of this turn.
+        self.now_ms: int = int(clock.seconds() * 1000)
+
+    def begin(self) -> None:
+        """A turn begins; what is asked from now on is done at its end. Nests."""
+        self._depth += 1
+        if self._depth == 1:
+            self.now_ms = int(self._clock.seconds() * 1000)
+
+    def end(self) -> None:
+        """The turn that :meth:`begin` began ends: do what was collected."""
+        self._depth -= 1
+        if not self._depth and not self._ending:
+            self._finish()
+
+    def dispatch(self, work: Work) -> None:
+        """Deliver something at the end of the turn. Callers see to it that one piece of work is asked for once."""
+        self._dispatch.append(work)
+        if not self._depth and not self._ending and self._scheduled is None:
+            self._schedule()
+
+    def hand_off(self, work: Work) -> None:
+        """Give something to the store, after all deliveries."""
+        self._hand_off.append(work)
+        if not self._depth and not self._ending and self._scheduled is None:
+            self._schedule()
+
+    def write(self, work: Work) -> None:
+        """Write to a transport, after the hand-off to the store."""
+        self._write.append(work)
+        if not self._depth and not self._ending and self._scheduled is None:
+            self._schedule()
+
+    def refresh(self) -> int:
+        """The time now, in epoch milliseconds, for callers that may be outside of a turn."""
+        if not self._depth and not self._ending:
+            self.now_ms = int(self._clock.seconds() * 1000)
+        return self.now_ms
+
+    def _schedule(self) -> None:
+        self._scheduled = self._clock.callLater(0, self._late)
+
+    def _late(self) -> None:
+        self._scheduled = None
+        if not self._depth and not self._ending:
+            self.now_ms = int(self._clock.seconds() * 1000)
+            self._finish()
+
+    def _finish(self) -> None:
+        self._ending = True
+        try:
+            for _ in range(_ROUNDS):
+                if self._dispatch:
+                    self._dispatch, work = [], self._dispatch
+                elif self._hand_off:
+                    self._hand_off, work = [], self._hand_off
+                elif self._write:
+                    self._write, work = [], self._write
+                else:
+                    return
+                for do in work:
+                    try:
+                        do()
+                    except Exception:
+                        # A defect in one piece of work must not take the others' turn away; it is logged, never silent.
+                        self._log.failure("work at the end of a turn failed: {work}", work=do)
+        finally:
+            self._ending = False
+            if (self._dispatch or self._hand_off or self._write) and self._scheduled is None:
+                self._schedule()

@@ -1,0 +1,1 @@
+"""STOMP clients: their frames, sessions and connections."""

@@ -1,0 +1,1 @@
+"""Octets to STOMP frames and back, without I/O. Imports the standard library only."""
