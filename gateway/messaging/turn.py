@@ -102,7 +102,7 @@ class Turn:
                 for do in work:
                     try:
                         do()
-                    except Exception:
+                    except Exception:  # noqa: BLE001
                         # A defect in one piece of work must not take the others' turn away; it is logged, never silent.
                         self._log.failure("work at the end of a turn failed: {work}", work=do)
         finally:
