@@ -62,6 +62,7 @@ class Headers:
         "destination",
         "extras",
         "memo",
+        "octets",
         "persistent",
         "priority",
         "properties",
@@ -92,6 +93,15 @@ class Headers:
         self.properties: Final[Mapping[str, Value]] = {} if properties is None else properties
         self.extras: Final = extras
         self.memo: Final[dict[int, object]] = {}
+        #: Roughly the octets that names and values take, for limits.
+        self.octets: Final = (
+            len(destination.name)
+            + (len(reply_to.name) if reply_to else 0)
+            + len(correlation_id or "")
+            + len(type or "")
+            + sum([len(name) + (len(value) if isinstance(value, (str, bytes)) else 8) for name, value in self.properties.items()])
+            + sum([len(name) + len(value) for name, value in extras])
+        )
 
     def replace(self, **changes: object) -> Headers:
         """A copy with some fields changed; the arguments are those of the constructor."""
@@ -115,7 +125,7 @@ class Headers:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Headers):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__ if name != "memo")
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__ if name not in ("memo", "octets"))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -141,7 +151,7 @@ class Message:
     How often it was delivered is not here: a topic's subscribers share the object.
     """
 
-    __slots__ = ("body", "expires", "headers", "message_id", "seq", "size", "stored", "timestamp", "user")
+    __slots__ = ("body", "expires", "headers", "message_id", "origin", "seq", "size", "stored", "timestamp", "user")
 
     def __init__(
         self,
@@ -161,8 +171,10 @@ class Message:
         self.seq = seq
         #: Octets it counts for, in limits and windows; the broker sets it.
         self.size = 0
-        #: Rows of the store that hold it: 0 none. The broker's.
+        #: 1 when the embedded broker's store has a row for it.
         self.stored = 0
+        #: The embedded broker's number for the connection that sent it; 0 when unknown.
+        self.origin = 0
         #: JMSXUserID: who sent it, as the provider authenticated them; "" when unknown.
         self.user = ""
 

@@ -196,6 +196,10 @@ class Recovered(NamedTuple):
 class Store(Protocol):
     """Keeps rows. :meth:`open`, :meth:`scan`, :meth:`scan_owed` and :meth:`scan_redeliveries` may block and are called before the reactor runs."""
 
+    @property
+    def draining(self) -> bool:
+        """The disk is full: batches with inserts are not to be submitted until this is False again."""
+
     def open(self) -> Recovered:
         """Open, making the store if there is none. Messages that are not persistent are gone.
 

@@ -1,0 +1,79 @@
+# The only commands anyone must remember:
+#
+#   make run        a gateway on this machine, in the foreground; the first time it installs everything below .venv and var
+#   make test       all checks and tests, at most ten minutes once everything is installed
+#   make test-full  the same with long samples
+#   make lint       ruff and mypy only
+#   make bench      measure
+#   make docs       the documentation, in docs/_build/html
+#
+# Another interpreter: make PYTHON=python3.12 run
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+VAR ?= var
+INSTANCE = $(VAR)/instances/imqbroker
+KEYS = $(INSTANCE)/etc/tls
+
+.DELETE_ON_ERROR:
+.PHONY: run test test-full lint bench docs packages
+
+run: $(VENV)/.installed $(KEYS)/server.pem $(KEYS)/clients/guest.pem
+	@echo "Files:        $(INSTANCE) (settings in etc/gateway.properties, users in etc/users, logs in log and bridges/stomp)"
+	@echo "STOMP:        127.0.0.1:7672; user guest, passcode guest"
+	@echo "STOMP, TLS:   127.0.0.1:7673; a client needs $(KEYS)/clients/guest.pem and .key, and trusts $(KEYS)/ca.pem"
+	@echo "Port mapper:  127.0.0.1:7676"
+	@echo "Try, in another terminal:  $(BIN)/pip install -q stomp.py && $(BIN)/python docs/first_session.py"
+	@echo "Ctrl-C ends it."
+	@exec $(BIN)/stomp-gateway --varhome $(VAR) -Dimq.hostname=127.0.0.1 \
+	    -Dimq.bridge.stomp.tls.enabled=true -Dimq.bridge.stomp.tls.requireClientAuth=true
+
+test: lint packages
+	$(BIN)/python -m pytest
+
+test-full: lint packages
+	$(BIN)/python -m pytest --long
+
+lint: $(VENV)/.installed-for-tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed-for-tests
+	$(BIN)/python -m benchmarks
+
+docs: $(VENV)/.installed-for-tests
+	$(BIN)/sphinx-build -n -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+packages:
+	@tests/install-packages
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "make: '$(PYTHON)' must be Python 3.11 or later; name another one: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	    { echo "make: '$(PYTHON)' cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# In compatible mode, because twistd does not find plugins of the other editable installs. Listing the plugins once lets Twisted write
+# its cache now, and not at each start.
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat
+LIST_PLUGINS = $(BIN)/python -c 'from twisted.plugin import IPlugin, getPlugins; list(getPlugins(IPlugin))'
+
+$(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/bin/python
+	$(INSTALL) -e .
+	@$(LIST_PLUGINS)
+	@touch $@
+
+$(VENV)/.installed-for-tests: setup.cfg pyproject.toml | $(VENV)/bin/python
+	$(INSTALL) -e '.[test]'
+	@$(LIST_PLUGINS)
+	@touch $(VENV)/.installed $@
+
+$(KEYS)/server.pem: | $(VENV)/.installed
+	@$(BIN)/imqkeytool server --varhome $(VAR) --dns localhost --ip 127.0.0.1
+
+$(KEYS)/clients/guest.pem: | $(KEYS)/server.pem
+	@$(BIN)/imqkeytool client --varhome $(VAR) --name guest

@@ -1,0 +1,178 @@
+"""The STOMP 1.2 frames of the load: built once, patched in place, taken apart in bulk.
+
+Knows octets only, no sockets and no servers. A message carries its number twelve digits long at the end of its body: two for the producer,
+ten for the count within that producer. Bodies contain no NUL, so frames are cut at NULs (STOMP 1.2, "STOMP Frames").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+DIGITS = 12
+#: Numbers of one producer lie in ``[producer * SPAN, (producer + 1) * SPAN)``.
+SPAN = 10**10
+_ACK = re.compile(rb"\nack:([^\n\r]*)")
+
+
+class Confirm(Enum):
+    """When a producer asks the server to confirm."""
+
+    NONE = "no receipts"
+    EACH = "a receipt each"
+    EACH_100 = "a receipt each 100"
+    TRANSACTIONS_OF_100 = "transactions of 100"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What one producer's messages look like.
+
+    :param destination: as in the frame, e.g. ``/queue/a``.
+    :param producer: 0 to 99, the first two digits of its numbers.
+    :param body: octets of the body, at least :data:`DIGITS`.
+    :param persistent: the ``persistent`` header, always sent.
+    :param confirm: where receipts are asked for.
+    :param varying: two more headers, whose values differ in every message.
+    :param headers: further headers, the same in every message.
+    """
+
+    destination: str
+    producer: int = 0
+    body: int = 100
+    persistent: bool = False
+    confirm: Confirm = Confirm.NONE
+    varying: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class Block:
+    """A run of SEND frames in one buffer, which is filled again with other numbers instead of being built again.
+
+    :ivar messages: how many messages the block has: 1, or 100.
+    :ivar confirmed: whether the last frame asks for a receipt.
+    """
+
+    def __init__(self, shape: Shape, messages: int = 100) -> None:
+        if messages not in (1, 100):
+            raise ValueError(f"a block has 1 or 100 messages, not {messages}")
+        if shape.confirm is Confirm.EACH and messages != 1:
+            raise ValueError("with a receipt each, a block has one message")
+        self.messages = messages
+        self.confirmed = shape.confirm is not Confirm.NONE
+        low = len(str(messages)) - 1
+        self._width = DIGITS - 2 - low
+        mark = b"@" * self._width
+        frames = [_send(shape, b"%02d" % shape.producer + mark + (b"%0*d" % (low, i) if low else b"")) for i in range(messages)]
+        name = b"%02d-" % shape.producer + mark
+        if shape.confirm is Confirm.TRANSACTIONS_OF_100:
+            frames = [frame.replace(b"\n", b"\ntransaction:" + name + b"\n", 1) for frame in frames]
+            frames.insert(0, b"BEGIN\ntransaction:" + name + b"\n\n\0")
+            frames.append(b"COMMIT\ntransaction:" + name + b"\nreceipt:" + name + b"-r\n\n\0")
+        elif self.confirmed:
+            frames[-1] = frames[-1].replace(b"\n", b"\nreceipt:" + name + b"-r\n", 1)
+        self._octets = bytearray(b"".join(frames))
+        self._marks = [match.start() for match in re.finditer(re.escape(mark), self._octets)]
+        self._view = memoryview(self._octets)
+
+    def fill(self, number: int) -> memoryview:
+        """The frames of messages ``number * messages`` and on. Valid until the next call."""
+        digits = b"%0*d" % (self._width, number)
+        octets, width = self._octets, self._width
+        for start in self._marks:
+            octets[start : start + width] = digits
+        return self._view
+
+
+class Cutter:
+    """Cuts a stream of octets into frames at NULs.
+
+    Of long frames only the first and last octets are kept: copying each of 64 KiB twice would cost ten times what the kernel asks for it.
+    """
+
+    # Above this a frame is clipped. Its head, with all headers a server adds, is far shorter than what is kept of it.
+    _LONG = 8192
+    _HEAD = 2048
+    _TAIL = 16
+
+    def __init__(self) -> None:
+        #: The beginning of the frame that is not complete.
+        self.rest = b""
+
+    def cut(self, data: bytes) -> list[bytes]:
+        """The frames that ``data`` completes, without their NULs; long ones with octets missing in the middle of the body."""
+        if len(data) <= self._LONG * (data.count(0) + 1):
+            frames = (self.rest + data).split(b"\0")
+            self.rest = self._clipped(frames.pop(), 0)
+            return frames
+        frames = []
+        start = 0
+        while (end := data.find(0, start)) >= 0:
+            frames.append(self.rest + self._clipped(data, start, end))
+            self.rest = b""
+            start = end + 1
+        self.rest = self._clipped(self.rest + self._clipped(data, start), 0)
+        return frames
+
+    def _clipped(self, data: bytes, start: int, end: int | None = None) -> bytes:
+        end = len(data) if end is None else end
+        if end - start <= self._LONG:
+            return data[start:end]
+        return data[start : start + self._HEAD] + data[end - self._TAIL : end]
+
+
+def _send(shape: Shape, number: bytes) -> bytes:
+    headers = [
+        b"destination:" + shape.destination.encode(),
+        b"persistent:true" if shape.persistent else b"persistent:false",
+        b"content-length:%d" % shape.body,
+    ]
+    headers += [f"{name}:{value}".encode() for name, value in shape.headers]
+    if shape.varying:
+        headers += [b"correlation-id:c" + number, b"order_id:" + number]
+    return b"SEND\n" + b"\n".join(headers) + b"\n\n" + b"x" * (shape.body - DIGITS) + number + b"\0"
+
+
+def frame(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
+    """One frame from headers that need no escaping."""
+    return "\n".join([command, *(f"{name}:{value}" for name, value in headers.items()), "\n"]).encode() + body + b"\0"
+
+
+def numbers(frames: Sequence[bytes]) -> list[int]:
+    """The numbers at the ends of MESSAGE bodies.
+
+    :raises ValueError: when a frame does not end in :data:`DIGITS` digits, as no RECEIPT of ours and no ERROR does.
+    """
+    return list(map(int, [item[-DIGITS:] for item in frames]))
+
+
+def ack_id(message: bytes) -> bytes:
+    """The ``ack`` header's octets as they came, still escaped: an ACK must repeat them (STOMP 1.2, "ACK").
+
+    :raises ValueError: when the frame has none.
+    """
+    match = _ACK.search(message, 0, 4096)
+    if match is None:
+        raise ValueError(f"a frame without an ack header: {message[:300]!r}")
+    return match[1]
+
+
+def acks(identifiers: Sequence[bytes]) -> bytes:
+    """One ACK frame for each identifier, concatenated."""
+    return b"ACK\nid:" + b"\n\n\0ACK\nid:".join(identifiers) + b"\n\n\0"
+
+
+def header(message: bytes, name: bytes) -> bytes | None:
+    """The first value of a header, still escaped, or None."""
+    start = message.find(b"\n" + name + b":", 0, 4096)
+    if start < 0:
+        return None
+    start += len(name) + 2
+    return message[start : message.index(b"\n", start)].rstrip(b"\r")
+
+
+def command(octets: bytes) -> bytes:
+    """The command of a frame, ends of line and heart-beats before it left out."""
+    return octets.lstrip(b"\r\n").split(b"\n", 1)[0].rstrip(b"\r")

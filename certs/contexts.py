@@ -1,0 +1,237 @@
+"""TLS contexts for Twisted, from files.
+
+Owns what a listener and a client accept: TLS 1.2 and 1.3, forward-secret AEAD ciphers, verified certificates, revocation. Does not
+know what is spoken over the connection, nor when files change: it is told to reload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from OpenSSL import SSL, crypto
+from twisted.internet import ssl
+from twisted.internet.interfaces import IOpenSSLClientConnectionCreator, IOpenSSLContextFactory, IOpenSSLServerConnectionCreator
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from certs.authority import common_name
+from certs.files import CertificateFileError, PrivateKey, read_certificates, read_key, read_revocation_lists, same_key
+
+if TYPE_CHECKING:
+    from twisted.protocols.tls import TLSMemoryBIOProtocol
+
+# The stubs of types-pyOpenSSL are of a time when it did not take certificates and keys of cryptography's.
+_ssl: Any = SSL
+
+#: For TLS 1.2; those of TLS 1.3 are all good.
+_CIPHERS: Final = b"ECDHE+AESGCM:ECDHE+CHACHA20"
+_SESSION_CONTEXT: Final = b"stomp-gateway"
+_WARN_BEFORE: Final = timedelta(days=30)
+_LONGEST_LOGGED: Final = 100
+#: The kinds of keys that sign revocation lists.
+_SIGNERS: Final = (ec.EllipticCurvePublicKey, rsa.RSAPublicKey, ed25519.Ed25519PublicKey)
+#: OpenSSL's words for the numbers that its verification callback gets.
+_REASONS: Final = {
+    code: name.removeprefix("ERR_").replace("_", " ").lower()
+    for name, code in vars(_ssl.X509VerificationCodes).items()
+    if name.startswith("ERR_")
+}
+
+
+class ClientCertificates(Enum):
+    """Whether a listener asks its clients for certificates. One that is presented is always verified."""
+
+    NONE = "none"
+    OPTIONAL = "optional"
+    REQUIRED = "required"
+
+
+@dataclass(frozen=True)
+class ServerFiles:
+    """The files of a listener.
+
+    :param certificate: the server's certificate, then those between it and the authority, if any.
+    :param key: the private key of the first of them. :param password: decrypts it.
+    :param authorities: certificates of the authorities whose client certificates are accepted; needed to ask for any.
+    :param revocations: their revocation lists. Where the file does not exist nothing is revoked; where it does, it has a list of every
+        authority that issues client certificates: those of another are refused.
+    """
+
+    certificate: Path
+    key: Path
+    password: bytes | None = field(default=None, repr=False)
+    authorities: Path | None = None
+    revocations: Path | None = None
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@implementer(IOpenSSLContextFactory, IOpenSSLServerConnectionCreator)
+class ServerContextFactory:
+    """What ``reactor.listenSSL``, ``SSL4ServerEndpoint`` and ``TLSMemoryBIOFactory`` take for a listener.
+
+    There are no session tickets, and no session is resumed: each connection is verified against what is revoked now.
+
+    :param files: what to read, now and with each :meth:`reload`.
+    :param client_certificates: whether clients are asked for certificates.
+    :param now: the time, for warnings of certificates that end.
+    :raises CertificateFileError: the files cannot be used.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        files: ServerFiles,
+        client_certificates: ClientCertificates = ClientCertificates.NONE,
+        now: Callable[[], datetime] = _utc_now,
+    ) -> None:
+        self._files = files
+        self._client_certificates = client_certificates
+        self._now = now
+        self._context = self._read()
+
+    def reload(self) -> None:
+        """Read the files again. Connections that are made from now on use them; those that exist are left alone.
+
+        :raises CertificateFileError: the files cannot be used; what was read before stays in use.
+        """
+        self._context = self._read()
+
+    def getContext(self) -> SSL.Context:
+        """The context for the next connection (``IOpenSSLContextFactory``)."""
+        return self._context
+
+    def serverConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
+        """A connection with the files as they were last read."""
+        return SSL.Connection(self._context, None)
+
+    def _read(self) -> SSL.Context:
+        files = self._files
+        chain = read_certificates(files.certificate)
+        key = read_key(files.key, files.password)
+        if not same_key(chain[0], key):
+            raise CertificateFileError(files.key, f"is not the key of the certificate in {files.certificate}")
+        self._warn_of_end(f"certificate {files.certificate}", chain[0].not_valid_after_utc)
+        context: SSL.Context = _context(chain, key)
+        context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
+        context.set_session_id(_SESSION_CONTEXT)
+        if self._client_certificates is not ClientCertificates.NONE:
+            self._verify_clients(context)
+        return context
+
+    def _verify_clients(self, context: Any) -> None:
+        files = self._files
+        if files.authorities is None:
+            raise CertificateFileError(files.certificate, "client certificates need a file of authorities, and none was given")
+        authorities = read_certificates(files.authorities)
+        store = context.get_cert_store()
+        for authority in authorities:
+            self._warn_of_end(f"authority {files.authorities}", authority.not_valid_after_utc)
+            store.add_cert(crypto.X509.from_cryptography(authority))
+            context.add_client_ca(authority)
+        if files.revocations is not None and files.revocations.exists():
+            for revocations in read_revocation_lists(files.revocations):
+                _check_issuer(revocations, authorities, files.revocations)
+                if revocations.next_update_utc is not None:
+                    self._warn_of_end(f"revocation list {files.revocations}", revocations.next_update_utc)
+                store.add_crl(revocations)
+            store.set_flags(crypto.X509StoreFlags.CRL_CHECK)
+        mode = SSL.VERIFY_PEER
+        if self._client_certificates is ClientCertificates.REQUIRED:
+            mode |= SSL.VERIFY_FAIL_IF_NO_PEER_CERT
+        context.set_verify(mode, self._verified)
+
+    def _verified(self, connection: SSL.Connection, certificate: crypto.X509, error: int, depth: int, ok: int) -> bool:
+        """Agree with OpenSSL, and say in the log why a client was refused: the client learns a TLS alert only."""
+        if not ok:
+            self._log.info(
+                "client certificate of {subject!r} refused: {reason}",
+                subject=(common_name(certificate.to_cryptography()) or "")[:_LONGEST_LOGGED],
+                reason=_REASONS.get(error, f"verification error {error}"),
+            )
+        return bool(ok)
+
+    def _warn_of_end(self, what: str, end: datetime) -> None:
+        left = end - self._now()
+        if left <= timedelta(0):
+            self._log.warn("{what} ended on {end}", what=what, end=end.date())
+        elif left <= _WARN_BEFORE:
+            self._log.warn("{what} ends on {end}, in {days} days", what=what, end=end.date(), days=left.days)
+
+
+def client_options(
+    hostname: str,
+    authorities: Path | None = None,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    password: bytes | None = None,
+) -> IOpenSSLClientConnectionCreator:
+    """What ``wrapClientTLS`` and ``TLSMemoryBIOFactory`` take to connect to a server, whose certificate and name are verified.
+
+    :param hostname: the host name or IP address that the server's certificate must have.
+    :param authorities: certificates of the authorities that are trusted; None trusts those of the platform.
+    :param certificate: the client's certificate, then those between it and the authority, if any; None presents none.
+    :param key: the key of ``certificate``. :param password: decrypts it.
+    :raises CertificateFileError: a file cannot be used. :raises ValueError: only one of ``certificate`` and ``key`` is given.
+    """
+    if (certificate is None) != (key is None):
+        raise ValueError("a client's certificate and its key are given together")
+    options: dict[str, Any] = {"raiseMinimumTo": ssl.TLSVersion.TLSv1_2}
+    if certificate is not None and key is not None:
+        chain, private = read_certificates(certificate), read_key(key, password)
+        if not same_key(chain[0], private):
+            raise CertificateFileError(key, f"is not the key of the certificate in {certificate}")
+        options.update(certificate=chain[0], privateKey=private, extraCertChain=chain[1:])
+    trust = None
+    if authorities is not None:
+        trusted = [crypto.X509.from_cryptography(authority) for authority in read_certificates(authorities)]
+        certificates = [ssl.Certificate(authority) for authority in trusted]  # type: ignore[no-untyped-call]
+        trust = ssl.trustRootFromCertificates(certificates)  # type: ignore[no-untyped-call]
+    creator: IOpenSSLClientConnectionCreator = ssl.optionsForClientTLS(hostname, trustRoot=trust, extraCertificateOptions=options)
+    return creator
+
+
+def peer_common_name(transport: object) -> str | None:
+    """The name that the peer's verified certificate vouches for: its subject's common name.
+
+    :param transport: of a connection to a listener with a :class:`ServerContextFactory`, which lets no certificate pass that it did not
+        verify; once the handshake is done.
+    :returns: None where the connection has no TLS, no certificate was presented, or it has not exactly one common name.
+    """
+    get = getattr(transport, "getPeerCertificate", None)
+    certificate = None if get is None else get()
+    return None if certificate is None else common_name(certificate.to_cryptography())
+
+
+def _context(chain: Sequence[x509.Certificate], key: PrivateKey) -> Any:
+    """A context that presents the certificate, with what holds for every listener."""
+    context = _ssl.Context(SSL.TLS_METHOD)
+    context.set_min_proto_version(SSL.TLS1_2_VERSION)
+    context.set_cipher_list(_CIPHERS)
+    context.set_options(SSL.OP_NO_COMPRESSION | SSL.OP_CIPHER_SERVER_PREFERENCE | SSL.OP_NO_TICKET)
+    context.set_mode(SSL.MODE_RELEASE_BUFFERS)
+    context.use_certificate(chain[0])
+    for certificate in chain[1:]:
+        context.add_extra_chain_cert(certificate)
+    context.use_privatekey(key)
+    context.check_privatekey()
+    return context
+
+
+def _check_issuer(revocations: x509.CertificateRevocationList, authorities: Sequence[x509.Certificate], path: Path) -> None:
+    """:raises CertificateFileError: none of the authorities signed the list."""
+    for authority in authorities:
+        key = authority.public_key()
+        if revocations.issuer == authority.subject and isinstance(key, _SIGNERS) and revocations.is_signature_valid(key):
+            return
+    raise CertificateFileError(path, f"the list of {revocations.issuer.rfc4514_string()} is signed by none of the authorities")

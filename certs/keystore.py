@@ -1,0 +1,305 @@
+"""The folder where an instance keeps its keys and certificates, and the register of what its authority issued.
+
+Owns the names of the files, and that folder and register stay in step::
+
+    ca.pem ca.key           the authority
+    server.pem server.key   this server
+    clients/NAME.pem .key   client certificates, to be handed to the clients
+    crl.pem                 what the authority revoked
+    register.json           every certificate it issued, also those whose files were replaced
+
+What is in a certificate is :mod:`certs.authority`'s business.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+
+from certs.authority import (
+    AUTHORITY_DAYS,
+    LEAF_DAYS,
+    Authority,
+    IPAddress,
+    Issued,
+    KeyType,
+    Purpose,
+    check_common_name,
+    make_key,
+)
+from certs.files import (
+    CertificateFileError,
+    certificate_pem,
+    key_pem,
+    read_certificates,
+    read_key,
+    revocation_list_pem,
+    same_key,
+    write_private,
+)
+from certs.register import Register
+
+#: What the authority and the server are called where a client's name could stand; no client has these names.
+AUTHORITY_NAME: Final = "ca"
+SERVER_NAME: Final = "server"
+
+
+class KeyStoreError(Exception):
+    """What was asked cannot be done with this key store; ``str`` says why."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A certificate of the key store.
+
+    :param name: ``ca``, ``server`` or a client's name. :param kind: ``ca``, ``server`` or ``client``. :param path: its file.
+    :param revoked: when it was revoked, or None.
+    """
+
+    name: str
+    kind: str
+    path: Path
+    certificate: x509.Certificate
+    revoked: datetime | None
+
+
+class KeyStore:
+    """The key store in a folder.
+
+    :param folder: ``etc/tls`` of an instance; made when something is first written.
+    :param password: encrypts and decrypts the keys of the authority and the server; none, or an empty one: they are not encrypted.
+        Client keys leave this machine, so they have passphrases of their own.
+
+    Whatever reads or writes may raise :class:`~certs.files.CertificateFileError`. Two processes that change one key store wait for each
+    other.
+    """
+
+    def __init__(self, folder: Path, password: bytes | None = None) -> None:
+        self.folder: Final = folder
+        self.authority_certificate: Final = folder / "ca.pem"
+        self.authority_key: Final = folder / "ca.key"
+        self.server_certificate: Final = folder / "server.pem"
+        self.server_key: Final = folder / "server.key"
+        self.revocation_list: Final = folder / "crl.pem"
+        self.clients: Final = folder / "clients"
+        self._password = password
+        self._register: Final = folder / "register.json"
+
+    def client_files(self, name: str) -> tuple[Path, Path]:
+        """Where a client's certificate and key are. :raises KeyStoreError: the name cannot be a client's."""
+        try:
+            check_common_name(name)
+        except ValueError as error:
+            raise KeyStoreError(str(error)) from None
+        if name in (AUTHORITY_NAME, SERVER_NAME) or "/" in name or name.startswith("."):
+            raise KeyStoreError(
+                f"{name!r} cannot be a client's name: it is not ca or server, has no / and does not begin with a dot"
+            )
+        return self.clients / f"{name}.pem", self.clients / f"{name}.key"
+
+    def create_authority(
+        self, name: str, now: datetime, days: int = AUTHORITY_DAYS, key_type: KeyType = KeyType.EC, force: bool = False
+    ) -> x509.Certificate:
+        """Make the authority, and its empty revocation list.
+
+        :param name: its common name. :param force: replace one that is there; nothing that it issued is trusted any more.
+        :raises KeyStoreError: there is one, or the name or ``days`` cannot be.
+        """
+        with self._changing() as register:
+            self._vacant(self.authority_certificate, force)
+            self._vacant(self.authority_key, force)
+            with _refusals():
+                authority = Authority.create(name, now, days, make_key(key_type))
+            # The key first: a certificate without its key would look like an authority that is whole.
+            self.authority_certificate.unlink(missing_ok=True)
+            write_private(self.authority_key, key_pem(authority.key, self._password))
+            self._publish(authority, register, now)
+            write_private(self.authority_certificate, certificate_pem(authority.certificate))
+            return authority.certificate
+
+    def issue_server(
+        self,
+        name: str,
+        now: datetime,
+        dns: Sequence[str],
+        ips: Sequence[IPAddress],
+        days: int = LEAF_DAYS,
+        key_type: KeyType = KeyType.EC,
+        force: bool = False,
+    ) -> x509.Certificate:
+        """Make the server's certificate and key.
+
+        :param force: replace those that are there; the replaced certificate stays valid until it ends or is revoked.
+        :raises KeyStoreError: there is one, or a name or ``days`` cannot be.
+        """
+        with self._changing() as register:
+            authority = self.authority()
+            self._vacant(self.server_certificate, force)
+            self._vacant(self.server_key, force)
+            with _refusals():
+                issued = authority.issue_server(name, now, dns, ips, days, make_key(key_type))
+            self._keep(authority, register, SERVER_NAME, Purpose.SERVER, issued, now)
+            self._write_pair(self.server_certificate, self.server_key, issued, self._password)
+            return issued.certificate
+
+    def issue_client(
+        self,
+        name: str,
+        now: datetime,
+        days: int = LEAF_DAYS,
+        key_type: KeyType = KeyType.EC,
+        passphrase: bytes | None = None,
+        force: bool = False,
+    ) -> x509.Certificate:
+        """Make a client's certificate and key.
+
+        :param name: the user that the client connects as. :param passphrase: encrypts the client's key.
+        :param force: replace those that are there; not needed when the certificate that is there is revoked.
+        :raises KeyStoreError: there is one, or the name or ``days`` cannot be.
+        """
+        certificate, key = self.client_files(name)
+        with self._changing() as register:
+            authority = self.authority()
+            if certificate.exists() and not force:
+                force = register.revoked(read_certificates(certificate)[0].serial_number) is not None
+            self._vacant(certificate, force)
+            self._vacant(key, force)
+            with _refusals():
+                issued = authority.issue_client(name, now, days, make_key(key_type))
+            self._keep(authority, register, name, Purpose.CLIENT, issued, now)
+            self._write_pair(certificate, key, issued, passphrase)
+            return issued.certificate
+
+    def renew(self, name: str, now: datetime, days: int | None = None) -> x509.Certificate:
+        """Replace a certificate by one with the same names and the same key, and a new validity.
+
+        The authority's can be renewed, too: what it issued stays valid.
+
+        :param name: ``ca``, ``server`` or a client's. :param days: None takes the default of its kind.
+        :raises KeyStoreError: there is none, or it is revoked, or ``days`` cannot be.
+        """
+        with self._changing() as register:
+            authority = self.authority()
+            if name == AUTHORITY_NAME:
+                with _refusals():
+                    authority = authority.renewed(now, AUTHORITY_DAYS if days is None else days)
+                self._publish(authority, register, now)
+                write_private(self.authority_certificate, certificate_pem(authority.certificate))
+                return authority.certificate
+            path = self.server_certificate if name == SERVER_NAME else self.client_files(name)[0]
+            old = self._certificate(path)
+            if register.revoked(old.serial_number) is not None:
+                raise KeyStoreError(f"{path} is revoked; make a new one")
+            with _refusals():
+                renewed = authority.renew(old, now, LEAF_DAYS if days is None else days)
+            purpose = Purpose.SERVER if name == SERVER_NAME else Purpose.CLIENT
+            register.add(name, purpose.value, renewed, authority.identifier)
+            self._save(register)
+            write_private(path, certificate_pem(renewed))
+            return renewed
+
+    def revoke(self, name: str, now: datetime, reason: x509.ReasonFlags | None = None) -> list[int]:
+        """Revoke every certificate of that name that the authority issued and that has not ended, also those whose files were replaced.
+
+        :param name: ``server`` or a client's. :returns: their serial numbers.
+        :raises KeyStoreError: there is none.
+        """
+        with self._changing() as register:
+            authority = self.authority()
+            serials = register.revoke(name, now, reason, authority.identifier)
+            if not serials:
+                raise KeyStoreError(f"{name!r} has no certificate of this authority that could be revoked")
+            self._publish(authority, register, now)
+            return serials
+
+    def entries(self) -> list[Entry]:
+        """The certificates whose files are in the key store: the authority's, the server's, the clients' by name."""
+        register = self._loaded()
+        found: list[tuple[str, str, Path]] = [
+            (AUTHORITY_NAME, AUTHORITY_NAME, self.authority_certificate),
+            (SERVER_NAME, Purpose.SERVER.value, self.server_certificate),
+        ]
+        found += [(path.stem, Purpose.CLIENT.value, path) for path in sorted(self.clients.glob("*.pem")) if path.name[0] != "."]
+        entries = []
+        for name, kind, path in found:
+            if path.exists():
+                certificate = read_certificates(path)[0]
+                entries.append(Entry(name, kind, path, certificate, register.revoked(certificate.serial_number)))
+        return entries
+
+    def authority(self) -> Authority:
+        """The authority. :raises KeyStoreError: there is none, or its key is not that of its certificate."""
+        if not self.authority_certificate.exists():
+            raise KeyStoreError(f"{self.authority_certificate} does not exist; make the authority first: imqkeytool ca")
+        certificate = read_certificates(self.authority_certificate)[0]
+        key = read_key(self.authority_key, self._password)
+        if not same_key(certificate, key):
+            raise KeyStoreError(f"{self.authority_key} is not the key of {self.authority_certificate}")
+        return Authority(certificate, key)
+
+    @contextmanager
+    def _changing(self) -> Iterator[Register]:
+        """The register, while no other process changes the key store."""
+        for folder in (self.folder, self.clients):
+            try:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError as error:
+                raise CertificateFileError(folder, f"cannot be made: {error.strerror or error}") from error
+        descriptor = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # gone with the descriptor
+            yield self._loaded()
+        finally:
+            os.close(descriptor)
+
+    def _loaded(self) -> Register:
+        return Register.load(self._register) if self._register.exists() else Register()
+
+    def _save(self, register: Register) -> None:
+        write_private(self._register, register.dump())
+
+    def _keep(self, authority: Authority, register: Register, name: str, purpose: Purpose, issued: Issued, now: datetime) -> None:
+        """Register a certificate, before there is a file of it: one that is in nobody's books could not be revoked."""
+        register.add(name, purpose.value, issued.certificate, authority.identifier)
+        self._save(register)
+        if not self.revocation_list.exists():
+            self._publish(authority, register, now)
+
+    def _publish(self, authority: Authority, register: Register, now: datetime) -> None:
+        """Write the register, and the revocation list that follows from it."""
+        register.list_number += 1
+        self._save(register)
+        revocations = authority.revocation_list(register.revocations(authority.identifier), register.list_number, now)
+        write_private(self.revocation_list, revocation_list_pem(revocations))
+
+    def _write_pair(self, certificate: Path, key: Path, issued: Issued, password: bytes | None) -> None:
+        # Without a certificate in between, whoever reads finds that something is missing, never a pair that does not fit.
+        certificate.unlink(missing_ok=True)
+        write_private(key, key_pem(issued.key, password))
+        write_private(certificate, certificate_pem(issued.certificate))
+
+    def _certificate(self, path: Path) -> x509.Certificate:
+        if not path.exists():
+            raise KeyStoreError(f"{path} does not exist")
+        return read_certificates(path)[0]
+
+    def _vacant(self, path: Path, force: bool) -> None:
+        if path.exists() and not force:
+            raise KeyStoreError(f"{path} exists; --force replaces it")
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What the authority refuses, as errors of the key store."""
+    try:
+        yield
+    except ValueError as error:
+        raise KeyStoreError(str(error)) from None

@@ -1,0 +1,367 @@
+"""THE COMPOSITION ROOT: builds the gateway from its configuration, starts it, reloads it and stops it.
+
+The only place that knows every part. Below it reactor, clock and randomness are parameters.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
+from twisted.internet.endpoints import TCP4ServerEndpoint, TCP6ServerEndpoint
+from twisted.internet.error import CannotListenError
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from certs.contexts import ClientCertificates, ServerContextFactory, ServerFiles, peer_common_name
+from certs.files import CertificateFileError
+from gateway import __version__
+from gateway.broker import settings as broker_settings
+from gateway.broker.access import AccessError, AccessRules
+from gateway.broker.provider import EmbeddedProvider
+from gateway.broker.recovery import open_broker
+from gateway.broker.store.interface import Store, StoreError
+from gateway.broker.store.memory import MemoryStore
+from gateway.broker.store.sqlite import SqliteStore
+from gateway.broker.users import Users, UsersError
+from gateway.configuration import Configuration
+from gateway.extension import ExtensionError, load_transformer
+from gateway.instance import settings_general
+from gateway.instance.layout import InstanceLock, LayoutError
+from gateway.instance.levels import Level
+from gateway.instance.logs import Logs
+from gateway.instance.portmapper import PortMapper
+from gateway.instance.redaction import Redaction
+from gateway.messaging.errors import ProviderUnavailable, StorageFailed
+from gateway.messaging.transformer import MessageTransformer
+from gateway.messaging.turn import Turn
+from gateway.refusal import EXIT_REFUSED, EXIT_STORE_FAILED, StartRefused
+from gateway.stomp import settings as stomp_settings
+from gateway.stomp.service import StompService
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
+
+#: Seconds a stop may take before what is left is cut off; the store is closed in order all the same.
+STOP_SECONDS: Final = 8.0
+#: A thread that wants the interpreter waits this long for the busy one; the store's thread must not wait five milliseconds a step.
+SWITCH_INTERVAL: Final = 0.0005
+#: Objects made between two collections of the youngest: messages are made in runs and die young.
+GC_THRESHOLD: Final = 50_000
+
+
+class Gateway(Service):
+    """One instance, as a service.
+
+    Made from a good configuration; making it reads users, access rules, certificates and transformer, and starts nothing.
+
+    :param reactor: the reactor it runs in.
+    :raises StartRefused: a file that it needs cannot be used.
+    """
+
+    log = Logger(namespace="gateway.app")
+
+    def __init__(self, reactor: Any, configuration: Configuration) -> None:
+        self.configuration = configuration
+        self.exit_code = 0
+        #: Shows a line to whoever started the gateway in the foreground.
+        self.announce: Callable[..., None] = lambda line, *, error=False: None
+        self._reactor = reactor
+        layout, settings = configuration.layout, configuration.settings
+        self._users = Users(layout.users, reactor)
+        self._rules = AccessRules(layout.access_control)
+        self._tls: ServerContextFactory | None = None
+        self._transformer: MessageTransformer | None = None
+        self._stomp_problems = list(configuration.stomp_problems)
+        self._lock: InstanceLock | None = None
+        self._logs: Logs | None = None
+        self._store: Store | None = None
+        self._broker: Broker | None = None
+        self._provider: EmbeddedProvider | None = None
+        self._stopping: Deferred[None] | None = None
+        self.stomp: StompService | None = None
+        self.port_mapper = PortMapper(
+            reactor,
+            layout.instance,
+            __version__,
+            {} if settings[settings_general.PORTMAPPER_LEAST_INFO] else {"imqvarhome": str(layout.varhome)},
+            timeout=settings[settings_general.PORTMAPPER_SOTIMEOUT],
+            connections=settings[settings_general.PORTMAPPER_BACKLOG],
+        )
+        self._port_mapper_port: Any = None
+        try:
+            self._users.load()
+            self._rules.load()
+            if configuration.stomp is not None:
+                if configuration.stomp.tls_enabled:
+                    self._tls = self._tls_contexts()
+                name = settings[stomp_settings.MESSAGE_TRANSFORMER]
+                if name:
+                    self._transformer = load_transformer(name, stomp_settings.MESSAGE_TRANSFORMER.name, layout.lib_ext)
+            self._make_store_kind()
+        except (UsersError, AccessError, CertificateFileError, ExtensionError) as error:
+            raise StartRefused([str(error)]) from error
+
+    def _tls_contexts(self) -> ServerContextFactory:
+        layout, settings = self.configuration.layout, self.configuration.settings
+        certificate, key = layout.tls / "server.pem", layout.tls / "server.key"
+        if not certificate.exists() or not key.exists():
+            where = settings.source(stomp_settings.TLS_ENABLED)
+            raise StartRefused(
+                [
+                    f"{where}: {stomp_settings.TLS_ENABLED.name}=true: expected a certificate in {certificate} and its key beside it; "
+                    f"make them with: imqkeytool ca --varhome {layout.varhome} --instance {layout.instance} "
+                    f"&& imqkeytool server --varhome {layout.varhome} --instance {layout.instance}"
+                ]
+            )
+        password = settings[settings_general.KEYSTORE_PASSWORD]
+        if settings[stomp_settings.TLS_REQUIRE_CLIENT_AUTH]:
+            clients = ClientCertificates.REQUIRED
+        elif settings[stomp_settings.TLS_CERTIFICATE_LOGIN]:
+            clients = ClientCertificates.OPTIONAL
+        else:
+            clients = ClientCertificates.NONE
+        return ServerContextFactory(
+            ServerFiles(
+                certificate,
+                key,
+                password.encode() if password else None,
+                authorities=layout.tls / "ca.pem",
+                revocations=layout.tls / "crl.pem",
+            ),
+            clients,
+        )
+
+    def _make_store_kind(self) -> None:
+        if self.configuration.settings[broker_settings.PERSIST_STORE] == "jdbc":
+            where = self.configuration.settings.source(broker_settings.PERSIST_STORE)
+            raise StartRefused(
+                [
+                    f"{where}: imq.persist.store=jdbc: expected sqlite or memory; a store shared by several brokers does not exist yet"
+                ]
+            )
+
+    # --- starting
+
+    def run(self) -> None:
+        """Start in the foreground; what fails is announced, and ends the reactor with an exit code."""
+        try:
+            self.startService()
+        except StartRefused as refused:
+            self._refuse(refused)
+        self._reactor.addSystemEventTrigger("before", "shutdown", self.stopService)
+
+    def startService(self) -> None:
+        """Take the instance, open the store, and begin to listen.
+
+        :raises StartRefused: the instance is in use, or the store cannot be used. Nothing is left running.
+        """
+        if self.running:
+            return
+        try:
+            self._open()
+        except (LayoutError, StoreError) as error:
+            self._release()
+            raise StartRefused([str(error)]) from error
+        except OSError as error:
+            self._release()
+            raise StartRefused([f"{error.filename}: {error.strerror or error}"]) from error
+        super().startService()
+        sys.setswitchinterval(SWITCH_INTERVAL)
+        self._on_hang_up()
+        listening = Deferred.fromCoroutine(self._listen())
+        listening.addErrback(self._not_listening)
+
+    def _open(self) -> None:
+        configuration = self.configuration
+        layout, settings = configuration.layout, configuration.settings
+        self._lock = layout.lock()
+        self._logs = logs = Logs(
+            layout,
+            Redaction(settings.secrets()),
+            Level[settings[settings_general.LOG_LEVEL]],
+            max(0, settings[settings_general.LOG_FILE_ROLLOVERBYTES]),
+            settings[settings_general.LOG_FILE_COUNT],
+        )
+        logs.start()
+        for warning in configuration.warnings:
+            self.log.warn("{warning}", warning=warning)
+        turn = Turn(self._reactor)
+        in_memory = settings[broker_settings.PERSIST_STORE] == "memory"
+        if in_memory:
+            self._store = MemoryStore(self._reactor)
+        else:
+            self._store = SqliteStore(str(layout.messages), self._reactor)
+        self._broker = open_broker(self._reactor, turn, self._store, configuration.broker, self._store_failed, spills=not in_memory)
+        self._provider = EmbeddedProvider(self._broker, self._users, self._rules, os.urandom)
+        if configuration.stomp is not None:
+            name = settings_general.STOMP
+            logs.open_bridge(
+                name,
+                Level[settings.named(settings_general.BRIDGE_LEVEL, name)],
+                settings[stomp_settings.LOGFILE_LIMIT],
+                settings[stomp_settings.LOGFILE_COUNT],
+                ["gateway.stomp"],
+            )
+            self.stomp = StompService(
+                self._reactor,
+                turn,
+                self._provider,
+                configuration.stomp,
+                os.urandom,
+                self.port_mapper.register,
+                tls=self._tls,
+                transformer=self._transformer,
+                common_name=peer_common_name,
+            )
+
+    async def _listen(self) -> None:
+        settings = self.configuration.settings
+        host = settings[settings_general.PORTMAPPER_HOSTNAME] or settings[settings_general.HOSTNAME]
+        number = settings[settings_general.PORTMAPPER_PORT]
+        endpoint = TCP6ServerEndpoint if ":" in host else TCP4ServerEndpoint
+        self._port_mapper_port = await self.port_mapper.listen(endpoint(self._reactor, number, interface=host))
+        at = self._port_mapper_port.getHost()
+        self._say(f"port mapper on {at.host}:{at.port}")
+        started = 0
+        if self.stomp is not None and settings.named(settings_general.BRIDGE_AUTOSTART, settings_general.STOMP):
+            try:
+                for line in await self.stomp.start():
+                    self._say(line)
+                started += 1
+            except CannotListenError as error:
+                self._stomp_problems.append(
+                    f"bridge stomp cannot listen on {error.interface or '*'}:{error.port}: {error.socketError}"
+                )
+        elif self.stomp is not None:
+            started += 1
+        for problem in self._stomp_problems:
+            self.log.error("{problem}", problem=problem)
+            self.announce(problem, error=True)
+        if self._stomp_problems and not started:
+            raise StartRefused(["no bridge could be started"])
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(GC_THRESHOLD, 20, 100)
+        self._say(f"stomp-gateway {__version__} is ready; instance {self.configuration.layout.directory}")
+
+    def _say(self, line: str) -> None:
+        self.log.info("{line}", line=line)
+        self.announce(line)
+
+    def _not_listening(self, failure: Failure) -> None:
+        error = failure.value
+        if isinstance(error, StartRefused):
+            self._refuse(error)
+        elif isinstance(error, CannotListenError):
+            self._refuse(
+                StartRefused([f"the port mapper cannot listen on {error.interface or '*'}:{error.port}: {error.socketError}"])
+            )
+        else:
+            self.log.failure("the gateway could not be started", failure)
+            self._refuse(StartRefused([f"the gateway could not be started: {error!r}"]))
+
+    def _refuse(self, refused: StartRefused) -> None:
+        for line in refused.lines:
+            self.log.error("{line}", line=line)
+            self.announce(line, error=True)
+        self._end(EXIT_REFUSED)
+
+    def _end(self, exit_code: int) -> None:
+        """End the process with this code, whoever runs the reactor."""
+        self.exit_code = exit_code
+        # twistd has no way to be told a code: registered now, this runs after all its own clearing up.
+        atexit.register(_exit_with, exit_code)
+        if self._reactor.running:
+            self._reactor.callLater(0, self._stop_reactor)
+        else:
+            self._reactor.callWhenRunning(self._stop_reactor)
+
+    def _stop_reactor(self) -> None:
+        if self._reactor.running and self._stopping is None:
+            self._reactor.stop()
+
+    # --- while it runs
+
+    def _on_hang_up(self) -> None:
+        def hang_up(number: int, frame: object) -> None:
+            self._reactor.callFromThread(self.reload)
+
+        if hasattr(signal, "SIGHUP"):
+            signal.signal(signal.SIGHUP, hang_up)
+
+    def reload(self) -> None:
+        """Read certificates, users and access rules again, and reopen the log files; connections stay. What cannot be used stays as it was."""
+        parts: list[tuple[str, Callable[[], None]]] = [("users", self._users.reload), ("access rules", self._rules.reload)]
+        if self._tls is not None:
+            parts.append(("certificates", self._tls.reload))
+        if self._logs is not None:
+            parts.append(("log files", self._logs.reopen))
+        for what, reload in parts:
+            try:
+                reload()
+            except (UsersError, AccessError, CertificateFileError, OSError) as error:
+                self.log.error("{what} stay as they were: {error}", what=what, error=str(error))
+            else:
+                self.log.info("{what} were read again", what=what)
+
+    def _store_failed(self, error: StoreError) -> None:
+        self.log.critical("the message store has failed, and the gateway ends: {error}", error=str(error))
+        self.announce(f"the message store has failed: {error}", error=True)
+        if self._provider is not None:
+            self._provider.fail(StorageFailed(str(error)))
+        self._end(EXIT_STORE_FAILED)
+
+    # --- stopping
+
+    def stopService(self) -> Deferred[None]:
+        """Accept no more, tell clients, make durable what was asked, let go of the instance; within ten seconds."""
+        if self._stopping is None:
+            super().stopService()
+            self._stopping = Deferred.fromCoroutine(self._stop())
+        waiter: Deferred[None] = Deferred()
+        self._stopping.addBoth(lambda result: (waiter.callback(None), result)[1])
+        return waiter
+
+    async def _stop(self) -> None:
+        closing: list[Deferred[Any]] = []
+        if self._port_mapper_port is not None:
+            closing.append(maybeDeferred(self._port_mapper_port.stopListening))
+            self.port_mapper.close_connections()
+        if self.stomp is not None:
+            closing.append(self.stomp.stop())
+        all_closed = DeferredList(closing, consumeErrors=True)
+        all_closed.addTimeout(STOP_SECONDS, self._reactor, lambda result, timeout: [])
+        for succeeded, result in await all_closed:
+            if not succeeded:
+                self.log.failure("a part could not be stopped in order", result)
+        if self._provider is not None:
+            self._provider.fail(ProviderUnavailable("the gateway stops"))
+        if self._broker is not None and self._broker.commits.broken is None:
+            closed: Deferred[None] = Deferred()
+            self._broker.close(lambda: closed.callback(None))
+            await closed
+        self.log.info("stopped")
+        self._release()
+
+    def _release(self) -> None:
+        self._users.close()
+        if self._logs is not None:
+            self._logs.stop()
+            self._logs = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+def _exit_with(code: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,316 @@
+"""Group commit: what changes while the store is busy becomes durable with one synced commit.
+
+Changes are gathered in a batch. At the end of a turn the batch goes to the store if the store is idle, else it goes on gathering. Those who must
+not speak before a change is durable wait for the batch that holds it, and are told in order.
+
+A message stored and settled within one batch that is still gathering never touches the disk: its insert is taken out again.
+
+Owns batches, their order and their bounds. Knows nothing of destinations: the owner of a message is told by callbacks when a commit failed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from gateway.broker.store.interface import (
+    Batch,
+    DestinationRow,
+    RedeliveryRow,
+    Row,
+    Store,
+    StoreError,
+    StoreFull,
+    SubscriptionRow,
+)
+from gateway.messaging.envelope import encode_head
+from gateway.messaging.message import Message
+from gateway.messaging.turn import Turn
+
+#: Bounds of one commit, and of what may wait before senders of persistent messages are held back.
+MOST_OPERATIONS: Final = 2_000
+MOST_OCTETS: Final = 4 * 1024 * 1024
+MOST_WAITING: Final = 16 * 1024 * 1024
+
+#: Told once when its batch is durable (None) or has failed.
+Waiter = Callable[[StoreError | None], None]
+
+
+class _Gathered:
+    """A batch and those who wait for it."""
+
+    __slots__ = ("batch", "messages", "undo", "waiters")
+
+    def __init__(self, number: int) -> None:
+        self.batch = Batch(number)
+        self.waiters: list[Waiter] = []
+        #: The whole messages behind ``batch.inserts``, until they can be read from the store.
+        self.messages: dict[int, Message] = {}
+        #: Called with the batch if it fails, the last first, before its waiters are told.
+        self.undo: list[Callable[[Batch, StoreError], None]] = []
+
+
+class GroupCommit:
+    """Gathers changes and hands them to the store, one batch at a time.
+
+    :param failed: called once when the store has failed for good.
+    """
+
+    def __init__(self, store: Store, turn: Turn, failed: Callable[[StoreError], None]) -> None:
+        self._store = store
+        self._turn = turn
+        self._failed = failed
+        self._gathering = _Gathered(1)
+        self._sealed: deque[_Gathered] = deque()
+        self._in_store: _Gathered | None = None
+        self._asked = False
+        self._atomic = 0
+        #: Changes gathered since the beginning.
+        self.changes = 0
+        #: Octets gathered and not yet durable.
+        self.octets_waiting = 0
+        #: Why nothing can be stored any more.
+        self.broken: StoreError | None = None
+        self._relief: list[Callable[[], None]] = []
+
+    # --- gathering
+
+    @property
+    def number(self) -> int:
+        """The batch that gathers now."""
+        return self._gathering.batch.number
+
+    @property
+    def durable(self) -> int:
+        """Every batch up to this number is durable, or has failed and said so."""
+        if self._in_store is not None:
+            return self._in_store.batch.number - 1
+        if self._sealed:
+            return self._sealed[0].batch.number - 1
+        return self._gathering.batch.number - 1
+
+    def insert(self, message: Message, destination: int, persistent: bool) -> None:
+        """Store a message, which has a seq."""
+        gathered = self._gathering
+        head = encode_head(message)
+        body = message.body
+        octets = len(head) + len(body)
+        headers = message.headers
+        batch = gathered.batch
+        batch.inserts[message.seq] = Row(
+            message.seq, destination, headers.priority, message.expires, message.size, 1 if persistent else 0, head, body
+        )
+        gathered.messages[message.seq] = message
+        batch.octets += octets
+        self.octets_waiting += octets
+        self._changed()
+
+    def delete(self, seq: int) -> None:
+        """A stored message is gone."""
+        batch = self._gathering.batch
+        row = batch.inserts.pop(seq, None)
+        if row is not None:
+            self._gathering.messages.pop(seq, None)
+            octets = len(row.head) + len(row.body)
+            batch.octets -= octets
+            self.octets_waiting -= octets
+            if batch.redeliveries:
+                for key in [key for key in batch.redeliveries if key[1] == seq]:
+                    del batch.redeliveries[key]
+            return
+        batch.deletes[seq] = None
+        self._changed()
+
+    def owe(self, subscription: int, seq: int) -> None:
+        """A durable subscription has yet to take a stored message."""
+        self._gathering.batch.owed[subscription, seq] = None
+        self._changed()
+
+    def settle(self, subscription: int, seq: int) -> None:
+        """A durable subscription has taken it."""
+        batch = self._gathering.batch
+        batch.redeliveries.pop((subscription, seq), None)
+        if batch.owed.pop((subscription, seq), self) is None:
+            return
+        batch.settled[subscription, seq] = None
+        self._changed()
+
+    def redelivery(self, owner: int, seq: int, attempts: int, not_before: int) -> None:
+        """How often a stored message was tried. :param owner: 0 for a queue's, else the subscription."""
+        self._gathering.batch.redeliveries[owner, seq] = RedeliveryRow(owner, seq, attempts, not_before)
+        self._changed()
+
+    def destination(self, row: DestinationRow) -> None:
+        """A destination is new, or has new properties."""
+        self._gathering.batch.destinations[row.id] = row
+        self._changed()
+
+    def remove_destination(self, number: int) -> None:
+        batch = self._gathering.batch
+        batch.destinations.pop(number, None)
+        batch.removed_destinations[number] = None
+        self._changed()
+
+    def subscription(self, row: SubscriptionRow) -> None:
+        """A durable subscription is new."""
+        self._gathering.batch.subscriptions[row.id] = row
+        self._changed()
+
+    def remove_subscription(self, number: int) -> None:
+        batch = self._gathering.batch
+        batch.subscriptions.pop(number, None)
+        batch.removed_subscriptions[number] = None
+        self._changed()
+
+    def reserve(self, bound: int) -> None:
+        """Every seq below ``bound`` may be in use."""
+        self._gathering.batch.reserved = bound
+        self._changed()
+
+    def on_failure(self, undo: Callable[[Batch, StoreError], None]) -> None:
+        """Call ``undo`` with the batch if the one that gathers now was undone by the store, before those who wait for it are told.
+
+        What ``undo`` takes out of ``deletes`` and ``settled`` is not tried again with the next batch.
+        """
+        self._gathering.undo.append(undo)
+
+    def wait(self, waiter: Waiter) -> None:
+        """Tell ``waiter`` when everything gathered so far is durable. Never from inside this call."""
+        self._gathering.waiters.append(waiter)
+        self._ask()
+
+    def wait_for(self, number: int, waiter: Waiter) -> None:
+        """The same for batch ``number``, which is not durable yet."""
+        for gathered in (self._in_store, *self._sealed):
+            if gathered is not None and gathered.batch.number >= number:
+                gathered.waiters.append(waiter)
+                return
+        self.wait(waiter)
+
+    def begin(self) -> None:
+        """What follows belongs together: it is not divided over two batches. Nests."""
+        self._atomic += 1
+
+    def end(self) -> None:
+        self._atomic -= 1
+        self._seal_if_large()
+
+    def seal_if_inserted(self, seqs: Iterable[int]) -> None:
+        """Begin a new batch if the insert of one of these is still gathering, so that what follows is no reason to leave it out."""
+        inserts = self._gathering.batch.inserts
+        if inserts and any(seq in inserts for seq in seqs):
+            self._seal()
+
+    def unstored(self, seq: int) -> Message | None:
+        """A message whose insert is not in the store yet."""
+        found = self._gathering.messages.get(seq)
+        if found is None:
+            for gathered in self._sealed:
+                found = gathered.messages.get(seq)
+                if found is not None:
+                    return found
+            if self._in_store is not None:
+                found = self._in_store.messages.get(seq)
+        return found
+
+    def refusing(self) -> str | None:
+        """Why persistent messages are refused now; None when they are not. Acknowledgements go on while the disk is full."""
+        if self.broken is not None:
+            return str(self.broken)
+        return "the disk is full" if self._store.draining else None
+
+    def crowded(self) -> bool:
+        """More waits for the disk than should."""
+        return self.octets_waiting > MOST_WAITING
+
+    def on_relief(self, resume: Callable[[], None]) -> None:
+        """Call ``resume`` once, at the end of a turn, when it is no longer crowded."""
+        self._relief.append(resume)
+
+    # --- handing off
+
+    def _changed(self) -> None:
+        self._gathering.batch.operations += 1
+        self.changes += 1
+        if not self._asked:
+            self._ask()
+        self._seal_if_large()
+
+    def _seal_if_large(self) -> None:
+        batch = self._gathering.batch
+        if not self._atomic and (batch.operations >= MOST_OPERATIONS or batch.octets >= MOST_OCTETS):
+            self._seal()
+
+    def _seal(self) -> None:
+        """The gathering batch waits for the store. Elision looks only at the one that gathers, so it goes to the disk as it is."""
+        self._sealed.append(self._gathering)
+        self._gathering = _Gathered(self._gathering.batch.number + 1)
+        self._ask()
+
+    def _ask(self) -> None:
+        if not self._asked:
+            self._asked = True
+            self._turn.hand_off(self._hand_off)
+
+    def _hand_off(self) -> None:
+        self._asked = False
+        if self._in_store is not None:
+            return
+        if self._sealed:
+            gathered = self._sealed.popleft()
+        elif self._gathering.batch or self._gathering.waiters:
+            gathered = self._gathering
+            self._gathering = _Gathered(gathered.batch.number + 1)
+        else:
+            return
+        self._in_store = gathered
+        if not gathered.batch:
+            # Everything in it was settled before it was written: there is nothing to wait for.
+            self._finish(None)
+        elif self.broken is not None:
+            self._finish(self.broken)
+        else:
+            self._store.submit(gathered.batch, self._committed)
+
+    def _committed(self, error: StoreError | None) -> None:
+        self._turn.begin()
+        try:
+            self._finish(error)
+        finally:
+            self._turn.end()
+
+    def _finish(self, error: StoreError | None) -> None:
+        gathered = self._in_store
+        assert gathered is not None
+        self._in_store = None
+        self.octets_waiting -= gathered.batch.octets
+        if isinstance(error, StoreFull):
+            for undo in reversed(gathered.undo):
+                undo(gathered.batch, error)
+            self._keep_settlements(gathered.batch)
+        elif error is not None and self.broken is None:
+            self.broken = error
+            self._failed(error)
+        for waiter in gathered.waiters:
+            waiter(error)
+        if self._relief and not self.crowded():
+            self._relief, resumed = [], self._relief
+            for resume in resumed:
+                self._turn.dispatch(resume)
+        if self._sealed or self._gathering.batch or self._gathering.waiters:
+            self._ask()
+
+    def _keep_settlements(self, failed: Batch) -> None:
+        """The disk was full: what was acknowledged in the failed batch is tried again with the next one."""
+        batch = self._gathering.batch
+        for seq in failed.deletes:
+            batch.deletes[seq] = None
+        for key in failed.settled:
+            batch.settled[key] = None
+        for number in failed.removed_destinations:
+            batch.removed_destinations[number] = None
+        for number in failed.removed_subscriptions:
+            batch.removed_subscriptions[number] = None
+        batch.reserved = max(batch.reserved, failed.reserved)
+        batch.operations += len(failed.deletes) + len(failed.settled)

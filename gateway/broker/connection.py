@@ -1,0 +1,364 @@
+"""A connection of the embedded broker (``messaging.provider.Connection``): who the user is and what that user may do.
+
+Owns access decisions, the connection's sessions, its client identifier and its temporary destinations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred, fail, succeed
+
+from gateway.broker.access import AccessRules, Operation
+from gateway.broker.browser import QueueBrowser
+from gateway.broker.consumer import EmbeddedConsumer
+from gateway.broker.limits import LimitBehavior
+from gateway.broker.queue import PhysicalQueue
+from gateway.broker.session import EmbeddedSession
+from gateway.broker.store.interface import StoreError
+from gateway.broker.subscription import TopicSubscription
+from gateway.broker.users import Principal
+from gateway.broker.wildcards import is_wild
+from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.errors import (
+    AccessDenied,
+    ClientIdRequired,
+    DestinationFull,
+    DurableInUse,
+    InvalidDestination,
+    MessageRejected,
+    MessageTooLarge,
+    MessagingError,
+    NotSupported,
+    ProviderUnavailable,
+    StorageFailed,
+    UnknownSubscription,
+)
+from gateway.messaging.message import Message
+from gateway.messaging.provider import Deliver, Mode, Session, Subscription, XASession
+from gateway.messaging.selector import Selector, parse
+
+if TYPE_CHECKING:
+    from gateway.broker.provider import EmbeddedProvider
+    from gateway.broker.session import Arrivals
+    from gateway.broker.topic import PhysicalTopic
+
+
+class EmbeddedConnection:
+    """One connection. Made by the provider, once the user is authenticated.
+
+    :param number: of the connection, for ``no_local``; from 1.
+    """
+
+    def __init__(
+        self,
+        provider: EmbeddedProvider,
+        principal: Principal,
+        rules: AccessRules,
+        client_id: str | None,
+        number: int,
+        lost: Callable[[MessagingError], None],
+    ) -> None:
+        self.broker = provider.broker
+        self.principal = principal
+        self.user = principal.name
+        self.client_id = client_id
+        self.number = number
+        self._provider = provider
+        self._rules = rules
+        self._lost: Callable[[MessagingError], None] | None = lost
+        self._error: MessagingError | None = None
+        self._sessions: dict[EmbeddedSession, None] = {}
+        self._temporary: set[Destination] = set()
+        #: Destinations this user may send to, as long as neither they nor the rules change.
+        self._producible: dict[Destination, PhysicalQueue | PhysicalTopic] = {}
+        self._epoch = rules.epoch
+
+    # --- sessions
+
+    def session(self, mode: Mode) -> EmbeddedSession:
+        self.check_open()
+        session = EmbeddedSession(self, mode)
+        self._sessions[session] = None
+        return session
+
+    def xa_session(self) -> XASession:
+        raise NotSupported("xa")
+
+    def own_session(self, session: Session) -> EmbeddedSession | None:
+        """The session, if it is one of this connection's."""
+        for own in self._sessions:
+            if own is session:
+                return own
+        return None
+
+    def forget(self, session: EmbeddedSession) -> None:
+        self._sessions.pop(session, None)
+
+    # --- sending
+
+    def route(self, messages: Sequence[Message]) -> Arrivals:
+        """Where messages go, in runs of one destination, if all of them may.
+
+        :raises MessageRejected: for the first that may not.
+        """
+        if self._epoch != self._rules.epoch:
+            self._producible.clear()
+            self._epoch = self._rules.epoch
+        commits = self.broker.commits
+        refusing = commits.refusing()
+        arrivals: Arrivals = []
+        most = self.broker.options.max_size
+        start = 0
+        index = 0
+        destination = messages[0].headers.destination
+        physical: PhysicalQueue | PhysicalTopic | None = None
+        try:
+            for index, message in enumerate(messages):
+                headers = message.headers
+                if headers.destination is not destination and headers.destination != destination:
+                    assert physical is not None
+                    arrivals.append((physical, messages[start:index]))
+                    start = index
+                    destination = headers.destination
+                    physical = None
+                if physical is None:
+                    physical = self._producible.get(destination)
+                    if physical is None or physical.removed:
+                        physical = self._find_producible(destination)
+                    limit = physical.properties.max_bytes_per_msg
+                message.size = size = len(message.body) + headers.octets
+                if size > most >= 0:
+                    raise MessageTooLarge(destination, size, "imq.message.max_size", most)
+                if size > limit >= 0:
+                    raise MessageTooLarge(destination, size, "maxBytesPerMsg", limit)
+                if refusing is not None and headers.persistent:
+                    raise StorageFailed(refusing)
+        except MessagingError as error:
+            raise MessageRejected(index, error) from error
+        assert physical is not None
+        arrivals.append((physical, messages[start:] if start else messages))
+        for physical, _ in arrivals:
+            if physical.properties.bounded:
+                self._admit(arrivals)
+                break
+        return arrivals
+
+    def _admit(self, arrivals: Arrivals) -> None:
+        """Whether limits leave room for all of this."""
+        sums: dict[Destination, tuple[int, int]] = {}
+        index = 0
+        for physical, run in arrivals:
+            if not physical.properties.bounded or physical.properties.limit_behavior is not LimitBehavior.REJECT_NEWEST:
+                index += len(run)
+                continue
+            count, octets = sums.get(physical.destination, (0, 0))
+            octets += sum([message.size for message in run])
+            count += len(run)
+            try:
+                physical.admit(count, octets)
+            except DestinationFull:
+                count -= len(run)
+                octets -= sum([message.size for message in run])
+                for message in run:
+                    count += 1
+                    octets += message.size
+                    try:
+                        physical.admit(count, octets)
+                    except DestinationFull as error:
+                        raise MessageRejected(index, error) from error
+                    index += 1
+            else:
+                index += len(run)
+            sums[physical.destination] = (count, octets)
+
+    def _find_producible(self, destination: Destination) -> PhysicalQueue | PhysicalTopic:
+        if is_wild(destination.name) and destination.kind is Kind.TOPIC:
+            raise InvalidDestination(destination, "a message cannot be sent to a name with wildcards")
+        physical = self._usable(destination, Operation.PRODUCE)
+        self._producible[destination] = physical
+        return physical
+
+    def _usable(self, destination: Destination, operation: Operation) -> PhysicalQueue | PhysicalTopic:
+        """The physical destination, made if need be and the user may.
+
+        :raises AccessDenied, InvalidDestination:
+        """
+        physical = self.broker.find(destination)
+        auto_created = physical.auto_created if physical is not None else not destination.temporary
+        if physical is None and destination in self.broker.configured:
+            auto_created = False
+        if not self._rules.allows(self.principal, operation, destination, auto_created):
+            raise AccessDenied(self.user, operation.value, destination)
+        if physical is None:
+            if destination.temporary:
+                raise InvalidDestination(destination, "the temporary destination is gone, or never was")
+            if not self.broker.creatable(destination):
+                raise InvalidDestination(destination, "there is no such destination, and none is created automatically")
+            physical = self.broker.create(destination)
+        return physical
+
+    # --- receiving
+
+    def attach(
+        self, session: EmbeddedSession, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]
+    ) -> EmbeddedConsumer:
+        """A new consumer of one of this connection's sessions; see ``Session.consumer``."""
+        destination = spec.destination
+        selector = parse(spec.selector) if spec.selector is not None and spec.selector.strip() else None
+        if destination.temporary and destination not in self._temporary:
+            raise InvalidDestination(destination, "only the connection that created a temporary destination may consume from it")
+        if destination.kind is Kind.TOPIC:
+            return self._attach_topic(session, spec, selector, deliver, failed)
+        queue = self._usable(destination, Operation.BROWSE if spec.browse else Operation.CONSUME)
+        assert isinstance(queue, PhysicalQueue)
+        if spec.browse:
+            browser = QueueBrowser(queue)
+            consumer = EmbeddedConsumer(session, browser, spec, selector, deliver, failed)
+            browser.join(consumer)
+        else:
+            consumer = EmbeddedConsumer(session, queue, spec, selector, deliver, failed)
+            queue.join(consumer)
+        return consumer
+
+    def _attach_topic(
+        self,
+        session: EmbeddedSession,
+        spec: Subscription,
+        selector: Selector | None,
+        deliver: Deliver,
+        failed: Callable[[MessagingError], None],
+    ) -> EmbeddedConsumer:
+        pattern = spec.destination
+        if spec.browse:
+            raise InvalidDestination(pattern, "only queues can be browsed")
+        if is_wild(pattern.name):
+            if not self._rules.allows(self.principal, Operation.CONSUME, pattern, False):
+                raise AccessDenied(self.user, Operation.CONSUME.value, pattern)
+        else:
+            self._usable(pattern, Operation.CONSUME)
+        if spec.durable_name is None:
+            subscription = TopicSubscription(
+                self.broker, pattern, selector, no_local=spec.no_local, origin=self.number if spec.no_local else 0
+            )
+            subscription.covers = self._may_consume
+            self.broker.subscribe(subscription)
+        else:
+            subscription = self._durable(spec.durable_name, spec, selector)
+        consumer = EmbeddedConsumer(session, subscription, spec, None, deliver, failed)
+        subscription.join(consumer)
+        return consumer
+
+    def _durable(self, name: str, spec: Subscription, selector: Selector | None) -> TopicSubscription:
+        """The durable subscription of that name, made or redefined as the consumer wants it."""
+        if self.client_id is None:
+            raise ClientIdRequired(name)
+        broker = self.broker
+        key = (self.client_id, name)
+        existing = broker.durables.get(key)
+        if existing is not None:
+            if existing.consumers:
+                raise DurableInUse(self.client_id, name)
+            same_text = (existing.selector.text if existing.selector else "") == (selector.text if selector else "")
+            if existing.pattern == spec.destination and same_text and existing.no_local == spec.no_local:
+                existing.covers = self._may_consume
+                if spec.no_local:
+                    existing.origin = self.number
+                return existing
+            # JMS 1.1, section 6.11.1: that is the same as unsubscribing and creating a new one.
+            self._end_durable(existing, "the durable subscription was redefined", lambda: None)
+        number = broker.new_number()
+        subscription = TopicSubscription(
+            broker,
+            spec.destination,
+            selector,
+            no_local=spec.no_local,
+            origin=self.number if spec.no_local else 0,
+            number=number,
+            client_id=self.client_id,
+            name=name,
+        )
+        subscription.covers = self._may_consume
+        broker.durables[key] = subscription
+        broker.subscribe(subscription)
+        broker.store_subscription(subscription)
+        return subscription
+
+    def _end_durable(self, subscription: TopicSubscription, comment: str, done: Callable[[], None]) -> None:
+        broker = self.broker
+        del broker.durables[subscription.client_id, subscription.name]
+        broker.end_subscription(subscription)
+        # Its row goes at once, so that a restart cannot bring it back beside its successor; its messages follow block by block.
+        use_dmq = broker.properties_for(subscription.pattern).use_dmq
+
+        def emptied() -> None:
+            broker.commits.remove_subscription(subscription.number)
+            done()
+
+        subscription.discard(comment if use_dmq else None, emptied)
+
+    def _may_consume(self, topic: Destination) -> bool:
+        return self._rules.allows(self.principal, Operation.CONSUME, topic, False)
+
+    # --- the rest of the seam
+
+    def temporary(self, kind: Kind) -> Destination:
+        self.check_open()
+        word = "queue" if kind is Kind.QUEUE else "topic"
+        destination = Destination(kind, f"temporary_destination://{word}/{self._provider.random_name()}", True)
+        self.broker.create(destination)
+        self._temporary.add(destination)
+        return destination
+
+    def unsubscribe(self, durable_name: str) -> Deferred[None]:
+        self.check_open()
+        if self.client_id is None:
+            return fail(ClientIdRequired(durable_name))
+        subscription = self.broker.durables.get((self.client_id, durable_name))
+        if subscription is None:
+            return fail(UnknownSubscription(self.client_id, durable_name))
+        if subscription.consumers:
+            return fail(DurableInUse(self.client_id, durable_name))
+        done: Deferred[None] = Deferred()
+
+        def stored(error: StoreError | None) -> None:
+            if error is None:
+                done.callback(None)
+            else:
+                done.errback(StorageFailed(str(error)))
+
+        self._end_durable(subscription, "the durable subscription was removed", lambda: self.broker.commits.wait(stored))
+        return done
+
+    def close(self) -> Deferred[None]:
+        if self._lost is None and self._error is None:
+            return succeed(None)
+        self._lost = None
+        self._end()
+        done: Deferred[None] = Deferred()
+        self.broker.soon(lambda: done.callback(None))
+        return done
+
+    def fail(self, error: MessagingError) -> None:
+        """The connection ends because of the broker: its user is told in another turn."""
+        if self._error is None and self._lost is not None:
+            self._error = error
+            lost, self._lost = self._lost, None
+            self._end()
+            self.broker.soon(lambda: lost(error))
+
+    def check_open(self) -> None:
+        """:raises ProviderUnavailable: the connection is closed or was lost."""
+        if self._lost is None:
+            raise ProviderUnavailable(str(self._error) if self._error else "the connection is closed")
+
+    def _end(self) -> None:
+        for session in list(self._sessions):
+            session.close()
+        for destination in self._temporary:
+            physical = self.broker.find(destination)
+            if physical is not None:
+                self.broker.remove(physical)
+        self._temporary.clear()
+        self._provider.disconnected(self)

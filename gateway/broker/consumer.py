@@ -1,0 +1,201 @@
+"""A consumer of the embedded broker: credit, delivery numbers, and what is outstanding (``messaging.provider.Consumer``).
+
+Owns the deliveries of one consumer until they are settled or given back. Where they came from and what settling them means is its
+source's business; when an acknowledgement takes effect is its session's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from gateway.broker.distribution import Source
+from gateway.broker.ledger import CumulativeLedger, IndividualLedger, Ledger
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.errors import MessagingError, ProviderUnavailable
+from gateway.messaging.message import Message
+from gateway.messaging.provider import Deliver, Mode, Session, Subscription
+
+if TYPE_CHECKING:
+    from gateway.broker.session import EmbeddedSession
+    from gateway.messaging.selector import Selector
+
+
+class EmbeddedConsumer:
+    """One consumer. Made by its session.
+
+    :param selector: the parsed selector, where it is looked at on delivery (queues); a topic's subscription looks at its own on arrival.
+    """
+
+    __slots__ = (
+        "_deliver",
+        "_failed",
+        "_ledger",
+        "_next",
+        "_running",
+        "closed",
+        "credit",
+        "examined",
+        "mode",
+        "octets",
+        "reading",
+        "selector",
+        "session",
+        "source",
+        "spec",
+    )
+
+    def __init__(
+        self,
+        session: EmbeddedSession,
+        source: Source,
+        spec: Subscription,
+        selector: Selector | None,
+        deliver: Deliver,
+        failed: Callable[[MessagingError], None],
+    ) -> None:
+        self.session = session
+        self.source = source
+        self.spec = spec
+        self.selector = selector
+        self.mode = session.mode
+        self._deliver = deliver
+        self._failed = failed
+        self._ledger: Ledger = IndividualLedger() if session.mode is Mode.INDIVIDUAL else CumulativeLedger()
+        self._next = 1
+        self._running = False
+        self.closed = False
+        #: Messages that may still be handed to it.
+        self.credit = 0
+        #: Octets that may, None when nobody counts them.
+        self.octets: int | None = None
+        #: By priority, the seq up to which its source was searched for what its selector wants.
+        self.examined: dict[int, int] = {}
+        #: Its source is reading the store for it.
+        self.reading = False
+
+    # --- for the source
+
+    def ready(self) -> bool:
+        """Whether something can be handed to it."""
+        return self._running and self.credit > 0 and (self.octets is None or self.octets > 0)
+
+    def wants(self, message: Message) -> bool:
+        """Whether its selector matches."""
+        return self.selector is None or self.selector.matches(message)
+
+    def hand(self, run: list[Message], attempts: list[int] | None) -> None:
+        """Deliver a run. Its length is within the credit."""
+        first = self._next
+        self._next = first + len(run)
+        self.credit -= len(run)
+        if self.octets is not None:
+            self.octets -= sum([message.size for message in run])
+        self._ledger.add(first, run)
+        self._deliver(self, first, run, attempts)
+        if self.mode is Mode.AUTO and not self.closed:
+            self._settle(self._ledger.clear())
+
+    def end_of_browse(self) -> None:
+        """There is nothing more to browse."""
+        self._deliver(self, self._next, [], None)
+
+    def fail(self, error: MessagingError) -> None:
+        """Its source is gone."""
+        if not self.closed:
+            self.closed = True
+            self._running = False
+            self.session.forget(self)
+            self._ledger.clear()
+            self._failed(error)
+
+    @property
+    def gone(self) -> bool:
+        """Whether it is closed and its session has forgotten it, so that nothing can be outstanding with it."""
+        return self.closed and not self.session.has(self)
+
+    @property
+    def outstanding(self) -> int:
+        """Deliveries not settled."""
+        return len(self._ledger)
+
+    # --- the seam
+
+    def start(self) -> None:
+        if not self.closed:
+            self._running = True
+            self.source.mark()
+
+    def stop(self) -> None:
+        self._running = False
+
+    def grant(self, messages: int, octets: int = 0) -> None:
+        if messages < 0 or octets < 0:
+            raise ValueError(f"credit is not negative: {messages} messages, {octets} octets")
+        self.credit += messages
+        if octets:
+            self.octets = octets + (self.octets or 0)
+        if self._running:
+            self.source.mark()
+
+    def acknowledge_through(self, number: int, within: Session | None = None) -> int:
+        transaction = self._transaction(within)
+        if transaction is None:
+            messages = self._ledger.through(number)
+            self._settle(messages)
+            return len(messages)
+        numbers = self._ledger.numbers_through(number)
+        messages = self._ledger.take(numbers)
+        transaction.acknowledged(self, list(zip(numbers, messages, strict=True)))
+        return len(messages)
+
+    def acknowledge(self, numbers: Sequence[int], within: Session | None = None) -> None:
+        transaction = self._transaction(within)
+        messages = self._ledger.take(numbers)
+        if transaction is None:
+            self._settle(messages)
+        else:
+            transaction.acknowledged(self, list(zip(numbers, messages, strict=True)))
+
+    def reject(
+        self, numbers: Sequence[int], delay_ms: int | None = None, dead: DeadReason | None = None, within: Session | None = None
+    ) -> None:
+        transaction = self._transaction(within)
+        messages = self._ledger.take(numbers)
+        if transaction is None:
+            self.session.touch_after(lambda: self.source.reject(messages, delay_ms, dead, self.spec.redelivery))
+        else:
+            transaction.rejected(self, list(zip(numbers, messages, strict=True)), delay_ms, dead)
+
+    def close(self, requeue: bool = True) -> None:
+        if not self.closed:
+            self.closed = True
+            self._running = False
+            self.source.leave(self)
+        if requeue:
+            self.session.forget(self)
+            self.give_back()
+
+    # --- for the session
+
+    def give_back(self, more: Sequence[Message] = ()) -> None:
+        """Everything outstanding goes back, with what was acknowledged in a transaction that is undone; their numbers are void."""
+        messages = sorted([*self._ledger.clear(), *more], key=lambda message: message.seq)
+        if messages:
+            self.source.give_back(messages)
+
+    def restore(self, deliveries: Sequence[tuple[int, Message]]) -> None:
+        """Acknowledgements of these were undone: they are outstanding again."""
+        self._ledger.restore(deliveries)
+
+    def _settle(self, messages: Sequence[Message]) -> None:
+        self.source.settle(messages)
+        self.session.touch()
+
+    def _transaction(self, within: Session | None) -> EmbeddedSession | None:
+        if within is None:
+            return self.session if self.mode is Mode.TRANSACTED else None
+        joined = self.session.connection.own_session(within)
+        if joined is None or joined.mode is not Mode.TRANSACTED:
+            raise ProviderUnavailable("an acknowledgement can only join a transacted session of its own connection")
+        return joined

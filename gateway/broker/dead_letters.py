@@ -1,0 +1,83 @@
+"""The broker's dead message queue, ``mq.sys.dmq``.
+
+Owns what a dead message looks like and whether it is kept. The reasons and property names are ``messaging.dead``'s.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gateway.messaging import dead
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.destination import Destination, Queue
+from gateway.messaging.message import Message
+from gateway.messaging.values import Int, Value
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
+    from gateway.broker.physical import Physical
+
+DMQ: Final[Destination] = Queue("mq.sys.dmq")
+
+#: Where the message was, which the original leaves to the reader to guess.
+ORIGINAL_DESTINATION: Final = "JMS_SUN_DMQ_DESTINATION"
+
+
+class DeadLetters:
+    """Puts dead messages where an administrator finds them.
+
+    :param truncate: keep headers only (``imq.destination.DMQ.truncateBody``).
+    :param log_all: log each dead message (``imq.destination.logDeadMsgs``).
+    """
+
+    def __init__(self, broker: Broker, *, truncate: bool, log_all: bool) -> None:
+        self._broker = broker
+        self._truncate = truncate
+        self._log_all = log_all
+
+    def bury(self, physical: Physical, message: Message, reason: DeadReason, comment: str, tries: int) -> None:
+        """Keep a dead message of ``physical``, where its properties or the message's own say so.
+
+        The caller settles the message in the same batch, so that it is in one place or the other.
+        """
+        broker = self._broker
+        headers = message.headers
+        properties = headers.properties
+        if _wish(properties, dead.LOG_DEAD_MESSAGES, self._log_all):
+            broker.log.info(
+                "message {id} of {destination} is dead: {reason}, {comment}",
+                id=message.message_id,
+                destination=str(physical.destination),
+                reason=reason.value,
+                comment=comment,
+            )
+        if physical.destination == DMQ or not _wish(properties, dead.PRESERVE_UNDELIVERED, physical.properties.use_dmq):
+            return
+        truncate = _wish(properties, dead.TRUNCATE_MSG_BODY, self._truncate) and bool(message.body)
+        added: dict[str, Value] = {
+            dead.UNDELIVERED_TIMESTAMP: broker.turn.now_ms,
+            dead.UNDELIVERED_REASON: reason.value,
+            dead.UNDELIVERED_COMMENT: comment,
+            dead.DELIVERY_COUNT: Int(tries),
+            dead.BODY_TRUNCATED: truncate,
+            dead.DEAD_BROKER: broker.options.name,
+            ORIGINAL_DESTINATION: str(physical.destination),
+        }
+        copy = Message(
+            headers.replace(destination=DMQ, properties={**properties, **added}),
+            b"" if truncate else message.body,
+            timestamp=message.timestamp,
+            message_id=message.message_id,
+        )
+        copy.user = message.user
+        broker.arrive(DMQ, [copy])
+
+
+def _wish(properties: object, name: str, default: bool) -> bool:
+    """What the message says of itself; STOMP clients can only say it as a String."""
+    value = properties.get(name) if isinstance(properties, dict) else None
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    return default

@@ -1,0 +1,109 @@
+"""The properties of a physical destination: its limits, and what happens at them.
+
+Owns names, defaults and text form of the properties (Open MQ's names); enforcing them is the destination's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from enum import Enum
+from typing import Final
+
+from gateway.messaging.redelivery import RedeliveryPolicy
+
+_DEFAULT_POLICY: Final = RedeliveryPolicy()
+
+
+class LimitBehavior(Enum):
+    """What a destination does with a message that would exceed ``maxNumMsgs`` or ``maxTotalMsgBytes``."""
+
+    #: Take it, and hold the sender back until there is room.
+    FLOW_CONTROL = "FLOW_CONTROL"
+    #: Make room by giving up the oldest message.
+    REMOVE_OLDEST = "REMOVE_OLDEST"
+    #: Make room by giving up the oldest message of the lowest priority.
+    REMOVE_LOW_PRIORITY = "REMOVE_LOW_PRIORITY"
+    #: Refuse it.
+    REJECT_NEWEST = "REJECT_NEWEST"
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationProperties:
+    """Properties of one destination; -1 is no limit.
+
+    :param max_num_msgs: messages not yet acknowledged (``maxNumMsgs``). On a topic each subscription counts its own.
+    :param max_total_msg_bytes: octets of those, headers and bodies (``maxTotalMsgBytes``).
+    :param max_bytes_per_msg: octets of one message (``maxBytesPerMsg``).
+    :param limit_behavior: at the first two limits (``limitBehavior``).
+    :param max_num_active_consumers: consumers of a queue at one time (``maxNumActiveConsumers``).
+    :param use_dmq: whether dead messages go to the dead message queue (``useDMQ``).
+    :param redelivery: for deliveries that a consumer rejects.
+    """
+
+    max_num_msgs: int = -1
+    max_total_msg_bytes: int = -1
+    max_bytes_per_msg: int = -1
+    limit_behavior: LimitBehavior = LimitBehavior.REJECT_NEWEST
+    max_num_active_consumers: int = -1
+    use_dmq: bool = True
+    redelivery: RedeliveryPolicy = _DEFAULT_POLICY
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the number or the octets of waiting messages are limited."""
+        return self.max_num_msgs >= 0 or self.max_total_msg_bytes >= 0
+
+    def to_text(self) -> str:
+        """``name=value`` lines, for the store."""
+        lines = []
+        for name, attribute in _NAMES.items():
+            value = getattr(self, attribute)
+            lines.append(f"{name}={value.value if isinstance(value, Enum) else str(value).lower()}")
+        lines += [f"redelivery.{field.name}={getattr(self.redelivery, field.name)}" for field in fields(RedeliveryPolicy)]
+        return "\n".join(lines)
+
+    @classmethod
+    def from_text(cls, text: str) -> DestinationProperties:
+        """The inverse of :meth:`to_text`; absent names keep their defaults.
+
+        :raises ValueError: for a line that is no property.
+        """
+        changes: dict[str, object] = {}
+        policy: dict[str, object] = {}
+        for line in text.splitlines():
+            name, separator, value = line.partition("=")
+            if separator and name.startswith("redelivery."):
+                policy[name.removeprefix("redelivery.")] = _policy_value(name.removeprefix("redelivery."), value)
+            elif separator and name in _NAMES:
+                changes[_NAMES[name]] = _value(_NAMES[name], value)
+            else:
+                raise ValueError(f"'{line}' is no property of a destination")
+        if policy:
+            changes["redelivery"] = replace(RedeliveryPolicy(), **policy)  # type: ignore[arg-type]
+        return replace(cls(), **changes)  # type: ignore[arg-type]
+
+
+_NAMES = {
+    "maxNumMsgs": "max_num_msgs",
+    "maxTotalMsgBytes": "max_total_msg_bytes",
+    "maxBytesPerMsg": "max_bytes_per_msg",
+    "limitBehavior": "limit_behavior",
+    "maxNumActiveConsumers": "max_num_active_consumers",
+    "useDMQ": "use_dmq",
+}
+
+
+def _value(attribute: str, text: str) -> object:
+    if attribute == "limit_behavior":
+        return LimitBehavior(text)
+    if attribute == "use_dmq":
+        return text == "true"
+    return int(text)
+
+
+def _policy_value(name: str, text: str) -> object:
+    if name == "use_exponential_back_off":
+        return text == "True"
+    if name == "back_off_multiplier":
+        return float(text)
+    return int(text)

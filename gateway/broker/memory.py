@@ -1,0 +1,42 @@
+"""How much memory waiting messages may take, over all destinations of a broker.
+
+Owns one sum and its bound. Each backlog reports what it holds; beyond the bound, or beyond its own share, whole messages live in the
+store only.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Octets that a message object, its strings and its numbers take beside its body.
+OVERHEAD: Final = 512
+
+_TOTAL: Final = 64 * 1024 * 1024
+_SHARE: Final = 32 * 1024 * 1024
+_LEAST: Final = 256 * 1024
+
+
+class Memory:
+    """The window of all backlogs together.
+
+    :param total: octets for all of them. :param share: octets for one. :param least: octets that each may always have.
+    """
+
+    __slots__ = ("least", "share", "total", "used")
+
+    def __init__(self, total: int = _TOTAL, share: int = _SHARE, least: int = _LEAST) -> None:
+        self.total = total
+        self.share = share
+        self.least = least
+        #: Octets in all windows now.
+        self.used = 0
+
+    def full(self, own: int) -> bool:
+        """Whether a backlog that holds ``own`` octets must not take more into memory."""
+        return own >= self.share or (self.used >= self.total and own >= self.least)
+
+    def low(self, own: int) -> bool:
+        """Whether a backlog that holds ``own`` octets should read more back."""
+        if self.used >= self.total:
+            return own < self.least // 2
+        return own < self.share // 2

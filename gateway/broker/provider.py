@@ -1,0 +1,92 @@
+"""The embedded broker behind the seam (``messaging.provider.Provider``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from twisted.internet.defer import Deferred
+
+from gateway.broker.access import AccessRules
+from gateway.broker.connection import EmbeddedConnection
+from gateway.broker.users import Principal
+from gateway.messaging.errors import AccessDenied, ClientIdInUse, MessagingError
+from gateway.messaging.provider import Capabilities, Credentials
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
+
+#: A temporary destination's name holds so many random octets: whoever has the name may send to it.
+_RANDOM_OCTETS: Final = 16
+
+
+class Authenticator(Protocol):
+    """Who knows the users."""
+
+    def authenticate(self, credentials: Credentials) -> Deferred[Principal]: ...
+
+
+class EmbeddedProvider:
+    """Connections to the broker of this instance.
+
+    :param random: gives that many random octets, unpredictable.
+    """
+
+    capabilities: Final = Capabilities(
+        transacted=True,
+        joined=True,
+        durable=True,
+        selectors=True,
+        temporary=True,
+        browse=True,
+        individual=True,
+        delivery_count=True,
+    )
+
+    def __init__(self, broker: Broker, users: Authenticator, rules: AccessRules, random: Callable[[int], bytes]) -> None:
+        self.broker = broker
+        self._users = users
+        self._rules = rules
+        self._random = random
+        self._connections: dict[EmbeddedConnection, None] = {}
+        self._client_ids: dict[str, EmbeddedConnection | None] = {}
+        self._numbers = 0
+
+    @property
+    def resource(self) -> str:
+        return f"embedded:{self.broker.store_id}"
+
+    def connect(
+        self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]
+    ) -> Deferred[EmbeddedConnection]:
+        return Deferred.fromCoroutine(self._connect(credentials, client_id or None, lost))
+
+    async def _connect(
+        self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]
+    ) -> EmbeddedConnection:
+        principal = await self._users.authenticate(credentials)
+        if not self._rules.may_connect(principal):
+            raise AccessDenied(principal.name, "connect", "this broker")
+        if client_id is not None and client_id in self._client_ids:
+            raise ClientIdInUse(client_id)
+        self._numbers += 1
+        connection = EmbeddedConnection(self, principal, self._rules, client_id, self._numbers, lost)
+        if client_id is not None:
+            self._client_ids[client_id] = connection
+        self._connections[connection] = None
+        return connection
+
+    def disconnected(self, connection: EmbeddedConnection) -> None:
+        """A connection has ended."""
+        self._connections.pop(connection, None)
+        if connection.client_id is not None:
+            self._client_ids.pop(connection.client_id, None)
+
+    def random_name(self) -> str:
+        """A name nobody can guess."""
+        return self._random(_RANDOM_OCTETS).hex()
+
+    def fail(self, error: MessagingError) -> None:
+        """Every connection is lost."""
+        for connection in list(self._connections):
+            connection.fail(error)

@@ -1,0 +1,139 @@
+"""Opening a broker over its store: what an earlier run left is in its places again.
+
+The scan reads the narrow rows only; whole messages are read back as consumers come to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gateway.broker.broker import Broker
+from gateway.broker.distribution import Distribution
+from gateway.broker.memory import Memory
+from gateway.broker.queue import PhysicalQueue
+from gateway.broker.settings import BrokerOptions
+from gateway.broker.store.interface import IndexRow, RedeliveryRow, Store, StoreError
+from gateway.broker.subscription import TopicSubscription
+from gateway.broker.topic import PhysicalTopic
+from gateway.broker.wildcards import is_wild
+from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.selector import parse
+from gateway.messaging.turn import Turn
+
+if TYPE_CHECKING:
+    from twisted.internet.interfaces import IReactorTime
+
+
+def open_broker(
+    clock: IReactorTime,
+    turn: Turn,
+    store: Store,
+    options: BrokerOptions,
+    failed: Callable[[StoreError], None],
+    *,
+    spills: bool = True,
+    memory: Memory | None = None,
+) -> Broker:
+    """The broker over what the store holds. May block; the reactor does not run yet.
+
+    :param spills: whether the store can hold what memory has no room for; False for the memory store.
+    :raises StoreError: the store cannot be opened, and why. Nothing was changed.
+    """
+    recovered = store.open()
+    broker = Broker(clock, turn, store, recovered.store_id, options, failed, spills=spills, memory=memory)
+    log = broker.log
+    for note in recovered.notes:
+        log.info("{note}", note=note)
+    queues: dict[int, PhysicalQueue] = {}
+    topics: dict[int, PhysicalTopic] = {}
+    patterns: dict[int, Destination] = {}
+    for row in recovered.destinations:
+        patterns[row.id] = destination = Destination(Kind(row.kind), row.name)
+        if destination.kind is Kind.TOPIC and is_wild(destination.name):
+            broker.restore_pattern(destination, row.id)
+            continue
+        physical = broker.restore(row)
+        if isinstance(physical, PhysicalQueue):
+            queues[row.id] = physical
+        else:
+            topics[row.id] = physical
+    durables: dict[int, TopicSubscription] = {}
+    for known in recovered.subscriptions:
+        broker.used_number(known.id)
+        subscription = TopicSubscription(
+            broker,
+            patterns[known.destination],
+            parse(known.selector) if known.selector else None,
+            no_local=bool(known.no_local),
+            number=known.id,
+            client_id=known.client_id,
+            name=known.name,
+        )
+        durables[known.id] = subscription
+        broker.durables[known.client_id, known.name] = subscription
+        broker.subscribe(subscription)
+    count = _restore_messages(broker, store, queues, topics, durables)
+    broker.start_numbering(recovered.next_seq)
+    for physical in list(broker.destinations.values()):
+        physical.emptied()
+    log.info(
+        "store {store} holds {count} messages, {destinations} destinations, {subscriptions} durable subscriptions",
+        store=recovered.store_id,
+        count=count,
+        destinations=len(recovered.destinations),
+        subscriptions=len(recovered.subscriptions),
+    )
+    return broker
+
+
+def _restore_messages(
+    broker: Broker,
+    store: Store,
+    queues: dict[int, PhysicalQueue],
+    topics: dict[int, PhysicalTopic],
+    durables: dict[int, TopicSubscription],
+) -> int:
+    """Put every message where it waits. :returns: how many there are."""
+    tried = {(row.owner, row.seq): row for block in store.scan_redeliveries() for row in block}
+    count = 0
+    of_topics: dict[int, IndexRow] = {}
+    for block in store.scan():
+        count += len(block)
+        for row in block:
+            queue = queues.get(row.destination)
+            if queue is None:
+                of_topics[row.seq] = row
+                continue
+            queue.count += 1
+            queue.octets += row.size
+            _restore(broker, queue, row, tried.get((0, row.seq)) if tried else None)
+    owed: set[int] = set()
+    for pairs in store.scan_owed():
+        for number, seq in pairs:
+            message = of_topics.get(seq)
+            subscription = durables.get(number)
+            if message is None or subscription is None:
+                continue
+            topic = topics[message.destination]
+            topic.count += 1
+            topic.octets += message.size
+            _restore(broker, subscription, message, tried.get((number, seq)) if tried else None)
+            if seq in owed:
+                broker.share_row(seq)
+            owed.add(seq)
+    for seq in of_topics.keys() - owed:
+        # Nobody is owed it any more: its subscription was being removed when the process ended.
+        broker.commits.delete(seq)
+        count -= 1
+    return count
+
+
+def _restore(broker: Broker, place: Distribution, row: IndexRow, tried: RedeliveryRow | None) -> None:
+    """A message waits again, or its pause goes on."""
+    if tried is not None:
+        place.tried[row.seq] = tried.attempts
+        if tried.not_before > broker.turn.now_ms:
+            place.resume_pause(row.seq, tried.not_before)
+            return
+    place.backlog.restore(row.priority, row.seq, row.size, row.expires)

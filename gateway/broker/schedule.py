@@ -1,0 +1,61 @@
+"""Things to do later: redeliveries after their pause, sweeps for what expired, destinations to reap.
+
+One heap and one timer of the reactor for all of them. Nothing is cancelled: what is due looks whether it is still wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+    from gateway.messaging.turn import Turn
+
+
+class Schedule:
+    """Runs work at epoch milliseconds, each inside a turn."""
+
+    def __init__(self, clock: IReactorTime, turn: Turn) -> None:
+        self._clock = clock
+        self._turn = turn
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._asked = 0
+        self._timer: IDelayedCall | None = None
+        self._timer_at = 0
+        self._closed = False
+
+    def at(self, when_ms: int, work: Callable[[], None]) -> None:
+        """Do ``work`` when it is ``when_ms``; at the earliest in the next turn."""
+        self._asked += 1
+        heappush(self._heap, (when_ms, self._asked, work))
+        if self._timer is None or when_ms < self._timer_at:
+            self._arm()
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._closed = True
+        self._heap.clear()
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._heap and not self._closed:
+            self._timer_at = self._heap[0][0]
+            self._timer = self._clock.callLater(max(0.0, self._timer_at / 1000 - self._clock.seconds()), self._run)
+
+    def _run(self) -> None:
+        self._timer = None
+        self._turn.begin()
+        try:
+            # A clock's float may fall just short of the millisecond that was asked for.
+            now_ms = int(self._clock.seconds() * 1000 + 0.5)
+            while self._heap and self._heap[0][0] <= now_ms:
+                heappop(self._heap)[2]()
+        finally:
+            self._arm()
+            self._turn.end()

@@ -1,0 +1,334 @@
+"""A session of the embedded broker (``messaging.provider.Session``): order, completions, and local transactions.
+
+Owns what one session was asked and has not finished. Consumers own their deliveries, the connection what its user may do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway.broker.consumer import EmbeddedConsumer
+from gateway.broker.physical import Physical
+from gateway.broker.store.interface import Batch, StoreError
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.errors import (
+    MessageRejected,
+    MessagingError,
+    NotSupported,
+    ProviderUnavailable,
+    StorageFailed,
+    TransactionTooLarge,
+)
+from gateway.messaging.message import Message
+from gateway.messaging.provider import Deliver, Done, Mode, Subscription
+
+if TYPE_CHECKING:
+    from gateway.broker.connection import EmbeddedConnection
+    from gateway.broker.queue import PhysicalQueue
+    from gateway.broker.topic import PhysicalTopic
+
+    Arrivals = list[tuple[PhysicalQueue | PhysicalTopic, Sequence[Message]]]
+
+
+class _Rejected(NamedTuple):
+    consumer: EmbeddedConsumer
+    deliveries: list[tuple[int, Message]]
+    delay_ms: int | None
+    dead: DeadReason | None
+
+
+class EmbeddedSession:
+    """One session. Made by its connection."""
+
+    def __init__(self, connection: EmbeddedConnection, mode: Mode) -> None:
+        self.connection = connection
+        self.mode = mode
+        self._broker = connection.broker
+        self._commits = connection.broker.commits
+        self._consumers: dict[EmbeddedConsumer, None] = {}
+        self._closed = False
+        #: The last batch that holds something this session was asked for.
+        self._mark = 0
+        #: Completions that were asked for and have not fired.
+        self._pending = 0
+        #: Completions withheld while a destination holds this sender back.
+        self._held: deque[Done] = deque()
+        self._blocked: set[Physical] = set()
+        self._resume: list[Callable[[], None]] = []
+        # The open transaction.
+        self._sends: list[Message] = []
+        self._sends_octets = 0
+        self._acknowledged: list[tuple[EmbeddedConsumer, list[tuple[int, Message]]]] = []
+        self._acknowledged_count = 0
+        self._rejected: list[_Rejected] = []
+
+    # --- sending
+
+    def send(self, messages: Sequence[Message]) -> None:
+        self._check_open()
+        if not messages:
+            return
+        if self.mode is Mode.TRANSACTED:
+            self._send_in_transaction(messages)
+            return
+        arrivals = self.connection.route(messages)
+        commits = self._commits
+        before = commits.changes
+        commits.begin()
+        self._broker.number(messages, self.connection.user, self.connection.number)
+        for physical, run in arrivals:
+            self._broker.store_arrivals(physical, run)
+            physical.arrive(run)
+            if physical.properties.bounded and physical.at_limit():
+                self._blocked.add(physical)
+                physical.waiting_senders.append(self._unblock)
+        if commits.changes != before:
+            self._mark = commits.number
+            commits.on_failure(partial(self._undo_send, arrivals))
+        commits.end()
+
+    def _undo_send(self, arrivals: Arrivals, batch: Batch, error: StoreError) -> None:
+        self._broker.undo_arrivals(batch, arrivals)
+        if not self._pending:
+            # Nobody waits for a receipt that could tell the sender.
+            self.connection.fail(StorageFailed(str(error)))
+
+    def _send_in_transaction(self, messages: Sequence[Message]) -> None:
+        self.connection.route(messages)
+        options = self._broker.options
+        octets = sum([message.size for message in messages])
+        if len(self._sends) + len(messages) > options.transaction_messages:
+            raise MessageRejected(0, TransactionTooLarge("imq.transaction.producer.maxNumMsgs", options.transaction_messages))
+        if 0 <= options.transaction_octets < self._sends_octets + octets:
+            raise MessageRejected(0, TransactionTooLarge("imq.transaction.producer.maxTotalMsgBytes", options.transaction_octets))
+        self._sends += messages
+        self._sends_octets += octets
+
+    def writable(self) -> bool:
+        return not self._blocked and not self._commits.crowded()
+
+    def on_writable(self, resume: Callable[[], None]) -> None:
+        if self._blocked:
+            self._resume.append(resume)
+        elif self._commits.crowded():
+            self._commits.on_relief(lambda: self.on_writable(resume))
+        else:
+            self._broker.turn.dispatch(resume)
+
+    def _unblock(self) -> None:
+        """A destination that held this sender back has room again."""
+        self._blocked = {physical for physical in self._blocked if physical.at_limit() and not physical.removed}
+        for physical in self._blocked:
+            if self._unblock not in physical.waiting_senders:
+                physical.waiting_senders.append(self._unblock)
+        if not self._blocked:
+            held, self._held = self._held, deque()
+            for done in held:
+                self._pending -= 1
+                self.completion(done)
+            resumed, self._resume = self._resume, []
+            for resume in resumed:
+                self.on_writable(resume)
+
+    # --- receiving
+
+    def consumer(self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> EmbeddedConsumer:
+        self._check_open()
+        before = self._commits.changes
+        consumer = self.connection.attach(self, spec, deliver, failed)
+        if self._commits.changes != before:
+            self._mark = self._commits.number
+        self._consumers[consumer] = None
+        return consumer
+
+    def forget(self, consumer: EmbeddedConsumer) -> None:
+        """A consumer has nothing outstanding any more and is closed."""
+        self._consumers.pop(consumer, None)
+
+    def has(self, consumer: EmbeddedConsumer) -> bool:
+        """Whether the consumer may still have something outstanding."""
+        return consumer in self._consumers
+
+    def touch(self) -> None:
+        """Something this session was asked for may be in the gathering batch."""
+        self._mark = self._commits.number
+
+    def touch_after(self, work: Callable[[], None]) -> None:
+        """Do ``work``, and let later completions wait for what it gathered."""
+        before = self._commits.changes
+        work()
+        if self._commits.changes != before:
+            self._mark = self._commits.number
+
+    # --- completions
+
+    def completion(self, done: Done) -> None:
+        self._check_open()
+        self._pending += 1
+        if self._blocked:
+            self._held.append(done)
+        elif self._mark > self._commits.durable:
+            self._commits.wait_for(self._mark, partial(self._complete, done))
+        else:
+            self._broker.soon(partial(self._complete, done, None))
+
+    def _complete(self, done: Done, error: StoreError | None) -> None:
+        self._pending -= 1
+        done(None if error is None else StorageFailed(str(error)))
+
+    # --- transactions
+
+    def acknowledged(self, consumer: EmbeddedConsumer, deliveries: list[tuple[int, Message]]) -> None:
+        """Deliveries are acknowledged in this session's transaction."""
+        self._acknowledged.append((consumer, deliveries))
+        self._acknowledged_count += len(deliveries)
+
+    def rejected(
+        self,
+        consumer: EmbeddedConsumer,
+        deliveries: list[tuple[int, Message]],
+        delay_ms: int | None,
+        dead: DeadReason | None,
+    ) -> None:
+        """Deliveries are rejected in this session's transaction."""
+        self._rejected.append(_Rejected(consumer, deliveries, delay_ms, dead))
+
+    def commit(self, done: Done) -> None:
+        self._check_open()
+        if self.mode is not Mode.TRANSACTED:
+            raise NotSupported("commit outside of a transacted session")
+        self._pending += 1
+        most = self._broker.options.transaction_acknowledgements
+        try:
+            if self._acknowledged_count > most:
+                raise TransactionTooLarge("imq.transaction.consumer.maxNumMsgs", most)
+            arrivals = self.connection.route(self._sends) if self._sends else []
+        except MessagingError as error:
+            self._undo()
+            cause = error.cause if isinstance(error, MessageRejected) else error
+            self._broker.soon(partial(self._finish, done, cause))
+            return
+        sends, acknowledged, rejected = self._sends, self._acknowledged, self._rejected
+        self._forget_transaction()
+        commits = self._commits
+        taken = [(consumer, [message for _, message in deliveries]) for consumer, deliveries in acknowledged]
+        commits.seal_if_inserted(message.seq for _, messages in taken for message in messages)
+        before = commits.changes
+        commits.begin()
+        self._broker.number(sends, self.connection.user, self.connection.number)
+        places = []
+        for physical, run in arrivals:
+            self._broker.store_arrivals(physical, run)
+            places.append((physical, physical.hold_place(), run))
+        for consumer, messages in taken:
+            consumer.source.release(messages)
+
+        def outcome(error: StoreError | None) -> None:
+            for physical, place, run in places:
+                physical.fill_place(place, run if error is None else ())
+            if error is None:
+                for consumer, messages in taken:
+                    for message in messages:
+                        message.stored = 0
+                    consumer.source.settled(messages)
+                for refusal in rejected:
+                    messages = [message for _, message in refusal.deliveries]
+                    refusal.consumer.source.reject(messages, refusal.delay_ms, refusal.dead, refusal.consumer.spec.redelivery)
+            self._finish(done, None if error is None else StorageFailed(str(error)))
+
+        def undo(batch: Batch, error: StoreError) -> None:
+            for physical, run in arrivals:
+                if physical.number in batch.destinations:
+                    physical.stored = False
+                for message in run:
+                    message.stored = 0
+            for consumer, messages in taken:
+                consumer.source.keep(messages, batch)
+            self._give_back(acknowledged, rejected)
+
+        if commits.changes != before:
+            self._mark = commits.number
+            commits.on_failure(undo)
+            commits.wait(outcome)
+        elif self._mark > commits.durable:
+            commits.wait_for(self._mark, outcome)
+        else:
+            self._broker.soon(partial(outcome, None))
+        commits.end()
+
+    def rollback(self, done: Done) -> None:
+        self._check_open()
+        if self.mode is not Mode.TRANSACTED:
+            raise NotSupported("rollback outside of a transacted session")
+        self._pending += 1
+        before = self._commits.changes
+        self._undo()
+        if self._commits.changes != before:
+            self._mark = self._commits.number
+        self._broker.soon(partial(self._finish, done, None))
+
+    def recover(self) -> None:
+        self._check_open()
+        self.touch_after(self._undo)
+
+    def _finish(self, done: Done, error: MessagingError | None) -> None:
+        self._pending -= 1
+        done(error)
+
+    def _forget_transaction(self) -> None:
+        self._sends = []
+        self._sends_octets = 0
+        self._acknowledged = []
+        self._acknowledged_count = 0
+        self._rejected = []
+
+    def _undo(self) -> None:
+        """Roll back, and give everything outstanding back."""
+        acknowledged, rejected = self._acknowledged, self._rejected
+        self._forget_transaction()
+        self._give_back(acknowledged, rejected)
+
+    def _give_back(self, acknowledged: list[tuple[EmbeddedConsumer, list[tuple[int, Message]]]], rejected: list[_Rejected]) -> None:
+        undone = acknowledged + [(refusal.consumer, refusal.deliveries) for refusal in rejected]
+        mine: dict[EmbeddedConsumer, list[Message]] = {consumer: [] for consumer in self._consumers}
+        for consumer, deliveries in undone:
+            if consumer.session is self:
+                mine.setdefault(consumer, []).extend([message for _, message in deliveries])
+            elif consumer.gone:
+                consumer.source.give_back([message for _, message in deliveries])
+            else:
+                consumer.restore(deliveries)
+        for consumer, messages in mine.items():
+            consumer.give_back(messages)
+        for consumer in list(self._consumers):
+            if consumer.closed:
+                del self._consumers[consumer]
+
+    # --- the end
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._undo()
+        for consumer in list(self._consumers):
+            consumer.close()
+        self._consumers.clear()
+        for physical in self._blocked:
+            if self._unblock in physical.waiting_senders:
+                physical.waiting_senders.remove(self._unblock)
+        self._blocked.clear()
+        self._resume.clear()
+        held, self._held = self._held, deque()
+        self._closed = True
+        gone = ProviderUnavailable("the session was closed")
+        for done in held:
+            self._broker.soon(partial(self._finish, done, gone))
+        self.connection.forget(self)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ProviderUnavailable("the session is closed")
+        self.connection.check_open()

@@ -1,0 +1,257 @@
+"""The broker's settings: its store, its limits, and the properties of its destinations.
+
+Declared here once; the reference page is made from it. The names are the original's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from gateway.broker.limits import DestinationProperties, LimitBehavior
+from gateway.instance.settings import Boolean, Choice, Decimal, Duration, Integer, Octets, Setting, Settings
+from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.redelivery import RedeliveryPolicy
+
+_BEHAVIORS: Final = tuple(behavior.value for behavior in LimitBehavior)
+_DEFAULTS: Final = RedeliveryPolicy()
+
+PERSIST_STORE: Final = Setting(
+    "imq.persist.store",
+    Choice("sqlite", "memory", "file", "jdbc"),
+    "sqlite",
+    "Where messages are kept: sqlite (file means the same), or memory, which forgets them with the process",
+)
+MAX_SIZE: Final = Setting("imq.message.max_size", Octets(), 70 * 1024 * 1024, "Largest message, headers and body")
+EXPIRATION_INTERVAL: Final = Setting(
+    "imq.message.expiration.interval", Duration("seconds"), 60, "Time between sweeps for expired messages"
+)
+MAX_ROLLBACKS: Final = Setting(
+    "imq.transaction.message.maxConsecutiveRollbacks",
+    Integer(0),
+    0,
+    "Rollbacks, aborts and lost connections after which a message is dead; 0 is no limit",
+)
+TRANSACTION_MESSAGES: Final = Setting(
+    "imq.transaction.producer.maxNumMsgs", Integer(1), 10_000, "Messages that one transaction may send", unit="messages"
+)
+TRANSACTION_OCTETS: Final = Setting(
+    "imq.transaction.producer.maxTotalMsgBytes", Octets(), 256 * 1024 * 1024, "Octets that one transaction may send"
+)
+TRANSACTION_ACKNOWLEDGEMENTS: Final = Setting(
+    "imq.transaction.consumer.maxNumMsgs", Integer(1), 100_000, "Messages that one transaction may acknowledge", unit="messages"
+)
+LOG_DEAD: Final = Setting("imq.destination.logDeadMsgs", Boolean(), False, "Log each message that dies")
+TRUNCATE_DEAD: Final = Setting(
+    "imq.destination.DMQ.truncateBody", Boolean(), False, "Keep only the headers of dead messages, not their bodies"
+)
+AUTOCREATE_QUEUE: Final = Setting("imq.autocreate.queue", Boolean(), True, "Create a queue when it is first used")
+AUTOCREATE_TOPIC: Final = Setting("imq.autocreate.topic", Boolean(), True, "Create a topic when it is first used")
+REAP_TIME: Final = Setting(
+    "imq.autocreate.reaptime", Duration("seconds"), 120, "Time after which an unused auto-created destination is removed"
+)
+AUTO_MAX_MESSAGES: Final = Setting(
+    "imq.autocreate.destination.maxNumMsgs", Integer(-1), -1, "maxNumMsgs of auto-created destinations", unit="messages"
+)
+AUTO_MAX_OCTETS: Final = Setting(
+    "imq.autocreate.destination.maxTotalMsgBytes", Octets(), 10 * 1024**3, "maxTotalMsgBytes of auto-created destinations"
+)
+AUTO_MAX_MESSAGE_OCTETS: Final = Setting(
+    "imq.autocreate.destination.maxBytesPerMsg", Octets(), -1, "maxBytesPerMsg of auto-created destinations"
+)
+AUTO_LIMIT_BEHAVIOR: Final = Setting(
+    "imq.autocreate.destination.limitBehavior",
+    Choice(*_BEHAVIORS),
+    LimitBehavior.REJECT_NEWEST.value,
+    "limitBehavior of auto-created destinations",
+)
+AUTO_USE_DMQ: Final = Setting("imq.autocreate.destination.useDMQ", Boolean(), True, "useDMQ of auto-created destinations")
+AUTO_MAX_CONSUMERS: Final = Setting(
+    "imq.autocreate.queue.maxNumActiveConsumers", Integer(-1), -1, "maxNumActiveConsumers of auto-created queues", unit="consumers"
+)
+
+MAX_MESSAGES: Final = Setting(
+    "imq.destination.NAME.maxNumMsgs",
+    Integer(-1),
+    -1,
+    "Messages not yet acknowledged that the destination may hold; NAME is queue.Q or topic.T",
+    unit="messages",
+)
+MAX_OCTETS: Final = Setting(
+    "imq.destination.NAME.maxTotalMsgBytes", Octets(), -1, "Octets of messages that the destination may hold"
+)
+MAX_MESSAGE_OCTETS: Final = Setting("imq.destination.NAME.maxBytesPerMsg", Octets(), -1, "Largest message for the destination")
+LIMIT_BEHAVIOR: Final = Setting(
+    "imq.destination.NAME.limitBehavior",
+    Choice(*_BEHAVIORS),
+    LimitBehavior.REJECT_NEWEST.value,
+    "What happens at maxNumMsgs or maxTotalMsgBytes",
+)
+USE_DMQ: Final = Setting("imq.destination.NAME.useDMQ", Boolean(), True, "Whether dead messages go to mq.sys.dmq")
+MAX_CONSUMERS: Final = Setting(
+    "imq.destination.NAME.maxNumActiveConsumers", Integer(-1), -1, "Consumers a queue may have at one time", unit="consumers"
+)
+REDELIVERIES: Final = Setting(
+    "imq.destination.NAME.maximumRedeliveries",
+    Integer(-1),
+    _DEFAULTS.maximum_redeliveries,
+    "Deliveries of a rejected message after the first, before it is dead; -1 is no limit",
+    unit="deliveries",
+)
+INITIAL_DELAY: Final = Setting(
+    "imq.destination.NAME.initialRedeliveryDelay",
+    Duration("milliseconds"),
+    _DEFAULTS.initial_redelivery_delay,
+    "Time before the first redelivery",
+)
+DELAY: Final = Setting(
+    "imq.destination.NAME.redeliveryDelay",
+    Duration("milliseconds"),
+    _DEFAULTS.redelivery_delay,
+    "Time before later redeliveries, where it does not grow",
+)
+BACK_OFF: Final = Setting(
+    "imq.destination.NAME.useExponentialBackOff",
+    Boolean(),
+    _DEFAULTS.use_exponential_back_off,
+    "Whether each pause before a redelivery is longer than the one before",
+)
+BACK_OFF_MULTIPLIER: Final = Setting(
+    "imq.destination.NAME.backOffMultiplier", Decimal(1.0), _DEFAULTS.back_off_multiplier, "How many times longer"
+)
+MAXIMUM_DELAY: Final = Setting(
+    "imq.destination.NAME.maximumRedeliveryDelay",
+    Integer(-1),
+    _DEFAULTS.maximum_redelivery_delay,
+    "Longest pause before a redelivery; -1 is no bound",
+    unit="milliseconds",
+)
+
+_PROPERTIES: Final[dict[str, Setting[Any]]] = {
+    "max_num_msgs": MAX_MESSAGES,
+    "max_total_msg_bytes": MAX_OCTETS,
+    "max_bytes_per_msg": MAX_MESSAGE_OCTETS,
+    "limit_behavior": LIMIT_BEHAVIOR,
+    "use_dmq": USE_DMQ,
+    "max_num_active_consumers": MAX_CONSUMERS,
+}
+_POLICY: Final[dict[str, Setting[Any]]] = {
+    "maximum_redeliveries": REDELIVERIES,
+    "initial_redelivery_delay": INITIAL_DELAY,
+    "redelivery_delay": DELAY,
+    "use_exponential_back_off": BACK_OFF,
+    "back_off_multiplier": BACK_OFF_MULTIPLIER,
+    "maximum_redelivery_delay": MAXIMUM_DELAY,
+}
+
+SETTINGS: Final[tuple[Setting[Any], ...]] = (
+    PERSIST_STORE,
+    MAX_SIZE,
+    EXPIRATION_INTERVAL,
+    MAX_ROLLBACKS,
+    TRANSACTION_MESSAGES,
+    TRANSACTION_OCTETS,
+    TRANSACTION_ACKNOWLEDGEMENTS,
+    LOG_DEAD,
+    TRUNCATE_DEAD,
+    AUTOCREATE_QUEUE,
+    AUTOCREATE_TOPIC,
+    REAP_TIME,
+    AUTO_MAX_MESSAGES,
+    AUTO_MAX_OCTETS,
+    AUTO_MAX_MESSAGE_OCTETS,
+    AUTO_LIMIT_BEHAVIOR,
+    AUTO_USE_DMQ,
+    AUTO_MAX_CONSUMERS,
+    *_PROPERTIES.values(),
+    *_POLICY.values(),
+)
+
+#: Properties of ``mq.sys.dmq`` where nothing else is set.
+DMQ_PROPERTIES: Final = DestinationProperties(
+    max_total_msg_bytes=1024**3, limit_behavior=LimitBehavior.REMOVE_OLDEST, use_dmq=False
+)
+_AUTO_PROPERTIES: Final = DestinationProperties(max_total_msg_bytes=10 * 1024**3)
+
+
+@dataclass(frozen=True)
+class BrokerOptions:
+    """What the broker is told by its settings.
+
+    :param name: of the instance, in dead messages. :param destinations: properties that were set for one, by kind and name.
+    :param auto_queue: properties of auto-created queues, None where none are created; ``auto_topic`` likewise.
+    :param expiration_interval: seconds. :param reap_time: seconds.
+    """
+
+    name: str = "imqbroker"
+    max_size: int = 70 * 1024 * 1024
+    expiration_interval: int = 60
+    most_rollbacks: int = 0
+    transaction_messages: int = 10_000
+    transaction_octets: int = 256 * 1024 * 1024
+    transaction_acknowledgements: int = 100_000
+    log_dead: bool = False
+    truncate_dead: bool = False
+    auto_queue: DestinationProperties | None = _AUTO_PROPERTIES
+    auto_topic: DestinationProperties | None = _AUTO_PROPERTIES
+    reap_time: int = 120
+    destinations: tuple[tuple[Destination, DestinationProperties], ...] = ()
+
+
+def broker_options(settings: Settings, name: str) -> BrokerOptions:
+    """The options that the settings of instance ``name`` ask for.
+
+    :raises ValueError: a destination is named that is neither ``queue.NAME`` nor ``topic.NAME``.
+    """
+    auto = DestinationProperties(
+        max_num_msgs=settings[AUTO_MAX_MESSAGES],
+        max_total_msg_bytes=settings[AUTO_MAX_OCTETS],
+        max_bytes_per_msg=settings[AUTO_MAX_MESSAGE_OCTETS],
+        limit_behavior=LimitBehavior(settings[AUTO_LIMIT_BEHAVIOR]),
+        use_dmq=settings[AUTO_USE_DMQ],
+    )
+    auto_queue = replace(auto, max_num_active_consumers=settings[AUTO_MAX_CONSUMERS])
+    named = {name for setting in (*_PROPERTIES.values(), *_POLICY.values()) for name in settings.names(setting)}
+    return BrokerOptions(
+        name=name,
+        max_size=settings[MAX_SIZE],
+        expiration_interval=settings[EXPIRATION_INTERVAL],
+        most_rollbacks=settings[MAX_ROLLBACKS],
+        transaction_messages=settings[TRANSACTION_MESSAGES],
+        transaction_octets=settings[TRANSACTION_OCTETS],
+        transaction_acknowledgements=settings[TRANSACTION_ACKNOWLEDGEMENTS],
+        log_dead=settings[LOG_DEAD],
+        truncate_dead=settings[TRUNCATE_DEAD],
+        auto_queue=auto_queue if settings[AUTOCREATE_QUEUE] else None,
+        auto_topic=auto if settings[AUTOCREATE_TOPIC] else None,
+        reap_time=settings[REAP_TIME],
+        destinations=tuple(
+            (_destination(name), _properties(settings, name, _destination(name), auto_queue, auto)) for name in sorted(named)
+        ),
+    )
+
+
+def _destination(name: str) -> Destination:
+    kind, separator, rest = name.partition(".")
+    if not separator or not rest or kind not in ("queue", "topic"):
+        raise ValueError(f"imq.destination.{name}: expected imq.destination.queue.NAME or imq.destination.topic.NAME")
+    return Destination(Kind.QUEUE if kind == "queue" else Kind.TOPIC, rest)
+
+
+def _properties(
+    settings: Settings, name: str, destination: Destination, auto_queue: DestinationProperties, auto_topic: DestinationProperties
+) -> DestinationProperties:
+    """What was set for one destination, over the defaults that it would have otherwise."""
+    if destination.name == "mq.sys.dmq":
+        base = DMQ_PROPERTIES
+    else:
+        base = auto_queue if destination.kind is Kind.QUEUE else auto_topic
+    given: dict[str, Any] = {
+        attribute: settings.named(setting, name) for attribute, setting in _PROPERTIES.items() if name in settings.names(setting)
+    }
+    if "limit_behavior" in given:
+        given["limit_behavior"] = LimitBehavior(given["limit_behavior"])
+    policy: dict[str, Any] = {
+        attribute: settings.named(setting, name) for attribute, setting in _POLICY.items() if name in settings.names(setting)
+    }
+    return replace(base, **given, redelivery=replace(base.redelivery, **policy))

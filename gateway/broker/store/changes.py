@@ -1,0 +1,117 @@
+"""What a batch becomes: one statement per kind of change, in one transaction.
+
+Owns the order of the changes and their statements. Knows nothing of threads, callbacks or what to do when a statement fails.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from itertools import chain
+from typing import Final
+from zlib import crc32
+
+from gateway.broker.store.interface import Batch
+from gateway.broker.store.statements import Keys, Rows
+
+_DESTINATIONS: Final = Rows(
+    "INSERT OR IGNORE INTO destination(id, kind, name, properties) VALUES",
+    4,
+    "ON CONFLICT(id) DO UPDATE SET kind = excluded.kind, name = excluded.name, properties = excluded.properties",
+)
+_SUBSCRIPTIONS: Final = Rows(
+    "INSERT OR IGNORE INTO subscription(id, destination, client_id, name, selector, no_local) VALUES",
+    6,
+    "ON CONFLICT(id) DO UPDATE SET destination = excluded.destination, client_id = excluded.client_id, name = excluded.name, "
+    "selector = excluded.selector, no_local = excluded.no_local",
+)
+_MESSAGES: Final = Rows("INSERT OR IGNORE INTO message(seq, destination, priority, expires, size, persistent, crc) VALUES", 7)
+_CONTENTS: Final = Rows("INSERT OR IGNORE INTO content(seq, head, body) VALUES", 3)
+_OWED: Final = Rows("INSERT OR IGNORE INTO owed(subscription, seq) VALUES", 2)
+_SETTLED: Final = Rows("DELETE FROM owed WHERE (subscription, seq) IN (VALUES", 2, ")")
+_SETTLED_REDELIVERIES: Final = Rows("DELETE FROM redelivery WHERE (owner, seq) IN (VALUES", 2, ")")
+_REDELIVERIES: Final = Rows(
+    "INSERT OR IGNORE INTO redelivery(owner, seq, attempts, not_before) VALUES",
+    4,
+    "ON CONFLICT(seq, owner) DO UPDATE SET attempts = excluded.attempts, not_before = excluded.not_before",
+)
+_DELETED_MESSAGES: Final = Keys("DELETE FROM message WHERE seq")
+_DELETED_CONTENTS: Final = Keys("DELETE FROM content WHERE seq")
+_DELETED_REDELIVERIES: Final = Keys("DELETE FROM redelivery WHERE seq")
+_REMOVED_SUBSCRIPTIONS: Final = Keys("DELETE FROM subscription WHERE id")
+_REMOVED_DESTINATIONS: Final = Keys("DELETE FROM destination WHERE id")
+
+
+class SeqUsedTwice(Exception):
+    """An insert names a message that the store has. The caller is at fault; nothing of the batch may stay."""
+
+
+class Changes:
+    """Writes batches over one connection, which must be in autocommit mode.
+
+    :param crash_point: called with ``store.mid-batch`` and ``store.before-commit``; for tests that kill the process there.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, crash_point: Callable[[str], None] | None) -> None:
+        self._connection = connection
+        self._crash_point = crash_point
+        # Redelivery counts are rare: while there are none at all, settling and deleting need not look for them.
+        self._redeliveries: bool = connection.execute("SELECT EXISTS (SELECT 1 FROM redelivery)").fetchall()[0][0] != 0
+
+    def write(self, batch: Batch) -> None:
+        """Make the batch durable. When this raises, the transaction may still be open.
+
+        :raises sqlite3.Error: as SQLite does. :raises SeqUsedTwice: see there.
+        """
+        connection, crash_point = self._connection, self._crash_point
+        connection.execute("BEGIN IMMEDIATE")
+        if batch.destinations:
+            _DESTINATIONS.run(connection, list(chain.from_iterable(batch.destinations.values())))
+        if batch.subscriptions:
+            _SUBSCRIPTIONS.run(connection, list(chain.from_iterable(batch.subscriptions.values())))
+        if batch.inserts:
+            self._insert(batch)
+        if batch.owed:
+            _OWED.run(connection, list(chain.from_iterable(batch.owed)))
+        if batch.settled:
+            _SETTLED.run(connection, list(chain.from_iterable(batch.settled)))
+            if self._redeliveries:
+                _SETTLED_REDELIVERIES.run(connection, list(chain.from_iterable(batch.settled)))
+        if batch.redeliveries:
+            self._redeliveries = True
+            _REDELIVERIES.run(connection, list(chain.from_iterable(batch.redeliveries.values())))
+        if batch.deletes:
+            keys = list(batch.deletes)
+            _DELETED_MESSAGES.run(connection, keys)
+            _DELETED_CONTENTS.run(connection, keys)
+            if self._redeliveries:
+                _DELETED_REDELIVERIES.run(connection, keys)
+        if batch.removed_subscriptions:
+            _REMOVED_SUBSCRIPTIONS.run(connection, list(batch.removed_subscriptions))
+        if batch.removed_destinations:
+            _REMOVED_DESTINATIONS.run(connection, list(batch.removed_destinations))
+        if batch.reserved:
+            connection.execute("UPDATE meta SET value = max(value, ?) WHERE key = 'next_seq'", (batch.reserved,))
+        if crash_point is not None:
+            crash_point("store.before-commit")
+        connection.execute("COMMIT")
+
+    def forget_redeliveries(self) -> None:
+        """Look again whether there are redelivery counts; for idle moments, after they were deleted."""
+        if self._redeliveries:
+            found = self._connection.execute("SELECT EXISTS (SELECT 1 FROM redelivery)").fetchall()
+            self._redeliveries = found[0][0] != 0
+
+    def _insert(self, batch: Batch) -> None:
+        # Transposed twice, because everything here then runs in C: the reactor wants the interpreter lock.
+        seqs, destinations, priorities, expiries, sizes, persistent, heads, bodies = zip(*batch.inserts.values(), strict=True)
+        sums = map(crc32, bodies, map(crc32, heads))
+        narrow = zip(seqs, destinations, priorities, expiries, sizes, persistent, sums, strict=True)
+        count = len(seqs)
+        messages = _MESSAGES.run(self._connection, list(chain.from_iterable(narrow)))
+        if self._crash_point is not None:
+            self._crash_point("store.mid-batch")
+        contents = _CONTENTS.run(self._connection, list(chain.from_iterable(zip(seqs, heads, bodies, strict=True))))
+        # OR IGNORE is there for the padding; a message passed over for any other reason must not go unnoticed.
+        if messages != count or contents != count:
+            raise SeqUsedTwice(f"of {count} messages from seq {seqs[0]} to {seqs[-1]} some are in the store already")

@@ -1,0 +1,273 @@
+"""Opens the database file, or makes it; refuses what is damaged, foreign or of another version before anything is changed.
+
+Owns the file's identity, its settings and the order of the checks. Knows nothing of batches, threads or callbacks.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import resources
+from typing import Final, NamedTuple
+
+from gateway.broker.store import wal
+from gateway.broker.store.interface import StoreDamaged, StoreError, StoreVersionUnknown
+from gateway.broker.store.statements import CACHED_STATEMENTS
+
+#: "SGmq": SQLite's application_id, by which a file is known as ours.
+APPLICATION_ID: Final = 0x53476D71
+SCHEMA_VERSION: Final = 1
+PAGE_SIZE: Final = 4096
+
+_MAGIC: Final = b"SQLite format 3\0"
+
+#: Contents that are deleted in one statement of opening and sweeping.
+_SWEPT_AT_ONCE: Final = 10_000
+
+#: The octets of the file that SQLite's locks are on, whatever their kind (https://www.sqlite.org/src/file?name=src/os.h, PENDING_BYTE).
+_LOCKED: Final = 0x40000000
+_LOCKED_OCTETS: Final = 512
+
+
+class Opened(NamedTuple):
+    """An open store.
+
+    :param next_seq: the first seq never used. :param clean: whether it had been closed in order.
+    """
+
+    connection: sqlite3.Connection
+    store_id: str
+    next_seq: int
+    clean: bool
+    notes: list[str]
+
+
+def create(path: str, store_id: str, crash_point: Callable[[str], None] | None = None) -> None:
+    """Make an empty store at ``path``, where there is none; it is there whole or not at all.
+
+    :param crash_point: called with ``store.before-rename`` and ``store.after-rename``.
+    :raises StoreError: the folder is missing or cannot be written.
+    """
+    folder = os.path.dirname(path) or "."
+    unfinished = f"{path}.tmp"
+    try:
+        for name in (unfinished, f"{unfinished}-wal", f"{unfinished}-shm", f"{unfinished}-journal"):
+            with suppress(FileNotFoundError):
+                os.unlink(name)
+        # SQLite gives its log the mode of the database.
+        os.close(os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        connection = sqlite3.connect(unfinished, isolation_level=None)
+        try:
+            for pragma in (
+                f"page_size = {PAGE_SIZE}",
+                "auto_vacuum = INCREMENTAL",
+                "locking_mode = EXCLUSIVE",
+                "journal_mode = WAL",
+            ):
+                connection.execute(f"PRAGMA {pragma}").fetchall()
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.executescript(f"BEGIN; {_schema()}; COMMIT;")
+            connection.execute(
+                "INSERT INTO meta(key, value) VALUES ('id', ?), ('clean', 1), ('next_seq', 1), ('sweep', 0)", (store_id,)
+            )
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        finally:
+            # The only connection: SQLite copies its log back and removes it.
+            connection.close()
+        sync(unfinished)
+        if crash_point is not None:
+            crash_point("store.before-rename")
+        os.rename(unfinished, path)
+        if crash_point is not None:
+            crash_point("store.after-rename")
+        sync(folder)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreError(f"{path} cannot be made: {error}") from error
+
+
+def sync(path: str) -> None:
+    """fsync a file or a folder. :raises OSError: it failed."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def open_existing(path: str, check_octets: int) -> Opened:
+    """Check the files, then open them and hold them against every other process. What was not persistent is not yet deleted.
+
+    :param check_octets: size up to which a store that was not closed in order is checked page by page.
+    :raises StoreDamaged, StoreVersionUnknown, StoreError, sqlite3.Error: the store is not open.
+    """
+    check_header(path)
+    _check_not_held(path)
+    notes = []
+    if os.path.exists(f"{path}-journal"):
+        raise StoreError(f"{path}-journal lies beside the store, which never writes one: another program had it open")
+    try:
+        log = wal.examine(f"{path}-wal", PAGE_SIZE)
+    except OSError as error:
+        raise StoreError(f"{path}-wal cannot be read: {error}") from error
+    if log.note:
+        notes.append(log.note)
+    connection = sqlite3.connect(
+        path, isolation_level=None, timeout=0, check_same_thread=False, cached_statements=CACHED_STATEMENTS
+    )
+    try:
+        return _settle(path, connection, log, notes, check_octets)
+    except BaseException:
+        close_untouched(connection)
+        raise
+
+
+def begin(connection: sqlite3.Connection, next_seq: int) -> None:
+    """Delete what was not persistent, mark the store as in use, and start with an empty log.
+
+    Deleting a million contents takes ten seconds, as each of their pages is read. So where they are many only what points at them is deleted
+    here, and :func:`sweep` does the rest in idle moments.
+
+    :raises sqlite3.Error: as SQLite does; a transaction may still be open.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    count = connection.execute("SELECT count(*) FROM message WHERE persistent = 0").fetchall()[0][0]
+    if count:
+        for table in ("owed", "redelivery"):
+            connection.execute(f"DELETE FROM {table} WHERE (SELECT persistent FROM message WHERE message.seq = {table}.seq) = 0")
+        if count <= _SWEPT_AT_ONCE:
+            connection.execute("DELETE FROM content WHERE seq IN (SELECT seq FROM message WHERE persistent = 0)")
+        else:
+            connection.execute("UPDATE meta SET value = ? WHERE key = 'sweep'", (next_seq,))
+        connection.execute("DELETE FROM message WHERE persistent = 0")
+    connection.execute("UPDATE meta SET value = 0 WHERE key = 'clean'")
+    connection.execute("COMMIT")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def sweep(connection: sqlite3.Connection, after: int) -> int | None:
+    """Delete some contents, of seqs above ``after``, that :func:`begin` left without a message.
+
+    :returns: what to go on after, or None when there are no more. :raises sqlite3.Error: as SQLite does.
+    """
+    below = connection.execute("SELECT value FROM meta WHERE key = 'sweep'").fetchall()[0][0]
+    found = connection.execute("SELECT min(seq) FROM content WHERE seq > ? AND seq < ?", (after, below)).fetchall()[0][0]
+    if found is None:
+        connection.execute("UPDATE meta SET value = 0 WHERE key = 'sweep'")
+        return None
+    last = min(found + _SWEPT_AT_ONCE, below) - 1
+    connection.execute(
+        "DELETE FROM content WHERE seq BETWEEN ? AND ? AND seq NOT IN (SELECT seq FROM message WHERE seq BETWEEN ? AND ?)",
+        (found, last, found, last),
+    )
+    return int(last)
+
+
+def check_header(path: str) -> None:
+    """Read the first 100 octets (https://www.sqlite.org/fileformat2.html, section 1.3); they change only with the version of the schema.
+
+    :raises StoreDamaged, StoreVersionUnknown, StoreError: it is not a store that this program can read.
+    """
+    try:
+        with open(path, "rb") as file:
+            header = file.read(100)
+            size = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error}") from error
+    if len(header) < 100:
+        raise StoreDamaged(path, "offset 0", f"it has {size} octets, and its header 100")
+    if header[:16] != _MAGIC:
+        if header.count(0) == len(header):
+            raise StoreDamaged(path, "offset 0", "its header is all zeros")
+        raise StoreError(f"{path} is not a message store: it does not begin as an SQLite database does")
+    if int.from_bytes(header[68:72]) != APPLICATION_ID:
+        raise StoreError(
+            f"{path} is not a message store: it is an SQLite database with application id {int.from_bytes(header[68:72]):#x}, "
+            f"not {APPLICATION_ID:#x}"
+        )
+    version = int.from_bytes(header[60:64])
+    if version != SCHEMA_VERSION:
+        raise StoreVersionUnknown(path, version, SCHEMA_VERSION)
+    page_size = int.from_bytes(header[16:18])
+    if page_size != PAGE_SIZE:
+        raise StoreDamaged(path, "offset 16", f"its page size is {page_size}, not {PAGE_SIZE}")
+    if header[18:20] != b"\2\2":
+        raise StoreDamaged(path, "offset 18", "it is not in write-ahead log mode")
+    if size % PAGE_SIZE:
+        raise StoreDamaged(
+            path, f"offset {size // PAGE_SIZE * PAGE_SIZE}", f"its last page has {size % PAGE_SIZE} octets of {PAGE_SIZE}"
+        )
+
+
+def _check_not_held(path: str) -> None:
+    """Another process that writes the log just now would make it look torn, so this is asked before the log is read.
+
+    :raises StoreError: another process has the store open, or the file cannot be written.
+    """
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be opened: {error}") from error
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, _LOCKED_OCTETS, _LOCKED)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            raise StoreError(f"{path} is held by another process") from error
+        raise StoreError(f"{path} cannot be locked: {error}") from error
+    finally:
+        os.close(file)
+
+
+def close_untouched(connection: sqlite3.Connection) -> None:
+    """Close without copying the log back, where Python can say so (3.12): the files stay as they were found."""
+    with suppress(sqlite3.Error):
+        if hasattr(connection, "setconfig"):
+            connection.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE)  # type: ignore[attr-defined]
+        connection.close()
+
+
+def _schema() -> str:
+    return resources.files("gateway.broker.store").joinpath("schema", f"version-{SCHEMA_VERSION}.sql").read_text("utf-8")
+
+
+def _settle(path: str, connection: sqlite3.Connection, log: wal.Log, notes: list[str], check_octets: int) -> Opened:
+    # EXCLUSIVE before the first read: no shared memory file, and the lock is taken with that read and kept.
+    _pragma(connection, "locking_mode = EXCLUSIVE")
+    version = _pragma(connection, "user_version")
+    if version != SCHEMA_VERSION:
+        raise StoreVersionUnknown(path, version, SCHEMA_VERSION)
+    for pragma in (
+        "synchronous = FULL",
+        "fullfsync = ON",
+        "checkpoint_fullfsync = ON",
+        "wal_autocheckpoint = 0",
+        f"journal_size_limit = {128 << 20}",
+        # Octets of deleted messages stay in free pages, as in any log; overwriting them would cost a write per deleted page.
+        "secure_delete = OFF",
+        f"cache_size = {-(16 << 10)}",
+        "temp_store = MEMORY",
+    ):
+        _pragma(connection, pragma)
+    mode = _pragma(connection, "journal_mode")
+    if mode != "wal":
+        raise StoreError(f"{path} is in journal mode {mode}, not wal")
+    found = dict(connection.execute("SELECT key, value FROM meta").fetchall())
+    missing = {"id", "clean", "next_seq", "sweep"} - found.keys()
+    if missing:
+        raise StoreDamaged(path, "table meta", f"it has no {' and no '.join(sorted(missing))}")
+    clean = found["clean"] == 1 and log.frames == 0
+    if not clean and os.path.getsize(path) <= check_octets:
+        report = connection.execute("PRAGMA quick_check(1)").fetchall()[0][0]
+        if report != "ok":
+            raise StoreDamaged(path, "a page", report)
+    last = connection.execute("SELECT coalesce(max(seq), 0) FROM message").fetchall()[0][0]
+    return Opened(connection, str(found["id"]), max(found["next_seq"], last + 1), clean, notes)
+
+
+def _pragma(connection: sqlite3.Connection, text: str) -> object:
+    rows = connection.execute(f"PRAGMA {text}").fetchall()
+    return rows[0][0] if rows else None

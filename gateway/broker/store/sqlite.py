@@ -1,0 +1,420 @@
+"""The store in an SQLite database, written by a thread of its own.
+
+Owns what happens to a batch from :meth:`SqliteStore.submit` to its callback: the order, the commit, the checkpoints, what a failure means for
+those that follow. Knows nothing of what a row means, and leaves statements, files and the log's format to its neighbours.
+
+Files, for ``messages.db``: the database itself; ``messages.db-wal``, SQLite's write-ahead log, in which a commit is durable;
+``messages.reserve``, space kept for the day the disk is full; ``messages.db.tmp`` while a store is being made.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from twisted.logger import Logger
+
+from gateway.broker.store import failures, opening, reading, wal
+from gateway.broker.store.changes import Changes
+from gateway.broker.store.interface import (
+    Batch,
+    Committed,
+    IndexRow,
+    Recovered,
+    RedeliveryRow,
+    Row,
+    StoreDamaged,
+    StoreError,
+    StoreFailed,
+    StoreFull,
+)
+from gateway.broker.store.reserve import Reserve
+from gateway.broker.store.thread import JobThread
+
+if TYPE_CHECKING:
+    from twisted.internet.interfaces import IReactorFromThreads
+
+_MIB: Final = 1 << 20
+
+#: A log shorter than this is left alone in idle moments.
+_TRIVIAL_LOG: Final = _MIB
+#: How often the log's length is looked at: after so many commits, or octets of messages.
+_LOOK_COMMITS: Final = 8
+_LOOK_OCTETS: Final = 4 * _MIB
+#: Free pages that are given back to the file system at a time, and how many are kept for new messages.
+_VACUUM_PAGES: Final = 1000
+_KEPT_PAGES: Final = 4096
+#: While the disk is full: seconds between attempts to end that when idle, and commits when not.
+_DRAIN_SECONDS: Final = 1.0
+_DRAIN_COMMITS: Final = 64
+
+_Block = TypeVar("_Block")
+
+# Files open in this process. SQLite's locks do not keep a process from itself, and closing any descriptor of the file loses them.
+_open_here: Final[set[str]] = set()
+
+
+class SqliteStore:
+    """Keeps rows in an SQLite database; implements :class:`~gateway.broker.store.interface.Store`.
+
+    What was committed survives the end of the process and, if the disk keeps what it acknowledged, the loss of power.
+
+    **A full disk.** The batch is undone as a whole and its callback gets StoreFull: its deletes are undone too, so the caller gives
+    them again in a later batch, without the inserts. From then on the store is *draining*: the reserve file is given up, so that batches
+    that only delete or settle have space to be written in. It ends by itself, when there is room to make the reserve file again and as much
+    beside it. Inserts are not refused meanwhile, they may fail.
+
+    **A failed write or fsync** is final. What the disk holds is unknown until the store is opened anew, best in a new process.
+
+    :param path: the database, e.g. ``.../store/messages.db``; its folder must exist.
+    :param reactor: where the callbacks are called.
+    :param reserve_octets: size of the reserve file, 0 for none.
+    :param checkpoint_octets: length of the log from which on it is copied back into the database, between commits.
+    :param check_octets: a database up to this size that was not closed in order is checked page by page at opening.
+    :param idle_seconds: without work for so long, the thread looks after the files.
+    :param on_draining: called on the reactor's thread with the new value of :attr:`draining` when it changes, and before the callback of
+        the batch that was undone. It may also be set later, as an attribute.
+    :param random_bytes: where the store id comes from.
+    :param crash_point: called on the thread with the name of each point it passes, for tests that kill the process there:
+        ``store.before-rename``, ``store.after-rename`` (making the file), ``store.mid-batch``, ``store.before-commit``,
+        ``store.after-commit``, ``store.before-checkpoint``, ``store.after-checkpoint``.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        path: str,
+        reactor: IReactorFromThreads,
+        *,
+        reserve_octets: int = 64 * _MIB,
+        checkpoint_octets: int = 64 * _MIB,
+        check_octets: int = 256 * _MIB,
+        idle_seconds: float = 0.5,
+        on_draining: Callable[[bool], None] | None = None,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+        crash_point: Callable[[str], None] | None = None,
+    ) -> None:
+        self.path: Final = path
+        self.on_draining = on_draining
+        #: Whether the disk is full and only what makes room should be asked for. Read it on the reactor's thread.
+        self.draining = False
+        self._reactor = reactor
+        self._reserve = Reserve(f"{os.path.splitext(path)[0]}.reserve", reserve_octets)
+        self._reserve_octets = reserve_octets
+        self._checkpoint_octets = checkpoint_octets
+        self._check_octets = check_octets
+        self._idle_seconds = idle_seconds
+        self._random_bytes = random_bytes
+        self._crash_point = crash_point
+        self._connection: sqlite3.Connection | None = None
+        self._thread: JobThread | None = None
+        self._closing = False
+        # From here on the thread's own, once it runs.
+        self._changes: Changes
+        self._wal_file = -1
+        self._failure: StoreFailed | None = None
+        self._full = False
+        self._unseen_commits = 0
+        self._unseen_octets = 0
+        self._commits_since_checkpoint = 0
+        self._commits_since_drain = 0
+        self._deleted = False
+        self._swept: int | None = None
+
+    # Before the reactor runs.
+
+    def open(self) -> Recovered:
+        """Open, making the store if there is none. Messages that are not persistent are gone.
+
+        A database that grew by a crash is checked: its log always, its pages if it is not large. Files are readable by their owner only.
+
+        :raises StoreDamaged: the database or its log holds what a store never wrote.
+        :raises StoreVersionUnknown: another version's schema.
+        :raises StoreError: the file is not a store, is held by another process, or cannot be read or written.
+        """
+        real = os.path.realpath(self.path)
+        if real in _open_here:
+            raise StoreError(f"{self.path} is held by this process already")
+        try:
+            recovered = self._open_file()
+        except (sqlite3.Error, OSError) as error:
+            raise failures.at_opening(self.path, error) from error
+        _open_here.add(real)
+        return recovered
+
+    def scan(self) -> Iterator[Sequence[IndexRow]]:
+        """The narrow part of every message by rising seq, in blocks of at most 500; before the first batch.
+
+        :raises StoreDamaged, StoreError: as it reads.
+        """
+        return self._scanned(reading.scan)
+
+    def scan_owed(self) -> Iterator[Sequence[tuple[int, int]]]:
+        """(subscription id, seq) of everything owed, by rising seq, in blocks of at most 500; before the first batch."""
+        return self._scanned(reading.scan_owed)
+
+    def scan_redeliveries(self) -> Iterator[Sequence[RedeliveryRow]]:
+        """Redelivery counts by rising seq, in blocks of at most 500; before the first batch."""
+        return self._scanned(reading.scan_redeliveries)
+
+    # While the reactor runs.
+
+    def submit(self, batch: Batch, committed: Committed) -> None:
+        """Make a batch durable; see :meth:`gateway.broker.store.interface.Store.submit`. :raises StoreError: the store is not open."""
+        self._running().put(partial(self._commit, batch, committed))
+
+    def fetch(self, seqs: Sequence[int], fetched: Callable[[Sequence[Row] | StoreError], None]) -> None:
+        """Read messages; see :meth:`gateway.broker.store.interface.Store.fetch`. :raises StoreError: the store is not open."""
+        self._running().put(partial(self._fetch, list(seqs), fetched))
+
+    def close(self, closed: Callable[[], None]) -> None:
+        """Finish what was submitted, mark the store clean, let go of the files; then call ``closed`` on the reactor thread.
+
+        A store that failed, or whose last change found no room, is closed without the mark. :raises StoreError: the store is not open.
+        """
+        thread = self._running()
+        self._closing = True
+        thread.put(partial(self._close, closed))
+        thread.finish()
+
+    # On the caller's thread.
+
+    def _open_file(self) -> Recovered:
+        path = self.path
+        if not os.path.exists(path):
+            log = f"{path}-wal"
+            if os.path.exists(log) and os.path.getsize(log):
+                raise StoreDamaged(path, "the whole file", f"it is missing, and its log {log} is there")
+            opening.create(path, self._random_bytes(8).hex(), self._crash_point)
+        opened = opening.open_existing(path, self._check_octets)
+        connection = opened.connection
+        try:
+            self._begin(connection, opened.next_seq)
+            self._changes = Changes(connection, self._crash_point)
+            destinations, subscriptions = reading.destinations(connection), reading.subscriptions(connection)
+            self._wal_file = os.open(f"{path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+        except BaseException:
+            opening.close_untouched(connection)
+            raise
+        self._connection = connection
+        self._failure = None
+        self._closing = False
+        self._swept = 0
+        notes = opened.notes
+        if self.draining:
+            notes.append(f"{path}: the disk is full; there is no room for the reserve of {self._reserve_octets} octets")
+        return Recovered(opened.store_id, opened.next_seq, opened.clean, destinations, subscriptions, notes)
+
+    def _begin(self, connection: sqlite3.Connection, next_seq: int) -> None:
+        """Delete what was not persistent, and mark the store as in use."""
+        self.draining = self._full = False
+        try:
+            opening.begin(connection, next_seq)
+        except sqlite3.Error as error:
+            if not isinstance(failures.at_writing(self.path, error), StoreFull):
+                raise
+            self._reserve.release()
+            self.draining = self._full = True
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            opening.begin(connection, next_seq)
+        if not self._full and not self._reserve.hold():
+            self.draining = self._full = True
+
+    def _scanned(self, read: Callable[[sqlite3.Connection], Iterator[_Block]]) -> Iterator[_Block]:
+        connection = self._connection
+        if connection is None or self._thread is not None:
+            raise StoreError(f"{self.path} is scanned between opening and the first batch only")
+        try:
+            yield from read(connection)
+        except sqlite3.Error as error:
+            raise failures.at_opening(self.path, error) from error
+
+    def _running(self) -> JobThread:
+        if self._connection is None or self._closing:
+            raise StoreError(f"{self.path} is not open")
+        if self._thread is None:
+            # Only now: until the first job the connection is the caller's, who may be scanning.
+            self._thread = JobThread("store", self._idle, self._idle_seconds, self._broken)
+            self._thread.start()
+        return self._thread
+
+    # On the store's thread.
+
+    def _commit(self, batch: Batch, committed: Committed) -> None:
+        error = self._failure or self._guarded(partial(self._changes.write, batch))
+        if error is None and self._crash_point is not None:
+            self._crash_point("store.after-commit")
+        self._reactor.callFromThread(committed, error)
+        if error is None:
+            self._committed(batch)
+
+    def _committed(self, batch: Batch) -> None:
+        """After a commit, whose callback has left: look after the log, and after the room there is."""
+        self._deleted = self._deleted or bool(batch.deletes)
+        self._commits_since_checkpoint += 1
+        self._unseen_commits += 1
+        self._unseen_octets += batch.octets
+        if self._unseen_commits >= _LOOK_COMMITS or self._unseen_octets >= _LOOK_OCTETS:
+            self._unseen_commits = self._unseen_octets = 0
+            self._guarded(self._checkpoint_if_long)
+        if self._full:
+            self._commits_since_drain += 1
+            if self._commits_since_drain >= _DRAIN_COMMITS:
+                self._commits_since_drain = 0
+                self._guarded(self._make_room)
+
+    def _fetch(self, seqs: list[int], fetched: Callable[[Sequence[Row] | StoreError], None]) -> None:
+        found: Sequence[Row] | StoreError
+        if self._failure is not None:
+            found = self._failure
+        else:
+            try:
+                found = reading.fetch(self._used, self.path, seqs)
+            except (sqlite3.Error, StoreDamaged) as error:
+                found = failures.at_reading(self.path, error)
+        self._reactor.callFromThread(fetched, found)
+
+    def _close(self, closed: Callable[[], None]) -> None:
+        connection = self._used
+        try:
+            if self._failure is None:
+                self._guarded(self._finish)
+            if self._failure is None:
+                connection.close()
+            else:
+                opening.close_untouched(connection)
+            os.close(self._wal_file)
+        finally:
+            self._reactor.callFromThread(self._closed, closed)
+
+    def _finish(self) -> None:
+        self._used.execute("UPDATE meta SET value = 1 WHERE key = 'clean'")
+        self._checkpoint("TRUNCATE")
+
+    def _idle(self) -> float | None:
+        """There is nothing to do: copy the log back, and give free pages to the file system."""
+        if self._failure is None:
+            self._guarded(self._look_after)
+        return _DRAIN_SECONDS if self._full and self._failure is None else None
+
+    def _look_after(self) -> None:
+        if self._full:
+            self._make_room()
+            return
+        while self._swept is not None and not self._waited_for():
+            self._swept = opening.sweep(self._used, self._swept)
+            self._deleted = True
+            self._commits_since_checkpoint += 1
+            self._checkpoint_if_long()
+        if self._deleted and not self._waited_for():
+            self._deleted = False
+            self._changes.forget_redeliveries()
+            self._vacuum(_KEPT_PAGES)
+        if self._commits_since_checkpoint and wal.passed(self._wal_file, _TRIVIAL_LOG, opening.PAGE_SIZE):
+            self._checkpoint()
+
+    def _vacuum(self, kept: int) -> None:
+        """Give free pages back, in slices, until a job waits; keep some, and a quarter of a large file, for new messages."""
+        connection = self._used
+        while True:
+            free = connection.execute("PRAGMA freelist_count").fetchall()[0][0]
+            pages = connection.execute("PRAGMA page_count").fetchall()[0][0]
+            if free <= (max(kept, pages // 4) if kept else 0):
+                return
+            connection.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
+            self._commits_since_checkpoint += 1
+            self._checkpoint_if_long()
+            if self._waited_for():
+                # The rest in the next idle moment.
+                self._deleted = True
+                return
+
+    def _make_room(self) -> None:
+        """The disk was full: shorten log and file, and take the reserve again when there is room for it and as much beside."""
+        self._checkpoint("TRUNCATE")
+        self._vacuum(0)
+        self._checkpoint("TRUNCATE")
+        try:
+            there = self._reserve.hold(margin=max(self._reserve_octets, _MIB))
+        except OSError as error:
+            raise StoreFailed(f"{self.path}: the reserve file cannot be made: {error}") from error
+        if there:
+            self._set_full(False)
+
+    def _waited_for(self) -> bool:
+        return self._thread is not None and self._thread.waiting()
+
+    def _checkpoint_if_long(self) -> None:
+        if wal.passed(self._wal_file, self._checkpoint_octets, opening.PAGE_SIZE):
+            self._checkpoint()
+
+    def _checkpoint(self, mode: str = "PASSIVE") -> None:
+        if self._crash_point is not None:
+            self._crash_point("store.before-checkpoint")
+        self._used.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+        self._commits_since_checkpoint = 0
+        if self._crash_point is not None:
+            self._crash_point("store.after-checkpoint")
+
+    def _guarded(self, write: Callable[[], None]) -> StoreError | None:
+        """Do something that writes; when it fails, undo what is open and draw the consequences. :returns: the failure."""
+        try:
+            write()
+            return None
+        except Exception as error:  # noqa: BLE001
+            # Whatever it is: a batch that was not written as a whole must be undone, and its sender told.
+            failure = failures.at_writing(self.path, error)
+            failure.__cause__ = error
+            try:
+                if self._used.in_transaction:
+                    self._used.execute("ROLLBACK")
+            except sqlite3.Error as second:
+                failure = StoreFailed(f"{self.path}: a batch could not be undone: {second}")
+                failure.__cause__ = error
+        if isinstance(failure, StoreFull):
+            self._set_full(True)
+        else:
+            self._fail(failure)
+        return failure
+
+    def _broken(self, error: Exception) -> None:
+        """A defect of this module: nothing is known any more."""
+        self._fail(StoreFailed(f"{self.path}: the store's thread failed: {type(error).__name__}: {error}"), error)
+
+    def _fail(self, failure: StoreFailed, cause: BaseException | None = None) -> None:
+        if self._failure is None:
+            self._failure = failure
+            self._reactor.callFromThread(self._log.critical, "{failure}", failure=str(failure))
+
+    def _set_full(self, full: bool) -> None:
+        if full and not self._full:
+            try:
+                self._reserve.release()
+            except OSError as error:
+                self._reactor.callFromThread(self._log.error, "the reserve was not given up: {error}", error=str(error))
+        if full != self._full:
+            self._full = full
+            self._commits_since_drain = 0
+            self._reactor.callFromThread(self._draining_changed, full)
+
+    @property
+    def _used(self) -> sqlite3.Connection:
+        assert self._connection is not None, "the thread ends before the connection is let go"
+        return self._connection
+
+    # Back on the reactor's thread.
+
+    def _draining_changed(self, full: bool) -> None:
+        self.draining = full
+        if self.on_draining is not None:
+            self.on_draining(full)
+
+    def _closed(self, closed: Callable[[], None]) -> None:
+        self._connection = self._thread = None
+        _open_here.discard(os.path.realpath(self.path))
+        closed()

@@ -1,0 +1,50 @@
+"""A physical topic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gateway.broker.limits import DestinationProperties
+from gateway.broker.physical import Physical
+from gateway.messaging.destination import Destination
+from gateway.messaging.message import Message
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
+    from gateway.broker.subscription import TopicSubscription
+
+
+class PhysicalTopic(Physical):
+    """Each message goes to every subscription; with none it is gone.
+
+    Its count is the sum over its subscriptions of what each has yet to take.
+    """
+
+    def __init__(self, broker: Broker, destination: Destination, number: int, properties: DestinationProperties) -> None:
+        super().__init__(broker, destination, number, properties)
+        #: Subscriptions whose name or pattern covers this topic.
+        self.subscriptions: list[TopicSubscription] = []
+
+    def place(self, run: Sequence[Message]) -> None:
+        """Messages arrive, with rising seqs."""
+        for subscription in self.subscriptions:
+            subscription.arrive(self, run)
+
+    def evict(self, lowest_priority: bool) -> bool:
+        """Give up a message of the subscription that has the most waiting."""
+        longest = max(self.subscriptions, key=lambda subscription: subscription.backlog.waiting, default=None)
+        return longest is not None and longest.evict(lowest_priority)
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has subscriptions, or messages they have not settled."""
+        return bool(self.count or self.subscriptions)
+
+    def undo(self, message: Message) -> None:
+        """The store could not keep a message that has arrived."""
+        for subscription in self.subscriptions:
+            subscription.undo(message)
+
+    def __str__(self) -> str:
+        return str(self.destination)

@@ -1,0 +1,40 @@
+"""``stomp-gateway``: the gateway in the foreground."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from gateway.refusal import EXIT_REFUSED
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the gateway until it is stopped, and exit: 0 stopped, 2 not started, 3 the store has failed.
+
+    :param arguments: of the command; None takes the process's.
+    """
+    from twisted.python.usage import UsageError
+
+    from gateway.tap import Options, makeService
+
+    options = Options()
+    try:
+        options.parseOptions(arguments)
+    except UsageError as error:
+        print(f"stomp-gateway: {error}", file=sys.stderr)
+        sys.exit(EXIT_REFUSED)
+    gateway = makeService(options)
+    for note in gateway.configuration.notes:
+        print(note)
+    sys.stdout.flush()
+
+    from twisted.internet import reactor
+
+    gateway.announce = _announce
+    reactor.callWhenRunning(gateway.run)  # type: ignore[attr-defined]
+    reactor.run()  # type: ignore[attr-defined]
+    sys.exit(gateway.exit_code)
+
+
+def _announce(line: str, *, error: bool = False) -> None:
+    print(line, file=sys.stderr if error else sys.stdout, flush=True)

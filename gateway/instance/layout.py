@@ -1,0 +1,188 @@
+"""Where the files of one instance are, how they come into being, and the lock that lets one process have them.
+
+Owns the paths below ``<varhome>``. Knows nothing of what the files hold, but for the few settings a new instance begins with.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from gateway.instance import properties
+from gateway.instance.files import PRIVATE_DIRECTORY, PRIVATE_FILE, replace
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_BEGINNING = "# The settings of this instance, each a line name=value. The reference of settings lists the names.\n"
+_NEW_INSTANCE = (("imq.bridge.enabled", "true"), ("imq.bridge.activelist", "stomp"))
+
+
+class LayoutError(Exception):
+    """The instance's files cannot be had."""
+
+
+class InvalidName(LayoutError):
+    """The name of an instance or a bridge cannot be that of a directory here."""
+
+    def __init__(self, what: str, name: str) -> None:
+        super().__init__(
+            f"{name!r} cannot be the name of {what}: expected at most 100 letters, digits, '_', '-' and '.', "
+            "of which the first is a letter, a digit or '_'"
+        )
+        self.name = name
+
+
+class InstanceLocked(LayoutError):
+    """Another process has the instance.
+
+    :param pid: that process; None if it has not said yet.
+    """
+
+    def __init__(self, path: Path, pid: int | None) -> None:
+        holder = "another process" if pid is None else f"process {pid}"
+        super().__init__(f"{path}: the instance is in use by {holder}; stop that first, or choose another instance")
+        self.path = path
+        self.pid = pid
+
+
+class Layout:
+    """The paths of one instance.
+
+    :param varhome: the directory that holds all instances.
+    :param instance: the name of this one.
+    :raises InvalidName: ``instance`` cannot be a directory's name.
+    """
+
+    def __init__(self, varhome: Path, instance: str) -> None:
+        self.varhome = varhome
+        self.instance = _checked("an instance", instance)
+        self.directory = varhome / "instances" / instance
+        self.etc = self.directory / "etc"
+        self.settings = self.etc / "gateway.properties"
+        self.passfile = self.etc / "passfile"
+        self.users = self.etc / "users"
+        self.access_control = self.etc / "accesscontrol.properties"
+        self.tls = self.etc / "tls"
+        self.store = self.directory / "store"
+        self.messages = self.store / "messages.db"
+        self.bridges = self.directory / "bridges"
+        self.journal = self.directory / "journal"
+        self.log = self.directory / "log"
+        self.lock_file = self.directory / "lock"
+        self.lib_ext = varhome / "lib" / "ext"
+
+    def bridge(self, name: str) -> Path:
+        """The directory of the bridge called ``name``: its log files and its transaction log.
+
+        :raises InvalidName: ``name`` cannot be a directory's name.
+        """
+        return self.bridges / _checked("a bridge", name)
+
+    def transaction_log(self, bridge: str) -> Path:
+        """Where the bridge called ``bridge`` keeps its decisions: ``txlog.BRIDGE`` in its directory.
+
+        :raises InvalidName: ``bridge`` cannot be a directory's name.
+        """
+        return self.bridge(bridge) / f"txlog.{bridge}"
+
+    @property
+    def exists(self) -> bool:
+        """Whether the instance has its file of settings."""
+        return self.settings.is_file()
+
+    def create(self, more: Sequence[tuple[str, str]] = ()) -> bool:
+        """Make what is missing: directories that only their owner may enter, and, for a new instance, its file of settings.
+
+        The file is written last and in one step, so an instance that has one is whole.
+
+        :param more: settings a new instance begins with, names and values, after ``imq.bridge.enabled=true`` and
+            ``imq.bridge.activelist=stomp``; such as those of TLS.
+        :return: whether the instance is new.
+        :raises OSError: something could not be made.
+        """
+        for directory in (self.etc, self.tls, self.store, self.bridges, self.journal, self.log, self.lib_ext):
+            make_directory(directory)
+        if self.exists:
+            return False
+        lines = [properties.line(name, value) + "\n" for name, value in (*_NEW_INSTANCE, *more)]
+        replace(self.settings, (_BEGINNING + "".join(lines)).encode())
+        return True
+
+    def lock(self) -> InstanceLock:
+        """Take the instance for this process, until :meth:`InstanceLock.release` or the process's end, however it ends.
+
+        A process that was forked has the lock too, so taking it before going into the background is enough.
+
+        :raises InstanceLocked: a live process has it. A pid in the file of one that died does no harm.
+        :raises OSError: the lock file cannot be made.
+        """
+        make_directory(self.directory)
+        descriptor = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as refused:
+            try:
+                if refused.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                    raise
+                holder = os.read(descriptor, 32).strip()
+            finally:
+                os.close(descriptor)
+            raise InstanceLocked(self.lock_file, int(holder) if holder.isdigit() else None) from None
+        held = InstanceLock(self.lock_file, descriptor)
+        held.write_pid()
+        return held
+
+
+class InstanceLock:
+    """The instance, held. Made by :meth:`Layout.lock`; a context manager that releases it."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor: int | None = descriptor
+
+    def write_pid(self) -> None:
+        """Write this process's pid into the lock file; to be called again by one that went into the background."""
+        if self._descriptor is None:
+            raise ValueError("the lock is released")
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
+
+    def release(self) -> None:
+        """Give the instance back. Once is enough; again does nothing. The file stays: to unlink it would race with the next."""
+        if self._descriptor is None:
+            return
+        descriptor, self._descriptor = self._descriptor, None
+        os.ftruncate(descriptor, 0)
+        os.close(descriptor)
+
+    def __enter__(self) -> InstanceLock:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, traceback: TracebackType | None) -> None:
+        self.release()
+
+
+def make_directory(directory: Path) -> None:
+    """Make ``directory`` and those above it that are missing, for their owner alone; those that are there stay as they are.
+
+    :raises OSError: one could not be made, or is no directory.
+    """
+    if directory.is_dir():
+        return
+    if directory.parent != directory:
+        make_directory(directory.parent)
+    try:
+        directory.mkdir(PRIVATE_DIRECTORY)
+    except FileExistsError:
+        if not directory.is_dir():  # else another process was quicker
+            raise
+
+
+def _checked(what: str, name: str) -> str:
+    if _NAME.fullmatch(name) is None:
+        raise InvalidName(what, name)
+    return name

@@ -1,0 +1,112 @@
+"""A set of log files of which the newest is written, rotated as java.util.logging's FileHandler rotates its own.
+
+Owns the files. Knows nothing of events and levels.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from gateway.instance.files import PRIVATE_FILE
+from gateway.instance.layout import make_directory
+
+
+class LogFiles:
+    """Files by generation: 0 is the newest, and the only one written to. May be used from any thread.
+
+    What is there when they are opened is kept, and counts. After a line that reaches the limit, each file takes the next older one's
+    name, the oldest of ``count`` is dropped, and generation 0 begins anew. So a file is longer than the limit by part of a line,
+    and with a count of one the only file begins anew.
+
+    :param path: the path of a generation.
+    :param limit: octets after which to rotate; 0 for never.
+    :param count: how many files there are at most, at least 1.
+    :raises OSError: generation 0 cannot be opened, or its directory not made.
+    """
+
+    def __init__(self, path: Callable[[int], Path], limit: int = 0, count: int = 1) -> None:
+        if limit < 0 or count < 1:
+            raise ValueError(f"limit is {limit} and count {count}; expected at least 0 and at least 1")
+        self._path = path
+        self._limit = limit
+        self._count = count
+        self._lock = threading.Lock()
+        self._descriptor: int | None = None
+        self._size = 0
+        self._failing = False
+        make_directory(path(0).parent)
+        self._open(0)
+
+    @property
+    def current(self) -> Path:
+        """The file that is written."""
+        return self._path(0)
+
+    def write(self, line: str) -> None:
+        """Write ``line`` and a line feed, at once and not synced.
+
+        A log that cannot be written stops nobody: the first failure of a row of them is told on the standard error, with the line.
+        After :meth:`close` nothing is written.
+        """
+        data = line.encode("utf-8", "backslashreplace") + b"\n"
+        with self._lock:
+            if self._descriptor is None:
+                return
+            try:
+                self._write(data)
+                if self._limit and self._size >= self._limit:
+                    self._rotate()
+                self._failing = False
+            except OSError as failed:
+                if not self._failing:
+                    print(f"{self.current}: the log cannot be written: {failed.strerror or failed}: {line}", file=sys.stderr)
+                self._failing = True
+
+    def reopen(self) -> None:
+        """Close and open generation 0, for the operator's own tool that has moved it away.
+
+        :raises OSError: it cannot be opened; then nothing is written until the next call.
+        """
+        with self._lock:
+            self._close()
+            self._open(0)
+
+    def close(self) -> None:
+        """Write no more. Once is enough; again does nothing."""
+        with self._lock:
+            self._close()
+
+    def _write(self, data: bytes) -> None:
+        descriptor = self._descriptor
+        assert descriptor is not None
+        while data:
+            written = os.write(descriptor, data)
+            self._size += written
+            data = data[written:]
+
+    def _open(self, flags: int) -> None:
+        opened = os.open(self.current, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | flags, PRIVATE_FILE)
+        self._descriptor = opened
+        self._size = os.fstat(opened).st_size
+
+    def _close(self) -> None:
+        if self._descriptor is not None:
+            descriptor, self._descriptor = self._descriptor, None
+            os.close(descriptor)
+
+    def _rotate(self) -> None:
+        # The open file keeps its descriptor until its successor is there, so a failure on the way loses no line. Where its name is
+        # gone, an earlier attempt got as far as that: to shift the names again would drop a file for nothing.
+        if self.current.exists():
+            for generation in range(self._count - 2, -1, -1):
+                younger = self._path(generation)
+                if younger.exists():
+                    younger.rename(self._path(generation + 1))
+        before = self._descriptor
+        self._open(os.O_TRUNC)
+        if before is not None:
+            os.close(before)

@@ -1,0 +1,193 @@
+"""What an instance logs: one log of its own, and one for each bridge, each with its level and its files.
+
+Owns the line's form, the way from an event to its log, and the levels at run time. Who logs is given a :class:`Log`, or uses a
+Logger of Twisted whose namespace is routed to one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from twisted.logger import ILogObserver, LogEvent, Logger, LogPublisher, formatEvent, globalLogPublisher
+from zope.interface import implementer
+
+from gateway.instance.layout import Layout
+from gateway.instance.levels import Level, level_of
+from gateway.instance.logfiles import LogFiles
+from gateway.instance.problems import printable
+from gateway.instance.redaction import Redaction
+
+_LONGEST = 16 * 1024
+"""Characters of one line's text; what a peer sends must not fill the disk with one event."""
+
+
+class _Lines(Protocol):
+    def write(self, line: str) -> None: ...
+    def close(self) -> None: ...
+
+
+@implementer(ILogObserver)
+class Log:
+    """One log: an observer of events that writes those of its level and above, each as one line.
+
+    The three flags tell whether anybody would see an event, so that the hot path need not make it:
+    ``if log.fine: log.logger.debug(...)``.
+
+    :param name: what it is the log of.
+    :param files: where lines go.
+    :param redaction: takes secrets out of them.
+    :param also: a log that gets warnings and worse as well.
+    """
+
+    fine: bool
+    finer: bool
+    finest: bool
+
+    def __init__(self, name: str, files: _Lines, redaction: Redaction, level: Level = Level.INFO, also: Log | None = None) -> None:
+        self.name = name
+        self._files = files
+        self._redaction = redaction
+        self._also = also
+        self.level = level
+        self.logger = self.logger_for(name)
+        self.set_level(level)
+
+    def logger_for(self, namespace: str, source: object = None) -> Logger:
+        """A Logger of Twisted whose events come here and nowhere else."""
+        return Logger(namespace=namespace, source=source, observer=self)
+
+    def set_level(self, level: Level) -> None:
+        """Take events of ``level`` and above from now on."""
+        self.level = level
+        self.fine = level <= Level.FINE
+        self.finer = level <= Level.FINER
+        self.finest = level <= Level.FINEST
+
+    def __call__(self, event: LogEvent) -> None:
+        level = level_of(event)
+        if level < self.level:
+            return
+        self._files.write(line_of(event, level, self._redaction))
+        if self._also is not None and level >= Level.WARNING:
+            self._also(event)
+
+    def close(self) -> None:
+        """Write no more."""
+        self._files.close()
+
+
+@implementer(ILogObserver)
+class Logs:
+    """All logs of an instance, and the way from an event of the process to the log it belongs to.
+
+    An event goes to the bridge it names in its field ``bridge``, else to the one to which the longest beginning of its namespace is
+    routed, else to the instance's log.
+
+    :param layout: says where the files are.
+    :param redaction: takes secrets out of every line; shared by all logs.
+    :param level: that of the instance's log.
+    :param limit: octets at which its file is rotated; 0 for never.
+    :param count: how many files of it there are at most.
+    :raises OSError: its file cannot be opened.
+    """
+
+    def __init__(self, layout: Layout, redaction: Redaction, level: Level = Level.INFO, limit: int = 0, count: int = 1) -> None:
+        self.redaction = redaction
+        self._layout = layout
+        self._bridges: dict[str, Log] = {}
+        self._routes: dict[str, str] = {}
+        self._files: dict[str, LogFiles] = {}
+        self._instance_files = LogFiles(lambda generation: instance_log(layout.log, generation), limit, count)
+        self.instance = Log("imq", self._instance_files, redaction, level)
+
+    def open_bridge(
+        self, name: str, level: Level = Level.INFO, limit: int = 0, count: int = 1, namespaces: Iterable[str] = ()
+    ) -> Log:
+        """Open the log of the bridge called ``name``: ``bridges/NAME/NAME0.log``. Its warnings are in the instance's log, too.
+
+        :param limit: ``imq.bridge.NAME.logfile.limit``, in octets; 0 for none.
+        :param count: ``imq.bridge.NAME.logfile.count``.
+        :param namespaces: those of Loggers whose events belong to this bridge, with all below them.
+        :raises ValueError: it is open.
+        :raises OSError: its file cannot be opened.
+        """
+        if name in self._bridges:
+            raise ValueError(f"the log of bridge {name} is open")
+        directory = self._layout.bridge(name)
+        files = LogFiles(lambda generation: directory / f"{name}{generation}.log", limit, count)
+        log = Log(f"imq.bridge.{name}", files, self.redaction, level, also=self.instance)
+        self._bridges[name] = log
+        self._files[name] = files
+        self._routes.update(dict.fromkeys(namespaces, name))
+        return log
+
+    def close_bridge(self, name: str) -> None:
+        """Close the log of a bridge that has stopped; what is still logged of it goes to the instance's. One that is not open is no error."""
+        log = self._bridges.pop(name, None)
+        self._files.pop(name, None)
+        self._routes = {namespace: bridge for namespace, bridge in self._routes.items() if bridge != name}
+        if log is not None:
+            log.close()
+
+    def bridge(self, name: str) -> Log | None:
+        """The log of a bridge, for its level at run time; None where it is not open."""
+        return self._bridges.get(name)
+
+    def reopen(self) -> None:
+        """Reopen all files, as when the operator's tool has moved them.
+
+        :raises OSError: one cannot be opened; the others are.
+        """
+        failed: OSError | None = None
+        for files in (self._instance_files, *self._files.values()):
+            try:
+                files.reopen()
+            except OSError as refused:
+                failed = refused
+        if failed is not None:
+            raise failed
+
+    def __call__(self, event: LogEvent) -> None:
+        self._log_for(event)(event)
+
+    def start(self, publisher: LogPublisher = globalLogPublisher) -> None:
+        """Observe all events of the process."""
+        publisher.addObserver(self)
+
+    def stop(self, publisher: LogPublisher = globalLogPublisher) -> None:
+        """Observe no more, and close all files."""
+        publisher.removeObserver(self)
+        for name in list(self._bridges):
+            self.close_bridge(name)
+        self.instance.close()
+
+    def _log_for(self, event: LogEvent) -> Log:
+        named = event.get("bridge")
+        if isinstance(named, str) and named in self._bridges:
+            return self._bridges[named]
+        namespace = event.get("log_namespace")
+        while self._routes and isinstance(namespace, str) and namespace:
+            if namespace in self._routes:
+                return self._bridges[self._routes[namespace]]
+            namespace = namespace.rpartition(".")[0]
+        return self.instance
+
+
+def instance_log(directory: Path, generation: int) -> Path:
+    """``log.txt``, and ``log_1.txt`` and so on for the older ones, as in the original."""
+    return directory / (f"log_{generation}.txt" if generation else "log.txt")
+
+
+def line_of(event: LogEvent, level: Level, redaction: Redaction) -> str:
+    """``2026-01-31T12:00:00.000Z LEVEL [namespace] text``: one line whatever the event holds, with the secrets taken out.
+
+    A failure's traceback follows the text, its line ends written ``\\n``.
+    """
+    text = formatEvent(redaction.event(event))
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}... ({len(text) - _LONGEST} more characters)"
+    moment = datetime.fromtimestamp(event.get("log_time", 0.0), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"{moment} {level.name} [{printable(str(event.get('log_namespace', '-')))}] {printable(text)}"

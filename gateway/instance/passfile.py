@@ -1,0 +1,111 @@
+"""The passfile: passwords in a file that only its owner may read, each a line ``name=value``.
+
+Owns the file's syntax, its permissions and its replacement. Its names are the original's: ``imq.keystore.password``,
+``imq.bridge.admin.password``, ``imq.imqcmd.password``, ``imq.imqbridgemgr.password`` and so on. No error here shows a value.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from gateway.instance import properties
+from gateway.instance.files import PRIVATE_FILE, replace
+from gateway.instance.problems import COMMAND_LINE, printable
+from gateway.instance.settings import Settings
+
+_LARGEST = 1024 * 1024
+
+
+class PassfileError(Exception):
+    """The passfile cannot be used.
+
+    :param line: the line that is wrong, from 1; 0 where it is the file.
+    :param expected: what was expected of it.
+    """
+
+    def __init__(self, path: Path, line: int, expected: str) -> None:
+        where = f"{path}:{line}" if line else str(path)
+        super().__init__(printable(f"passfile {where}: expected {expected}"))
+        self.path = path
+        self.line = line
+        self.expected = expected
+
+
+def read(path: Path) -> dict[str, str]:
+    """The passwords in the file, by name; of a name that comes twice, the later.
+
+    :raises PassfileError: it is missing, cannot be read, is not a file, may be read or written by others than its owner, or has a
+        line that is not ``name=value``.
+    """
+    entries, malformed = properties.parse(_contents(path))
+    for wrong in malformed:
+        raise PassfileError(path, wrong.line, wrong.expected)
+    for entry in entries:
+        if not entry.name:
+            raise PassfileError(path, entry.line, "name=value")
+    return {entry.name: entry.value for entry in entries}
+
+
+def update(path: Path, changes: Mapping[str, str | None]) -> None:
+    """Set passwords, and remove those whose value is None; comments and other lines stay. The file is made if it is missing.
+
+    A crash leaves the old file or the new one.
+
+    :raises PassfileError: what is there cannot be read, as for :func:`read`, or the new file cannot be written.
+    """
+    before = b""
+    if path.exists():
+        read(path)
+        before = _contents(path)
+    try:
+        replace(path, properties.rewritten(before, changes), PRIVATE_FILE)
+    except OSError as failed:
+        raise PassfileError(path, 0, f"a file that can be written: {failed.strerror or failed}") from failed
+
+
+def applied(settings: Settings, path: Path) -> Settings:
+    """``settings`` with the passwords of the file over those of the settings file, and under those of ``-D``.
+
+    Names in the passfile that are no setting are for the commands, and are left out.
+
+    :raises PassfileError: as :func:`read`.
+    """
+    overrides = [
+        f"{name}={value}"
+        for name, value in read(path).items()
+        if settings.is_declared(name) and settings.source_of(name) != COMMAND_LINE
+    ]
+    return settings.with_overrides(overrides, source=str(path))
+
+
+def _contents(path: Path) -> bytes:
+    try:
+        # Without O_NONBLOCK a pipe in the file's place would hold the start up for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as failed:
+        raise PassfileError(path, 0, f"a file that can be read: {failed.strerror or failed}") from failed
+    try:
+        _check(path, os.fstat(descriptor))  # of the open file, not of the path: that one may change in between
+        data = b""
+        while chunk := os.read(descriptor, _LARGEST):
+            data += chunk
+        return data
+    except OSError as failed:
+        raise PassfileError(path, 0, f"a file that can be read: {failed.strerror or failed}") from failed
+    finally:
+        os.close(descriptor)
+
+
+def _check(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise PassfileError(path, 0, "a regular file")
+    permissions = stat.S_IMODE(status.st_mode)
+    if permissions & 0o077:
+        raise PassfileError(
+            path, 0, f"permissions that let only its owner read it, found {permissions:04o}; chmod 600 makes them so"
+        )
+    if status.st_size > _LARGEST:
+        raise PassfileError(path, 0, f"at most {_LARGEST} octets")

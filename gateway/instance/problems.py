@@ -1,0 +1,84 @@
+"""What is wrong with a setting, as values: where, which name and value, and what was expected.
+
+Owns the sentence that operators see. Knows no setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+COMMAND_LINE = "-D"
+HIDDEN = "********"
+_LONGEST_SHOWN = 80
+
+
+class Severity(Enum):
+    """What a problem does to the start."""
+
+    ERROR = "error"
+    """Nothing starts; the command ends with exit code 2."""
+    BRIDGE = "bridge failed"
+    """That one bridge does not start; the others do."""
+    WARNING = "warning"
+    """It is said, and nothing else happens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong, on one line.
+
+    :param file: the file it is in; None where it came by ``-D``, or is missing altogether.
+    :param line: the line in that file, from 1; 0 where none is meant.
+    :param name: the setting's name as it was written; empty where none is meant.
+    :param value: the value as it was written, or :data:`HIDDEN` where it may be a secret.
+    :param expected: what should have been there.
+    :param nearest: the known name that resembles ``name`` most; empty where none does.
+    """
+
+    file: Path | None
+    line: int
+    name: str
+    value: str
+    expected: str
+    nearest: str = ""
+    severity: Severity = Severity.ERROR
+
+    @property
+    def where(self) -> str:
+        """``FILE:LINE``, ``FILE``, or ``-D``."""
+        if self.file is None:
+            return COMMAND_LINE
+        return f"{self.file}:{self.line}" if self.line else str(self.file)
+
+    def __str__(self) -> str:
+        """``WHERE: NAME=VALUE: expected EXPECTED; the nearest known name is NEAREST``, always one line."""
+        given = f"{self.name}={_shortened(self.value)}: " if self.name or self.value else ""
+        nearest = f"; the nearest known name is {self.nearest}" if self.nearest else ""
+        return printable(f"{self.where}: {given}expected {self.expected}{nearest}")
+
+
+class SettingsError(Exception):
+    """The settings cannot be used. ``str`` is one line for each problem, errors before warnings.
+
+    :param problems: all that was found wrong, at least one of it an error or a bridge's failure.
+    """
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = sorted(problems, key=lambda problem: list(Severity).index(problem.severity))
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def printable(text: str) -> str:
+    """``text`` with what could end a line, move a cursor or reverse its direction written as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii") for character in text
+    )
+
+
+def _shortened(value: str) -> str:
+    return value if len(value) <= _LONGEST_SHOWN else f"{value[:_LONGEST_SHOWN]}..."

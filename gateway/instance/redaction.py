@@ -1,0 +1,136 @@
+"""The guard that keeps passcodes and passwords out of every log.
+
+Owns what is a secret, and its replacement in an event's text and fields. Three nets, one below the other: fields named like a
+secret, text that spells such a name before a value, and the very values that are known to be secrets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from twisted.logger import ILogObserver, LogEvent, formatEvent
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from gateway.instance.levels import DETAIL
+from gateway.instance.problems import HIDDEN
+
+_SECRET_NAME = re.compile(r"pass(?:code|word|phrase)|passwd|\bpwd\b|secret|private_?key", re.IGNORECASE)
+
+# "passcode:abc" is a STOMP header, whose value may hold blanks and ends with its line, or where a repr writes "\n" for that.
+# 'passcode': 'abc', ('passcode', 'abc') and b"passcode", b"abc" are fields in a repr; password=abc is an option or a property.
+# What is hidden already is left, so that the text after it stays.
+_SPELLED = re.compile(
+    r"""(?P<name>pass(?:code|word|phrase)s?|passwd)
+        (?P<between>["']?\s*[:=,]\s*)(?!\*{8})
+        (?: (?P<prefix>[bru]?)(?P<quote>["'])(?:\\.|(?!(?P=quote))[^\\])*(?P=quote)?
+          | (?P<bare>(?:(?!\\[nr]|[\r\n\0]|\\x00).)+)
+        )""",
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+_HARMLESS = ("log_level", "log_namespace", "log_time", "log_system", "isError", DETAIL)
+# Below this a secret is as short as an ordinary word, and is taken out only where it stands alone.
+_SHORT = 6
+
+
+class Redaction:
+    """Knows the secrets, and takes them out of text.
+
+    :param secrets: values that must never be shown, such as the keystore's password.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets: Counter[str] = Counter()
+        self._pattern: re.Pattern[str] | None = None
+        for secret in secrets:
+            self.add(secret)
+
+    def add(self, secret: str) -> None:
+        """Take ``secret`` out from now on, wherever it stands; an empty one is none. As often as it is added, so often it must be
+        discarded."""
+        if secret:
+            self._secrets[secret] += 1
+            self._pattern = self._compiled()
+
+    def discard(self, secret: str) -> None:
+        """``secret`` is none any more, such as the passcode of a client that has been checked."""
+        if self._secrets[secret] > 1:
+            self._secrets[secret] -= 1
+            return
+        del self._secrets[secret]
+        self._pattern = self._compiled() if self._secrets else None
+
+    def text(self, text: str) -> str:
+        """``text`` with each secret replaced by asterisks."""
+        if self._pattern is not None:
+            text = self._pattern.sub(HIDDEN, text)
+        if _SECRET_NAME.search(text) is not None:
+            text = _SPELLED.sub(_hide, text)
+        return text
+
+    def event(self, event: LogEvent) -> LogEvent:
+        """A copy of ``event`` whose text, the traceback of its failure included, is formatted and cleaned, and that has no other
+        field that could hold a secret."""
+        text = formatEvent({name: _field(name, value) for name, value in event.items()})
+        failure = event.get("log_failure")
+        if isinstance(failure, Failure):
+            text = f"{text}\n{failure.getTraceback().rstrip()}"
+        kept = {name: event[name] for name in _HARMLESS if name in event}
+        return {**kept, "log_format": "{log_cleaned}", "log_cleaned": self.text(text)}
+
+    def around(self, observer: ILogObserver) -> ILogObserver:
+        """An observer that gives cleaned events to ``observer``: one that we do not make, such as that of twistd."""
+        return _Cleaning(self, observer)
+
+    def _compiled(self) -> re.Pattern[str]:
+        # The longest first: one secret may begin another.
+        return re.compile("|".join(_literal(secret) for secret in sorted(self._secrets, key=len, reverse=True)))
+
+
+@implementer(ILogObserver)
+class _Cleaning:
+    def __init__(self, redaction: Redaction, observer: ILogObserver) -> None:
+        self._redaction = redaction
+        self._observer = observer
+
+    def __call__(self, event: LogEvent) -> None:
+        self._observer(self._redaction.event(event))
+
+
+def _literal(secret: str) -> str:
+    escaped = re.escape(secret)
+    return escaped if len(secret) >= _SHORT else rf"(?<!\w){escaped}(?!\w)"
+
+
+def _hide(found: re.Match[str]) -> str:
+    if found["bare"] is None:
+        return f"{found['name']}{found['between']}{found['prefix']}{found['quote']}{HIDDEN}{found['quote']}"
+    return f"{found['name']}{found['between']}{HIDDEN}"
+
+
+def _field(name: str, value: Any) -> Any:
+    if not name.startswith("log_") and _SECRET_NAME.search(name) is not None:
+        return HIDDEN
+    return _inside(value)
+
+
+def _inside(value: Any) -> Any:
+    """Headers and the like: a mapping's values under a secret name, and pairs that begin with one."""
+    if isinstance(value, Mapping):
+        return {key: HIDDEN if _is_secret_name(key) else inner for key, inner in value.items()}
+    if isinstance(value, (list, tuple)) and any(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in value):
+        pairs = [
+            (pair[0], HIDDEN) if isinstance(pair, (list, tuple)) and len(pair) == 2 and _is_secret_name(pair[0]) else pair
+            for pair in value
+        ]
+        return pairs if isinstance(value, list) else tuple(pairs)
+    return value
+
+
+def _is_secret_name(name: object) -> bool:
+    if isinstance(name, bytes):
+        name = name.decode("latin-1")
+    return isinstance(name, str) and _SECRET_NAME.search(name) is not None

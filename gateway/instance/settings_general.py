@@ -1,0 +1,169 @@
+"""The settings of the instance itself and those that every bridge has: one declaration each, from which the reference is made.
+
+Owns these declarations. The settings of STOMP, of links and of the broker are declared beside their code.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from gateway.instance.declaration import RESERVED_BRIDGE_NAMES
+from gateway.instance.levels import ALIASES, LEVELS
+from gateway.instance.settings import (
+    Boolean,
+    Choice,
+    Duration,
+    Integer,
+    Octets,
+    Port,
+    Setting,
+    Settings,
+    SettingsError,
+    Severity,
+    Text,
+    ValueType,
+    Words,
+)
+
+STOMP = "stomp"
+"""The name of the one bridge of type STOMP, and no other's."""
+
+_BRIDGE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeNames(ValueType[tuple[str, ...]]):
+    """Names that bridges can have, separated by commas; ``stomp`` in any case is ``stomp``."""
+
+    name: ClassVar[str] = "List"
+
+    @property
+    def expected(self) -> str:
+        reserved = ", ".join(sorted(RESERVED_BRIDGE_NAMES))
+        return (
+            "names of bridges separated by commas, each of at most 100 letters, digits, '_' and '-', not beginning with '-', "
+            f"and none of the reserved {reserved}"
+        )
+
+    def parse(self, text: str) -> tuple[str, ...]:
+        names = [STOMP if word.lower() == STOMP else word for word in Words().parse(text)]
+        if not all(_BRIDGE_NAME.fullmatch(name) and name.lower() not in RESERVED_BRIDGE_NAMES for name in names):
+            raise ValueError(self.expected)
+        return tuple(dict.fromkeys(names))
+
+    def show(self, value: tuple[str, ...]) -> str:
+        return ",".join(value)
+
+
+HOSTNAME = Setting("imq.hostname", Text(), "", "Host name or address on which everything listens; none is all addresses.")
+
+PORTMAPPER_PORT = Setting("imq.portmapper.port", Port(), 7676, "Port of the port mapper.")
+PORTMAPPER_HOSTNAME = Setting(
+    "imq.portmapper.hostname", Text(), "", "Host name or address on which the port mapper listens; none is that of imq.hostname."
+)
+PORTMAPPER_BACKLOG = Setting(
+    "imq.portmapper.backlog", Integer(1, 65535), 50, "How many clients of the port mapper may be connected at once.", unit="clients"
+)
+PORTMAPPER_SOTIMEOUT = Setting(
+    "imq.portmapper.sotimeout",
+    Duration("milliseconds", 1, 3_600_000),
+    500,
+    "How long the port mapper waits for a client's request before it answers without.",
+)
+PORTMAPPER_LEAST_INFO = Setting(
+    "imq.portmapper.leastInfo", Boolean(), False, "Whether the port mapper leaves out where the instance's directories are."
+)
+
+KEYSTORE_PASSWORD = Setting(
+    "imq.keystore.password",
+    Text(verbatim=True),
+    "",
+    "Password of the private keys of TLS; belongs in the passfile.",
+    secret=True,
+)
+PASSFILE_ENABLED = Setting("imq.passfile.enabled", Boolean(), False, "Whether passwords are read from a passfile.")
+PASSFILE_DIRPATH = Setting("imq.passfile.dirpath", Text(), "", "Directory of the passfile; none is the instance's etc directory.")
+PASSFILE_NAME = Setting("imq.passfile.name", Text(), "passfile", "Name of the passfile in that directory.")
+
+LOG_LEVEL = Setting("imq.log.level", Choice(*LEVELS, aliases=ALIASES), "INFO", "Level of the instance's log.", reloadable=True)
+LOG_FILE_ROLLOVERBYTES = Setting(
+    "imq.log.file.rolloverbytes", Octets(), -1, "Size at which the instance's log is rotated; 0 and -1 are no limit."
+)
+LOG_FILE_COUNT = Setting(
+    "imq.log.file.count", Integer(1, 1000), 10, "How many files the instance's log has at most, the one being written included."
+)
+
+BRIDGE_ENABLED = Setting("imq.bridge.enabled", Boolean(), False, "Whether the bridge service manager runs.")
+BRIDGE_ACTIVELIST = Setting("imq.bridge.activelist", BridgeNames(), (), "Names of the bridges that are loaded at start.")
+BRIDGE_ADMIN_USER = Setting(
+    "imq.bridge.admin.user", Text(), "", "User as whom the bridges use this broker where they name no other."
+)
+BRIDGE_ADMIN_PASSWORD = Setting(
+    "imq.bridge.admin.password",
+    Text(verbatim=True),
+    "",
+    "Password of imq.bridge.admin.user; belongs in the passfile.",
+    secret=True,
+)
+
+BRIDGE_TYPE = Setting(
+    "imq.bridge.NAME.type",
+    Choice("JMS", "STOMP"),
+    "",
+    "Type of the bridge; STOMP is that of the bridge named stomp, and only of it.",
+)
+BRIDGE_AUTOSTART = Setting(
+    "imq.bridge.NAME.autostart", Boolean(), True, "Whether the bridge is started when the instance is; else by imqbridgemgr."
+)
+BRIDGE_LEVEL = Setting(
+    "imq.bridge.NAME.level", Choice(*LEVELS, aliases=ALIASES), "INFO", "Level of the bridge's log.", reloadable=True
+)
+BRIDGE_LOGFILE_LIMIT = Setting(
+    "imq.bridge.NAME.logfile.limit",
+    Octets(unlimited=False),
+    0,
+    "Approximate size at which the bridge's log file is rotated; 0 is no limit.",
+)
+BRIDGE_LOGFILE_COUNT = Setting(
+    "imq.bridge.NAME.logfile.count", Integer(1, 1000), 1, "How many log files the bridge cycles through."
+)
+
+SETTINGS: tuple[Setting[Any], ...] = (
+    HOSTNAME,
+    PORTMAPPER_PORT,
+    PORTMAPPER_HOSTNAME,
+    PORTMAPPER_BACKLOG,
+    PORTMAPPER_SOTIMEOUT,
+    PORTMAPPER_LEAST_INFO,
+    KEYSTORE_PASSWORD,
+    PASSFILE_ENABLED,
+    PASSFILE_DIRPATH,
+    PASSFILE_NAME,
+    LOG_LEVEL,
+    LOG_FILE_ROLLOVERBYTES,
+    LOG_FILE_COUNT,
+    BRIDGE_ENABLED,
+    BRIDGE_ACTIVELIST,
+    BRIDGE_ADMIN_USER,
+    BRIDGE_ADMIN_PASSWORD,
+    BRIDGE_TYPE,
+    BRIDGE_AUTOSTART,
+    BRIDGE_LEVEL,
+    BRIDGE_LOGFILE_LIMIT,
+    BRIDGE_LOGFILE_COUNT,
+)
+
+
+def bridge_type(settings: Settings, name: str) -> str:
+    """The type of the bridge called ``name``: ``JMS`` or ``STOMP``. That of ``stomp`` need not be given.
+
+    :raises SettingsError: it is not given, or is not one that a bridge of this name can have; that bridge must not start.
+    """
+    given = settings.named(BRIDGE_TYPE, name)
+    wanted = "STOMP" if name == STOMP else "JMS"
+    if given == wanted or (name == STOMP and not given):
+        return wanted
+    reason = f"{wanted}, which alone a bridge called {name} can be"
+    raise SettingsError([settings.problem(BRIDGE_TYPE, reason, name, severity=Severity.BRIDGE)])

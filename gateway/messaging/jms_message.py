@@ -1,0 +1,313 @@
+"""The message as a transformer's author sees it: what ``jakarta.jms.Message`` and its subtypes are in Java.
+
+One class for all types of body, with accessors that refuse what the type does not have. Owns the conversion from and to
+:class:`~gateway.messaging.message.Message`, and the promise that a read-only message cannot be changed. Values have the types of
+:mod:`gateway.messaging.values`. The Java names stand beside the Python ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gateway.messaging.destination import Destination
+from gateway.messaging.jms_contents import Entries, Items, MessageFormatInvalid, MessageNotWriteable, class_name
+from gateway.messaging.message import BodyType, Headers, Message
+from gateway.messaging.values import decode_map, decode_stream, encode_map, encode_stream
+
+__all__ = ["Entries", "Items", "JMSMessage", "MessageFormatInvalid", "MessageNotWriteable"]
+
+
+class JMSMessage:
+    """A message that can be read and, unless it is read-only, changed.
+
+    Made by the bridge, by :meth:`copy`, or by ``MessageTransformer.create_message``. What the bridge decides (destination, delivery mode, priority,
+    expiration, id, timestamp, user) can only be read; on a message that a transformer created it is not known yet, and the bridge takes it from
+    the message it passed to the transformer.
+    """
+
+    __slots__ = (
+        "_body",
+        "_body_type",
+        "_changed",
+        "_correlation_id",
+        "_entries",
+        "_extras",
+        "_items",
+        "_original",
+        "_properties",
+        "_read_only",
+        "_reply_to",
+        "_type",
+    )
+
+    def __init__(self, body_type: BodyType) -> None:
+        """An empty message, to be written. :param body_type: the type of its body; it stays."""
+        self._original: Message | None = None
+        self._read_only = False
+        self._changed = True
+        self._body_type = body_type
+        self._body = b""
+        self._entries: Entries | None = Entries({}, self._write, properties=False) if body_type is BodyType.MAP else None
+        self._items: Items | None = Items([], self._write) if body_type is BodyType.STREAM else None
+        self._correlation_id: str | None = None
+        self._type: str | None = None
+        self._reply_to: Destination | None = None
+        self._properties = Entries({}, self._write, properties=True)
+        self._extras: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, message: Message, *, read_only: bool) -> JMSMessage:
+        """A view of this message; changes are made to the view alone, and :meth:`to_message` gives the outcome."""
+        view = cls(BodyType.MESSAGE)
+        headers = message.headers
+        view._original = message
+        view._read_only = read_only
+        view._changed = False
+        view._body_type = headers.body_type
+        view._body = message.body
+        view._correlation_id = headers.correlation_id
+        view._type = headers.type
+        view._reply_to = headers.reply_to
+        view._properties = Entries(dict(headers.properties), view._write, properties=True)
+        view._extras = headers.extras
+        return view
+
+    def copy(self) -> JMSMessage:
+        """A message with the same content that can be changed, whether or not this one can."""
+        other = JMSMessage(BodyType.MESSAGE)
+        other._original = self._original
+        other._changed = self._changed
+        other._body_type = self._body_type
+        other._body = self._encoded()
+        other._correlation_id = self._correlation_id
+        other._type = self._type
+        other._reply_to = self._reply_to
+        other._properties = Entries(dict(self._properties), other._write, properties=True)
+        other._extras = self._extras
+        return other
+
+    def to_message(self, original: Message) -> Message:
+        """The message for a provider.
+
+        :param original: the one given to the transformer, whose destination, delivery mode, priority, expiration, id, timestamp and user it gets.
+            If this is a view of it and unchanged, it is returned itself.
+        """
+        if self._original is original and not self._changed:
+            return original
+        headers = Headers(
+            original.headers.destination,
+            body_type=self._body_type,
+            persistent=original.headers.persistent,
+            priority=original.headers.priority,
+            reply_to=self._reply_to,
+            correlation_id=self._correlation_id,
+            type=self._type,
+            properties=dict(self._properties),
+            extras=self._extras,
+        )
+        message = Message(
+            headers,
+            self._encoded(),
+            expires=original.expires,
+            timestamp=original.timestamp,
+            message_id=original.message_id,
+        )
+        message.user = original.user
+        return message
+
+    # What the bridge decides.
+
+    @property
+    def read_only(self) -> bool:
+        """Whether every change raises :class:`MessageNotWriteable`."""
+        return self._read_only
+
+    @property
+    def destination(self) -> Destination | None:
+        """JMSDestination (``getJMSDestination``); None on a new message. To send elsewhere there is ``MessageTransformer.branch_to``."""
+        return self._original.headers.destination if self._original else None
+
+    @property
+    def persistent(self) -> bool | None:
+        """Whether JMSDeliveryMode is PERSISTENT (``getJMSDeliveryMode``); None on a new message."""
+        return self._original.headers.persistent if self._original else None
+
+    @property
+    def priority(self) -> int | None:
+        """JMSPriority, 0 to 9 (``getJMSPriority``); None on a new message."""
+        return self._original.headers.priority if self._original else None
+
+    @property
+    def expires(self) -> int | None:
+        """JMSExpiration in epoch milliseconds, 0 for never (``getJMSExpiration``); None on a new message."""
+        return self._original.expires if self._original else None
+
+    @property
+    def timestamp(self) -> int | None:
+        """JMSTimestamp in epoch milliseconds, 0 before it was sent (``getJMSTimestamp``); None on a new message."""
+        return self._original.timestamp if self._original else None
+
+    @property
+    def message_id(self) -> str | None:
+        """JMSMessageID, "" before it was sent (``getJMSMessageID``); None on a new message."""
+        return self._original.message_id if self._original else None
+
+    @property
+    def user(self) -> str | None:
+        """JMSXUserID, "" when unknown; None on a new message."""
+        return self._original.user if self._original else None
+
+    # What a transformer may change.
+
+    @property
+    def reply_to(self) -> Destination | None:
+        """JMSReplyTo (``getJMSReplyTo``, ``setJMSReplyTo``)."""
+        return self._reply_to
+
+    @reply_to.setter
+    def reply_to(self, destination: Destination | None) -> None:
+        self._write("JMSReplyTo")
+        if destination is not None and not isinstance(destination, Destination):
+            raise MessageFormatInvalid(f"JMSReplyTo must be a destination, not {class_name(destination)}")
+        self._reply_to = destination
+
+    @property
+    def correlation_id(self) -> str | None:
+        """JMSCorrelationID (``getJMSCorrelationID``, ``setJMSCorrelationID``)."""
+        return self._correlation_id
+
+    @correlation_id.setter
+    def correlation_id(self, correlation_id: str | None) -> None:
+        self._write("JMSCorrelationID")
+        self._correlation_id = _text_or_none("JMSCorrelationID", correlation_id)
+
+    @property
+    def type(self) -> str | None:
+        """JMSType (``getJMSType``, ``setJMSType``); the type of the body is :attr:`body_type`."""
+        return self._type
+
+    @type.setter
+    def type(self, type: str | None) -> None:
+        self._write("JMSType")
+        self._type = _text_or_none("JMSType", type)
+
+    @property
+    def properties(self) -> Entries:
+        """The properties with their types, as a dictionary (``getObjectProperty``, ``setObjectProperty``, ``getPropertyNames``, ``clearProperties``)."""
+        return self._properties
+
+    @property
+    def extras(self) -> tuple[tuple[str, str], ...]:
+        """Headers whose names are not JMS property names, as ``content-type``, in order; they go where the message goes."""
+        return self._extras
+
+    @extras.setter
+    def extras(self, extras: Iterable[tuple[str, str]]) -> None:
+        self._write("the headers")
+        pairs = tuple([(name, value) for name, value in extras])
+        for name, value in pairs:
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise MessageFormatInvalid(f"header {name!r} and its value must be strings")
+        self._extras = pairs
+
+    # The body.
+
+    @property
+    def body_type(self) -> BodyType:
+        """The type of the body, which in Java is the message's class."""
+        return self._body_type
+
+    @property
+    def text(self) -> str:
+        """The body of a TextMessage (``getText``, ``setText``). Java's null text is "".
+
+        :raises MessageFormatInvalid: of a message of another type; or the body is not UTF-8.
+        """
+        self._is(BodyType.TEXT)
+        try:
+            return self._body.decode()
+        except UnicodeDecodeError as error:
+            raise MessageFormatInvalid(f"the body of a TextMessage is not UTF-8: {error.reason} at octet {error.start}") from error
+
+    @text.setter
+    def text(self, text: str) -> None:
+        self._is(BodyType.TEXT)
+        self._write("the body")
+        try:
+            self._body = text.encode()
+        except UnicodeEncodeError as error:
+            raise MessageFormatInvalid(f"the text cannot be written in UTF-8: {error.reason} at character {error.start}") from error
+        except AttributeError:
+            raise MessageFormatInvalid(f"the body of a TextMessage must be a str, not {class_name(text)}") from None
+
+    @property
+    def octets(self) -> bytes:
+        """The body of a BytesMessage (``readBytes``, ``writeBytes``), or the serialised object of an ObjectMessage, which is never unpacked here.
+
+        :raises MessageFormatInvalid: of a message of another type.
+        """
+        self._is(BodyType.BYTES, BodyType.OBJECT)
+        return self._body
+
+    @octets.setter
+    def octets(self, octets: bytes | bytearray | memoryview) -> None:
+        self._is(BodyType.BYTES, BodyType.OBJECT)
+        self._write("the body")
+        if not isinstance(octets, bytes | bytearray | memoryview):
+            raise MessageFormatInvalid(f"the body of a {self._body_type.name} message must be bytes, not {class_name(octets)}")
+        self._body = bytes(octets)
+
+    @property
+    def entries(self) -> Entries:
+        """The body of a MapMessage, as a dictionary (``getObject``, ``setObject``, ``getMapNames``, ``itemExists``).
+
+        :raises MessageFormatInvalid: of a message of another type.
+        :raises ~gateway.messaging.values.MalformedValues: the body is damaged.
+        """
+        self._is(BodyType.MAP)
+        if self._entries is None:
+            self._entries = Entries(decode_map(self._body), self._write, properties=False)
+        return self._entries
+
+    @property
+    def items(self) -> Items:
+        """The body of a StreamMessage, as a list (``readObject``, ``writeObject``, ``reset``).
+
+        :raises MessageFormatInvalid: of a message of another type.
+        :raises ~gateway.messaging.values.MalformedValues: the body is damaged.
+        """
+        self._is(BodyType.STREAM)
+        if self._items is None:
+            self._items = Items(decode_stream(self._body), self._write)
+        return self._items
+
+    def __repr__(self) -> str:
+        return (
+            f"JMSMessage({self._body_type.name}, destination={self.destination}, message_id={self.message_id!r}, "
+            f"properties={dict(self._properties)!r}, read_only={self._read_only})"
+        )
+
+    def _is(self, *types: BodyType) -> None:
+        if self._body_type not in types:
+            raise MessageFormatInvalid(
+                f"the message is of type {self._body_type.name}, not {' or '.join([type.name for type in types])}"
+            )
+
+    def _write(self, what: str) -> None:
+        """To be called before any change."""
+        if self._read_only:
+            raise MessageNotWriteable(what)
+        self._changed = True
+
+    def _encoded(self) -> bytes:
+        if self._entries is not None:
+            return encode_map(self._entries)
+        if self._items is not None:
+            return encode_stream(self._items)
+        return self._body
+
+
+def _text_or_none(what: str, text: object) -> str | None:
+    if text is not None and not isinstance(text, str):
+        raise MessageFormatInvalid(f"{what} must be a str, not {class_name(text)}")
+    return text

@@ -1,0 +1,22 @@
+"""Why the gateway does not start, or has ended: for whoever reports it and sets the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+#: The command line, a setting or a file of the instance is wrong; nothing was started.
+EXIT_REFUSED: Final = 2
+#: The store failed while the gateway ran.
+EXIT_STORE_FAILED: Final = 3
+
+
+class StartRefused(Exception):
+    """The gateway does not start.
+
+    :param lines: what is wrong, one line each, to be shown to the operator.
+    """
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = tuple(lines)

@@ -1,0 +1,266 @@
+"""Frames to messages and back (seed table 12-11, and the STOMP JMS bindings).
+
+Owns what each header means to JMS and which headers a consumer sees. What depends on the headers alone is worked out once for all messages
+that share them: a :class:`SendPlan` for each header block that a producer repeats, an encoded block in ``Headers.memo`` for those
+that consumers receive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from gateway.messaging.dead import LOG_DEAD_MESSAGES, PRESERVE_UNDELIVERED, TRUNCATE_MSG_BODY
+from gateway.messaging.destination import Destination
+from gateway.messaging.message import (
+    DEFAULT_PRIORITY,
+    MEMO_STOMP_10,
+    MEMO_STOMP_11,
+    MEMO_STOMP_12,
+    BodyType,
+    Headers,
+    Message,
+)
+from gateway.messaging.selector_names import is_property_name
+from gateway.messaging.turn import Turn
+from gateway.messaging.values import Value
+from gateway.stomp import destinations, dialects
+from gateway.stomp.errors import CommandRefused
+from gateway.stomp.wire import Head, Version, escaper, header_lines
+
+#: From the text of a header and the header's name to the destination it means; raises CommandRefused.
+Resolve = Callable[[str, str], Destination]
+
+#: Headers of SEND that are not the message's own properties: bound to JMS, spent on the way, or forged.
+_SPENT: Final = frozenset(
+    (
+        "destination",
+        "content-length",
+        "transaction",
+        "receipt",
+        "persistent",
+        "priority",
+        "expires",
+        "ttl",
+        "expiration",
+        "correlation-id",
+        "type",
+        "reply-to",
+        # A client that sets these would pass for the gateway.
+        "message-id",
+        "subscription",
+        "ack",
+        "redelivered",
+        "receipt-id",
+        "timestamp",
+        "browser",
+        "heart-beat",
+    )
+)
+#: What a producer may set of JMSX (JMS 1.1, section 3.5.9); the others are the provider's.
+_GROUPS: Final = frozenset(("JMSXGroupID", "JMSXGroupSeq"))
+#: These are booleans to the broker, and STOMP has text only.
+_BOOLEANS: Final = frozenset((PRESERVE_UNDELIVERED, LOG_DEAD_MESSAGES, TRUNCATE_MSG_BODY))
+
+_MEMOS: Final = {Version.V1_0: MEMO_STOMP_10, Version.V1_1: MEMO_STOMP_11, Version.V1_2: MEMO_STOMP_12}
+#: In the memo of headers whose body STOMP cannot carry.
+_UNSENDABLE: Final = b""
+
+
+class UnsendableBody(Exception):
+    """A message of a JMS type that STOMP has no frame for: all but text and bytes."""
+
+    def __init__(self, body_type: BodyType, destination: Destination) -> None:
+        super().__init__(f"a {body_type.name} message of {destination} cannot be sent to STOMP without a message transformer")
+        self.body_type = body_type
+
+
+class SendPlan:
+    """What SEND frames with one header block have in common.
+
+    :ivar expires: JMSExpiration where the client gave a point in time, else 0.
+    :ivar ttl: milliseconds to live where it gave a duration, else 0.
+    :ivar text: the body must be UTF-8.
+    :ivar plain: neither transaction, receipt nor expiry: nothing to do but to make the message and send it.
+    """
+
+    __slots__ = ("expires", "headers", "plain", "receipt", "text", "transaction", "ttl")
+
+    def __init__(self, headers: Headers, expires: int, ttl: int, transaction: str | None, receipt: str | None) -> None:
+        self.headers: Final = headers
+        self.expires: Final = expires
+        self.ttl: Final = ttl
+        self.transaction: Final = transaction
+        self.receipt: Final = receipt
+        self.text: Final = headers.body_type is BodyType.TEXT
+        self.plain: Final = not expires and not ttl and transaction is None and receipt is None
+
+
+def plan_send(head: Head, resolve: Resolve) -> SendPlan:
+    """Work out what a SEND's headers mean.
+
+    :param resolve: finds destinations, making a temporary one that the client names for the first time.
+    :raises CommandRefused: a header is missing or cannot be understood.
+    """
+    given = head.headers
+    if "destination" not in given:
+        raise CommandRefused("SEND without destination")
+    expires, ttl = dialects.expiry(given)
+    properties: dict[str, Value] = {}
+    extras: list[tuple[str, str]] = []
+    for name, value in given.items():
+        if name in _SPENT:
+            continue
+        if name.startswith("JMSX") and name not in _GROUPS:
+            continue
+        if name in _BOOLEANS:
+            properties[name] = dialects.boolean(value)
+        elif _is_property(name):
+            properties[name] = value
+        else:
+            extras.append((name, value))
+    persistent = given.get("persistent")
+    reply_to = given.get("reply-to")
+    headers = Headers(
+        resolve(given["destination"], "destination"),
+        body_type=BodyType.TEXT if head.content_length < 0 else BodyType.BYTES,
+        persistent=persistent is None or dialects.boolean(persistent),
+        priority=_priority(given.get("priority")),
+        reply_to=None if reply_to is None else resolve(reply_to, "reply-to"),
+        correlation_id=given.get("correlation-id"),
+        type=given.get("type"),
+        properties=properties,
+        extras=tuple(extras),
+    )
+    return SendPlan(headers, expires, ttl, given.get("transaction"), given.get("receipt"))
+
+
+def _is_property(name: str) -> bool:
+    if name.startswith("JMS") and name not in _GROUPS and not name.startswith("JMS_"):
+        return False  # JMS keeps these names for itself (JMS 1.1, section 3.5.1)
+    return is_property_name(name)
+
+
+def _priority(text: str | None) -> int:
+    if text is None:
+        return DEFAULT_PRIORITY
+    text = text.strip()
+    if len(text) != 1 or text not in "0123456789":
+        raise CommandRefused(f"priority '{text[:40]}' is none: expected 0 to 9")
+    return int(text)
+
+
+def check_text(body: bytes) -> None:
+    """See to it that a body without ``content-length`` is UTF-8, since it becomes a TextMessage.
+
+    :raises CommandRefused: it is not.
+    """
+    if body.isascii():
+        return
+    try:
+        body.decode()
+    except UnicodeDecodeError as wrong:
+        raise CommandRefused(
+            f"the body is not UTF-8 at octet {wrong.start}: give content-length to send octets as they are"
+        ) from None
+
+
+#: Headers of MESSAGE that are the gateway's; a property of that name is not shown.
+_OWN: Final = _SPENT | {"JMSXDeliveryCount", "JMSXUserID"}
+
+
+def text_of(value: Value) -> str:
+    """The string form of a property (JMS 1.1, section 3.5.4); null is empty."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value)
+
+
+class MessageEncoder:
+    """Messages as the part of a MESSAGE frame that all its receivers share. One for each version, for all connections.
+
+    :param tell_user: whether ``JMSXUserID`` is shown.
+    """
+
+    #: More messages than this are not remembered in one turn.
+    _MOST: Final = 4096
+
+    def __init__(self, version: Version, turn: Turn, tell_user: bool = False) -> None:
+        self.version: Final = version
+        self._memo: Final = _MEMOS[version]
+        self._escape: Final = escaper(version)
+        self._turn: Final = turn
+        self._tell_user: Final = tell_user
+        self._fanned: dict[Message, bytes] = {}
+        self._clear_asked = False
+
+    def tail(self, message: Message) -> bytes:
+        """All that follows the headers of the subscription: the message's headers, blank line, body and NUL.
+
+        :raises UnsendableBody: it is neither text nor bytes.
+        """
+        headers = message.headers
+        block = headers.memo.get(self._memo)
+        if block is None:
+            block = self._block(headers)
+            headers.memo[self._memo] = block
+        if block is _UNSENDABLE:
+            raise UnsendableBody(headers.body_type, headers.destination)
+        identifier = message.message_id
+        if not identifier.isalnum():
+            identifier = self._escape(identifier)
+        body = message.body
+        if self._tell_user and message.user:
+            block = b"%sJMSXUserID:%s\n" % (block, self._escape(message.user).encode())
+        return b"%smessage-id:%s\ntimestamp:%d\nexpires:%d\ncontent-length:%d\n\n%s\0" % (
+            block,
+            identifier.encode(),
+            message.timestamp,
+            message.expires,
+            len(body),
+            body,
+        )
+
+    def fanned(self, message: Message) -> bytes:
+        """As :meth:`tail`, remembered until the end of the turn: for messages that other subscriptions will get, too."""
+        tail = self._fanned.get(message)
+        if tail is None:
+            tail = self.tail(message)
+            if len(self._fanned) < self._MOST:
+                self._fanned[message] = tail
+                if not self._clear_asked:
+                    self._clear_asked = True
+                    self._turn.write(self._clear)
+        return tail
+
+    def _clear(self) -> None:
+        self._clear_asked = False
+        self._fanned = {}
+
+    def _block(self, headers: Headers) -> bytes:
+        if headers.body_type is not BodyType.TEXT and headers.body_type is not BodyType.BYTES:
+            return _UNSENDABLE
+        return header_lines(_message_headers(headers), self.version)
+
+
+def _message_headers(headers: Headers) -> Iterator[tuple[str, str]]:
+    yield "destination", destinations.spell(headers.destination)
+    if headers.reply_to is not None:
+        yield "reply-to", destinations.spell(headers.reply_to)
+    if headers.correlation_id is not None:
+        yield "correlation-id", headers.correlation_id
+    if headers.persistent:
+        yield "persistent", "true"
+    yield "priority", str(headers.priority)
+    if headers.type is not None:
+        yield "type", headers.type
+    for name, value in headers.properties.items():
+        if name and name not in _OWN:
+            yield name, text_of(value)
+    for name, value in headers.extras:
+        if name and name not in _OWN and name not in headers.properties:
+            yield name, value

@@ -1,0 +1,60 @@
+"""How STOMP spells destinations (seed table 12-11): ``/queue/NAME``, ``/topic/NAME`` and the two forms of temporary ones.
+
+Owns the spelling only. That ``/temp-queue/NAME`` is a name of one connection's own making is :mod:`gateway.stomp.session.temporaries`'
+to know, and whether a name is any good is the provider's.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from gateway.messaging.destination import Destination, Kind
+from gateway.stomp.errors import CommandRefused
+
+#: What follows the prefix in the form that other connections may reply to, with the name that the provider generated after it.
+_GENERATED: Final = {Kind.QUEUE: "temporary_destination://queue/", Kind.TOPIC: "temporary_destination://topic/"}
+_PREFIXES: Final = (
+    ("/queue/", Kind.QUEUE, False),
+    ("/topic/", Kind.TOPIC, False),
+    ("/temp-queue/", Kind.QUEUE, True),
+    ("/temp-topic/", Kind.TOPIC, True),
+)
+
+
+class LocalTemporary(NamedTuple):
+    """``/temp-queue/NAME`` or ``/temp-topic/NAME``: a temporary destination by the name that this connection gave it."""
+
+    kind: Kind
+    name: str
+
+
+def parse(text: str, header: str) -> Destination | LocalTemporary:
+    """What a header value of a client means.
+
+    :param header: the header's name, for the error.
+    :raises CommandRefused: it is no destination.
+    """
+    for prefix, kind, temporary in _PREFIXES:
+        if not text.startswith(prefix):
+            continue
+        name = text[len(prefix) :].strip()
+        if temporary:
+            generated = _GENERATED[kind]
+            if not name.startswith(generated):
+                if name:
+                    return LocalTemporary(kind, name)
+                break
+            name = name[len(generated) :]
+        if name:
+            return Destination(kind, name, temporary)
+        break
+    raise CommandRefused(
+        f"{header} '{text[:200]}' is no destination: expected /queue/NAME, /topic/NAME, /temp-queue/NAME or /temp-topic/NAME"
+    )
+
+
+def spell(destination: Destination) -> str:
+    """How ``destination`` is told to clients; any of them may send to that string."""
+    if destination.kind is Kind.QUEUE:
+        return f"/temp-queue/{_GENERATED[Kind.QUEUE]}{destination.name}" if destination.temporary else f"/queue/{destination.name}"
+    return f"/temp-topic/{_GENERATED[Kind.TOPIC]}{destination.name}" if destination.temporary else f"/topic/{destination.name}"

@@ -1,0 +1,149 @@
+"""The header names of other brokers: what each of them calls prefetch, durable subscriptions, expiry and redelivery.
+
+Owns the aliases and the reading of their values, so that clients written for ActiveMQ, Artemis, RabbitMQ or Apollo need no change.
+Knows neither sessions nor messages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from gateway.messaging.redelivery import RedeliveryPolicy
+from gateway.stomp.errors import CommandRefused
+
+DURABLE_NAMES: Final = (
+    "durable-subscriber-name",
+    "durable-subscription-name",
+    "activemq.subscriptionName",
+    "activemq.subcriptionName",  # so misspelled by ActiveMQ before 5.7
+)
+PREFETCHES: Final = ("prefetch-count", "activemq.prefetchSize", "credit")
+NO_LOCALS: Final = ("no-local", "activemq.noLocal")
+RELATIVE_EXPIRIES: Final = ("ttl", "expiration")
+
+#: From here on, about March 1973, a number of milliseconds is a point in time and not a duration.
+ABSOLUTE: Final = 100_000_000_000
+
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+_SIGNED: Final = re.compile(r"-?[0-9]{1,9}")
+_FACTOR: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
+
+Headers = Mapping[str, str]
+
+
+def boolean(text: str | None) -> bool:
+    """``true`` in any case; everything else is false."""
+    return text is not None and text.strip().lower() == "true"
+
+
+def _first(headers: Headers, names: tuple[str, ...]) -> tuple[str, str] | None:
+    for name in names:
+        if name in headers:
+            return name, headers[name].strip()
+    return None
+
+
+def durable_name(headers: Headers) -> str | None:
+    """The name of a durable subscription, None where none is named.
+
+    :raises CommandRefused: it is empty.
+    """
+    found = _first(headers, DURABLE_NAMES)
+    if found is None:
+        return None
+    name, value = found
+    if not value:
+        raise CommandRefused(f"{name} is empty: expected the name of a durable subscription")
+    return value
+
+
+def no_local(headers: Headers) -> bool:
+    """Whether a subscription wants not to have what its own connection sent."""
+    found = _first(headers, NO_LOCALS)
+    return found is not None and boolean(found[1])
+
+
+def prefetch(headers: Headers) -> int | None:
+    """Messages that may be on their way unacknowledged, None where the client does not say.
+
+    Apollo's ``credit`` may have a second number, octets, which is not used. RabbitMQ's and ActiveMQ's 0 means no bound there; here it
+    leaves the default, so that no client is flooded.
+
+    :raises CommandRefused: no number, or above 1,000,000.
+    """
+    found = _first(headers, PREFETCHES)
+    if found is None:
+        return None
+    name, value = found
+    number = value.partition(",")[0].strip() if name == "credit" else value
+    if _NUMBER.fullmatch(number) is None or int(number) > 1_000_000:
+        raise CommandRefused(f"{name} '{value[:40]}' is no number of messages: expected 0 to 1000000")
+    return int(number) or None
+
+
+def expiry(headers: Headers) -> tuple[int, int]:
+    """When a message expires: a point in time and a duration in milliseconds, at least one of them 0; both 0 is never.
+
+    ``expires`` is both: 0 never, from :data:`ABSOLUTE` a point in time (one in the past means expired), below it a duration.
+
+    :raises CommandRefused: no number of milliseconds.
+    """
+    value = headers.get("expires")
+    if value is not None:
+        number = _milliseconds("expires", value)
+        return (number, 0) if number >= ABSOLUTE else (0, number)
+    found = _first(headers, RELATIVE_EXPIRIES)
+    return (0, 0) if found is None else (0, _milliseconds(*found))
+
+
+def _milliseconds(name: str, value: str) -> int:
+    value = value.strip()
+    if _NUMBER.fullmatch(value) is None:
+        raise CommandRefused(f"{name} '{value[:40]}' is no number of milliseconds")
+    return int(value)
+
+
+def redelivery(headers: Headers) -> RedeliveryPolicy | None:
+    """The redelivery policy that SUBSCRIBE asks for, in ActiveMQ's headers; None where it has none of them.
+
+    What is not given has the policy's default.
+
+    :raises CommandRefused: a value is no number, or out of range.
+    """
+    default = RedeliveryPolicy()
+    if not any(f"activemq.{name}" in headers for name in _POLICY):
+        return None
+    factor = headers.get("activemq.backOffMultiplier")
+    if factor is not None and (_FACTOR.fullmatch(factor.strip()) is None or not 1 <= float(factor) <= 1000):
+        raise CommandRefused(f"activemq.backOffMultiplier '{factor[:40]}' is no factor: expected 1 to 1000")
+    exponential = headers.get("activemq.useExponentialBackOff")
+    return RedeliveryPolicy(
+        maximum_redeliveries=_signed(headers, "maximumRedeliveries", default.maximum_redeliveries, -1),
+        initial_redelivery_delay=_signed(headers, "initialRedeliveryDelay", default.initial_redelivery_delay, 0),
+        redelivery_delay=_signed(headers, "redeliveryDelay", default.redelivery_delay, 0),
+        use_exponential_back_off=default.use_exponential_back_off if exponential is None else boolean(exponential),
+        back_off_multiplier=default.back_off_multiplier if factor is None else float(factor),
+        maximum_redelivery_delay=_signed(headers, "maximumRedeliveryDelay", default.maximum_redelivery_delay, -1),
+    )
+
+
+_POLICY: Final = (
+    "maximumRedeliveries",
+    "initialRedeliveryDelay",
+    "redeliveryDelay",
+    "useExponentialBackOff",
+    "backOffMultiplier",
+    "maximumRedeliveryDelay",
+)
+
+
+def _signed(headers: Headers, name: str, default: int, least: int) -> int:
+    value = headers.get(f"activemq.{name}")
+    if value is None:
+        return default
+    value = value.strip()
+    if _SIGNED.fullmatch(value) is None or int(value) < least:
+        raise CommandRefused(f"activemq.{name} '{value[:40]}' is no number of at least {least}")
+    return int(value)

@@ -1,0 +1,85 @@
+"""From errors to ERROR frames: the only place where one is turned into the other.
+
+Owns which text a client may see. An error that nobody expected becomes "internal error" and an incident identifier which the log has too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from gateway.messaging.errors import MessageRejected, MessagingError
+from gateway.stomp.wire import ProtocolError, Version, serialize
+
+_log: Final = Logger()
+
+#: Longest ``message`` header; the body has the whole sentence.
+_SUMMARY: Final = 200
+
+
+class CommandRefused(Exception):
+    """A frame cannot be carried out, and it is its sender's doing.
+
+    :param reason: a sentence fit for the client.
+    :param headers: more headers for the ERROR frame.
+    """
+
+    def __init__(self, reason: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.headers: Mapping[str, str] = headers or {}
+
+
+class BridgeStopped(Exception):
+    """The operator stopped the STOMP bridge, or the process ends.
+
+    :param reason: a sentence fit for the client.
+    """
+
+    def __init__(self, reason: str = "the STOMP bridge was stopped") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def describe(error: BaseException, incident: str) -> tuple[str, bool]:
+    """What a client may be told of ``error``, and whether it is one that the client can understand.
+
+    :param incident: identifies an unexpected error in the text and in the log.
+    """
+    if isinstance(error, MessageRejected):
+        return str(error.cause), True
+    if isinstance(error, (CommandRefused, BridgeStopped, MessagingError, ProtocolError)):
+        return str(error), True
+    return f"internal error, incident {incident}", False
+
+
+def error_frame(error: BaseException, version: Version, receipt: str | None, incident: str) -> bytes:
+    """The ERROR frame for ``error``.
+
+    It has ``message``, ``content-length``, a short text as body, and ``receipt-id`` when the frame that failed asked for a receipt
+    (STOMP 1.2, "ERROR"). An unexpected error is logged here, once, with its traceback.
+
+    :param receipt: the ``receipt`` header of the frame that failed.
+    :param incident: an identifier that no other error has.
+    """
+    text, understood = describe(error, incident)
+    if not understood:
+        _log.failure(
+            "internal error, incident {incident}",
+            failure=Failure(error),  # type: ignore[no-untyped-call]
+            incident=incident,
+        )
+    summary = " ".join(text.split())
+    if len(summary) > _SUMMARY:
+        summary = summary[: _SUMMARY - 3] + "..."
+    headers = {"message": summary, "content-type": "text/plain"}
+    if receipt is not None:
+        headers["receipt-id"] = receipt
+    if isinstance(error, CommandRefused):
+        headers.update(error.headers)
+    body = text.replace("\0", " ").encode("utf-8", "replace") + b"\n"
+    headers["content-length"] = str(len(body))
+    return serialize("ERROR", headers.items(), body, version)

@@ -1,0 +1,74 @@
+"""What CONNECT asks for: version, heart-beats, identity (STOMP 1.2, "Connecting" and "Heart-beating").
+
+Pure: from a head to values. Whether the user may connect is the provider's to say.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from gateway.messaging.provider import Credentials
+from gateway.stomp.errors import CommandRefused
+from gateway.stomp.wire import Head, Version
+
+_BEATS = re.compile(r"([0-9]{1,9}),([0-9]{1,9})")
+_VERSIONS = {str(version): version for version in Version}
+_SPOKEN = ",".join(_VERSIONS)
+
+
+class Heartbeat(NamedTuple):
+    """What was agreed, in milliseconds; 0 is none.
+
+    :param send: octets go to the client at least so often. :param receive: the client sends some at least so often.
+    """
+
+    send: int
+    receive: int
+
+
+def negotiate(head: Head) -> Version:
+    """The highest version that both sides speak, in whatever order the client lists them; 1.0 where it lists none.
+
+    :raises CommandRefused: there is none; the ERROR has a ``version`` header with ours.
+    """
+    accepted = head.headers.get("accept-version")
+    if accepted is None:
+        return Version.V1_0
+    common = [_VERSIONS[token] for token in map(str.strip, accepted.split(",")) if token in _VERSIONS]
+    if not common:
+        raise CommandRefused(
+            f"accept-version '{accepted[:40]}' has none of the versions spoken here: {_SPOKEN}", {"version": _SPOKEN}
+        )
+    return max(common)
+
+
+def heartbeat(head: Head, send_ms: int, receive_ms: int) -> Heartbeat:
+    """What both sides' heart-beats come to.
+
+    :param send_ms: the shortest that this side promises, 0 for none. :param receive_ms: the shortest that it wants, 0 for none.
+    :raises CommandRefused: the header is not two numbers.
+    """
+    text = head.headers.get("heart-beat")
+    if text is None:
+        return Heartbeat(0, 0)
+    found = _BEATS.fullmatch(text.replace(" ", ""))
+    if found is None:
+        raise CommandRefused(f"heart-beat '{text[:40]}' is not two numbers of milliseconds with a comma")
+    can, wants = int(found[1]), int(found[2])
+    return Heartbeat(max(send_ms, wants) if send_ms and wants else 0, max(receive_ms, can) if receive_ms and can else 0)
+
+
+def credentials(head: Head, address: str, certificate: str | None) -> Credentials:
+    """Who wants to connect.
+
+    :param certificate: the name that stands in for login and passcode; None where there is none, or the operator does not accept it.
+    :raises CommandRefused: ``login`` or ``passcode`` is missing (seed table 12-11).
+    """
+    headers = head.headers
+    if "login" not in headers and "passcode" not in headers and certificate is not None:
+        return Credentials(certificate, "", address, certificate)
+    for name in ("login", "passcode"):
+        if name not in headers:
+            raise CommandRefused(f"{head.command} without {name}: both login and passcode are required")
+    return Credentials(headers["login"], headers["passcode"], address)

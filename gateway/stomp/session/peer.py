@@ -1,0 +1,56 @@
+"""What a session asks of the connection that it lives on. Implemented by :mod:`gateway.stomp.transport`, and by a recorder in the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from gateway.stomp.wire import Version
+
+
+class Peer(Protocol):
+    """The client's side, as a session sees it. All on the reactor thread."""
+
+    #: Octets to send, in order; whoever appends to it sees to it that :attr:`flagged` is set, by :meth:`flag`.
+    parts: list[bytes]
+    #: A flush is asked for at the end of this turn.
+    flagged: bool
+
+    @property
+    def address(self) -> str:
+        """The client's IP address, for access rules and limits."""
+
+    @property
+    def certificate(self) -> str | None:
+        """The common name of the client's verified certificate; None without TLS, or without a certificate."""
+
+    def flag(self) -> None:
+        """Write :attr:`parts` to the transport at the end of this turn."""
+
+    def when_drained(self, done: Callable[[], None]) -> None:
+        """Call ``done`` once all that was written is in the kernel; at once if it is now. Never, if the connection is lost before."""
+
+    def connected(self, version: Version, send_ms: int, receive_ms: int) -> None:
+        """The client is CONNECTED: limits and time-outs change.
+
+        :param send_ms: the client was promised octets at least so often; 0 for none.
+        :param receive_ms: the client promised octets at least so often; 0 for none.
+        """
+
+    def claim_user(self, username: str) -> None:
+        """Count the connection for that user. :raises CommandRefused: the user has all the connections that one may have."""
+
+    def pause_input(self) -> None:
+        """Read nothing more until :meth:`resume_input`. What was read may still come, if the session asks for it."""
+
+    def resume_input(self) -> None:
+        """Read on, beginning with what was read already."""
+
+    def finish(self) -> None:
+        """All has been said: close once the octets are out. The session hears of it by ``lost``."""
+
+    def ending(self) -> None:
+        """An ERROR or a last RECEIPT is under way: nothing more is read, and a time limit runs, after which ``hurry`` is called."""
+
+    def wake(self, at_ms: int) -> None:
+        """Call the session's ``tick`` at that time, in epoch milliseconds, or soon after."""

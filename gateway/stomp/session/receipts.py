@@ -1,0 +1,104 @@
+"""RECEIPTs, in the order in which they were asked for, each when what it tells of is durable.
+
+Owns the line that they wait in. An ERROR stands in the same line, so that it does not overtake the RECEIPTs of what went well.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TypeAlias
+
+from gateway.messaging.errors import MessagingError
+from gateway.messaging.provider import Done
+from gateway.stomp.session.peer import Peer
+from gateway.stomp.wire import Version, escape_header
+
+Fail: TypeAlias = Callable[[BaseException, str | None], None]
+
+
+class Ticket:
+    """A place in the line.
+
+    :ivar octets: the frame to send.
+    :ivar then: called once the frame is on its way.
+    """
+
+    __slots__ = ("done", "octets", "then")
+
+    def __init__(self, octets: bytes, then: Callable[[], None] | None) -> None:
+        self.octets = octets
+        self.then = then
+        self.done = False
+
+
+def receipt_frame(receipt: str, version: Version) -> bytes:
+    """The RECEIPT for the ``receipt`` header of that value."""
+    return b"RECEIPT\nreceipt-id:%s\n\n\0" % escape_header(receipt, version).encode("utf-8", "replace")
+
+
+class Receipts:
+    """The line of one connection.
+
+    :param fail: ends the connection with an ERROR for what failed, and the ``receipt`` header of the frame that asked for it.
+    """
+
+    def __init__(self, peer: Peer, fail: Fail) -> None:
+        self._peer = peer
+        self._fail = fail
+        self._line: deque[Ticket] = deque()
+        self.version = Version.V1_0
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._line)
+
+    def open(self, receipt: str | None, then: Callable[[], None] | None = None) -> Ticket:
+        """Take a place for a RECEIPT; without a receipt asked for, for the moment when it would have been sent."""
+        return self.open_frame(b"" if receipt is None else receipt_frame(receipt, self.version), then)
+
+    def open_frame(self, octets: bytes, then: Callable[[], None] | None = None) -> Ticket:
+        """Take a place for any frame."""
+        ticket = Ticket(octets, then)
+        self._line.append(ticket)
+        return ticket
+
+    def release(self, ticket: Ticket) -> None:
+        """What the ticket stands for is done: send its frame, as soon as it is the first in the line."""
+        ticket.done = True
+        line = self._line
+        while line and line[0].done:
+            self._send(line.popleft())
+
+    def completing(self, ticket: Ticket, receipt: str | None) -> Done:
+        """What a provider calls to release the ticket, or to fail what asked for it."""
+
+        def done(error: MessagingError | None) -> None:
+            if error is None:
+                self.release(ticket)
+            else:
+                self._fail(error, receipt)
+                self.drop(ticket)
+
+        return done
+
+    def drop(self, ticket: Ticket) -> None:
+        """What the ticket stands for failed: nothing is sent for it, and those behind it need not wait."""
+        ticket.octets, ticket.then = b"", None
+        self.release(ticket)
+
+    def abandon(self) -> None:
+        """Send what is done and forget the rest: waiting has lasted too long."""
+        line, self._line = self._line, deque()
+        for ticket in line:
+            if ticket.done:
+                self._send(ticket)
+
+    def _send(self, ticket: Ticket) -> None:
+        if ticket.octets:
+            peer = self._peer
+            peer.parts.append(ticket.octets)
+            if not peer.flagged:
+                peer.flag()
+        if ticket.then is not None:
+            ticket.then()

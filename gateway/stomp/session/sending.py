@@ -1,0 +1,139 @@
+"""SEND: messages gather in a list and go to the provider as one run.
+
+Owns the run, which session of the provider it is for, and the receipts that were asked for in it. A run ends when another command comes, or the
+turn's input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from gateway.messaging.errors import MessageRejected, MessagingError
+from gateway.messaging.message import Message
+from gateway.messaging.provider import Session as ProviderSession
+from gateway.stomp.conversion import Resolve, SendPlan, check_text, plan_send
+from gateway.stomp.session.receipts import Fail, Receipts
+from gateway.stomp.session.transactions import Transaction
+from gateway.stomp.session.transforming import Transforming
+from gateway.stomp.wire import Head
+
+
+class Sending:
+    """The messages of one connection on their way to the provider.
+
+    :param session: the provider's session for messages outside of transactions.
+    :param resumed: called when the provider takes messages again after :attr:`blocked`.
+    """
+
+    def __init__(
+        self,
+        session: ProviderSession,
+        transaction: Transaction,
+        receipts: Receipts,
+        resolve: Resolve,
+        transforming: Transforming | None,
+        fail: Fail,
+        resumed: Callable[[], None],
+    ) -> None:
+        self.session: Final = session
+        self._transaction: Final = transaction
+        self._receipts: Final = receipts
+        self._resolve: Final = resolve
+        self._transforming: Final = transforming
+        self._fail: Final = fail
+        self._resumed: Final = resumed
+        #: The run. May be appended to from outside where :attr:`direct` holds.
+        self.pending: list[Message] = []
+        #: Places in the run whose frames asked for a receipt.
+        self._asked: list[tuple[int, str]] = []
+        self._target: ProviderSession = session
+        #: The run is for the plain session, and nothing is to be done to a message but to make it.
+        self.direct = transforming is None
+        #: The provider asked to wait; what is sent all the same is taken.
+        self.blocked = False
+
+    def add(self, head: Head, body: bytes, now_ms: int) -> bool:
+        """Take one SEND into the run.
+
+        :param now_ms: epoch milliseconds now, for relative expiry.
+        :returns: False if the connection has failed over what was sent before.
+        :raises CommandRefused: the frame cannot be understood. :raises MessagingError: a temporary destination cannot be made.
+        """
+        plan = head.plan
+        if not isinstance(plan, SendPlan):
+            plan = plan_send(head, self._resolve)
+            if head.repeats:
+                head.plan = plan
+        if plan.text:
+            check_text(body)
+        target = self.session
+        if plan.transaction is not None:
+            self._transaction.require(plan.transaction, "SEND")
+            target = self._transaction.session
+        if target is not self._target and not self._retarget(target):
+            return False
+        expires = plan.expires or (now_ms + plan.ttl if plan.ttl else 0)
+        message = Message(plan.headers, body, expires=expires)
+        if self._transforming is not None:
+            message = self._transforming.incoming(message)
+        if plan.receipt is not None:
+            self._asked.append((len(self.pending), plan.receipt))
+        self.pending.append(message)
+        return True
+
+    def _retarget(self, target: ProviderSession) -> bool:
+        if not self.flush():
+            return False
+        self._target = target
+        self.direct = target is self.session and self._transforming is None
+        return True
+
+    def flush(self) -> bool:
+        """Give the run to the provider; False if it refused one of the messages, and the connection has failed over it."""
+        run = self.pending
+        if not run:
+            return True
+        asked, self.pending, self._asked = self._asked, [], []
+        target = self._target
+        rejected: tuple[MessagingError, str | None] | None = None
+        try:
+            target.send(run)
+        except MessageRejected as refused:
+            rejected = refused.cause, dict(asked).get(refused.index)
+            asked = [each for each in asked if each[0] < refused.index]
+            if refused.index:
+                target.send(run[: refused.index])
+        self._receipt(target, [receipt for _, receipt in asked])
+        if rejected is not None:
+            self._fail(*rejected)
+            return False
+        if not self.blocked and not target.writable():
+            self.blocked = True
+            target.on_writable(self._writable)
+        return True
+
+    def _receipt(self, target: ProviderSession, receipts: list[str]) -> None:
+        if not receipts:
+            return
+        tickets = [self._receipts.open(receipt) for receipt in receipts]
+        if target is not self.session:
+            # Durable with COMMIT, and its RECEIPT says so; this one says that the message is in the transaction.
+            for ticket in tickets:
+                self._receipts.release(ticket)
+            return
+
+        def done(error: MessagingError | None) -> None:
+            if error is not None:
+                self._fail(error, receipts[0])
+                for ticket in tickets:
+                    self._receipts.drop(ticket)
+                return
+            for ticket in tickets:
+                self._receipts.release(ticket)
+
+        target.completion(done)
+
+    def _writable(self) -> None:
+        self.blocked = False
+        self._resumed()

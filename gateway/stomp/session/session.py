@@ -1,0 +1,427 @@
+"""One STOMP connection: which frame is legal, and who carries it out.
+
+Owns the state and the order of things: what gathers is given to the provider before another command is carried out, and an ending takes its steps
+one by one. Knows no sockets: octets come in as frames and leave through :class:`~gateway.stomp.session.peer.Peer`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from gateway.messaging.errors import MessagingError
+from gateway.messaging.message import Message
+from gateway.messaging.provider import Connection, Mode, Provider
+from gateway.messaging.turn import Turn
+from gateway.stomp.conversion import MessageEncoder, SendPlan, check_text
+from gateway.stomp.errors import CommandRefused, error_frame
+from gateway.stomp.session import handshake
+from gateway.stomp.session.peer import Peer
+from gateway.stomp.session.receipts import Receipts
+from gateway.stomp.session.sending import Sending
+from gateway.stomp.session.settlement import Settlement
+from gateway.stomp.session.states import TRANSITIONS, Command, State, command_of, illegal
+from gateway.stomp.session.subscriptions import Subscriptions
+from gateway.stomp.session.temporaries import Temporaries
+from gateway.stomp.session.transactions import Transaction
+from gateway.stomp.session.transforming import Transforming
+from gateway.stomp.settings import SessionOptions
+from gateway.stomp.wire import Frame, Head, Version, serialize
+
+#: What a held frame counts for besides its body.
+_FRAME: Final = 256
+
+_OPEN: Final = frozenset((State.CONNECTED, State.IN_TRANSACTION))
+
+
+class Session:
+    """What the frames of one client mean.
+
+    :param identifier: for the ``session`` header and for incident numbers; unique.
+    :param encoders: by version, shared by all sessions.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        identifier: str,
+        peer: Peer,
+        provider: Provider,
+        turn: Turn,
+        options: SessionOptions,
+        encoders: Mapping[Version, MessageEncoder],
+        transforming: Transforming | None,
+    ) -> None:
+        self.identifier: Final = identifier
+        self._peer: Final = peer
+        self._provider: Final = provider
+        self._turn: Final = turn
+        self._options: Final = options
+        self._encoders: Final = encoders
+        self._transforming: Final = transforming
+        self._receipts: Final = Receipts(peer, self.fail)
+        self.state = State.OPENED
+        self.version = Version.V1_0
+        #: Who is connected; empty before CONNECTED.
+        self.username = ""
+        #: Messages taken from the client so far.
+        self.messages_in = 0
+        self._connection: Connection | None = None
+        self._sending: Sending
+        self._subscriptions: Subscriptions | None = None
+        self._settlement: Settlement
+        self._transaction: Transaction
+        self._held: deque[Frame] = deque()
+        self._held_octets = 0
+        #: Held are commands that ACK and NACK must not overtake.
+        self._holding_boundary = False
+        self._paused = False
+        self._incidents = 0
+        self._commands: Final[Mapping[Command, Callable[[Head], None]]] = {
+            Command.CONNECT: self._connect,
+            Command.STOMP: self._connect,
+            Command.SUBSCRIBE: self._subscribe,
+            Command.UNSUBSCRIBE: self._unsubscribe,
+            Command.ACK: self._ack,
+            Command.NACK: self._nack,
+            Command.BEGIN: self._begin,
+            Command.COMMIT: self._commit,
+            Command.ABORT: self._abort,
+            Command.DISCONNECT: self._disconnect,
+        }
+
+    # Input.
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether frames are wanted just now."""
+        return self.state in _OPEN or self.state is State.OPENED
+
+    def receive(self, frames: Iterable[Frame]) -> None:
+        """Carry frames out, in order. What follows one that ends the connection is dropped.
+
+        The caller calls :meth:`input_ended` before its turn ends.
+        """
+        head: Head | None = None
+        try:
+            if self.state not in _OPEN:
+                for head, body in frames:
+                    if self.is_reading:
+                        self._command(head, body)
+                return
+            sending = self._sending
+            settlement = self._settlement
+            for frame in frames:
+                head, body = frame
+                plan = head.plan
+                if sending.blocked:
+                    self._hold(frame)
+                elif plan is not None and sending.direct and type(plan) is SendPlan and plan.plain:
+                    if plan.text and not body.isascii():
+                        check_text(body)
+                    sending.pending.append(Message(plan.headers, body))
+                elif head.command == "ACK" and "receipt" not in head.headers:
+                    settlement.ack(head)
+                else:
+                    self._command(head, body)
+                if self.state not in _OPEN:
+                    return
+        except Exception as error:  # noqa: BLE001
+            # Whatever it is, it ends this connection and no other; errors.py logs what nobody expected.
+            self.fail(error, None if head is None else head.headers.get("receipt"))
+
+    def input_ended(self) -> None:
+        """No more frames in this turn: give the provider what has gathered."""
+        if self.state in _OPEN:
+            self._guarded(self._flush)
+
+    def _flush(self) -> None:
+        self._settlement.flush()
+        self._flush_sends()
+
+    def _flush_sends(self) -> bool:
+        self.messages_in += len(self._sending.pending)
+        return self._sending.flush()
+
+    def _guarded(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001
+            self.fail(error)
+
+    def _command(self, head: Head, body: bytes) -> None:
+        command = command_of(head.command)
+        if command is None:
+            raise CommandRefused(f"unknown command '{head.command[:40]}'")
+        following = TRANSITIONS[self.state].get(command)
+        if following is None:
+            raise CommandRefused(illegal(self.state, command))
+        if command is Command.SEND:
+            self._sending.add(head, body, self._turn.now_ms)
+            return
+        if self.state in _OPEN:
+            self._settlement.flush()
+            if not self._flush_sends():
+                return
+        # First, because CONNECT may be answered from inside its own call.
+        self.state = following
+        self._commands[command](head)
+
+    # Flow control: SENDs and what must not overtake them wait; ACK and NACK do not.
+
+    def _hold(self, frame: Frame) -> None:
+        head = frame.head
+        if head.command in ("ACK", "NACK") and not self._holding_boundary and "transaction" not in head.headers:
+            self._command(head, frame.body)
+            return
+        if head.command in ("BEGIN", "COMMIT", "ABORT"):
+            self._holding_boundary = True
+        self._held.append(frame)
+        before = self._held_octets
+        self._held_octets += len(frame.body) + _FRAME
+        if before < self._options.input_hold <= self._held_octets:
+            self._peer.pause_input()
+
+    def _resumed(self) -> None:
+        """The provider takes messages again."""
+        was_full = self._held_octets >= self._options.input_hold
+        held, self._held, self._held_octets, self._holding_boundary = self._held, deque(), 0, False
+        self._turn.begin()
+        try:
+            while held and self.state in _OPEN and not self._sending.blocked:
+                # One at a time, and given on at once, since any of them may fill the destination again.
+                self.receive([held.popleft()])
+                self.input_ended()
+            for frame in held:
+                if self.state in _OPEN:
+                    self._hold(frame)
+        finally:
+            self._turn.end()
+        if was_full and self.state in _OPEN and self._held_octets < self._options.input_hold:
+            self._peer.resume_input()
+
+    # CONNECT.
+
+    def _connect(self, head: Head) -> None:
+        options = self._options
+        self.version = self._receipts.version = handshake.negotiate(head)
+        beats = handshake.heartbeat(head, options.heartbeat_send_ms, options.heartbeat_receive_ms)
+        certificate = self._peer.certificate if options.certificate_login else None
+        who = handshake.credentials(head, self._peer.address, certificate)
+        client_id = head.headers.get("client-id") or None
+        receipt = head.headers.get("receipt")
+
+        def failed(failure: Failure) -> None:
+            self.fail(failure.value, receipt)
+
+        connecting: Deferred[Connection] = self._provider.connect(who, client_id, self._lost_provider)
+        connected = connecting.addCallback(lambda connection: self._connected(connection, head, who.username, client_id, beats))
+        connected.addErrback(failed)
+
+    def _connected(
+        self, connection: Connection, head: Head, username: str, client_id: str | None, beats: handshake.Heartbeat
+    ) -> None:
+        if self.state is State.CLOSED:
+            self._close_connection(connection)
+            return
+        self._connection = connection
+        self._peer.claim_user(username)
+        self.username = username
+        temporaries = Temporaries(connection, self._options.max_temporaries)
+        subscriptions = self._subscriptions = Subscriptions(
+            connection,
+            self._peer,
+            self._receipts,
+            self._options,
+            self._encoders[self.version],
+            client_id,
+            temporaries.resolve,
+            None if self._transforming is None else self._transforming.outgoing,
+            self.fail,
+            self._turn.refresh,
+        )
+        self._transaction = Transaction(connection, self._receipts, subscriptions.transacted)
+        self._settlement = Settlement(subscriptions, self._transaction, self._receipts, self._options.join_acknowledgements)
+        self._sending = Sending(
+            connection.session(Mode.AUTO),
+            self._transaction,
+            self._receipts,
+            temporaries.resolve,
+            self._transforming,
+            self.fail,
+            self._resumed,
+        )
+        if self._paused:
+            subscriptions.pause()
+        headers = {
+            "version": str(self.version),
+            "session": self.identifier,
+            "server": self._options.server,
+            "heart-beat": f"{beats.send},{beats.receive}",
+        }
+        if "receipt" in head.headers:
+            headers["receipt-id"] = head.headers["receipt"]
+        self._write(serialize("CONNECTED", headers.items()))
+        self.state = State.CONNECTED
+        self._peer.connected(self.version, beats.send, beats.receive)
+
+    def _lost_provider(self, error: MessagingError) -> None:
+        self._connection = None
+        self.fail(error, None)
+
+    # The other commands.
+
+    def _subscribe(self, head: Head) -> None:
+        assert self._subscriptions is not None
+        self._subscriptions.subscribe(head, self._transaction)
+
+    def _unsubscribe(self, head: Head) -> None:
+        assert self._subscriptions is not None
+        self._subscriptions.unsubscribe(head, self._transaction.joined)
+
+    def _ack(self, head: Head) -> None:
+        self._settlement.ack(head)
+
+    def _nack(self, head: Head) -> None:
+        self._settlement.nack(head)
+
+    def _begin(self, head: Head) -> None:
+        self._transaction.begin(self._transaction_of(head), head.headers.get("receipt"))
+
+    def _commit(self, head: Head) -> None:
+        self._transaction.commit(self._transaction_of(head), head.headers.get("receipt"))
+
+    def _abort(self, head: Head) -> None:
+        self._transaction.abort(self._transaction_of(head), head.headers.get("receipt"))
+
+    def _transaction_of(self, head: Head) -> str:
+        identifier = head.headers.get("transaction")
+        if not identifier:
+            raise CommandRefused(f"{head.command} without transaction")
+        return identifier
+
+    # Endings. What the client is told comes last, and the socket closes after it.
+
+    def _disconnect(self, head: Head) -> None:
+        """Everything asked before is made durable and what was sent is read; then the provider's connection closes, then RECEIPT."""
+        assert self._subscriptions is not None
+        receipt = head.headers.get("receipt")
+        self._subscriptions.end()
+        self._peer.ending()
+        ticket = self._receipts.open(
+            None, lambda: self._peer.when_drained(lambda: self._close_provider(lambda: self._bye(receipt)))
+        )
+        self._sending.session.completion(self._receipts.completing(ticket, receipt))
+
+    def _bye(self, receipt: str | None) -> None:
+        self._receipts.release(self._receipts.open(receipt, self._finish))
+
+    def fail(self, error: BaseException, receipt: str | None = None) -> None:
+        """End the connection with an ERROR, after the RECEIPTs of what was asked before.
+
+        :param receipt: the ``receipt`` header of the frame that failed.
+        """
+        if self.state is State.CLOSED:
+            return
+        was_open = self.state in _OPEN
+        self.state = State.CLOSED
+        self._incidents += 1
+        if was_open and self._connection is not None:
+            try:
+                self._flush()  # the frames before the one that failed were good
+            except MessagingError as also:
+                self._log.info("{session}: what came before an ERROR failed, too: {error}", session=self.identifier, error=also)
+        self._held.clear()
+        self._peer.ending()
+        if self._subscriptions is not None:
+            self._subscriptions.end()
+        self._log.info(
+            "{session} of user '{user}' ends with ERROR: {error}", session=self.identifier, user=self.username, error=error
+        )
+        octets = error_frame(error, self.version, receipt, f"{self.identifier}-{self._incidents}")
+        ticket = self._receipts.open_frame(octets, lambda: self._peer.when_drained(lambda: self._close_provider(self._finish)))
+        self._receipts.release(ticket)
+
+    def hurry(self) -> None:
+        """The time limit of an ending has passed: say what can be said, and close."""
+        self.state = State.CLOSED
+        self._receipts.abandon()
+        self._close_provider(self._finish)
+
+    def stop(self, error: BaseException) -> None:
+        """End the connection because the bridge stops."""
+        self.fail(error)
+
+    def lost(self) -> None:
+        """The socket is gone: what is unacknowledged goes back, an open transaction is rolled back."""
+        self.state = State.CLOSED
+        self._held.clear()
+        if self._subscriptions is not None:
+            self._subscriptions.end()
+        self._close_provider(_nothing)
+
+    def _finish(self) -> None:
+        self.state = State.CLOSED
+        self._peer.finish()
+
+    def _close_provider(self, then: Callable[[], None]) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            then()
+            return
+        self._close_connection(connection).addCallback(lambda _: then())
+
+    def _close_connection(self, connection: Connection) -> Deferred[None]:
+        def failed(failure: Failure) -> None:
+            self._log.failure("{session}: closing the provider's connection failed", failure=failure, session=self.identifier)
+
+        return connection.close().addErrback(failed)
+
+    # Output, time and the operator.
+
+    def _write(self, octets: bytes) -> None:
+        self._peer.parts.append(octets)
+        if not self._peer.flagged:
+            self._peer.flag()
+
+    def flushed(self, unsent: int) -> None:
+        """The output is being written.
+
+        :param unsent: octets that are not yet in the kernel, these included.
+        """
+        if self._subscriptions is not None:
+            self._subscriptions.flushed()
+            if unsent > 4 * self._options.output_window:
+                self._subscriptions.choke()
+
+    def drained(self) -> None:
+        """All that was written is in the kernel."""
+        if self._subscriptions is not None and self._connection is not None:
+            self._guarded(self._subscriptions.drained)
+
+    def tick(self, now_ms: int) -> None:
+        """The time that :meth:`Peer.wake` asked for has come."""
+        if self._subscriptions is not None and self._connection is not None:
+            self._subscriptions.tick(now_ms)
+
+    def pause(self) -> None:
+        """Deliver nothing until :meth:`resume`."""
+        self._paused = True
+        if self._subscriptions is not None:
+            self._subscriptions.pause()
+
+    def resume(self) -> None:
+        """Deliver again."""
+        self._paused = False
+        if self._subscriptions is not None:
+            self._subscriptions.resume()
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,192 @@
+"""ACK and NACK (STOMP 1.2, "ACK" and "NACK"; seed table 12-11).
+
+Owns how a frame finds the delivery it speaks of, and what settling it means to each kind of subscription. The delivery's own record decides, not the
+table of subscriptions: the first half of an ``ack`` value names a subscription by number, and numbers are not used again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.messaging.dead import DeadReason
+from gateway.stomp.errors import CommandRefused
+from gateway.stomp.session.receipts import Receipts
+from gateway.stomp.session.subscription import Ack, Subscription
+from gateway.stomp.session.subscriptions import Subscriptions
+from gateway.stomp.session.transactions import Transaction
+from gateway.stomp.settings import ACK_TRANSACTION
+from gateway.stomp.wire import Head
+
+
+class Settlement:
+    """The acknowledgements of one connection.
+
+    :param join: acknowledgements of subscriptions that are not transacted may be made within a transaction.
+    """
+
+    def __init__(self, subscriptions: Subscriptions, transaction: Transaction, receipts: Receipts, join: bool) -> None:
+        self._subscriptions: Final = subscriptions
+        self._transaction: Final = transaction
+        self._receipts: Final = receipts
+        self._join: Final = join
+        #: Individual acknowledgements of one subscription, which reach the provider together.
+        self._gathered: list[int] = []
+        self._of: Subscription | None = None
+
+    def ack(self, head: Head) -> None:
+        """Carry ACK out.
+
+        :raises CommandRefused: no such delivery is outstanding, or not in this transaction. :raises MessagingError: the provider refuses.
+        """
+        given = head.headers
+        subscription, number = self._find("ACK", given)
+        transaction = given.get("transaction")
+        receipt = given.get("receipt")
+        if transaction is None and not subscription.transacted and subscription.ack is Ack.INDIVIDUAL:
+            assert subscription.outstanding is not None
+            if not subscription.outstanding.take(number):
+                raise _gone("ACK", given)
+            if self._of is not subscription:
+                self.flush()
+                self._of = subscription
+            self._gathered.append(number)
+            if receipt is not None:
+                self.flush()
+                self._confirm(subscription, receipt, in_transaction=False)
+            return
+        if subscription.transacted:
+            self._in_transaction("ACK", given, subscription, number)
+        else:
+            self._settle("ACK", given, subscription, number)
+        if receipt is not None:
+            self._confirm(subscription, receipt, subscription.transacted or "transaction" in given)
+
+    def nack(self, head: Head) -> None:
+        """Carry NACK out: the redelivery policy decides what becomes of it, unless ``requeue:false`` says that it is dead.
+
+        For ``ack:client`` and transacted subscriptions it rejects all that ACK would acknowledge.
+
+        :raises CommandRefused: as :meth:`ack`. :raises MessagingError: the provider refuses.
+        """
+        given = head.headers
+        subscription, number = self._find("NACK", given)
+        if subscription.transacted:
+            self._in_transaction("NACK", given, subscription, number)
+        else:
+            self._settle("NACK", given, subscription, number)
+        receipt = given.get("receipt")
+        if receipt is not None:
+            self._confirm(subscription, receipt, subscription.transacted or "transaction" in given)
+
+    def flush(self) -> None:
+        """Give the provider what has gathered. :raises MessagingError: it refuses."""
+        subscription = self._of
+        if subscription is not None:
+            numbers, self._gathered, self._of = self._gathered, [], None
+            subscription.consumer.acknowledge(numbers)
+            subscription.settled(len(numbers))
+            self._subscriptions.settled(subscription)
+
+    def _find(self, command: str, given: dict[str, str]) -> tuple[Subscription, int]:
+        value = given.get("id") or given.get("message-id") or given.get("ack")
+        if not value:
+            raise CommandRefused(f"{command} without id or message-id: one of them names the delivery")
+        first, dash, second = value.partition("-")
+        if dash and first.isdecimal() and second.isdecimal() and len(value) < 40:
+            subscription = self._subscriptions.by_number.get(int(first))
+            if subscription is not None and subscription.outstanding is not None:
+                return subscription, int(second)
+        return self._find_by_message(command, given, value)
+
+    def _find_by_message(self, command: str, given: dict[str, str], value: str) -> tuple[Subscription, int]:
+        id = given.get("subscription")
+        candidates = self._subscriptions.for_message_id(id, "transaction" in given)
+        if id is not None:
+            if not candidates:
+                raise CommandRefused(f"{command} with subscription '{id[:100]}', which no subscription of this connection has")
+            if all(each.outstanding is None for each in candidates):
+                raise CommandRefused(f"{command} with subscription '{id[:100]}', which has ack:auto and acknowledges by itself")
+        # Some 1.0 clients escape what 1.0 does not.
+        for name in (value, value.replace("\\c", ":")):
+            for subscription in candidates:
+                if subscription.outstanding is not None:
+                    number = subscription.outstanding.number_of(name)
+                    if number is not None:
+                        return subscription, number
+        raise _gone(command, given)
+
+    def _settle(self, command: str, given: dict[str, str], subscription: Subscription, number: int) -> None:
+        """For a subscription that is not transacted."""
+        outstanding = subscription.outstanding
+        assert outstanding is not None
+        self.flush()
+        identifier = given.get("transaction")
+        within = None
+        if identifier is not None:
+            if not self._join:
+                raise CommandRefused(
+                    f"{command} with transaction '{identifier[:100]}' for subscription '{subscription.id[:100]}', which is not transacted: "
+                    f"SUBSCRIBE in a transaction, or let the operator set {ACK_TRANSACTION.name}=join"
+                )
+            self._transaction.require(identifier, command)
+            within = self._transaction.session
+        if number not in outstanding:
+            raise _gone(command, given)
+        cumulative = subscription.ack is Ack.CLIENT
+        numbers = outstanding.up_to(number) if cumulative else [number]
+        if command == "NACK":
+            subscription.consumer.reject(numbers, None, _death(given), within)
+        elif cumulative:
+            subscription.consumer.acknowledge_through(number, within)
+        else:
+            subscription.consumer.acknowledge(numbers, within)
+        if within is not None:
+            for each in numbers:
+                self._transaction.join(subscription, each, outstanding.message(each))
+        if cumulative:
+            outstanding.through(number)
+        else:
+            outstanding.take(number)
+        if within is None:
+            subscription.settled(len(numbers))
+            self._subscriptions.settled(subscription)
+
+    def _in_transaction(self, command: str, given: dict[str, str], subscription: Subscription, number: int) -> None:
+        """For a transacted subscription: cumulative, in force with COMMIT."""
+        outstanding = subscription.outstanding
+        assert outstanding is not None
+        self.flush()
+        identifier = given.get("transaction")
+        if identifier is not None:
+            self._transaction.require(identifier, command)
+        elif self._transaction.current is None:
+            raise CommandRefused(f"{command} for the transacted subscription '{subscription.id[:100]}', and no transaction is open")
+        if number not in outstanding:
+            raise _gone(command, given)
+        if number <= subscription.acked:
+            return  # in this transaction already
+        if command == "NACK":
+            numbers = [each for each in outstanding.up_to(number) if each > subscription.acked]
+            subscription.consumer.reject(numbers, None, _death(given))
+        else:
+            subscription.consumer.acknowledge_through(number)
+        subscription.acked = number
+
+    def _confirm(self, subscription: Subscription, receipt: str, in_transaction: bool) -> None:
+        ticket = self._receipts.open(receipt)
+        if in_transaction:
+            # In a transaction it becomes durable with COMMIT, whose own RECEIPT says so.
+            self._receipts.release(ticket)
+        else:
+            subscription.session.completion(self._receipts.completing(ticket, receipt))
+
+
+def _death(given: dict[str, str]) -> DeadReason | None:
+    return DeadReason.UNDELIVERABLE if given.get("requeue", "").strip().lower() == "false" else None
+
+
+def _gone(command: str, given: dict[str, str]) -> CommandRefused:
+    value = given.get("id") or given.get("message-id") or given.get("ack") or ""
+    return CommandRefused(
+        f"{command} for '{value[:100]}', which is not outstanding on this connection: it was settled or given back before, or never delivered"
+    )

@@ -1,0 +1,95 @@
+"""Which command is legal when: the table that the session obeys, the documentation shows and the tests walk.
+
+Everything that decides legality by state stands here. What a legal command needs besides (a known subscription, the right transaction
+identifier) is its own business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+
+class State(Enum):
+    """What a connection is doing."""
+
+    #: Nothing but CONNECT or STOMP is taken.
+    OPENED = "opened"
+    #: The credentials are being checked; frames that follow wait unread.
+    CONNECTING = "connecting"
+    #: Connected, and no transaction is open.
+    CONNECTED = "connected"
+    #: Connected, and a transaction is open.
+    IN_TRANSACTION = "in transaction"
+    #: DISCONNECT was taken; its RECEIPT is under way.
+    DISCONNECTING = "disconnecting"
+    #: Over: by DISCONNECT, by an ERROR, or because the socket is gone. Nothing is read any more.
+    CLOSED = "closed"
+
+
+class Command(Enum):
+    """The commands of clients (STOMP 1.2, "Augmented BNF")."""
+
+    CONNECT = "CONNECT"
+    STOMP = "STOMP"
+    SEND = "SEND"
+    SUBSCRIBE = "SUBSCRIBE"
+    UNSUBSCRIBE = "UNSUBSCRIBE"
+    ACK = "ACK"
+    NACK = "NACK"
+    BEGIN = "BEGIN"
+    COMMIT = "COMMIT"
+    ABORT = "ABORT"
+    DISCONNECT = "DISCONNECT"
+
+
+_ANYWHERE: Final = (Command.SEND, Command.SUBSCRIBE, Command.UNSUBSCRIBE, Command.ACK, Command.NACK)
+
+#: ``TRANSITIONS[state][command]`` is the state after the command was carried out; what is missing is an ERROR, and then CLOSED.
+TRANSITIONS: Final[Mapping[State, Mapping[Command, State]]] = {
+    State.OPENED: {Command.CONNECT: State.CONNECTING, Command.STOMP: State.CONNECTING},
+    State.CONNECTING: {},
+    State.CONNECTED: {
+        **dict.fromkeys(_ANYWHERE, State.CONNECTED),
+        Command.BEGIN: State.IN_TRANSACTION,
+        Command.DISCONNECT: State.DISCONNECTING,
+    },
+    State.IN_TRANSACTION: {
+        **dict.fromkeys(_ANYWHERE, State.IN_TRANSACTION),
+        Command.COMMIT: State.CONNECTED,
+        Command.ABORT: State.CONNECTED,
+        Command.DISCONNECT: State.DISCONNECTING,
+    },
+    State.DISCONNECTING: {},
+    State.CLOSED: {},
+}
+
+#: What happens to a connection without a command of its client.
+EVENTS: Final[Mapping[str, tuple[frozenset[State], State]]] = {
+    "accepted by the provider": (frozenset({State.CONNECTING}), State.CONNECTED),
+    "last RECEIPT written": (frozenset({State.DISCONNECTING}), State.CLOSED),
+    "ERROR sent": (frozenset(State) - {State.CLOSED}, State.CLOSED),
+    "socket lost": (frozenset(State), State.CLOSED),
+}
+
+_COMMANDS: Final = {command.value: command for command in Command}
+
+
+def command_of(name: str) -> Command | None:
+    """The command of that name, None for one that clients do not have (``MESSAGE``, ``sends``)."""
+    return _COMMANDS.get(name)
+
+
+def illegal(state: State, command: Command) -> str:
+    """Why ``command`` is not legal in ``state``: a sentence for the ERROR frame."""
+    name = command.value
+    if state is State.OPENED:
+        return f"{name} before CONNECT: the first frame must be CONNECT or STOMP"
+    if command in (Command.CONNECT, Command.STOMP):
+        return f"{name} on a connection that is already connected"
+    if command is Command.BEGIN:
+        return "BEGIN inside a transaction: one at a time, nested transactions are not supported"
+    if command in (Command.COMMIT, Command.ABORT):
+        return f"{name} without a transaction: none is open on this connection"
+    return f"{name} on a connection that is {state.value}"

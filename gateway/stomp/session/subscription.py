@@ -1,0 +1,292 @@
+"""One subscription: its deliveries become MESSAGE frames, and its credit bounds them.
+
+Owns what was delivered, what of it is settled, and why the consumer may not deliver just now. An auto delivery counts as acknowledged when
+its octets are in the kernel; that is also when its credit comes back. Credit in messages of the other kinds comes back as they are
+settled, credit in octets for all kinds as the client reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum, IntFlag
+from typing import Final, Protocol
+
+from gateway.messaging.destination import Kind
+from gateway.messaging.errors import MessagingError
+from gateway.messaging.message import Message
+from gateway.messaging.provider import Consumer
+from gateway.messaging.provider import Session as ProviderSession
+from gateway.messaging.provider import Subscription as Spec
+from gateway.stomp.conversion import MessageEncoder
+from gateway.stomp.session.outstanding import Outstanding
+from gateway.stomp.session.peer import Peer
+from gateway.stomp.wire import escape_header
+
+#: Messages on their way to a subscription with ack:auto; the octets are bounded, too.
+AUTO_WINDOW: Final = 1000
+
+
+class Ack(Enum):
+    """The ``ack`` header of SUBSCRIBE."""
+
+    AUTO = "auto"
+    CLIENT = "client"
+    INDIVIDUAL = "client-individual"
+
+
+class Hold(IntFlag):
+    """Why a consumer is stopped; it runs when there is no reason left."""
+
+    #: Its RECEIPT, or the first start, is still to come.
+    STARTING = 1
+    #: The operator paused the bridge.
+    PAUSED = 2
+    #: The client does not read what it was sent.
+    CHOKED = 4
+    #: A transacted subscription outside of a transaction.
+    NO_TRANSACTION = 8
+    #: The connection or the subscription is over.
+    ENDING = 16
+
+
+class Owner(Protocol):
+    """What a subscription tells its connection."""
+
+    def fresh(self, subscription: Subscription) -> None:
+        """It has added frames to the output, and has not been told of a flush since."""
+
+    def unsendable(self, subscription: Subscription, number: int, error: Exception) -> None:
+        """Delivery ``number`` cannot be sent to this client. Those after it were not looked at."""
+
+    def ended(self, subscription: Subscription, error: MessagingError) -> None:
+        """The provider ended the consumer."""
+
+
+class Subscription:
+    """One subscription of one connection.
+
+    :param number: of the subscription, in the connection; the first half of its ``ack`` headers.
+    :param id: the ``id`` header, or the 1.0 default.
+    :param spec: what it receives.
+    :param ack: how the client acknowledges; transacted ones acknowledge cumulatively.
+    :param session: the provider's session, which is its own unless it is transacted.
+    :param window: messages that may be unsettled at once.
+    :param octets: octets of bodies that the client may not have read yet.
+    :param transform: turns a delivery into what is sent, or None where nothing is to be done.
+    """
+
+    __slots__ = (
+        "_attempted",
+        "_fresh_octets",
+        "_holds",
+        "_in_kernel",
+        "_octets",
+        "_owner",
+        "_peer",
+        "_plain",
+        "_running",
+        "_tail",
+        "_transform",
+        "_window",
+        "_written",
+        "_written_octets",
+        "ack",
+        "acked",
+        "closed",
+        "consumer",
+        "delivered",
+        "id",
+        "is_fresh",
+        "is_unread",
+        "number",
+        "outstanding",
+        "session",
+        "spec",
+        "transacted",
+        "version",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        id: str,
+        spec: Spec,
+        ack: Ack,
+        transacted: bool,
+        session: ProviderSession,
+        encoder: MessageEncoder,
+        peer: Peer,
+        owner: Owner,
+        window: int,
+        octets: int,
+        transform: Callable[[Message], Message] | None,
+    ) -> None:
+        self.number: Final = number
+        self.id: Final = id
+        self.spec: Final = spec
+        self.ack: Final = ack
+        self.transacted: Final = transacted
+        self.session: Final = session
+        self.version: Final = encoder.version
+        self._peer: Final = peer
+        self._owner: Final = owner
+        self._window: Final = window
+        self._octets: Final = octets
+        self._transform: Final = transform
+        head = f"MESSAGE\nsubscription:{escape_header(id, encoder.version)}\n".encode("utf-8", "replace")
+        counted = ack is not Ack.AUTO or transacted
+        tag = b"ack:%d-" % number if counted else b""
+        self._plain: Final = head + b"redelivered:false\n" + tag
+        self._attempted: Final = head + b"redelivered:true\n" + tag
+        # A queue's message goes to one consumer; remembering its encoding would be for nothing.
+        self._tail: Final = encoder.fanned if spec.destination.kind is Kind.TOPIC else encoder.tail
+        #: The deliveries that the client is to settle; None where the gateway does that.
+        self.outstanding: Final = Outstanding() if counted else None
+        #: The last delivery made, and in a transacted subscription the last acknowledged.
+        self.delivered = 0
+        self.acked = 0
+        self.closed = False
+        self.is_fresh = False
+        self.is_unread = False
+        self._fresh_octets = 0
+        self._written = 0
+        self._written_octets = 0
+        self._in_kernel = 0
+        self._holds = Hold.STARTING
+        self._running = False
+        self.consumer: Consumer
+
+    def attach(self) -> None:
+        """Make the provider's consumer, stopped. :raises MessagingError: as ``Session.consumer``."""
+        self.consumer = self.session.consumer(self.spec, self.deliver, self._failed)
+        self.consumer.grant(self._window, self._octets)
+
+    def hold(self, reason: Hold) -> None:
+        """Deliver nothing while ``reason`` stands."""
+        self._holds |= reason
+        if self._running:
+            self._running = False
+            self.consumer.stop()
+
+    def free(self, reason: Hold) -> None:
+        """``reason`` stands no longer."""
+        self._holds &= ~reason
+        if not self._holds and not self._running and not self.closed:
+            self._running = True
+            self.consumer.start()
+
+    def deliver(self, consumer: Consumer, first: int, messages: Sequence[Message], attempts: Sequence[int] | None, /) -> None:
+        """The provider's callback: encode a run and hand it to the output."""
+        if self._holds & Hold.ENDING:
+            return
+        if not messages:
+            self._end_of_browse()
+            return
+        parts = self._peer.parts
+        tail = self._tail
+        number = first
+        try:
+            if self._transform is not None:
+                for at, message in enumerate(messages):
+                    changed = self._transform(message)
+                    parts += (self._head(number, 1 if attempts is None else attempts[at]), tail(changed))
+                    number += 1
+            elif attempts is not None:
+                for message, attempt in zip(messages, attempts, strict=True):
+                    octets = tail(message)
+                    parts += (self._head(number, attempt), octets)
+                    number += 1
+            elif self.outstanding is None:
+                plain = self._plain
+                for message in messages:
+                    octets = tail(message)
+                    parts += (plain, octets)
+                    number += 1
+            else:
+                plain = self._plain
+                for message in messages:
+                    octets = tail(message)
+                    parts += (b"%s%d\n" % (plain, number), octets)
+                    number += 1
+        except Exception as error:  # noqa: BLE001
+            # A transformer may raise anything; the connection's end is what the documentation promises then.
+            if number > first:
+                self._account(first, messages[: number - first])
+            self._owner.unsendable(self, number, error)
+            return
+        self._account(first, messages)
+
+    def _account(self, first: int, messages: Sequence[Message]) -> None:
+        self.delivered = first + len(messages) - 1
+        self._fresh_octets += sum([len(message.body) for message in messages])
+        if self.outstanding is not None:
+            self.outstanding.add(first, messages)
+        if not self.is_fresh:
+            self.is_fresh = True
+            self._owner.fresh(self)
+        if not self._peer.flagged:
+            self._peer.flag()
+
+    def _head(self, number: int, attempt: int) -> bytes:
+        if attempt <= 1:
+            return self._plain if self.outstanding is None else b"%s%d\n" % (self._plain, number)
+        if self.outstanding is None:
+            return b"%sJMSXDeliveryCount:%d\n" % (self._attempted, attempt)
+        return b"%s%d\nJMSXDeliveryCount:%d\n" % (self._attempted, number, attempt)
+
+    def _end_of_browse(self) -> None:
+        destination = escape_header(f"/queue/{self.spec.destination.name}", self.version).encode("utf-8", "replace")
+        self._peer.parts.append(
+            b"%sdestination:%s\nmessage-id:%d-end\nbrowser:end\ncontent-length:0\n\n\0" % (self._plain, destination, self.number)
+        )
+        if not self._peer.flagged:
+            self._peer.flag()
+
+    def flushed(self) -> None:
+        """All frames added so far are being written to the transport."""
+        self.is_fresh = False
+        self._written = self.delivered
+        self._written_octets += self._fresh_octets
+        self._fresh_octets = 0
+
+    def drained(self) -> None:
+        """All that was written is in the kernel: acknowledge auto deliveries, and let as much follow as was taken."""
+        octets, self._written_octets = self._written_octets, 0
+        count = self._written - self._in_kernel
+        self._in_kernel = self._written
+        if self.outstanding is not None:
+            if octets and not self.closed:
+                self.consumer.grant(0, octets)
+            return
+        if not count:
+            return
+        if not self.spec.browse:
+            self.consumer.acknowledge_through(self._written)
+        if not self.closed:
+            self.consumer.grant(count, octets)
+
+    @property
+    def unread(self) -> int:
+        """Auto deliveries that are not yet in the kernel."""
+        return self.delivered - self._in_kernel if self.outstanding is None else 0
+
+    def settled(self, count: int) -> None:
+        """So many were settled: let as many follow."""
+        if count and not self.closed:
+            self.consumer.grant(count)
+
+    def given_back(self) -> None:
+        """The provider has taken all outstanding deliveries back; their numbers are void."""
+        if self.outstanding is not None:
+            self.acked = self.delivered
+            self.settled(self.outstanding.clear())
+
+    def close(self, requeue: bool) -> None:
+        """Receive no more; see ``Consumer.close``."""
+        if not self.closed:
+            self.hold(Hold.ENDING)
+            self.closed = True
+            self.consumer.close(requeue)
+
+    def _failed(self, error: MessagingError) -> None:
+        self._owner.ended(self, error)

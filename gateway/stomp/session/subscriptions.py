@@ -1,0 +1,336 @@
+"""SUBSCRIBE and UNSUBSCRIBE: the subscriptions of one connection (seed table 12-11).
+
+Owns which there are and what all of them do together: stop while the client does not read, be told when it did, pause for the operator.
+
+After UNSUBSCRIBE the deliveries that the client has not settled stay its own for a short while, so that an ACK which follows still counts;
+then they go back to the destination, as JMS has it. They go back at once where the client subscribes to that destination again, and
+those of transacted subscriptions always do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.errors import ClientIdRequired, MessagingError
+from gateway.messaging.message import Message
+from gateway.messaging.provider import Connection, Mode
+from gateway.messaging.provider import Subscription as Spec
+from gateway.stomp import dialects
+from gateway.stomp.conversion import MessageEncoder, Resolve, UnsendableBody
+from gateway.stomp.errors import CommandRefused
+from gateway.stomp.session.peer import Peer
+from gateway.stomp.session.receipts import Fail, Receipts
+from gateway.stomp.session.subscription import AUTO_WINDOW, Ack, Hold, Subscription
+from gateway.stomp.session.transactions import Transaction
+from gateway.stomp.settings import SessionOptions
+from gateway.stomp.wire import Head, Version
+
+#: The ``id`` of a 1.0 subscription that has none, before its destination (seed table 12-11).
+DEFAULT_ID: Final = "/subscription-to/"
+
+_MODES: Final = {Ack.AUTO: Mode.CLIENT, Ack.CLIENT: Mode.CLIENT, Ack.INDIVIDUAL: Mode.INDIVIDUAL}
+_ACKS: Final = {ack.value: ack for ack in Ack}
+
+
+class Subscriptions:
+    """The subscriptions of one connection.
+
+    :param client_id: the connection's, which durable subscriptions need.
+    :param transform: what becomes of a message before it is sent, None for nothing.
+    :param now_ms: the time.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        peer: Peer,
+        receipts: Receipts,
+        options: SessionOptions,
+        encoder: MessageEncoder,
+        client_id: str | None,
+        resolve: Resolve,
+        transform: Callable[[Message], Message] | None,
+        fail: Fail,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._connection: Final = connection
+        self._peer: Final = peer
+        self._receipts: Final = receipts
+        self._options: Final = options
+        self._encoder: Final = encoder
+        self._client_id: Final = client_id
+        self._resolve: Final = resolve
+        self._transform: Final = transform
+        self._fail: Final = fail
+        self._now_ms: Final = now_ms
+        self._last = 0
+        self._by_id: dict[str, Subscription] = {}
+        #: Also those that are over and still have unsettled deliveries.
+        self.by_number: dict[int, Subscription] = {}
+        #: Those that are over, and when what they hold goes back.
+        self._over: dict[Subscription, int] = {}
+        self._fresh: list[Subscription] = []
+        self._unread: list[Subscription] = []
+        self._paused = False
+        self._choked = False
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def get(self, id: str) -> Subscription | None:
+        """The subscription with that ``id`` header."""
+        return self._by_id.get(id)
+
+    def transacted(self) -> Iterator[Subscription]:
+        """The transacted ones."""
+        return (each for each in self._by_id.values() if each.transacted)
+
+    def for_message_id(self, id: str | None, transaction: bool) -> list[Subscription]:
+        """Where to look for a delivery that is named by its message, best first.
+
+        :param id: the ``subscription`` header, None where it is missing: then subscriptions with a default id come first (seed table 12-11).
+        :param transaction: the transacted ones come before the others.
+        """
+        named = [each for each in self.by_number.values() if id is None or each.id == id]
+        return sorted(
+            named,
+            key=lambda each: (each.closed, transaction and not each.transacted, not each.id.startswith(DEFAULT_ID), each.number),
+        )
+
+    def subscribe(self, head: Head, transaction: Transaction) -> None:
+        """Carry SUBSCRIBE out; its RECEIPT precedes the first MESSAGE.
+
+        :raises CommandRefused: the frame cannot be understood. :raises MessagingError: the provider refuses.
+        """
+        given = head.headers
+        text = given.get("destination")
+        if text is None:
+            raise CommandRefused("SUBSCRIBE without destination")
+        id = self._id_of(given.get("id"), text)
+        if len(self._by_id) >= self._options.max_subscriptions:
+            raise CommandRefused(f"one subscription too many: {self._options.max_subscriptions} is the limit of a connection")
+        ack = _ACKS.get(given.get("ack", "auto"))
+        if ack is None:
+            raise CommandRefused(f"ack '{given['ack'][:40]}' is none of auto, client and client-individual")
+        identifier = given.get("transaction")
+        if identifier is not None:
+            transaction.require(identifier, "SUBSCRIBE")
+        spec = self._spec(given, self._resolve(text, "destination"))
+        transacted = identifier is not None and not spec.browse
+        if spec.browse:
+            ack = Ack.AUTO
+        self._give_back_of(spec.destination)
+        self._last += 1
+        if transacted:
+            session = transaction.session
+        else:
+            session = self._connection.session(Mode.AUTO if spec.browse else _MODES[ack])
+        subscription = Subscription(
+            self._last,
+            id,
+            spec,
+            ack,
+            transacted,
+            session,
+            self._encoder,
+            self._peer,
+            self,
+            self._window(dialects.prefetch(given), ack, transacted),
+            self._options.output_window,
+            self._transform,
+        )
+        try:
+            subscription.attach()
+        except MessagingError:
+            if not transacted:
+                session.close()
+            raise
+        self._by_id[id] = self.by_number[subscription.number] = subscription
+        if self._paused:
+            subscription.hold(Hold.PAUSED)
+        if self._choked:
+            subscription.hold(Hold.CHOKED)
+        receipt = given.get("receipt")
+        ticket = self._receipts.open(receipt, lambda: subscription.free(Hold.STARTING))
+        if receipt is None or transacted:
+            self._receipts.release(ticket)
+        else:
+            session.completion(self._receipts.completing(ticket, receipt))
+
+    def _id_of(self, id: str | None, destination: str) -> str:
+        if id is None:
+            if self._encoder.version is not Version.V1_0:
+                raise CommandRefused("SUBSCRIBE without id, which STOMP 1.1 and 1.2 require")
+            id = DEFAULT_ID + destination
+        if id in self._by_id:
+            raise CommandRefused(f"SUBSCRIBE with id '{id[:100]}', which another subscription of this connection has")
+        return id
+
+    def _spec(self, given: dict[str, str], destination: Destination) -> Spec:
+        queue = destination.kind is Kind.QUEUE
+        durable = dialects.durable_name(given)
+        browse = dialects.boolean(given.get("browser"))
+        if browse and not queue:
+            raise CommandRefused("browser:true on a topic: only queues can be browsed")
+        if durable is not None and not queue and self._client_id is None:
+            raise ClientIdRequired(durable)
+        return Spec(
+            destination,
+            selector=given.get("selector") or None,
+            no_local=dialects.no_local(given) and not queue,
+            # The original takes the name on a queue, too, and it means nothing there.
+            durable_name=None if queue else durable,
+            browse=browse,
+            redelivery=dialects.redelivery(given),
+        )
+
+    def _window(self, prefetch: int | None, ack: Ack, transacted: bool) -> int:
+        limit = self._options.consumer_flow_limit
+        if transacted:
+            return min(prefetch or limit, limit)
+        if ack is Ack.AUTO:
+            return min(prefetch or AUTO_WINDOW, AUTO_WINDOW)
+        return prefetch or limit
+
+    def unsubscribe(self, head: Head, joined: Callable[[Subscription], bool]) -> None:
+        """Carry UNSUBSCRIBE out.
+
+        :param joined: whether the open transaction holds settlements of a subscription.
+        :raises CommandRefused: there is no such subscription. :raises MessagingError: the provider refuses.
+        """
+        given = head.headers
+        receipt = given.get("receipt")
+        durable = dialects.durable_name(given)
+        if durable is not None:
+            self._remove_durable(durable, receipt)
+            return
+        id = given.get("id")
+        if id is None:
+            text = given.get("destination")
+            if self._encoder.version is not Version.V1_0:
+                raise CommandRefused("UNSUBSCRIBE without id, which STOMP 1.1 and 1.2 require")
+            if text is None:
+                raise CommandRefused("UNSUBSCRIBE without id and without destination: one of them is required")
+            id = DEFAULT_ID + text
+        subscription = self._by_id.get(id)
+        if subscription is None:
+            raise CommandRefused(f"UNSUBSCRIBE with id '{id[:100]}', which no subscription of this connection has")
+        self._end(subscription, at_once=False, joined=joined(subscription))
+        self._receipts.release(self._receipts.open(receipt))
+
+    def _remove_durable(self, name: str, receipt: str | None) -> None:
+        if self._client_id is None:
+            raise ClientIdRequired(name)
+        for subscription in [*self.by_number.values()]:
+            if subscription.spec.durable_name == name:
+                self._end(subscription, at_once=True, joined=False)
+        ticket = self._receipts.open(receipt)
+        self._connection.unsubscribe(name).addCallbacks(
+            lambda _: self._receipts.release(ticket), lambda failure: self._fail(failure.value, receipt)
+        )
+
+    def _end(self, subscription: Subscription, at_once: bool, joined: bool) -> None:
+        if self._by_id.get(subscription.id) is subscription:
+            del self._by_id[subscription.id]
+        held = subscription.unread if subscription.outstanding is None else len(subscription.outstanding)
+        if subscription.transacted or at_once or not (held or joined):
+            self._retire(subscription)
+            return
+        subscription.close(requeue=False)
+        due = self._now_ms() + self._options.unsubscribe_grace_ms
+        self._over[subscription] = due
+        self._peer.wake(due)
+
+    def _retire(self, subscription: Subscription) -> None:
+        """Have nothing more to do with it: what is unsettled goes back."""
+        self.by_number.pop(subscription.number, None)
+        self._over.pop(subscription, None)
+        subscription.close(requeue=True)
+        if subscription.outstanding is not None:
+            subscription.outstanding.clear()
+        if not subscription.transacted:
+            subscription.session.close()
+
+    def settled(self, subscription: Subscription) -> None:
+        """A settlement was made; a subscription that is over and holds nothing more is forgotten."""
+        if subscription.closed and subscription in self._over and not subscription.outstanding and not subscription.unread:
+            self._retire(subscription)
+
+    def _give_back_of(self, destination: Destination) -> None:
+        for subscription in [each for each in self._over if each.spec.destination == destination]:
+            self._retire(subscription)
+
+    def tick(self, now_ms: int) -> None:
+        """Give back what ended subscriptions have held for too long."""
+        for subscription, due in [*self._over.items()]:
+            if due <= now_ms:
+                self._retire(subscription)
+
+    # What subscriptions tell.
+
+    def fresh(self, subscription: Subscription) -> None:
+        self._fresh.append(subscription)
+
+    def unsendable(self, subscription: Subscription, number: int, error: Exception) -> None:
+        """Reject what cannot be sent, so that it counts against the redelivery policy, and end the connection."""
+        if isinstance(error, UnsendableBody):
+            subscription.consumer.reject([number])
+            self._fail(CommandRefused(str(error)), None)
+        else:
+            self._fail(error, None)
+
+    def ended(self, subscription: Subscription, error: MessagingError) -> None:
+        self._fail(error, None)
+
+    # What the connection tells.
+
+    def flushed(self) -> None:
+        """Everything in the output is being written."""
+        fresh, self._fresh = self._fresh, []
+        for subscription in fresh:
+            subscription.flushed()
+            if not subscription.is_unread:
+                subscription.is_unread = True
+                self._unread.append(subscription)
+
+    def drained(self) -> None:
+        """Everything written is in the kernel."""
+        unread, self._unread = self._unread, []
+        for subscription in unread:
+            subscription.is_unread = False
+            if subscription.number in self.by_number:
+                subscription.drained()
+                self.settled(subscription)
+        if self._choked:
+            self._choked = False
+            for subscription in self._by_id.values():
+                subscription.free(Hold.CHOKED)
+
+    def choke(self) -> None:
+        """The client is far behind: deliver nothing until it has read."""
+        if not self._choked:
+            self._choked = True
+            self._hold(Hold.CHOKED)
+
+    def pause(self) -> None:
+        """Deliver nothing until :meth:`resume`."""
+        self._paused = True
+        self._hold(Hold.PAUSED)
+
+    def resume(self) -> None:
+        self._paused = False
+        for subscription in self._by_id.values():
+            subscription.free(Hold.PAUSED)
+
+    def end(self) -> None:
+        """The connection is ending: deliver nothing more."""
+        self._hold(Hold.ENDING)
+
+    def _hold(self, reason: Hold) -> None:
+        for subscription in self._by_id.values():
+            subscription.hold(reason)
+
+
+__all__ = ["DEFAULT_ID", "Subscriptions"]

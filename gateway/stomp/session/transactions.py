@@ -1,0 +1,101 @@
+"""BEGIN, COMMIT and ABORT: one transaction at a time (seed table 12-11).
+
+Owns the transaction's identifier, the provider's transacted session, which sends and transacted subscriptions share, and what has to be undone in
+the records when a transaction is aborted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from gateway.messaging.message import Message
+from gateway.messaging.provider import Connection, Mode
+from gateway.messaging.provider import Session as ProviderSession
+from gateway.stomp.errors import CommandRefused
+from gateway.stomp.session.receipts import Receipts
+from gateway.stomp.session.subscription import Hold, Subscription
+
+
+class Transaction:
+    """The transaction of one connection, open or not.
+
+    :param transacted: the transacted subscriptions, in the order they were made.
+    """
+
+    def __init__(self, connection: Connection, receipts: Receipts, transacted: Callable[[], Iterable[Subscription]]) -> None:
+        self._connection = connection
+        self._receipts = receipts
+        self._transacted = transacted
+        self._session: ProviderSession | None = None
+        #: The identifier of the open transaction.
+        self.current: str | None = None
+        #: Deliveries of other sessions' subscriptions settled within this transaction, and whether that was a rejection.
+        self._joined: list[tuple[Subscription, int, Message]] = []
+
+    @property
+    def session(self) -> ProviderSession:
+        """The transacted session, made when it is first needed. :raises MessagingError: the provider has none."""
+        if self._session is None:
+            self._session = self._connection.session(Mode.TRANSACTED)
+        return self._session
+
+    def require(self, identifier: str, command: str) -> None:
+        """See to it that the ``transaction`` header of ``command`` names the open transaction.
+
+        :raises CommandRefused: it does not.
+        """
+        if self.current is None:
+            raise CommandRefused(f"{command} in transaction '{identifier[:100]}', and none is open on this connection")
+        if identifier != self.current:
+            raise CommandRefused(f"{command} in transaction '{identifier[:100]}', and the open one is '{self.current[:100]}'")
+
+    def begin(self, identifier: str, receipt: str | None) -> None:
+        """Open it: transacted subscriptions are delivered to from now on. :raises MessagingError: the provider has no transactions."""
+        _ = self.session
+        self.current = identifier
+        self._receipts.release(self._receipts.open(receipt))
+        for subscription in self._transacted():
+            subscription.free(Hold.NO_TRANSACTION)
+
+    def commit(self, identifier: str, receipt: str | None) -> None:
+        """Make all that was sent and acknowledged durable, together; the RECEIPT follows when it is.
+
+        Deliveries not acknowledged stay outstanding for the next transaction.
+        """
+        self.require(identifier, "COMMIT")
+        self._close()
+        ticket = self._receipts.open(receipt)
+        self.session.commit(self._receipts.completing(ticket, receipt))
+        # Should the commit fail, the connection ends; so the records may run ahead of it.
+        for subscription in self._transacted():
+            if subscription.outstanding is not None:
+                subscription.settled(len(subscription.outstanding.through(subscription.acked)))
+        for subscription, _, _ in self._joined:
+            subscription.settled(1)
+        self._joined = []
+
+    def abort(self, identifier: str, receipt: str | None) -> None:
+        """Forget all that was sent and acknowledged. What transacted subscriptions had received comes again after the next BEGIN."""
+        self.require(identifier, "ABORT")
+        self._close()
+        ticket = self._receipts.open(receipt)
+        self.session.rollback(self._receipts.completing(ticket, receipt))
+        for subscription in self._transacted():
+            subscription.given_back()
+        for subscription, number, message in self._joined:
+            if subscription.outstanding is not None:
+                subscription.outstanding.restore(number, message)
+        self._joined = []
+
+    def join(self, subscription: Subscription, number: int, message: Message) -> None:
+        """A delivery of a subscription that is not transacted was settled within this transaction."""
+        self._joined.append((subscription, number, message))
+
+    def joined(self, subscription: Subscription) -> bool:
+        """Whether the open transaction holds settlements of that subscription."""
+        return any(each is subscription for each, _, _ in self._joined)
+
+    def _close(self) -> None:
+        self.current = None
+        for subscription in self._transacted():
+            subscription.hold(Hold.NO_TRANSACTION)

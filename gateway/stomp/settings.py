@@ -1,0 +1,264 @@
+"""The settings of the STOMP bridge: seed table 12-10, and those that it needed and did not have.
+
+Owns their names, defaults and meaning. Certificates, the log file and the transformer's class are settings of the bridge too, but what
+they name is made by the composition root.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gateway.instance.settings import Boolean, Choice, Decimal, Duration, Integer, Octets, Port, Setting, Settings, Text
+
+HOSTNAME: Final = Setting("imq.bridge.stomp.hostname", Text(), "", "Address to listen on, over imq.hostname; empty is every one")
+TCP_ENABLED: Final = Setting("imq.bridge.stomp.tcp.enabled", Boolean(), True, "Whether TCP connections are accepted")
+TCP_PORT: Final = Setting("imq.bridge.stomp.tcp.port", Port(), 7672, "Port for TCP connections")
+TLS_ENABLED: Final = Setting("imq.bridge.stomp.tls.enabled", Boolean(), False, "Whether TLS connections are accepted")
+TLS_PORT: Final = Setting("imq.bridge.stomp.tls.port", Port(), 7673, "Port for TLS connections")
+TLS_REQUIRE_CLIENT_AUTH: Final = Setting(
+    "imq.bridge.stomp.tls.requireClientAuth", Boolean(), False, "Whether TLS clients must show a certificate"
+)
+TLS_CERTIFICATE_LOGIN: Final = Setting(
+    "imq.bridge.stomp.tls.certificateLogin",
+    Boolean(),
+    False,
+    "Whether the common name of a verified client certificate stands in for login and passcode",
+)
+CONSUMER_FLOW_LIMIT: Final = Setting(
+    "imq.bridge.stomp.consumerFlowLimit",
+    Integer(1),
+    1000,
+    "Most unacknowledged messages of a transacted subscription, and of others with ack client that give no prefetch",
+    unit="messages",
+)
+MESSAGE_TRANSFORMER: Final = Setting(
+    "imq.bridge.stomp.messageTransformer", Text(), "", "Class of the message transformer, as package.module:Class"
+)
+LOGFILE_LIMIT: Final = Setting(
+    "imq.bridge.stomp.logfile.limit", Octets(unlimited=False), 0, "Octets written to one log file before the next; 0 is no limit"
+)
+LOGFILE_COUNT: Final = Setting("imq.bridge.stomp.logfile.count", Integer(1), 1, "Log files that are cycled through", unit="files")
+
+SERVER: Final = Setting("imq.bridge.stomp.server", Text(), "", "The server header of CONNECTED; empty is stomp-gateway/VERSION")
+ACK_TRANSACTION: Final = Setting(
+    "imq.bridge.stomp.ack.transaction",
+    Choice("refuse", "join"),
+    "refuse",
+    "What ACK and NACK with a transaction header do for a subscription that is not transacted",
+)
+UNSUBSCRIBE_GRACE: Final = Setting(
+    "imq.bridge.stomp.unsubscribe.grace",
+    Duration("milliseconds"),
+    2000,
+    "How long after UNSUBSCRIBE its deliveries may still be acknowledged before they go back",
+)
+SET_JMSX_USER_ID: Final = Setting(
+    "imq.bridge.stomp.setJMSXUserID", Boolean(), False, "Whether MESSAGE tells by JMSXUserID which user sent it"
+)
+
+HEARTBEAT_SEND: Final = Setting(
+    "imq.bridge.stomp.heartbeat.send", Duration("milliseconds"), 500, "Shortest heart-beat promised to clients; 0 sends none"
+)
+HEARTBEAT_RECEIVE: Final = Setting(
+    "imq.bridge.stomp.heartbeat.receive",
+    Duration("milliseconds"),
+    500,
+    "Shortest heart-beat wanted from clients, who choose a longer one if they like; 0 wants none",
+)
+HEARTBEAT_TOLERANCE: Final = Setting(
+    "imq.bridge.stomp.heartbeat.tolerance",
+    Decimal(1.0, 100.0),
+    2.0,
+    "How many promised intervals a client may be silent before it is dropped",
+)
+CONNECT_TIMEOUT: Final = Setting(
+    "imq.bridge.stomp.connect.timeout", Duration("seconds", 1), 10, "How long a new connection may take to be CONNECTED"
+)
+
+CONNECT_FRAME: Final = Setting(
+    "imq.bridge.stomp.limit.connectFrame", Octets(unlimited=False, minimum=1024), 64 * 1024, "Largest frame before CONNECTED"
+)
+BODY: Final = Setting("imq.bridge.stomp.limit.body", Octets(unlimited=False), 70 * 1024 * 1024, "Largest body of a frame")
+HEADER_COUNT: Final = Setting("imq.bridge.stomp.limit.headers", Integer(10), 1000, "Most headers of a frame", unit="headers")
+HEADER_LINE: Final = Setting(
+    "imq.bridge.stomp.limit.headerLine", Octets(unlimited=False, minimum=256), 10 * 1024, "Longest header line"
+)
+MAX_CONNECTIONS: Final = Setting(
+    "imq.bridge.stomp.limit.connections", Integer(-1), 10_000, "Most connections; -1 is no limit", unit="connections"
+)
+MAX_CONNECTIONS_PER_USER: Final = Setting(
+    "imq.bridge.stomp.limit.connectionsPerUser", Integer(-1), -1, "Most connections of one user; -1 is no limit", unit="connections"
+)
+MAX_CONNECTIONS_PER_ADDRESS: Final = Setting(
+    "imq.bridge.stomp.limit.connectionsPerAddress",
+    Integer(-1),
+    -1,
+    "Most connections from one IP address; -1 is no limit",
+    unit="connections",
+)
+MAX_SUBSCRIPTIONS: Final = Setting(
+    "imq.bridge.stomp.limit.subscriptions", Integer(1), 1000, "Most subscriptions of one connection", unit="subscriptions"
+)
+MAX_TEMPORARIES: Final = Setting(
+    "imq.bridge.stomp.limit.temporaries", Integer(1), 1000, "Most temporary destinations of one connection", unit="destinations"
+)
+OUTPUT_WINDOW: Final = Setting(
+    "imq.bridge.stomp.output.window",
+    Octets(unlimited=False, minimum=1024),
+    256 * 1024,
+    "Octets of bodies sent to one subscription before the client has read them",
+)
+OUTPUT_LIMIT: Final = Setting(
+    "imq.bridge.stomp.output.limit",
+    Octets(unlimited=False, minimum=64 * 1024),
+    256 * 1024 * 1024,
+    "Octets waiting for one client that does not read, beyond which it is dropped",
+)
+OUTPUT_TIMEOUT: Final = Setting(
+    "imq.bridge.stomp.output.timeout",
+    Duration("seconds", 1),
+    60,
+    "How long a client may leave what was sent unread, and a second more for each 16 KiB, before it is dropped",
+)
+INPUT_HOLD: Final = Setting(
+    "imq.bridge.stomp.input.hold",
+    Octets(unlimited=False, minimum=1024),
+    1024 * 1024,
+    "Octets of a client's frames held back while a destination has no room; beyond that the client is not read",
+)
+
+#: Every one of them, in the order of the reference.
+SETTINGS: Final[tuple[Setting[Any], ...]] = (
+    HOSTNAME,
+    TCP_ENABLED,
+    TCP_PORT,
+    TLS_ENABLED,
+    TLS_PORT,
+    TLS_REQUIRE_CLIENT_AUTH,
+    TLS_CERTIFICATE_LOGIN,
+    CONSUMER_FLOW_LIMIT,
+    MESSAGE_TRANSFORMER,
+    LOGFILE_LIMIT,
+    LOGFILE_COUNT,
+    SERVER,
+    ACK_TRANSACTION,
+    UNSUBSCRIBE_GRACE,
+    SET_JMSX_USER_ID,
+    HEARTBEAT_SEND,
+    HEARTBEAT_RECEIVE,
+    HEARTBEAT_TOLERANCE,
+    CONNECT_TIMEOUT,
+    CONNECT_FRAME,
+    BODY,
+    HEADER_COUNT,
+    HEADER_LINE,
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_USER,
+    MAX_CONNECTIONS_PER_ADDRESS,
+    MAX_SUBSCRIPTIONS,
+    MAX_TEMPORARIES,
+    OUTPUT_WINDOW,
+    OUTPUT_LIMIT,
+    OUTPUT_TIMEOUT,
+    INPUT_HOLD,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """What a session needs to know of the settings; the fields are those of the constants above.
+
+    Durations are in the settings' own units.
+    """
+
+    server: str = "stomp-gateway"
+    consumer_flow_limit: int = CONSUMER_FLOW_LIMIT.default
+    join_acknowledgements: bool = False
+    unsubscribe_grace_ms: int = UNSUBSCRIBE_GRACE.default
+    tell_user: bool = SET_JMSX_USER_ID.default
+    certificate_login: bool = TLS_CERTIFICATE_LOGIN.default
+    heartbeat_send_ms: int = HEARTBEAT_SEND.default
+    heartbeat_receive_ms: int = HEARTBEAT_RECEIVE.default
+    max_subscriptions: int = MAX_SUBSCRIPTIONS.default
+    max_temporaries: int = MAX_TEMPORARIES.default
+    output_window: int = OUTPUT_WINDOW.default
+    input_hold: int = INPUT_HOLD.default
+
+
+@dataclass(frozen=True, slots=True)
+class TransportOptions:
+    """What connections need to know of the settings, besides their sessions."""
+
+    connect_timeout_s: int = CONNECT_TIMEOUT.default
+    heartbeat_tolerance: float = HEARTBEAT_TOLERANCE.default
+    connect_frame: int = CONNECT_FRAME.default
+    body: int = BODY.default
+    header_count: int = HEADER_COUNT.default
+    header_line: int = HEADER_LINE.default
+    max_connections: int = MAX_CONNECTIONS.default
+    max_connections_per_user: int = MAX_CONNECTIONS_PER_USER.default
+    max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS.default
+    output_limit: int = OUTPUT_LIMIT.default
+    output_timeout_s: int = OUTPUT_TIMEOUT.default
+
+
+@dataclass(frozen=True, slots=True)
+class StompOptions:
+    """The settings of the STOMP bridge as values.
+
+    :param hostname: the address to listen on; empty is every one.
+    """
+
+    hostname: str = ""
+    tcp_enabled: bool = TCP_ENABLED.default
+    tcp_port: int = TCP_PORT.default
+    tls_enabled: bool = TLS_ENABLED.default
+    tls_port: int = TLS_PORT.default
+    session: SessionOptions = field(default_factory=SessionOptions)
+    transport: TransportOptions = field(default_factory=TransportOptions)
+
+    @classmethod
+    def read(cls, settings: Settings, version: str, hostname: str = "") -> StompOptions:
+        """The options that ``settings`` give.
+
+        :param version: this software's version, for the ``server`` header.
+        :param hostname: what ``imq.hostname`` says, for when the bridge has no own.
+        :raises SettingsError: one of them is bad.
+        """
+        session = SessionOptions(
+            server=settings[SERVER] or f"stomp-gateway/{version}",
+            consumer_flow_limit=settings[CONSUMER_FLOW_LIMIT],
+            join_acknowledgements=settings[ACK_TRANSACTION] == "join",
+            unsubscribe_grace_ms=settings[UNSUBSCRIBE_GRACE],
+            tell_user=settings[SET_JMSX_USER_ID],
+            certificate_login=settings[TLS_CERTIFICATE_LOGIN],
+            heartbeat_send_ms=settings[HEARTBEAT_SEND],
+            heartbeat_receive_ms=settings[HEARTBEAT_RECEIVE],
+            max_subscriptions=settings[MAX_SUBSCRIPTIONS],
+            max_temporaries=settings[MAX_TEMPORARIES],
+            output_window=settings[OUTPUT_WINDOW],
+            input_hold=settings[INPUT_HOLD],
+        )
+        transport = TransportOptions(
+            connect_timeout_s=settings[CONNECT_TIMEOUT],
+            heartbeat_tolerance=settings[HEARTBEAT_TOLERANCE],
+            connect_frame=settings[CONNECT_FRAME],
+            body=settings[BODY],
+            header_count=settings[HEADER_COUNT],
+            header_line=settings[HEADER_LINE],
+            max_connections=settings[MAX_CONNECTIONS],
+            max_connections_per_user=settings[MAX_CONNECTIONS_PER_USER],
+            max_connections_per_address=settings[MAX_CONNECTIONS_PER_ADDRESS],
+            output_limit=settings[OUTPUT_LIMIT],
+            output_timeout_s=settings[OUTPUT_TIMEOUT],
+        )
+        return cls(
+            hostname=settings[HOSTNAME] or hostname,
+            tcp_enabled=settings[TCP_ENABLED],
+            tcp_port=settings[TCP_PORT],
+            tls_enabled=settings[TLS_ENABLED],
+            tls_port=settings[TLS_PORT],
+            session=session,
+            transport=transport,
+        )

@@ -1,0 +1,79 @@
+"""``twistd stomp-gateway``: the options, and the service made from them.
+
+Imports nothing heavy: listing the plugins must stay cheap. ``gateway.command`` takes the same options.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from twisted.python import usage
+
+if TYPE_CHECKING:
+    from gateway.app import Gateway
+
+#: The original's spellings of long options, with one dash.
+_ONE_DASH: Final = {"-varhome": "--varhome", "-instance": "--instance", "-name": "--instance", "-passfile": "--passfile"}
+
+
+class Options(usage.Options):
+    """Where the instance is, and settings over those of its file."""
+
+    synopsis = "[--varhome DIR] [--instance NAME] [--passfile FILE] [-D name=value]..."
+    longdesc = (
+        "Run one instance of the STOMP gateway with its embedded broker. An instance that does not exist is made. "
+        "SIGTERM stops it; SIGHUP reads certificates, users and access rules again."
+    )
+    optParameters = [  # noqa: RUF012
+        ["varhome", None, None, "The directory of all instances' data; else that of the environment's IMQ_VARHOME, else var"],
+        ["instance", None, "imqbroker", "The name of the instance"],
+        ["passfile", None, None, "A file of passwords, in place of the instance's own"],
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.overrides: list[str] = []
+
+    def opt_D(self, definition: str) -> None:
+        """A setting, as name=value, over the instance's file. May be given again."""
+        self.overrides.append(definition)
+
+    def opt_version(self) -> None:
+        """Show the version and exit."""
+        from gateway import __version__
+
+        print(f"stomp-gateway {__version__}")
+        sys.exit(0)
+
+    def parseOptions(self, options: Sequence[str] | None = None) -> None:
+        words = sys.argv[1:] if options is None else options
+        super().parseOptions([_ONE_DASH.get(word, word) for word in words])
+
+    @property
+    def varhome(self) -> Path:
+        return Path(self["varhome"] or os.environ.get("IMQ_VARHOME") or "var").absolute()
+
+    @property
+    def passfile(self) -> Path | None:
+        return Path(self["passfile"]).absolute() if self["passfile"] else None
+
+
+def makeService(options: Options) -> Gateway:
+    """The gateway as a service, configured and not started. Ends the process with code 2 when it cannot be configured."""
+    from gateway.app import Gateway
+    from gateway.configuration import configure
+    from gateway.refusal import EXIT_REFUSED, StartRefused
+
+    try:
+        configuration = configure(options.varhome, options["instance"], options.passfile, options.overrides)
+        from twisted.internet import reactor
+
+        return Gateway(reactor, configuration)
+    except StartRefused as refused:
+        for line in refused.lines:
+            print(line, file=sys.stderr)
+        sys.exit(EXIT_REFUSED)

@@ -1,0 +1,57 @@
+"""What all tests share: Hypothesis profiles, the ``--long`` option, free ports, gateways in child processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.gateway_process import Certificates, GatewayProcess, free_port, make_certificates
+
+# No deadline: the first example of a test also pays for imports, and a busy machine is no defect of the code.
+settings.register_profile("quick", deadline=None, max_examples=100)
+settings.register_profile("long", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="also run tests marked long, and take long samples in all of Hypothesis's")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("long" if config.getoption("--long") else "quick")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--long"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("long")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
+@pytest.fixture(name="free_port")
+def free_port_fixture() -> Callable[[], int]:
+    """Gives a TCP port of 127.0.0.1 where nobody listens, another one at each call."""
+    return free_port
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """An authority with a server's and a client's certificate, made once for all tests."""
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def start_gateway(tmp_path: Path) -> Iterator[Callable[..., GatewayProcess]]:
+    """Starts a gateway with the options of :class:`GatewayProcess` and waits until it is ready; none outlives the test."""
+    with ExitStack() as running:
+
+        def start(varhome: Path | None = None, **options: Any) -> GatewayProcess:
+            return running.enter_context(GatewayProcess(varhome or tmp_path / "var", **options))
+
+        yield start

@@ -1,0 +1,260 @@
+"""The port mapper's text protocol, over real sockets on the loopback interface."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, ParamSpec, cast
+
+import pytest
+from twisted.internet import reactor as global_reactor
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.endpoints import TCP4ClientEndpoint, TCP4ServerEndpoint, connectProtocol
+from twisted.internet.error import CannotListenError, ConnectionDone
+from twisted.internet.interfaces import IHalfCloseableProtocol, ITCPTransport
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from gateway.instance import portmapper
+from gateway.instance.portmapper import Entry, PortMapper
+
+P = ParamSpec("P")
+
+if TYPE_CHECKING:
+
+    def ensureDeferred(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]: ...
+else:
+    from pytest_twisted import ensureDeferred
+
+reactor = cast(Any, global_reactor)
+LONG = 60_000  # milliseconds: a test that waits for this time-out fails by its own
+
+
+class Client(Protocol):
+    """Sends what it is told on connecting, and keeps what it gets until the connection ends."""
+
+    transport: ITCPTransport
+
+    def __init__(self, request: bytes = b"", close: bool = False) -> None:
+        self._request = request
+        self._close = close
+        self.received = b""
+        self.first: Deferred[None] = Deferred()
+        self.lost: Deferred[Failure] = Deferred()
+
+    def connectionMade(self) -> None:
+        if self._request:
+            self.transport.write(self._request)
+        if self._close:
+            self.transport.loseWriteConnection()
+
+    def dataReceived(self, data: bytes) -> None:
+        self.received += data
+        if not self.first.called:
+            self.first.callback(None)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.lost.callback(reason)
+
+
+@implementer(IHalfCloseableProtocol)
+class HalfClosed(Client):
+    """A client that does not close its side when the server does."""
+
+    def __init__(self, request: bytes) -> None:
+        super().__init__(request)
+        self.ended: Deferred[None] = Deferred()
+
+    def readConnectionLost(self) -> None:
+        self.ended.callback(None)
+        self._keep_trying()
+
+    def writeConnectionLost(self) -> None:
+        """Ours stays open."""
+
+    def _keep_trying(self) -> None:
+        # That the server is gone shows only to one who writes.
+        if not self.lost.called:
+            self.transport.write(b"x")
+            reactor.callLater(0.005, self._keep_trying)
+
+
+def mapped(**options: Any) -> PortMapper:
+    return PortMapper(reactor, "imqbroker", "6.6.0", **options)
+
+
+@asynccontextmanager
+async def listening(mapper: PortMapper) -> AsyncIterator[int]:
+    port = await mapper.listen(TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1"))
+    try:
+        yield cast(IPv4Address, port.getHost()).port
+    finally:
+        await maybeDeferred(port.stopListening)
+        mapper.close_connections()
+
+
+async def connected(port: int, client: Client) -> Client:
+    await connectProtocol(TCP4ClientEndpoint(reactor, "127.0.0.1", port), client)
+    return client
+
+
+async def answer(port: int, request: bytes = b"101\n", close: bool = False) -> str:
+    client = await connected(port, Client(request, close))
+    reason = await client.lost
+    assert reason.check(ConnectionDone), reason
+    return client.received.decode("ascii")
+
+
+@ensureDeferred
+async def test_the_table_is_the_originals() -> None:
+    mapper = mapped(properties={"imqvarhome": "/var/imq", "imqhome": "/opt/imq", "sessionid": "123"})
+    mapper.register(portmapper.STOMP, portmapper.STOMP_PROTOCOL, portmapper.STOMP, 7672)
+    mapper.register(portmapper.STOMP_TLS, portmapper.STOMP_TLS_PROTOCOL, portmapper.STOMP, 7673)
+    mapper.register("admin", "http", "ADMIN", 7674, {"url": "http://localhost:7674/"})
+    async with listening(mapper) as port:
+        assert await answer(port) == (
+            "101 imqbroker 6.6.0\n"
+            f"portmapper tcp PORTMAPPER {port} [imqvarhome=/var/imq,imqhome=/opt/imq,sessionid=123]\n"
+            "stomp[bridge] stomp[TCP] stomp[bridge] 7672\n"
+            "sslstomp[bridge] stomp[SSL/TLS] stomp[bridge] 7673\n"
+            "admin http ADMIN 7674 [url=http://localhost:7674/]\n"
+            ".\n"
+        )
+
+
+@ensureDeferred
+async def test_entries_vanish_when_they_are_removed() -> None:
+    mapper = mapped()
+    remove_tcp = mapper.register(portmapper.STOMP, portmapper.STOMP_PROTOCOL, portmapper.STOMP, 7672)
+    remove_tls = mapper.register(portmapper.STOMP_TLS, portmapper.STOMP_TLS_PROTOCOL, portmapper.STOMP, 7673)
+    async with listening(mapper) as port:
+        remove_tcp()
+        assert "7672" not in await answer(port)
+        assert "7673" in await answer(port)
+        remove_tls()
+        assert await answer(port) == f"101 imqbroker 6.6.0\nportmapper tcp PORTMAPPER {port}\n.\n"
+
+
+def test_removing_twice_leaves_a_successor_alone() -> None:
+    mapper = mapped()
+    remove = mapper.register("a", "tcp", "X", 1)
+    remove()
+    mapper.register("a", "tcp", "X", 2)
+    remove()
+    assert "a tcp X 2\n" in mapper.table()
+
+
+@pytest.mark.parametrize("name", ["portmapper", "a"])
+def test_a_name_is_there_once(name: str) -> None:
+    mapper = mapped()
+    mapper.register("a", "tcp", "X", 1)
+    with pytest.raises(ValueError, match=f"has an entry {name}"):
+        mapper.register(name, "tcp", "X", 2)
+
+
+@pytest.mark.parametrize("request_", [b"101\n", b"101\r\n", b"102\n", b"\n", b"GET / HTTP/1.0\r\n\r\n"])
+@ensureDeferred
+async def test_any_line_is_answered_at_once(request_: bytes) -> None:
+    async with listening(mapped(timeout=LONG)) as port:
+        assert (await answer(port, request_)).startswith("101 imqbroker")
+
+
+@ensureDeferred
+async def test_a_silent_client_is_answered_after_the_timeout() -> None:
+    async with listening(mapped(timeout=1)) as port:
+        assert (await answer(port, b"")).endswith(".\n")
+
+
+@ensureDeferred
+async def test_a_line_without_its_end_is_answered_after_the_timeout() -> None:
+    async with listening(mapped(timeout=1)) as port:
+        assert (await answer(port, b"101")).endswith(".\n")
+
+
+@pytest.mark.parametrize("request_", [b"", b"101", b"101\n"])
+@ensureDeferred
+async def test_a_client_that_closes_its_side_gets_the_answer(request_: bytes) -> None:
+    async with listening(mapped(timeout=LONG)) as port:
+        assert (await answer(port, request_, close=True)).endswith(".\n")
+
+
+@ensureDeferred
+async def test_a_long_request_is_not_answered() -> None:
+    async with listening(mapped(timeout=LONG)) as port:
+        client = await connected(port, Client(b"1" * 129))
+        await client.lost
+        assert client.received == b""
+        assert (await answer(port, b"1" * 127 + b"\n")).endswith(".\n")
+
+
+@ensureDeferred
+async def test_a_client_that_does_not_close_is_dropped_after_the_timeout() -> None:
+    mapper = mapped(timeout=1)
+    async with listening(mapper) as port:
+        client = HalfClosed(b"101\n")
+        await connected(port, client)
+        await client.ended
+        await client.lost
+        assert client.received.endswith(b".\n")
+
+
+@ensureDeferred
+async def test_connections_are_bounded_and_come_free_again() -> None:
+    async with listening(mapped(timeout=LONG, connections=1)) as port:
+        waiting = await connected(port, Client())
+        refused = await connected(port, Client(b"101\n"))
+        await refused.lost
+        assert refused.received == b""
+        waiting.transport.write(b"101\n")
+        await waiting.lost
+        assert waiting.received.endswith(b".\n")
+        assert (await answer(port)).endswith(".\n")
+
+
+@ensureDeferred
+async def test_stopping_drops_those_who_wait() -> None:
+    mapper = mapped(timeout=LONG)
+    async with listening(mapper) as port:
+        first = await connected(port, Client())
+        # The second has been answered, so the first has been accepted.
+        await answer(port)
+        mapper.close_connections()
+        await first.lost
+        assert first.received == b""
+
+
+@ensureDeferred
+async def test_a_taken_port_is_told() -> None:
+    async with listening(mapped()) as port:
+        with pytest.raises(CannotListenError):
+            await mapped().listen(TCP4ServerEndpoint(reactor, port, interface="127.0.0.1"))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        ("", "tcp", "X", 1),
+        ("a b", "tcp", "X", 1),
+        ("a\n.", "tcp", "X", 1),
+        ("é", "tcp", "X", 1),
+        ("a", "t p", "X", 1),
+        ("a", "tcp", "", 1),
+        ("a", "tcp", "X", -1),
+        ("a", "tcp", "X", 65536),
+        ("a", "tcp", "X", 1, {"k": "a,b"}),
+        ("a", "tcp", "X", 1, {"k": "a]"}),
+        ("a", "tcp", "X", 1, {"k": "a\nb"}),
+        ("a", "tcp", "X", 1, {"k=": "v"}),
+        ("a", "tcp", "X", 1, {"": "v"}),
+    ],
+)
+def test_what_the_table_cannot_hold_is_refused(entry: tuple[Any, ...]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        Entry(*entry)
+
+
+def test_an_instance_whose_name_is_no_word_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected printable"):
+        PortMapper(reactor, "a b", "1")

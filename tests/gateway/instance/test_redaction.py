@@ -1,0 +1,144 @@
+"""No passcode in any log: by field name, by what the text spells, and by value."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.logger import ILogObserver, LogEvent, Logger, LogLevel, formatEvent
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from gateway.instance.problems import HIDDEN
+from gateway.instance.redaction import Redaction
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CONNECT\nlogin:me\npasscode:hunter2\nhost:x",
+        "CONNECT\\nlogin:me\\npasscode:hunter2 and blanks, too\\nhost:x",
+        "b'CONNECT\\nlogin:me\\npasscode:hunter2\\n\\n\\x00'",
+        "{'login': 'me', 'passcode': 'hunter2', 'host': 'x'}",
+        "[('passcode', 'hunter2'), ('host', 'x')]",
+        '[("passcode", "hunter2")]',
+        "[(b'passcode', b'hunter2')]",
+        "Credentials(login='me', passcode='hunt\\'er2 hunter2')",
+        "imq.keystore.password=hunter2",
+        "imq.keystore.password = hunter2",
+        "-Dimq.bridge.admin.PASSWORD=hunter2",
+        "passphrase: hunter2",
+        'passcode="hunter2',
+        "passcode:hunter2",
+    ],
+)
+def test_what_spells_a_secret_is_hidden(text: str) -> None:
+    cleaned = Redaction().text(text)
+    assert "hunter2" not in cleaned
+    assert HIDDEN in cleaned
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "user 'me' is refused: unknown user or wrong passcode",
+        "the passfile has no password",
+        "gateway.properties:3: imq.keystore.password=********: expected a text",
+        "CONNECT host:x login:me",
+    ],
+)
+def test_what_spells_none_is_kept(text: str) -> None:
+    assert Redaction().text(text) == text
+
+
+def test_the_rest_of_a_frame_is_kept() -> None:
+    assert Redaction().text("login:me\npasscode:x\nhost:y") == f"login:me\npasscode:{HIDDEN}\nhost:y"
+    assert Redaction().text("{'passcode': 'x', 'host': 'y'}") == f"{{'passcode': '{HIDDEN}', 'host': 'y'}}"
+
+
+def test_known_values_are_hidden_wherever_they_stand() -> None:
+    redaction = Redaction(["hunter2!", "hunter2!more", ""])
+    assert redaction.text("xhunter2!y hunter2!more") == f"x{HIDDEN}y {HIDDEN}"
+
+
+def test_a_short_value_is_hidden_where_it_stands_alone() -> None:
+    assert Redaction(["me"]).text("me and some: 'me'") == f"{HIDDEN} and some: '{HIDDEN}'"
+
+
+def test_a_value_is_hidden_until_it_is_discarded_as_often_as_it_was_added() -> None:
+    redaction = Redaction()
+    redaction.add("hunter2")
+    redaction.add("hunter2")
+    redaction.discard("hunter2")
+    assert redaction.text("hunter2") == HIDDEN
+    redaction.discard("hunter2")
+    redaction.discard("never added")
+    assert redaction.text("hunter2") == "hunter2"
+
+
+@given(st.text(min_size=6, max_size=12), st.text(max_size=20), st.text(max_size=20))
+def test_no_known_value_survives(secret: str, before: str, after: str) -> None:
+    cleaned = Redaction([secret]).text(before + secret + after)
+    assert secret in HIDDEN or secret not in cleaned.replace(HIDDEN, "\0")
+
+
+@pytest.mark.parametrize("hostile", ['password="' + "\\" * 50_000 + "\n", "password" + " " * 50_000, "passcode:" * 10_000])
+def test_hostile_text_takes_no_long_time(hostile: str) -> None:
+    before = time.process_time()
+    Redaction(["hunter2"]).text(hostile)
+    assert time.process_time() - before < 2
+
+
+@implementer(ILogObserver)
+class Collector:
+    """An observer that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.events: list[LogEvent] = []
+
+    def __call__(self, event: LogEvent) -> None:
+        self.events.append(event)
+
+
+def emitted(format: str, **fields: object) -> LogEvent:
+    collector = Collector()
+    Logger(namespace="x", observer=collector).emit(LogLevel.info, format, **fields)
+    [event] = collector.events
+    return event
+
+
+@pytest.mark.parametrize("name", ["passcode", "new_password", "passphrase", "client_secret", "private_key"])
+def test_fields_named_like_a_secret_are_hidden(name: str) -> None:
+    cleaned = Redaction().event(emitted("got {" + name + "}", **{name: "hunter2"}))
+    assert formatEvent(cleaned) == f"got {HIDDEN}"
+    assert "hunter2" not in repr(cleaned)
+
+
+@pytest.mark.parametrize(
+    "headers", [{"passcode": "hunter2"}, {b"passcode": b"hunter2"}, [("passcode", "hunter2")], (("passcode", "hunter2"),)]
+)
+def test_fields_that_hold_headers_are_cleaned(headers: object) -> None:
+    cleaned = Redaction().event(emitted("{headers}", headers=headers))
+    assert HIDDEN in formatEvent(cleaned)
+    assert "hunter2" not in repr(cleaned)
+
+
+def test_a_traceback_is_cleaned() -> None:
+    event = emitted("text")
+    event["log_failure"] = Failure(ValueError("bad passcode=hunter2"))  # type: ignore[no-untyped-call]
+    cleaned = Redaction().event(event)
+    assert "ValueError" in formatEvent(cleaned)
+    assert "hunter2" not in repr(cleaned)
+    assert "log_failure" not in cleaned
+
+
+def test_an_observer_that_we_did_not_make_gets_cleaned_events() -> None:
+    collector = Collector()
+    Logger(namespace="x", observer=Redaction(["hunter2"]).around(collector)).warn("with {value}", value="hunter2")
+    [event] = collector.events
+    assert formatEvent(event) == f"with {HIDDEN}"
+    assert event["log_level"] is LogLevel.warn
+    assert event["log_namespace"] == "x"
+    assert "hunter2" not in repr(event)

@@ -1,0 +1,249 @@
+"""Heads and envelopes: what the store and the dead message queue keep of a message."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import pytest
+
+from gateway.messaging import envelope
+from gateway.messaging.destination import Queue, TemporaryQueue, TemporaryTopic, Topic
+from gateway.messaging.envelope import EnvelopeError, decode, decode_head, encode, encode_head
+from gateway.messaging.message import BodyType, Headers, Message
+from gateway.messaging.values import Char, Int, encode_map
+
+
+def a_message() -> Message:
+    headers = Headers(
+        Queue("orders"),
+        body_type=BodyType.TEXT,
+        persistent=False,
+        priority=7,
+        reply_to=TemporaryTopic("t1"),
+        correlation_id="c",
+        type="T",
+        properties={"n": Int(1), "s": "ü"},
+        extras=(("content-type", "text/plain"), ("x-foo", "")),
+    )
+    message = Message(headers, b"body", expires=2, timestamp=1, message_id="ID-1")
+    message.user = "guest"
+    return message
+
+
+#: The head of that message, as the documentation has it.
+HEAD = bytes.fromhex(
+    "01 0000000000000001 0000000000000002 0004 0005 49442d31 6775657374"  # version, times, lengths, ID-1, guest
+    "01 01 07"  # TextMessage, NON_PERSISTENT, priority 7
+    "01 00000008 00 00 6f7264657273"  # queue orders
+    "02 00000004 01 01 7431"  # temporary topic t1
+    "03 00000001 63"
+    "04 00000001 54"
+    "05 0000001a 00000002 00000001 6e 04 00000001 00000001 73 08 00000002 c3bc"
+    "06 00000031 00000002 0000000c 636f6e74656e742d74797065 0000000a 746578742f706c61696e 00000005 782d666f6f 00000000"
+)
+
+
+def equal(one: Message, other: Message) -> bool:
+    fields = ("headers", "body", "expires", "timestamp", "message_id", "user")
+    return all(getattr(one, name) == getattr(other, name) for name in fields)
+
+
+def test_the_head_has_the_octets_of_the_documentation() -> None:
+    # The lengths of fields 5 and 6 are counted here, not copied from what the code makes.
+    properties = bytes.fromhex("00000002 00000001 6e 04 00000001 00000001 73 08 00000002 c3bc")
+    extras = bytes.fromhex("00000002 0000000c 636f6e74656e742d74797065 0000000a 746578742f706c61696e 00000005 782d666f6f 00000000")
+    head = HEAD[: HEAD.index(b"\x05\x00\x00\x00\x1a")]
+    head += b"\x05" + len(properties).to_bytes(4, "big") + properties + b"\x06" + len(extras).to_bytes(4, "big") + extras
+    assert encode_head(a_message()) == head
+
+
+def test_the_envelope_has_the_octets_of_the_documentation() -> None:
+    message = Message(Headers(Topic("n"), body_type=BodyType.BYTES), b"\x00\x01", message_id="m")
+    head = bytes.fromhex("01 0000000000000000 0000000000000000 0001 0000 6d 02 02 04 01 00000003 01 00 6e")
+    rest = len(head).to_bytes(4, "big") + b"\x00\x00\x00\x02" + head + b"\x00\x01"
+    start = bytes.fromhex("ab534745 0001")
+    checksum = crc32(start + rest).to_bytes(4, "big")
+    assert encode(message) == start + checksum + rest
+    assert encode(message).hex() == (
+        "ab5347450001"
+        + checksum.hex()
+        + "0000002100000002"
+        + "01"
+        + "00" * 16
+        + "000100006d"
+        + "020204"
+        + "010000000301006e"
+        + "0001"
+    )
+
+
+def test_everything_comes_back() -> None:
+    message = a_message()
+    assert equal(decode(encode(message)), message)
+    assert equal(decode_head(encode_head(message), message.body), message)
+    types = [type(value) for value in decode(encode(message)).headers.properties.values()]
+    assert types == [Int, str]
+
+
+@pytest.mark.parametrize("body_type", BodyType)
+@pytest.mark.parametrize("destination", [Queue("q"), Topic("t"), TemporaryQueue("tq"), TemporaryTopic("tt"), Queue("")], ids=str)
+def test_all_types_and_destinations_come_back(body_type: BodyType, destination: envelope.Destination) -> None:
+    headers = Headers(destination, body_type=body_type, reply_to=destination, correlation_id="", type="")
+    message = Message(headers, encode_map({"c": Char("x")}), expires=-1, timestamp=2**63 - 1)
+    back = decode(encode(message))
+    assert equal(back, message)
+    assert back.headers.correlation_id == ""
+    assert type(back.headers.body_type) is BodyType
+
+
+def test_a_message_without_optional_fields_has_none_of_them() -> None:
+    back = decode(encode(Message(Headers(Queue("q")))))
+    assert back.headers.reply_to is None
+    assert back.headers.correlation_id is None
+    assert back.headers.type is None
+    assert dict(back.headers.properties) == {}
+    assert back.headers.extras == ()
+    assert back.user == ""
+
+
+def test_half_surrogates_from_java_come_back() -> None:
+    headers = Headers(Queue("\ud800"), correlation_id="\udc00", properties={"a": "\ud800"}, extras=(("\udfff", "x"),))
+    assert decode(encode(Message(headers))).headers == headers
+
+
+def test_headers_are_encoded_once() -> None:
+    headers = Headers(Queue("q"), properties={"a": "b"})
+    first = encode_head(Message(headers, message_id="1"))
+    # What the memo holds is what is used: the proof that nothing is encoded anew.
+    (block,) = headers.memo.values()
+    assert isinstance(block, bytes)
+    headers.memo = {key: block[:-1] + b"c" for key in headers.memo}  # type: ignore[misc]
+    second = encode_head(Message(headers, message_id="2"))
+    assert decode_head(first, b"").headers.properties == {"a": "b"}
+    assert decode_head(second, b"").headers.properties == {"a": "c"}
+    assert decode_head(second, b"").message_id == "2"
+
+
+def test_messages_with_equal_headers_share_them_when_read() -> None:
+    heads = [
+        encode_head(Message(Headers(Queue("shared"), properties={"a": "b"}), message_id=f"ID-{index}", timestamp=index))
+        for index in range(3)
+    ]
+    messages = [decode_head(head, b"") for head in heads]
+    assert messages[0].headers is messages[1].headers is messages[2].headers
+    assert [message.message_id for message in messages] == ["ID-0", "ID-1", "ID-2"]
+    assert [encode_head(message) for message in messages] == heads
+
+
+def test_the_headers_remembered_are_bounded() -> None:
+    for index in range(envelope._KNOWN_BLOCKS + 10):
+        decode_head(encode_head(Message(Headers(Queue(f"bound-{index}")))), b"")
+        assert len(envelope._known) <= envelope._KNOWN_BLOCKS
+    wide = "x" * (envelope._KNOWN_LONGEST - 100)
+    for index in range(2 * envelope._KNOWN_OCTETS // len(wide)):
+        decode_head(encode_head(Message(Headers(Queue(f"{index}{wide}")))), b"")
+        assert sum(map(len, envelope._known)) <= envelope._KNOWN_OCTETS
+        assert sum(map(len, envelope._known)) == envelope._known_octets
+    longest = Headers(Queue("x" * envelope._KNOWN_LONGEST))
+    before = dict(envelope._known)
+    assert decode_head(encode_head(Message(longest)), b"").headers == longest
+    assert envelope._known == before
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (Message(Headers(Queue("q"), priority=10)), "priority 10"),
+        (Message(Headers(Queue("q"), priority=-1)), "priority -1"),
+        (Message(Headers(Queue("q"), properties={"n": 2**63})), "outside of the range of a Java long"),
+        (Message(Headers(Queue("q"), properties={"n": [1]})), "none of the types"),  # type: ignore[dict-item]
+        (Message(Headers(Queue("q")), expires=2**63), "does not fit"),
+        (Message(Headers(Queue("q")), message_id="x" * 65536), "does not fit"),
+        (Message(Headers(Queue("q")), message_id="\ud800"), "does not fit"),
+    ],
+)
+def test_what_does_not_fit_is_refused(message: Message, reason: str) -> None:
+    with pytest.raises(EnvelopeError, match=reason):
+        encode_head(message)
+    with pytest.raises(EnvelopeError, match=reason):
+        encode(message)
+
+
+def test_every_truncated_or_damaged_envelope_is_refused() -> None:
+    whole = encode(a_message())
+    for length in range(len(whole)):
+        with pytest.raises(EnvelopeError):
+            decode(whole[:length])
+    for place in range(len(whole)):
+        with pytest.raises(EnvelopeError):
+            decode(whole[:place] + bytes([whole[place] ^ 0x20]) + whole[place + 1 :])
+    with pytest.raises(EnvelopeError, match="checksum"):
+        decode(whole + b"x")
+
+
+def sealed(version: int, rest: bytes) -> bytes:
+    start = b"\xabSGE" + version.to_bytes(2, "big")
+    return start + crc32(start + rest).to_bytes(4, "big") + rest
+
+
+def test_an_envelope_of_another_version_is_refused_by_its_version() -> None:
+    with pytest.raises(EnvelopeError, match="version 2; this program reads version 1"):
+        decode(sealed(2, encode(a_message())[10:]))
+
+
+def test_what_is_no_envelope_is_refused() -> None:
+    with pytest.raises(EnvelopeError, match="not an envelope: it begins with 7b 22 61 22"):
+        decode(b'{"a": 1}')
+    with pytest.raises(EnvelopeError, match="begins with nothing"):
+        decode(b"")
+
+
+def test_an_optional_field_of_the_future_is_skipped_and_another_refused() -> None:
+    rest = encode(a_message())[10:]
+    assert equal(decode(sealed(1, rest + b"\x80\x00\x00\x00\x03new")), a_message())
+    with pytest.raises(EnvelopeError, match="field 127"):
+        decode(sealed(1, rest + b"\x7f\x00\x00\x00\x03new"))
+    head = encode_head(a_message())
+    assert decode_head(head + b"\xff\x00\x00\x00\x00", b"").headers == a_message().headers
+    with pytest.raises(EnvelopeError, match="field 7"):
+        decode_head(head + b"\x07\x00\x00\x00\x00", b"")
+
+
+def test_a_length_beyond_the_end_is_refused() -> None:
+    with pytest.raises(EnvelopeError, match="too short"):
+        decode(sealed(1, b"\x7f\xff\xff\xff\x00\x00\x00\x01"))
+
+
+FIXED = bytes.fromhex("01 0000000000000000 0000000000000000 0000 0000")
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        (b"", "damaged"),
+        (b"\x02" + FIXED[1:] + bytes.fromhex("01 02 04 01 00000003 00 00 71"), "version 2"),
+        (FIXED, "cut short before its fields"),
+        (FIXED + bytes.fromhex("06 02 04 01 00000003 00 00 71"), "body type 6"),
+        (FIXED + bytes.fromhex("01 03 04 01 00000003 00 00 71"), "delivery mode 3"),
+        (FIXED + bytes.fromhex("01 02 0a 01 00000003 00 00 71"), "priority 10"),
+        (FIXED + bytes.fromhex("01 02 04"), "no destination"),
+        (FIXED + bytes.fromhex("01 02 04 01 000000"), "a field of the head is cut short"),
+        (FIXED + bytes.fromhex("01 02 04 01 00000004 00 00 71"), "field 1 of the head is cut short"),
+        (FIXED + bytes.fromhex("01 02 04 01 00000001 00"), "destination that is none"),
+        (FIXED + bytes.fromhex("01 02 04 01 00000003 02 00 71"), "destination that is none"),
+        (FIXED + bytes.fromhex("01 02 04 01 00000003 00 02 71"), "destination that is none"),
+        (FIXED + bytes.fromhex("01 02 04 01 00000003 00 00 ff"), "damaged"),
+        (FIXED + bytes.fromhex("01 02 04 01 00000003 00 00 71 01 00000003 00 00 71"), "out of order"),
+        (FIXED + bytes.fromhex("01 02 04 01 00000003 00 00 71 05 00000001 00"), "malformed"),
+        (FIXED + bytes.fromhex("01 02 04 01 00000003 00 00 71 06 00000004 00000001"), "0 texts for 1"),
+        (FIXED + bytes.fromhex("01 02 04 01 00000003 00 00 71 06 00000008 00000001 00000009"), "cut short"),
+        (FIXED + bytes.fromhex("01 02 04 01 00000003 00 00 71 06 00000008 00000001 00000000"), "1 texts for 1"),
+    ],
+)
+def test_a_damaged_head_is_refused(head: bytes, reason: str) -> None:
+    with pytest.raises(EnvelopeError, match=reason):
+        decode_head(head, b"")
+
+
+def test_the_content_type_is_a_media_type() -> None:
+    assert envelope.CONTENT_TYPE == "application/vnd.stomp-gateway.envelope"

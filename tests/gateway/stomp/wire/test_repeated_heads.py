@@ -1,0 +1,128 @@
+"""Heads that come again: which are remembered, for how long, and that nothing else changes by it."""
+
+from __future__ import annotations
+
+from gateway.stomp.wire import Frame, FrameParser, Head, Limits, Version
+from gateway.stomp.wire.parser import REMEMBERED, REMEMBERED_BLOCK
+
+
+def send(header: str, body: bytes = b"x") -> bytes:
+    return b"SEND\n" + header.encode() + b"\n\n" + body + b"\0"
+
+
+def heads(parser: FrameParser, octets: bytes) -> list[Head]:
+    parser.receive(octets)
+    found: list[Frame] = []
+    while frames := parser.frames(1000):
+        found += frames
+    return [frame.head for frame in found]
+
+
+def parser_of(version: Version = Version.V1_2) -> FrameParser:
+    return FrameParser(Limits(), version)
+
+
+def test_a_block_is_remembered_at_its_second_sight() -> None:
+    found = heads(parser_of(), send("a:b") * 5)
+    assert [head.repeats for head in found] == [False, True, True, True, True]
+    assert found[0] is not found[1]
+    assert all(head is found[1] for head in found[2:])
+    assert {tuple(head.headers.items()) for head in found} == {(("a", "b"),)}
+
+
+def test_it_is_remembered_over_reads_and_however_it_is_cut() -> None:
+    for size in (1, 5, 100):
+        parser = parser_of()
+        octets = send("a:b", b"x" * 20) * 6
+        found = [head for at in range(0, len(octets), size) for head in heads(parser, octets[at : at + size])]
+        assert [head.repeats for head in found] == [False, True, True, True, True, True]
+        assert len({id(head) for head in found}) == 2
+
+
+def test_a_frame_read_in_parts_counts_as_one_sight() -> None:
+    parser = parser_of()
+    assert heads(parser, b"SEND\na:b\n\nxx") == []
+    assert heads(parser, b"xxxxxxxxxxxxxxxxxxxxxxxx") == []
+    assert [head.repeats for head in heads(parser, b"\0" + send("a:b"))] == [False, True]
+
+
+def test_plans_stay_with_their_heads() -> None:
+    parser = parser_of()
+    first = heads(parser, send("a:b") * 2 + send("a:c") * 2)
+    first[1].plan, first[3].plan = "b", "c"
+    again = heads(parser, send("a:c") + send("a:b") + send("a:b") + send("a:d") + send("a:c"))
+    assert [head.plan for head in again] == ["c", "b", "b", None, "c"]
+
+
+def test_length_and_body_vary_under_one_head() -> None:
+    parser = parser_of()
+    parser.receive(b"".join([send("a:b", b"x" * size) for size in (0, 5, 2, 100, 1)]))
+    assert [len(frame.body) for frame in parser.frames(10)] == [0, 5, 2, 100, 1]
+
+
+def test_what_varies_by_nature_is_not_remembered() -> None:
+    for octets in (
+        send("receipt:1"),
+        send("a:b\nreceipt:1"),
+        send("transaction:1"),
+        send("a:" + "x" * REMEMBERED_BLOCK),
+        b"ACK\nid:1\n\n\0",
+        b"ACK\nid:a b\n\n\0",
+        b"MESSAGE\na:b\n\n\0",
+        send("a:b\r"),
+    ):
+        assert not any(head.repeats for head in heads(parser_of(), octets * 4))
+
+
+def test_escapes_and_padding_are_read_once() -> None:
+    found = heads(parser_of(), send("a:\\c") * 3)
+    assert [(head.repeats, head.headers["a"]) for head in found] == [(False, ":"), (True, ":"), (True, ":")]
+    found = heads(parser_of(Version.V1_0), send("a: b") * 3)
+    assert [(head.repeats, head.headers["a"]) for head in found] == [(False, "b"), (True, "b"), (True, "b")]
+
+
+def test_a_changed_version_forgets() -> None:
+    parser = parser_of(Version.V1_1)
+    assert heads(parser, send("a: b") * 3)[-1].headers == {"a": " b"}
+    parser.version = Version.V1_0
+    found = heads(parser, send("a: b") * 2)
+    assert [(head.repeats, head.headers["a"]) for head in found] == [(False, "b"), (True, "b")]
+
+
+def test_changed_limits_forget() -> None:
+    parser = parser_of()
+    heads(parser, send("a:b") * 3)
+    parser.limits = Limits(header_line=50)
+    assert [head.repeats for head in heads(parser, send("a:b") * 2)] == [False, True]
+
+
+def test_the_memory_is_bounded_and_not_emptied_by_a_few_more() -> None:
+    parser = parser_of()
+    some = b"".join([send(f"a:{number}") for number in range(100)])
+    kept = {id(head) for _ in range(3) for head in heads(parser, some) if head.repeats}
+    assert len(kept) == REMEMBERED
+    repeating = [head.repeats for head in heads(parser, some)]
+    assert sum(repeating) == REMEMBERED
+
+
+def test_a_new_kind_of_producer_is_learnt_in_the_end() -> None:
+    parser = parser_of()
+    heads(parser, b"".join([send(f"a:{number}") for number in range(REMEMBERED)]) * 2)
+    assert not heads(parser, send("b:1") * 10)[-1].repeats
+    assert heads(parser, send("b:1") * 5000)[-1].repeats
+
+
+def test_headers_that_never_come_again_are_not_kept() -> None:
+    parser = parser_of()
+    for round_ in range(5):
+        found = heads(parser, b"".join([send(f"a:{round_}-{number}") for number in range(1000)]))
+        assert not any(head.repeats for head in found)
+    assert heads(parser, send("b:1") * 2)[-1].repeats
+
+
+def test_a_body_like_a_header_block_is_a_body() -> None:
+    parser = parser_of()
+    body = b"SEND\na:b\n\n"
+    octets = b"SEND\ncontent-length:10\n\n" + body + b"\0"
+    parser.receive(send("a:b") * 3 + octets * 3 + send("a:b", body))
+    assert [frame.body for frame in parser.frames(10)] == [b"x"] * 3 + [body] * 4

@@ -1,0 +1,285 @@
+"""A real ``stomp-gateway`` in a child process: started on free ports, waited for, killed and started again.
+
+Owns the child and its output. Blocks, so it is for tests that run no reactor of their own, and for fixtures. Nothing here reads the
+gateway's own modules: what is tested is the command.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final, Self
+
+HOST: Final = "127.0.0.1"
+INSTANCE: Final = "test"
+
+#: How long a start, an end or an expected line of output may take before the test fails, in seconds.
+PATIENCE: Final = 30.0
+
+# Below the ports that Linux hands out for outgoing connections, so that nobody's connection takes one before its server does.
+_PORTS: Final = range(20_000, 32_000)
+_given: set[int] = set()
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface where nobody listens; never the same one twice in a test run."""
+    for port in random.sample(_PORTS, len(_PORTS)):
+        if port in _given:
+            continue
+        with socket.socket() as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+        _given.add(port)
+        return port
+    raise RuntimeError(f"no free port between {_PORTS.start} and {_PORTS.stop}")
+
+
+class GatewayFailed(Exception):
+    """The child ended, or did not do in time what was waited for. The text has its output."""
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """A key store as ``imqkeytool`` makes it: an authority, a certificate for localhost and 127.0.0.1, and one for a client.
+
+    :param directory: where it is. :param client: the common name of the client's certificate.
+    """
+
+    directory: Path
+    client: str
+
+    @property
+    def ca(self) -> Path:
+        return self.directory / "ca.pem"
+
+    @property
+    def client_certificate(self) -> Path:
+        return self.directory / "clients" / f"{self.client}.pem"
+
+    @property
+    def client_key(self) -> Path:
+        return self.directory / "clients" / f"{self.client}.key"
+
+
+def make_certificates(directory: Path, client: str = "guest") -> Certificates:
+    """Have ``imqkeytool`` make an authority with a server's and a client's certificate in ``directory``.
+
+    :param client: the common name of the client's certificate.
+    """
+    for arguments in (("server", "--dns", "localhost", "--ip", HOST), ("client", "--name", client)):
+        command = [sys.executable, "-m", "certs.command", *arguments, "--dir", str(directory)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise GatewayFailed(f"{' '.join(command)} exited with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return Certificates(directory, client)
+
+
+class GatewayProcess:
+    """One instance of the gateway, as a child process that can be ended and started again over the same files.
+
+    :param varhome: the directory for its files.
+    :param tls: listen with TLS as well; a copy of this key store becomes the instance's.
+    :param require_client_certificate: refuse TLS clients without one.
+    :param store: ``sqlite`` or ``memory``, for ``imq.persist.store``.
+    :param settings: more settings, given by ``-D``; they win over those that the other parameters make.
+    :param environment: the child's environment; None for this process's own.
+    :param command: starts the gateway; for a debugger or a preloaded library in front of it.
+
+    As a context manager it starts the gateway, and at the end kills what is left of it.
+    """
+
+    def __init__(
+        self,
+        varhome: Path,
+        *,
+        tls: Certificates | None = None,
+        require_client_certificate: bool = False,
+        store: str = "sqlite",
+        settings: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        command: Sequence[str] = (sys.executable, "-m", "gateway.command"),
+    ) -> None:
+        self.varhome = varhome
+        self.port = free_port()
+        self.tls_port = free_port()
+        self.port_mapper_port = free_port()
+        self.tls = tls
+        #: What the gateway has printed since its last start, standard output and error together.
+        self.output: list[str] = []
+        self._environment = environment
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        self._printed = threading.Condition()
+        self._silent = True
+        made = {
+            "imq.hostname": HOST,
+            "imq.bridge.stomp.tcp.port": str(self.port),
+            "imq.portmapper.port": str(self.port_mapper_port),
+            "imq.persist.store": store,
+            "imq.bridge.stomp.tls.enabled": "false",
+        }
+        if tls is not None:
+            made |= {
+                "imq.bridge.stomp.tls.enabled": "true",
+                "imq.bridge.stomp.tls.port": str(self.tls_port),
+                "imq.bridge.stomp.tls.requireClientAuth": "true" if require_client_certificate else "false",
+            }
+        self.settings = made | dict(settings or {})
+        self._command = list(command)
+
+    @property
+    def directory(self) -> Path:
+        """The instance's own directory."""
+        return self.varhome / "instances" / INSTANCE
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    @property
+    def said(self) -> str:
+        """What the gateway has printed since its last start."""
+        with self._printed:
+            return "".join(self.output)
+
+    @property
+    def log(self) -> str:
+        """The text of the instance's log files, for messages of failed tests."""
+        return "".join(path.read_text(errors="replace") for path in sorted(self.directory.rglob("*.log")))
+
+    def launch(self) -> None:
+        """Start the process and return at once, for tests of starts that fail."""
+        if self._process is not None:
+            raise RuntimeError("it is running")
+        if self.tls is not None and not (self.directory / "etc" / "tls").exists():
+            shutil.copytree(self.tls.directory, self.directory / "etc" / "tls")
+        arguments = ["--varhome", str(self.varhome), "--instance", INSTANCE]
+        arguments += [f"-D{name}={value}" for name, value in self.settings.items()]
+        self.output = []
+        self._silent = False
+        self._process = subprocess.Popen(
+            self._command + arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=None if self._environment is None else dict(self._environment),
+        )
+        assert self._process.stdout is not None
+        self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
+        self._reader.start()
+
+    def start(self) -> None:
+        """Start the process and return once its port mapper names every port that it is to listen on.
+
+        :raises GatewayFailed: it ended, or was not ready within :data:`PATIENCE`.
+        """
+        self.launch()
+        wanted = {self.port} if self.settings.get("imq.bridge.stomp.tcp.enabled", "true") == "true" else set()
+        if self.settings["imq.bridge.stomp.tls.enabled"] == "true":
+            wanted.add(self.tls_port)
+        until = time.monotonic() + PATIENCE
+        while not wanted <= self.mapped_ports():
+            if self._running().poll() is not None:
+                raise GatewayFailed(f"the gateway ended with {self.wait()} before it was ready:\n{self.said}")
+            if time.monotonic() > until:
+                said = self.said
+                self.kill()
+                raise GatewayFailed(f"the gateway was not ready within {PATIENCE} s:\n{said}")
+            with self._printed:  # a line of output is the likeliest sign that something has changed
+                self._printed.wait(0.05)
+
+    def mapped_ports(self) -> set[int]:
+        """The ports of the STOMP bridge that the port mapper names now; none while nobody answers there."""
+        try:
+            with socket.create_connection((HOST, self.port_mapper_port), timeout=PATIENCE) as mapper:
+                mapper.sendall(b"101\n")
+                answer = b"".join(iter(lambda: mapper.recv(4096), b""))
+        except OSError:
+            return set()
+        entries = [line.split() for line in answer.decode("ascii").splitlines()]
+        return {int(entry[3]) for entry in entries if entry[2:3] == ["stomp[bridge]"]}
+
+    def wait_for_output(self, text: str) -> None:
+        """Wait until the gateway has printed ``text``.
+
+        :raises GatewayFailed: its output ended without it, or it did not come within :data:`PATIENCE`.
+        """
+        with self._printed:
+            self._printed.wait_for(lambda: self._silent or text in "".join(self.output), PATIENCE)
+            if text not in "".join(self.output):
+                raise GatewayFailed(f"{text!r} was never printed:\n{''.join(self.output)}")
+
+    def wait(self, patience: float = PATIENCE) -> int:
+        """Wait for the process's end. :returns: its exit status, negative for a signal.
+
+        :raises GatewayFailed: it runs on for more than ``patience`` seconds; then it is killed.
+        """
+        process = self._running()
+        try:
+            status = process.wait(patience)
+        except subprocess.TimeoutExpired:
+            said = self.said
+            self.kill()
+            raise GatewayFailed(f"the gateway did not end within {patience} s:\n{said}") from None
+        assert self._reader is not None
+        self._reader.join()
+        self._process = None
+        return status
+
+    def terminate(self) -> int:
+        """End it in an orderly way, by SIGTERM. :returns: its exit status."""
+        self._running().send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def kill(self) -> None:
+        """End it without a chance to do anything, by SIGKILL. Nothing when it is not running."""
+        if self._process is not None:
+            self._process.kill()
+            self.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        self._running().send_signal(number)
+
+    def restart(self, *, crash: bool = False) -> None:
+        """Start it again over the same files and ports, after SIGTERM, or after SIGKILL if ``crash``."""
+        if crash:
+            self.kill()
+        else:
+            self.terminate()
+        self.start()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.kill()
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            raise RuntimeError("it is not running")
+        return self._process
+
+    def _read(self, stdout: IO[str]) -> None:
+        with stdout:
+            for line in stdout:
+                with self._printed:
+                    self.output.append(line)
+                    self._printed.notify_all()
+        with self._printed:
+            self._silent = True
+            self._printed.notify_all()

@@ -1,0 +1,236 @@
+"""The house's rules that a machine can keep: who may import whom, names, sizes.
+
+``ROOMS`` is the table of who may import whom; a module that belongs to no room fails, so that a new one is given its place on purpose.
+Every import counts, also one inside a function or for type checking only: a layer that is known is known.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("gateway", "bridge", "certs", "pipeline")
+LONGEST = 400
+
+
+@dataclass(frozen=True)
+class Room:
+    """What the modules of a room may import of ours, besides each other and the package ``gateway`` itself, which has the version only.
+
+    :param stdlib_only: nothing that must be installed, either.
+    :param root: the composition root, the only place that may have the global reactor.
+    """
+
+    imports: tuple[str, ...] = ()
+    stdlib_only: bool = False
+    root: bool = False
+
+
+BELOW = ("gateway.messaging", "gateway.instance", "gateway.journal")
+EVERYTHING = (*BELOW, "gateway.broker", "gateway.stomp", "gateway.stomp.wire", "bridge", "certs")
+COMPOSITION = Room((*EVERYTHING, "gateway.app", "gateway.tap", "gateway.command"), root=True)
+
+#: The room of a module is that of the longest name here that is the module's own or one of a package around it.
+ROOMS: Mapping[str, Room] = {
+    "gateway.app": COMPOSITION,
+    "gateway.tap": COMPOSITION,
+    "gateway.command": COMPOSITION,
+    "gateway.stomp": Room((*BELOW, "gateway.stomp.wire")),
+    "bridge": Room(BELOW),
+    "gateway.broker": Room(BELOW),
+    "gateway.messaging": Room(),
+    "gateway.instance": Room(),
+    "gateway.journal": Room(stdlib_only=True),
+    "gateway.stomp.wire": Room(stdlib_only=True),
+    "certs": Room(),
+    "pipeline": Room(("gateway.messaging", "gateway.journal.schema")),
+}
+
+#: Words that say only that a thing does something. The bridge service manager has its name from the original's documentation.
+EMPTY_WORDS = frozenset({"manager", "handler", "processor", "engine", "helper", "util"})
+ALLOWED_NAMES = frozenset({"bridge.manager", "BridgeServiceManager"})
+
+#: Modules above ``LONGEST`` lines, each with the reason.
+LONG_MODULES: Mapping[str, str] = {}
+
+
+def within(module: str, around: str) -> bool:
+    return module == around or module.startswith(around + ".")
+
+
+def room_of(module: str) -> str | None:
+    """The name in ROOMS that a module belongs to."""
+    around = [room for room in ROOMS if within(module, room)]
+    return max(around, key=len, default=None)
+
+
+def imported(module: str, source: str, is_package: bool = False) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything that a module imports; of ``from a import b`` it is ``a.b``, be b a module or not."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                yield node.lineno, name.name
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = module.split(".")
+                kept = len(parts) - node.level + (1 if is_package else 0)
+                base = ".".join([*parts[:kept], *([node.module] if node.module else [])])
+            for name in node.names:
+                yield node.lineno, f"{base}.{name.name}"
+
+
+def import_violations(module: str, source: str, is_package: bool = False) -> list[str]:
+    """What a module imports that its room may not."""
+    name = room_of(module)
+    names = list(imported(module, source, is_package))
+    if name is None:
+        if module == "gateway":
+            return [
+                f"gateway:{line}: imports {target}; this package has the version only" for line, target in names if ours(target)
+            ]
+        return [f"{module} belongs to no room: give it one in ROOMS"]
+    room = ROOMS[name]
+    found = []
+    for line, target in names:
+        if target.startswith("__future__."):
+            continue
+        where = f"{module}:{line}: imports {target}"
+        if ours(target):
+            theirs = room_of(target)
+            # To be let into a package is not to be let into a room of its own inside it.
+            allowed = theirs in (None, name) or any(within(target, one) and room_of(one) == theirs for one in room.imports)
+            if not allowed:
+                found.append(f"{where}; {name} may import {', '.join(room.imports) or 'nothing of ours'}")
+        elif room.stdlib_only and target.split(".")[0] not in sys.stdlib_module_names:
+            found.append(f"{where}; {name} uses the standard library only")
+        elif target == "twisted.internet.reactor" and not room.root:
+            found.append(f"{where}; below the composition root the reactor is a parameter")
+    return found
+
+
+def ours(target: str) -> bool:
+    return target.split(".")[0] in PACKAGES
+
+
+def empty_names(module: str, source: str) -> list[str]:
+    """Names of classes, and of the module, that say only that a thing does something."""
+    names = [module] + [node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
+    found = []
+    for name in names:
+        last = name.rsplit(".", 1)[-1]
+        words = {word.lower().removesuffix("s") for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", last)}
+        if words & EMPTY_WORDS and name not in ALLOWED_NAMES:
+            found.append(f"{module}: the name {last} says only that it does something")
+    return found
+
+
+def modules() -> Iterator[tuple[str, str, bool]]:
+    """Name and source of every module of ours, and whether it is a package."""
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            is_package = parts[-1] == "__init__"
+            yield ".".join(parts[:-1] if is_package else parts), path.read_text(encoding="utf-8"), is_package
+
+
+def test_there_is_something_to_look_at() -> None:
+    names = {name for name, _, _ in modules()}
+    assert {"gateway", "gateway.messaging.provider", "gateway.stomp.wire.frame", "certs"} <= names
+
+
+def test_imports_go_downwards_only() -> None:
+    assert [found for module in modules() for found in import_violations(*module)] == []
+
+
+def test_names_say_what_a_thing_is() -> None:
+    assert [found for name, source, _ in modules() for found in empty_names(name, source)] == []
+
+
+def test_modules_are_not_long() -> None:
+    long = {name: len(source.splitlines()) for name, source, _ in modules() if len(source.splitlines()) > LONGEST}
+    assert {name: lines for name, lines in long.items() if name not in LONG_MODULES} == {}
+    assert set(LONG_MODULES) <= set(long), "a reason that is needed no more"
+
+
+def test_modules_say_what_they_own() -> None:
+    assert [name for name, source, _ in modules() if ast.get_docstring(ast.parse(source)) is None] == []
+
+
+def test_the_plugin_names_its_module_by_string() -> None:
+    plugins = ROOT / "twisted" / "plugins"
+    assert [path.name for path in plugins.parent.rglob("__init__.py")] == []
+    for path in plugins.glob("*.py"):
+        targets = [target for _, target in imported(path.stem, path.read_text(encoding="utf-8"))]
+        assert [target for target in targets if ours(target)] == [], path
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("gateway.messaging.message", "from gateway.instance import settings"),
+        ("gateway.messaging.message", "def late():\n    import gateway.broker.queue"),
+        ("gateway.instance.logs", "from ..broker import queue"),
+        ("gateway.broker.queue", "from gateway.stomp.wire.frame import Frame"),
+        ("gateway.broker.queue", "from gateway import app"),
+        ("gateway.broker.queue", "import certs.contexts"),
+        ("gateway.stomp.service", "from bridge.link import Link"),
+        ("gateway.stomp.service", "from gateway.broker.provider import EmbeddedProvider"),
+        ("gateway.stomp.wire.parser", "from gateway.stomp.session import table"),
+        ("gateway.stomp.wire.parser", "from gateway.messaging.message import Message"),
+        ("gateway.stomp.wire.parser", "import twisted.internet.protocol"),
+        ("bridge.link", "from gateway.stomp.wire import parser"),
+        ("certs.command", "from gateway.instance.settings import Setting"),
+        ("gateway.app", "from pipeline.transforms import dead"),
+        ("pipeline.source", "from gateway.journal.writer import Writer"),
+        ("gateway.journal.writer", "import lark"),
+        ("gateway.broker.broker", "from twisted.internet import reactor"),
+        ("gateway.newcomer", "import os"),
+        ("gateway", "from gateway.app import build"),
+    ],
+)
+def test_a_wrong_import_is_found(module: str, source: str) -> None:
+    assert len(import_violations(module, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("gateway.messaging.provider", "from gateway.messaging.errors import MessagingError"),
+        ("gateway.messaging.provider", "from .errors import MessagingError"),
+        ("gateway.broker.queue", "from gateway.messaging import errors, message"),
+        (
+            "gateway.stomp.session.session",
+            "from gateway.stomp.wire.frame import Frame\nfrom gateway.stomp.conversion import to_message",
+        ),
+        ("gateway.stomp.session.connected", "from gateway import __version__"),
+        (
+            "gateway.app",
+            "from twisted.internet import reactor\nfrom bridge import manager\nfrom gateway.stomp.wire import frame\nimport certs",
+        ),
+        ("pipeline.source", "from gateway.journal.schema import COLUMNS\nimport pyspark"),
+        ("bridge.link", "from gateway.messaging.provider import Session\nfrom bridge.config import reader"),
+    ],
+)
+def test_a_right_import_is_let_through(module: str, source: str) -> None:
+    assert import_violations(module, source) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("gateway.broker.utils", ""),
+        ("gateway.broker.queue", "class QueueManager: ..."),
+        ("gateway.stomp.frame_handlers", ""),
+        ("gateway.stomp.service", "class Outer:\n    class XAEngine: ..."),
+    ],
+)
+def test_an_empty_name_is_found(module: str, source: str) -> None:
+    assert len(empty_names(module, source)) == 1
