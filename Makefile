@@ -44,7 +44,7 @@ bench: $(VENV)/.installed-for-tests
 	$(BIN)/python -m benchmarks
 
 docs: $(VENV)/.installed-for-tests
-	$(BIN)/sphinx-build -n -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/python -m sphinx -n -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
 packages:

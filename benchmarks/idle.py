@@ -7,6 +7,7 @@ import select
 import socket
 import ssl
 import time
+from collections import deque
 from time import perf_counter
 
 from benchmarks.endpoint import PATIENCE, Refused
@@ -20,7 +21,8 @@ from benchmarks.wire import command
 _HEART_BEAT = "10000,10000"
 _INTERVAL = 8.0
 _BATCH = 50
-_SLICES = 160
+# The longest wait between two looks at what is due, in seconds.
+_PAUSE = 0.02
 
 
 def raise_descriptor_limit() -> int:
@@ -39,78 +41,78 @@ def raise_descriptor_limit() -> int:
 class _Connections:
     """Many CONNECTED sockets, those that are still open by descriptor."""
 
-    def __init__(self, peer: Peer, tls: bool) -> None:
+    def __init__(self, peer: Peer) -> None:
         self._peer = peer
-        self._tls = peer.tls_context() if tls else None
+        self._context = peer.tls_context() if peer.tls else None
         self._epoll = select.epoll()
         self._open: dict[int, socket.socket] = {}
+        # When each is to beat next; always in order, as all have one interval.
+        self._due: deque[tuple[float, int]] = deque()
+        #: How many the server closed.
         self.closed = 0
+        #: Reads that brought nothing but beats, by descriptor.
         self.beats: dict[int, int] = {}
 
     def close(self) -> None:
+        """Close all."""
         for connection in self._open.values():
             connection.close()
         self._open.clear()
         self._epoll.close()
 
     def open(self, count: int) -> None:
-        """:raises Refused: when the server does not answer each with CONNECTED."""
+        """Open more.
+
+        :raises Refused: when the server does not answer each with CONNECTED.
+        """
         started = [self._connected() for _ in range(count)]
-        for connection in started:
-            try:
+        try:
+            for connection in started:
                 connection.sendall(self._peer.connect_frame(_HEART_BEAT))
-            except OSError as error:
-                raise Refused(f"{self._peer.name} broke connection {len(self._open)}: {error}") from error
-        for connection in started:
-            self._complete(connection)
+            for connection in started:
+                self._complete(connection)
+        except OSError as error:
+            raise Refused(f"{self._peer.name} broke connection {len(self._open)}: {error}") from error
 
     def _connected(self) -> socket.socket:
-        port = self._peer.port if self._tls is None else self._peer.tls_port
+        port = self._peer.port if self._context is None else self._peer.tls_port
         try:
             connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
-            if self._tls is not None:
-                connection = self._tls.wrap_socket(connection)
+            return connection if self._context is None else self._context.wrap_socket(connection, server_hostname="localhost")
         except OSError as error:
             raise Refused(f"{self._peer.name} takes no connection beyond {len(self._open)}: {error}") from error
-        return connection
 
     def _complete(self, connection: socket.socket) -> None:
         answer = b""
-        try:
-            while b"\0" not in answer:
-                data = connection.recv(4096)
-                if not data:
-                    break
-                answer += data
-        except OSError as error:
-            raise Refused(f"{self._peer.name} broke connection {len(self._open)}: {error}") from error
+        while b"\0" not in answer and (data := connection.recv(4096)):
+            answer += data
         if command(answer) != b"CONNECTED":
             raise Refused(f"{self._peer.name} answered connection {len(self._open)} with {answer[:300]!r}")
         connection.setblocking(False)
-        self._open[connection.fileno()] = connection
-        self.beats[connection.fileno()] = 0
+        number = connection.fileno()
+        self._open[number] = connection
+        self.beats[number] = 0
+        self._due.append((perf_counter() + _INTERVAL, number))
         self._epoll.register(connection, select.EPOLLIN)
 
     def beat(self, seconds: float) -> None:
-        """Send our beats and read the server's for so long, the sockets spread evenly over the interval."""
-        numbers = list(self._open)
-        began = perf_counter()
-        done = 0
-        while (now := perf_counter()) < began + seconds:
-            step = int((now - began) / _INTERVAL * _SLICES)
-            while done < step:
-                for number in numbers[done % _SLICES :: _SLICES]:
+        """Send our beats and read the server's for so long; 0 does what is due now."""
+        end = perf_counter() + seconds
+        while True:
+            now = perf_counter()
+            while self._due and self._due[0][0] <= now:
+                due, number = self._due.popleft()
+                if number in self._open:
                     self._send_beat(number)
-                done += 1
-            for number, _ in self._epoll.poll(_INTERVAL / _SLICES):
+                    self._due.append((due + _INTERVAL, number))
+            for number, _ in self._epoll.poll(max(0.0, min(end - now, _PAUSE))):
                 self._read(number)
+            if now >= end:
+                return
 
     def _send_beat(self, number: int) -> None:
-        connection = self._open.get(number)
-        if connection is None:
-            return
         try:
-            connection.send(b"\n")
+            self._open[number].send(b"\n")
         except BlockingIOError:
             return
         except OSError:
@@ -129,15 +131,13 @@ class _Connections:
             self.beats[number] += 1
 
     def _forget(self, number: int) -> None:
-        connection = self._open.pop(number, None)
-        if connection is not None:
-            self.closed += 1
-            self._epoll.unregister(number)
-            connection.close()
+        self.closed += 1
+        self._epoll.unregister(number)
+        self._open.pop(number).close()
 
 
-def run(peer: Peer, connections: int, seconds: float, tls: bool = False) -> list[Measurement]:
-    """Open idle connections with heart-beats of 10 s both ways to a fresh server and keep them.
+def run(peer: Peer, connections: int, seconds: float) -> list[Measurement]:
+    """Open idle connections with heart-beats of 10 s both ways to a fresh server and keep them; over TLS where the peer has it.
 
     :param peer: not started, its folder empty; not running afterwards.
     :param seconds: how long they are watched once all are open; at least 20, so that each must see a beat.
@@ -149,7 +149,7 @@ def run(peer: Peer, connections: int, seconds: float, tls: bool = False) -> list
     if connections + 200 > limit:
         raise Refused(f"{connections} connections need as many open files; the limit here is {limit}")
     peer.start()
-    held = _Connections(peer, tls)
+    held = _Connections(peer)
     try:
         # One connection before the baseline: what the server loads for the first is not a cost of each.
         held.open(1)
@@ -158,6 +158,7 @@ def run(peer: Peer, connections: int, seconds: float, tls: bool = False) -> list
         began = perf_counter()
         for start in range(0, connections, _BATCH):
             held.open(min(_BATCH, connections - start))
+            held.beat(0)
             if perf_counter() - began > 120:
                 raise Refused(f"{peer.name} took {start + _BATCH} of {connections} connections in 120 s")
         opening = perf_counter() - began
@@ -181,4 +182,7 @@ def run(peer: Peer, connections: int, seconds: float, tls: bool = False) -> list
         generator=own / elapsed,
         extra={"empty MiB": empty / 2**20, "opened/s": connections / opening, "without a beat": silent},
     )
-    return [memory, Measurement(value=cpu / elapsed * 100, outcome=outcome, messages=connections, server_peak=full, generator=own / elapsed)]
+    return [
+        memory,
+        Measurement(value=cpu / elapsed * 100, outcome=outcome, messages=connections, server_peak=full, generator=own / elapsed),
+    ]

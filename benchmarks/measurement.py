@@ -6,7 +6,7 @@ Knows no servers and no sockets.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from benchmarks.tally import Outcome
 
@@ -34,6 +34,10 @@ class Measurement:
     generator: float | None = None
     extra: dict[str, float] = field(default_factory=dict)
     error: str | None = None
+
+    def with_value(self, value: float, extra: dict[str, float]) -> Measurement:
+        """The same run with another figure as the one that is compared, and further figures beside it."""
+        return replace(self, value=value, extra={**self.extra, **extra})
 
     def as_json(self) -> dict[str, object]:
         """Plain values for ``json``."""

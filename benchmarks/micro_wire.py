@@ -113,7 +113,9 @@ def serializing(headers: Headers, body: int, seconds: float) -> float:
 def main() -> None:
     """Measure and print."""
     arguments = argparse.ArgumentParser(description="Microseconds a frame of the wire codec.")
-    arguments.add_argument("--seconds", type=float, default=0.3, help="how long each kind of frame is measured (default: %(default)s)")
+    arguments.add_argument(
+        "--seconds", type=float, default=0.3, help="how long each kind of frame is measured (default: %(default)s)"
+    )
     seconds: float = arguments.parse_args().seconds
     version = Version.V1_2
     print(f"{'frame':44} {'us/frame':>9} {'frames/s':>10}")
@@ -124,7 +126,10 @@ def main() -> None:
     for count, headers in (("3", THREE), ("10", TEN)):
         for body in (100, 1024):
             for kind, varying in (("constant", None), ("varying", "content-type"), ("receipt", "receipt")):
-                line(f"parse SEND, {count} headers, {body} B, {kind}", parsing(sends(headers, body, varying, version), version, seconds))
+                line(
+                    f"parse SEND, {count} headers, {body} B, {kind}",
+                    parsing(sends(headers, body, varying, version), version, seconds),
+                )
     constant = sends(THREE, 100, None, version)
     line("parse SEND, 3 headers, 100 B, constant, LF after", parsing(with_line_end(constant), version, seconds))
     plain = serialize("SEND", THREE, b"x" * 100, version)

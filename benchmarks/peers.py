@@ -9,14 +9,25 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import ssl
+import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import pkcs12
+
 from benchmarks.process import ProcessTree
-from benchmarks.wire import command, frame
+from benchmarks.wire import command, frame, header
+
+ROOT = Path(__file__).parent.parent
+_INSTANCE = "bench"
+_PASSWORD = "benchmark"
 
 
 @dataclass(frozen=True)
@@ -51,7 +62,8 @@ class Peer(ABC):
     """One server of the comparison.
 
     :param folder: an empty or missing folder for everything it writes.
-    :ivar port: where it listens for STOMP on 127.0.0.1.
+    :param tls: listen for STOMP over TLS as well, with a certificate for ``localhost``.
+    :ivar port: where it listens for STOMP on 127.0.0.1; ``tls_port`` where for STOMP over TLS.
     """
 
     name: str
@@ -61,10 +73,13 @@ class Peer(ABC):
     #: How long the server may take from its start to CONNECTED, and from SIGTERM to its end, in seconds.
     patience = 60.0
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, tls: bool = False) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self.port = free_port()
+        self.port, self.tls_port = free_port(), free_port()
+        self.tls = tls
+        #: What it calls itself in CONNECTED.
+        self.version = "unknown"
         self._tree: ProcessTree | None = None
 
     @abstractmethod
@@ -107,7 +122,9 @@ class Peer(ABC):
                 if not self._tree.alive():
                     raise NotReady(f"{self.name} ended before it answered CONNECT. The end of {self.log}:\n{self._log_end()}")
                 if time.perf_counter() - began > self.patience:
-                    raise NotReady(f"{self.name} did not answer CONNECT within {self.patience:g} s. The end of {self.log}:\n{self._log_end()}")
+                    raise NotReady(
+                        f"{self.name} did not answer CONNECT within {self.patience:g} s. The end of {self.log}:\n{self._log_end()}"
+                    )
                 time.sleep(0.005)
         except BaseException:
             self.kill()
@@ -128,14 +145,51 @@ class Peer(ABC):
 
     def connect_frame(self, heart_beat: str = "0,0") -> bytes:
         """A CONNECT frame in this server's dialect."""
-        headers = {"accept-version": "1.2", "host": self.dialect.host, "login": self.login, "passcode": self.passcode, "heart-beat": heart_beat}
+        headers = {
+            "accept-version": "1.2",
+            "host": self.dialect.host,
+            "login": self.login,
+            "passcode": self.passcode,
+            "heart-beat": heart_beat,
+        }
         return frame("CONNECT", headers)
+
+    @property
+    def keys(self) -> Path:
+        """Where its certificate is, with the authority's."""
+        return self.folder / "tls"
+
+    def tls_context(self) -> ssl.SSLContext:
+        """A client's context that trusts this server and nobody else."""
+        return ssl.create_default_context(cafile=self.keys / "ca.pem")
+
+    def _make_keys(self) -> None:
+        """Have ``imqkeytool`` make an authority and a server's certificate, once."""
+        if self.keys.exists():
+            return
+        arguments = [
+            sys.executable,
+            "-m",
+            "certs.command",
+            "server",
+            "--dns",
+            "localhost",
+            "--ip",
+            "127.0.0.1",
+            "--dir",
+            str(self.keys),
+        ]
+        done = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=ROOT)
+        if done.returncode:
+            raise NotReady(f"imqkeytool made no certificate for {self.name}: {done.stdout}{done.stderr}")
 
     def _answers(self) -> bool:
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
                 connection.sendall(self.connect_frame())
-                return command(connection.recv(4096)) == b"CONNECTED"
+                answer = connection.recv(4096)
+                self.version = (header(answer, b"server") or b"unknown").decode(errors="replace")
+                return command(answer) == b"CONNECTED"
         except OSError:
             return False
 
@@ -148,15 +202,31 @@ class Gateway(Peer):
 
     name = "gateway"
 
+    def __init__(self, folder: Path, tls: bool = False) -> None:
+        super().__init__(folder, tls)
+        self._port_mapper_port = free_port()
+
     def _launch(self) -> ProcessTree:
         executable = Path(sys.executable).parent / "stomp-gateway"
         if not executable.exists():
             raise NotInstalled(f"{executable} is missing: install the project into this environment")
-        settings = {"imq.bridge.stomp.tcp.port": self.port, "imq.bridge.stomp.tls.enabled": "false", "imq.portmapper.port": free_port()}
-        arguments = [str(executable), "--varhome", str(self.folder / "var"), "--instance", "bench"]
-        for name, value in settings.items():
-            arguments += ["-D", f"{name}={value}"]
+        settings = {
+            "imq.hostname": "127.0.0.1",
+            "imq.portmapper.port": str(self._port_mapper_port),
+            "imq.bridge.stomp.tcp.port": str(self.port),
+            "imq.bridge.stomp.tls.enabled": "true" if self.tls else "false",
+        }
+        if self.tls:
+            settings |= {"imq.bridge.stomp.tls.port": str(self.tls_port), "imq.bridge.stomp.tls.requireClientAuth": "false"}
+            self._make_keys()
+        arguments = [str(executable), "--varhome", str(self.folder / "var"), "--instance", _INSTANCE]
+        arguments += [f"-D{name}={value}" for name, value in settings.items()]
         return ProcessTree(arguments, os.environ, self.folder, self.log)
+
+    @property
+    def keys(self) -> Path:
+        """The instance's own key store."""
+        return self.folder / "var" / "instances" / _INSTANCE / "etc" / "tls"
 
 
 class ActiveMQ(Peer):
@@ -170,10 +240,34 @@ class ActiveMQ(Peer):
         if java is None or not library.is_dir():
             raise NotInstalled("ActiveMQ is missing: apt-get install activemq")
         data = self.folder / "data"
-        broker = f"broker:(stomp+nio://127.0.0.1:{self.port})?brokerName=peer&persistent=true&useJmx=false&dataDirectory={data}"
-        arguments = [java, "-Xms512M", "-Xmx1G", f"-Dactivemq.home={library.parent}", f"-Dactivemq.base={self.folder}"]
-        arguments += [f"-Dactivemq.data={data}", "-cp", f"{library}/*", "org.apache.activemq.console.command.ShellCommand", "start", broker]
+        listeners = f"stomp+nio://127.0.0.1:{self.port}"
+        store = []
+        if self.tls:
+            listeners += f",stomp+nio+ssl://127.0.0.1:{self.tls_port}"
+            store = [f"-Djavax.net.ssl.keyStore={self._java_keys()}", f"-Djavax.net.ssl.keyStorePassword={_PASSWORD}"]
+        broker = f"broker:({listeners})?brokerName=peer&persistent=true&useJmx=false&dataDirectory={data}"
+        arguments = [java, "-Xms512M", "-Xmx1G", *store, f"-Dactivemq.home={library.parent}", f"-Dactivemq.base={self.folder}"]
+        arguments += [
+            f"-Dactivemq.data={data}",
+            "-cp",
+            f"{library}/*",
+            "org.apache.activemq.console.command.ShellCommand",
+            "start",
+            broker,
+        ]
         return ProcessTree(arguments, os.environ, self.folder, self.log)
+
+    def _java_keys(self) -> Path:
+        """The certificate in the form that Java reads."""
+        self._make_keys()
+        key = serialization.load_pem_private_key((self.keys / "server.key").read_bytes(), None)
+        chain = x509.load_pem_x509_certificates((self.keys / "server.pem").read_bytes())
+        if not isinstance(key, EllipticCurvePrivateKey):
+            raise NotReady(f"imqkeytool made a {type(key).__name__}; an elliptic curve's key was expected")
+        encryption = serialization.BestAvailableEncryption(_PASSWORD.encode())
+        path = self.folder / "server.p12"
+        path.write_bytes(pkcs12.serialize_key_and_certificates(b"server", key, chain[0], chain[1:], encryption))
+        return path
 
 
 class RabbitMQ(Peer):
@@ -189,8 +283,8 @@ class RabbitMQ(Peer):
         subscribes_to_replies=False,
     )
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, tls: bool = False) -> None:
+        super().__init__(folder, tls)
         self._amqp_port, self._epmd_port, self._distribution_port = free_port(), free_port(), free_port()
         self._epmd: ProcessTree | None = None
 
@@ -199,7 +293,16 @@ class RabbitMQ(Peer):
         if not server.exists() or epmd is None:
             raise NotInstalled("RabbitMQ is missing: apt-get install rabbitmq-server")
         configuration = self.folder / "rabbitmq.conf"
-        configuration.write_text(f"listeners.tcp.default = 127.0.0.1:{self._amqp_port}\nstomp.listeners.tcp.1 = 127.0.0.1:{self.port}\n")
+        lines = [f"listeners.tcp.default = 127.0.0.1:{self._amqp_port}", f"stomp.listeners.tcp.1 = 127.0.0.1:{self.port}"]
+        if self.tls:
+            self._make_keys()
+            lines += [
+                f"stomp.listeners.ssl.1 = 127.0.0.1:{self.tls_port}",
+                f"ssl_options.cacertfile = {self.keys}/ca.pem",
+                f"ssl_options.certfile = {self.keys}/server.pem",
+                f"ssl_options.keyfile = {self.keys}/server.key",
+            ]
+        configuration.write_text("\n".join(lines) + "\n")
         plugins = self.folder / "enabled_plugins"
         plugins.write_text("[rabbitmq_stomp].\n")
         environment = {
@@ -240,8 +343,7 @@ class Pump(Peer):
     name = "pump"
 
     def _launch(self) -> ProcessTree:
-        root = Path(__file__).parent.parent
-        return ProcessTree([sys.executable, "-m", "benchmarks.pump", str(self.port)], os.environ, root, self.log)
+        return ProcessTree([sys.executable, "-m", "benchmarks.pump", str(self.port)], os.environ, ROOT, self.log)
 
 
 PEERS: dict[str, type[Peer]] = {peer.name.lower(): peer for peer in (Gateway, ActiveMQ, RabbitMQ, Pump)}

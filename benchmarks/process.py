@@ -5,6 +5,7 @@ Knows nothing of STOMP or of particular servers. Linux only, as ``/proc`` is.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -81,10 +82,8 @@ class ProcessTree:
         """Ask the command to end by SIGTERM; whatever of its session still lives after ``seconds`` is killed."""
         if self.alive():
             self._process.send_signal(signal.SIGTERM)
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):  # killed below
                 self._process.wait(seconds)
-            except subprocess.TimeoutExpired:
-                pass  # killed below
         self.kill()
 
     def kill(self) -> None:

@@ -22,7 +22,13 @@ class Responder(Endpoint):
     def __init__(self, poll: Poll, peer: Peer, destination: str, body: int) -> None:
         super().__init__(poll, peer)
         self._body = body
-        headers = {"id": "0", "destination": destination, "ack": "auto", "receipt": "subscribed-r", **dict(peer.dialect.queue_headers)}
+        headers = {
+            "id": "0",
+            "destination": destination,
+            "ack": "auto",
+            "receipt": "subscribed-r",
+            **dict(peer.dialect.queue_headers),
+        }
         self._exchange(frame("SUBSCRIBE", headers), b"RECEIPT", b"subscribed-r")
         self._deliver_early()
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, Self
 
+ROOT: Final = Path(__file__).parents[1]
 HOST: Final = "127.0.0.1"
 INSTANCE: Final = "test"
 
@@ -80,7 +81,7 @@ def make_certificates(directory: Path, client: str = "guest") -> Certificates:
     """
     for arguments in (("server", "--dns", "localhost", "--ip", HOST), ("client", "--name", client)):
         command = [sys.executable, "-m", "certs.command", *arguments, "--dir", str(directory)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
             raise GatewayFailed(f"{' '.join(command)} exited with {done.returncode}:\n{done.stdout}{done.stderr}")
     return Certificates(directory, client)
@@ -109,7 +110,7 @@ class GatewayProcess:
         store: str = "sqlite",
         settings: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
-        command: Sequence[str] = (sys.executable, "-m", "gateway.command"),
+        command: Sequence[str] = (sys.executable, "-c", "from gateway.command import main; main()"),
     ) -> None:
         self.varhome = varhome
         self.port = free_port()
@@ -171,6 +172,7 @@ class GatewayProcess:
         self._silent = False
         self._process = subprocess.Popen(
             self._command + arguments,
+            cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -35,13 +35,19 @@ class Room:
 
 BELOW = ("gateway.messaging", "gateway.instance", "gateway.journal")
 EVERYTHING = (*BELOW, "gateway.broker", "gateway.stomp", "gateway.stomp.wire", "bridge", "certs")
-COMPOSITION = Room((*EVERYTHING, "gateway.app", "gateway.tap", "gateway.command"), root=True)
+COMPOSITION_MODULES = (
+    "gateway.app",
+    "gateway.tap",
+    "gateway.command",
+    "gateway.configuration",
+    "gateway.extension",
+    "gateway.refusal",
+)
+COMPOSITION = Room((*EVERYTHING, *COMPOSITION_MODULES), root=True)
 
 #: The room of a module is that of the longest name here that is the module's own or one of a package around it.
 ROOMS: Mapping[str, Room] = {
-    "gateway.app": COMPOSITION,
-    "gateway.tap": COMPOSITION,
-    "gateway.command": COMPOSITION,
+    **dict.fromkeys(COMPOSITION_MODULES, COMPOSITION),
     "gateway.stomp": Room((*BELOW, "gateway.stomp.wire")),
     "bridge": Room(BELOW),
     "gateway.broker": Room(BELOW),

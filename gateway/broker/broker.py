@@ -100,6 +100,7 @@ class Broker:
         self._soon: list[Callable[[], None]] = []
         #: Messages accepted since the start.
         self.accepted = 0
+        store.on_draining = self._draining
         if options.expiration_interval:
             self._sweep_later()
 
@@ -239,6 +240,7 @@ class Broker:
 
     def end_subscription(self, subscription: TopicSubscription) -> None:
         """No more messages come to it, and what waits there is gone."""
+        subscription.ended = True
         if subscription in self._wild:
             self._wild.remove(subscription)
         left: list[PhysicalTopic] = []
@@ -482,6 +484,13 @@ class Broker:
                 )
 
         self.schedule.at(self.turn.refresh() + 60_000, report)
+
+    def _draining(self, full: bool) -> None:
+        self.memory.spilling = not full
+        if full:
+            self.log.error("the disk is full: persistent messages are refused until there is room, acknowledgements are taken")
+        else:
+            self.log.info("the disk has room again: persistent messages are taken")
 
     def close(self, closed: Callable[[], None]) -> None:
         """Make durable what was asked, and close the store; then call ``closed``."""

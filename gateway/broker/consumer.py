@@ -106,7 +106,7 @@ class EmbeddedConsumer:
             self.closed = True
             self._running = False
             self.session.forget(self)
-            self._ledger.clear()
+            self.source.settle(self._ledger.clear())
             self._failed(error)
 
     @property
@@ -174,7 +174,7 @@ class EmbeddedConsumer:
             self.source.leave(self)
         if requeue:
             self.session.forget(self)
-            self.give_back()
+            self.session.touch_after(self.give_back)
 
     # --- for the session
 

@@ -22,7 +22,7 @@ class Memory:
     :param total: octets for all of them. :param share: octets for one. :param least: octets that each may always have.
     """
 
-    __slots__ = ("least", "share", "total", "used")
+    __slots__ = ("least", "share", "spilling", "total", "used")
 
     def __init__(self, total: int = _TOTAL, share: int = _SHARE, least: int = _LEAST) -> None:
         self.total = total
@@ -30,10 +30,12 @@ class Memory:
         self.least = least
         #: Octets in all windows now.
         self.used = 0
+        #: The store takes messages; while its disk is full, memory must do.
+        self.spilling = True
 
     def full(self, own: int) -> bool:
         """Whether a backlog that holds ``own`` octets must not take more into memory."""
-        return own >= self.share or (self.used >= self.total and own >= self.least)
+        return self.spilling and (own >= self.share or (self.used >= self.total and own >= self.least))
 
     def low(self, own: int) -> bool:
         """Whether a backlog that holds ``own`` octets should read more back."""

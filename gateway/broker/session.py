@@ -82,7 +82,7 @@ class EmbeddedSession:
         for physical, run in arrivals:
             self._broker.store_arrivals(physical, run)
             physical.arrive(run)
-            if physical.properties.bounded and physical.at_limit():
+            if physical.properties.bounded and physical not in self._blocked and physical.at_limit():
                 self._blocked.add(physical)
                 physical.waiting_senders.append(self._unblock)
         if commits.changes != before:
@@ -231,8 +231,6 @@ class EmbeddedSession:
                 physical.fill_place(place, run if error is None else ())
             if error is None:
                 for consumer, messages in taken:
-                    for message in messages:
-                        message.stored = 0
                     consumer.source.settled(messages)
                 for refusal in rejected:
                     messages = [message for _, message in refusal.deliveries]

@@ -50,6 +50,8 @@ class TopicSubscription(Distribution):
         self.number = self.owner = number
         self.client_id = client_id
         self.name = name
+        #: It was removed: nothing waits here any more.
+        self.ended = False
         #: Whether its user may read a topic that the pattern covers.
         self.covers: Callable[[Destination], bool] = _everything
         #: Messages whose row is in the store for this subscription's sake though they are not owed durably.
@@ -160,6 +162,12 @@ class TopicSubscription(Distribution):
             topic = self.broker.topic(message.headers.destination)
             topic.count -= 1
             topic.octets -= message.size
+
+    def _wait_again(self, messages: Sequence[Message]) -> None:
+        if self.ended:
+            self.settle(messages)
+        else:
+            super()._wait_again(messages)
 
     def leave(self, consumer: EmbeddedConsumer) -> None:
         """The consumer receives no more; a subscription that is not durable ends with it."""

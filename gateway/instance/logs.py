@@ -14,11 +14,13 @@ from typing import Protocol
 from twisted.logger import ILogObserver, LogEvent, Logger, LogPublisher, formatEvent, globalLogPublisher
 from zope.interface import implementer
 
+from gateway.instance import settings_general as general
 from gateway.instance.layout import Layout
 from gateway.instance.levels import Level, level_of
 from gateway.instance.logfiles import LogFiles
 from gateway.instance.problems import printable
 from gateway.instance.redaction import Redaction
+from gateway.instance.settings import Settings
 
 _LONGEST = 16 * 1024
 """Characters of one line's text; what a peer sends must not fill the disk with one event."""
@@ -174,6 +176,36 @@ class Logs:
                 return self._bridges[self._routes[namespace]]
             namespace = namespace.rpartition(".")[0]
         return self.instance
+
+
+def open_logs(layout: Layout, settings: Settings) -> Logs:
+    """The logs of an instance as its settings want them, with its passwords never in them.
+
+    :raises OSError: the instance's log cannot be opened.
+    """
+    return Logs(
+        layout,
+        Redaction(settings.secrets()),
+        Level[settings[general.LOG_LEVEL]],
+        max(0, settings[general.LOG_FILE_ROLLOVERBYTES]),
+        settings[general.LOG_FILE_COUNT],
+    )
+
+
+def open_bridge_log(logs: Logs, settings: Settings, name: str, namespaces: Iterable[str] = ()) -> Log:
+    """The log of the bridge called ``name`` as its settings want it; see :meth:`Logs.open_bridge`.
+
+    :raises SettingsError: one of these settings is bad, so that the bridge must not start.
+    :raises ValueError: it is open.
+    :raises OSError: it cannot be opened.
+    """
+    return logs.open_bridge(
+        name,
+        Level[settings.named(general.BRIDGE_LEVEL, name)],
+        settings.named(general.BRIDGE_LOGFILE_LIMIT, name),
+        settings.named(general.BRIDGE_LOGFILE_COUNT, name),
+        namespaces,
+    )
 
 
 def instance_log(directory: Path, generation: int) -> Path:

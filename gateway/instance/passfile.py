@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gateway.instance import properties
+from gateway.instance import settings_general as general
 from gateway.instance.files import PRIVATE_FILE, replace
+from gateway.instance.layout import Layout
 from gateway.instance.problems import COMMAND_LINE, printable
 from gateway.instance.settings import Settings
 
@@ -64,6 +66,13 @@ def update(path: Path, changes: Mapping[str, str | None]) -> None:
         replace(path, properties.rewritten(before, changes), PRIVATE_FILE)
     except OSError as failed:
         raise PassfileError(path, 0, f"a file that can be written: {failed.strerror or failed}") from failed
+
+
+def location(settings: Settings, layout: Layout) -> Path | None:
+    """Where the settings say that the passfile is; None where they say that none is read."""
+    if not settings[general.PASSFILE_ENABLED]:
+        return None
+    return Path(settings[general.PASSFILE_DIRPATH] or layout.etc) / settings[general.PASSFILE_NAME]
 
 
 def applied(settings: Settings, path: Path) -> Settings:

@@ -162,6 +162,11 @@ class PortMapper:
         """That client has gone."""
         self._connected.discard(connection)
 
+    @property
+    def connected(self) -> int:
+        """How many clients are connected."""
+        return len(self._connected)
+
     def close_connections(self) -> None:
         """Drop the clients that are connected, as when the instance stops."""
         for connection in list(self._connected):

@@ -158,7 +158,8 @@ class Session(Protocol):
     def send(self, messages: Sequence[Message]) -> None:
         """Take all, or raise for none. What was taken is in force at once, and durable at a later completion or commit.
 
-        The session sets each message's ``message_id`` and ``timestamp`` unless they are set.
+        The messages are the provider's from now on, and it sets each one's ``message_id`` and ``timestamp`` unless they are set. What
+        was received is copied before it is sent on.
 
         :raises MessageRejected: for the first that cannot be taken, with one of AccessDenied, InvalidDestination, DestinationFull,
             MessageTooLarge, TransactionTooLarge as its cause.

@@ -74,10 +74,14 @@ class Greeter(Protocol):
         self.transport.write((peer_common_name(self.transport) or NO_NAME).encode() + b"\n")
 
 
+class GreeterFactory(ServerFactory[Greeter]):
+    protocol = Greeter
+
+
 @asynccontextmanager
 async def listening(contexts: ServerContextFactory) -> AsyncIterator[int]:
     reactor = cast(IReactorSSL, global_reactor)
-    port = reactor.listenSSL(0, ServerFactory.forProtocol(Greeter), contexts, interface="127.0.0.1")
+    port = reactor.listenSSL(0, GreeterFactory(), contexts, interface="127.0.0.1")
     try:
         yield cast(IPv4Address, port.getHost()).port
     finally:
@@ -408,7 +412,7 @@ class Talker(Protocol):
         return self.answer
 
     def peer_serial(self) -> int:
-        certificate = cast(ISSLTransport, self.transport).getPeerCertificate()
+        certificate: Any = cast(ISSLTransport, self.transport).getPeerCertificate()
         serial: int = certificate.get_serial_number()
         return serial
 

@@ -196,6 +196,9 @@ class Recovered(NamedTuple):
 class Store(Protocol):
     """Keeps rows. :meth:`open`, :meth:`scan`, :meth:`scan_owed` and :meth:`scan_redeliveries` may block and are called before the reactor runs."""
 
+    #: Called on the reactor thread with the new value of :attr:`draining` when it changes.
+    on_draining: Callable[[bool], None] | None
+
     @property
     def draining(self) -> bool:
         """The disk is full: batches with inserts are not to be submitted until this is False again."""

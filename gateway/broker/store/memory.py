@@ -43,6 +43,7 @@ class MemoryStore:
     draining: Final = False
 
     def __init__(self, reactor: IReactorTime, *, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
+        self.on_draining: Callable[[bool], None] | None = None
         self._reactor = reactor
         self._random_bytes = random_bytes
         self._destinations: dict[int, DestinationRow] = {}

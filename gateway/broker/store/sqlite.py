@@ -45,7 +45,7 @@ _TRIVIAL_LOG: Final = _MIB
 _LOOK_COMMITS: Final = 8
 _LOOK_OCTETS: Final = 4 * _MIB
 #: Free pages that are given back to the file system at a time, and how many are kept for new messages.
-_VACUUM_PAGES: Final = 1000
+_VACUUM_PAGES: Final = 256
 _KEPT_PAGES: Final = 4096
 #: While the disk is full: seconds between attempts to end that when idle, and commits when not.
 _DRAIN_SECONDS: Final = 1.0

@@ -218,6 +218,7 @@ class Session:
         receipt = head.headers.get("receipt")
 
         def failed(failure: Failure) -> None:
+            assert failure.value is not None
             self.fail(failure.value, receipt)
 
         connecting: Deferred[Connection] = self._provider.connect(who, client_id, self._lost_provider)

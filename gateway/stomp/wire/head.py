@@ -51,13 +51,13 @@ def read_head(block: bytes, version: Version) -> Head:
 
 
 def read_plain_head(block: bytes, version: Version, most: int) -> Head | None:
-    """Read a header block if it is plain: no CR, NUL, escape (1.0: padding) or repeated header, and nothing wrong with it. Else None.
+    """Read a header block if it is plain: no CR, escape (1.0: padding) or repeated header, and nothing wrong with it. Else None.
 
     :param block: as `read_head` takes it, ending in two LF.
     :param most: the headers allowed.
     """
     # An int in bytes is a memchr; a bytes in bytes costs an exception within CPython.
-    if 13 in block or 0 in block:
+    if 13 in block:
         return None
     if version is _V1_0:
         if 32 in block or 9 in block:

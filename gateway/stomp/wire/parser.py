@@ -297,7 +297,8 @@ class FrameParser:
                     stop = find(b"\n\n", at)
                     self._blank = stop if stop >= 0 else size
                 body_at = self._blank + 2
-                if body_at > size or body_at - at > plain_block:
+                if body_at > size or body_at - at > plain_block or find(0, at, body_at) >= 0:
+                    # A NUL before the blank line: this frame ends earlier, in lines of CR LF, or is none.
                     break
                 key = data[at:body_at]
                 known = memo.get(key)

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from twisted.logger import Logger, LogLevel, LogPublisher
 from twisted.python.failure import Failure
 
+from gateway.instance import settings_general as general
 from gateway.instance.layout import Layout
 from gateway.instance.levels import LEVELS, Level, level_of
-from gateway.instance.logs import Logs, line_of
+from gateway.instance.logs import Logs, line_of, open_bridge_log, open_logs
 from gateway.instance.redaction import Redaction
+from gateway.instance.settings import SettingsError, read
 
 
 @pytest.fixture
@@ -224,3 +226,33 @@ def test_reopening_follows_moved_files(logs: Logs, layout: Layout) -> None:
     log.logger.warn("x")
     assert len(lines(layout.log / "log.txt")) == 1
     assert len(lines(layout.bridge("stomp") / "stomp0.log")) == 1
+
+
+def test_logs_as_the_settings_want_them(layout: Layout) -> None:
+    settings, _ = read(
+        general.SETTINGS,
+        None,
+        [
+            "imq.log.level=WARNING",
+            "imq.keystore.password=hunter2",
+            "imq.bridge.links.level=FINER",
+            "imq.bridge.links.logfile.limit=1k",
+            "imq.bridge.links.logfile.count=2",
+            "imq.bridge.bad.logfile.count=0",
+        ],
+    )
+    logs = open_logs(layout, settings)
+    assert logs.instance.level is Level.WARNING
+    log = open_bridge_log(logs, settings, "links")
+    assert log.finer
+    assert not log.finest
+    for _ in range(20):
+        log.logger.debug("hunter2 " + "x" * 500)
+    assert open_bridge_log(logs, settings, "stomp").level is Level.INFO
+    with pytest.raises(SettingsError):
+        open_bridge_log(logs, settings, "bad")
+    logs.stop(LogPublisher(logs))
+    texts = [path.read_text() for path in layout.bridge("links").iterdir()]
+    assert len(texts) == 2
+    assert max(len(text) for text in texts) < 2048
+    assert not any("hunter" in text for text in texts)

@@ -10,6 +10,7 @@ import pytest
 
 from gateway.instance import passfile
 from gateway.instance import settings_general as general
+from gateway.instance.layout import Layout
 from gateway.instance.passfile import PassfileError
 from gateway.instance.settings import read as read_settings
 
@@ -116,3 +117,17 @@ def test_passwords_stand_over_the_settings_file_and_under_the_command_line(path:
     assert applied.source(general.KEYSTORE_PASSWORD) == str(path)
     values, _ = read_settings(general.SETTINGS, file, ["imq.keystore.password=mine"])
     assert passfile.applied(values, path)[general.KEYSTORE_PASSWORD] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([], None),
+        (["imq.passfile.enabled=true"], "var/instances/broker/etc/passfile"),
+        (["imq.passfile.enabled=true", "imq.passfile.dirpath=/run/secrets", "imq.passfile.name=mq"], "/run/secrets/mq"),
+    ],
+)
+def test_where_the_passfile_is(tmp_path: Path, given: list[str], expected: str | None) -> None:
+    values, _ = read_settings(general.SETTINGS, None, given)
+    found = passfile.location(values, Layout(tmp_path / "var", "broker"))
+    assert found == (None if expected is None else tmp_path / expected)

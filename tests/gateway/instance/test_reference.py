@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import docutils.core
 import docutils.nodes
 import pytest
@@ -33,7 +35,7 @@ def test_the_general_settings() -> None:
 
 
 def test_a_row() -> None:
-    settings = [
+    settings: list[Setting[Any]] = [
         Setting("imq.a", Octets(), 10 * 1024, "Uses *stars*, `ticks`, under_ and |bars| \\."),
         Setting("imq.b", Duration("seconds"), 0, "Zero."),
         Setting("imq.c", Choice("A", "B"), "A", "Letters."),

@@ -7,7 +7,7 @@ from zlib import crc32
 import pytest
 
 from gateway.messaging import envelope
-from gateway.messaging.destination import Queue, TemporaryQueue, TemporaryTopic, Topic
+from gateway.messaging.destination import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from gateway.messaging.envelope import EnvelopeError, decode, decode_head, encode, encode_head
 from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.values import Char, Int, encode_map
@@ -39,7 +39,7 @@ HEAD = bytes.fromhex(
     "03 00000001 63"
     "04 00000001 54"
     "05 0000001a 00000002 00000001 6e 04 00000001 00000001 73 08 00000002 c3bc"
-    "06 00000031 00000002 0000000c 636f6e74656e742d74797065 0000000a 746578742f706c61696e 00000005 782d666f6f 00000000"
+    "06 0000002f 00000002 0000000c 636f6e74656e742d74797065 0000000a 746578742f706c61696e 00000005 782d666f6f 00000000"
 )
 
 
@@ -49,12 +49,8 @@ def equal(one: Message, other: Message) -> bool:
 
 
 def test_the_head_has_the_octets_of_the_documentation() -> None:
-    # The lengths of fields 5 and 6 are counted here, not copied from what the code makes.
-    properties = bytes.fromhex("00000002 00000001 6e 04 00000001 00000001 73 08 00000002 c3bc")
-    extras = bytes.fromhex("00000002 0000000c 636f6e74656e742d74797065 0000000a 746578742f706c61696e 00000005 782d666f6f 00000000")
-    head = HEAD[: HEAD.index(b"\x05\x00\x00\x00\x1a")]
-    head += b"\x05" + len(properties).to_bytes(4, "big") + properties + b"\x06" + len(extras).to_bytes(4, "big") + extras
-    assert encode_head(a_message()) == head
+    assert encode_head(a_message()) == HEAD
+    assert equal(decode_head(HEAD, b"body"), a_message())
 
 
 def test_the_envelope_has_the_octets_of_the_documentation() -> None:
@@ -87,7 +83,7 @@ def test_everything_comes_back() -> None:
 
 @pytest.mark.parametrize("body_type", BodyType)
 @pytest.mark.parametrize("destination", [Queue("q"), Topic("t"), TemporaryQueue("tq"), TemporaryTopic("tt"), Queue("")], ids=str)
-def test_all_types_and_destinations_come_back(body_type: BodyType, destination: envelope.Destination) -> None:
+def test_all_types_and_destinations_come_back(body_type: BodyType, destination: Destination) -> None:
     headers = Headers(destination, body_type=body_type, reply_to=destination, correlation_id="", type="")
     message = Message(headers, encode_map({"c": Char("x")}), expires=-1, timestamp=2**63 - 1)
     back = decode(encode(message))
@@ -117,7 +113,7 @@ def test_headers_are_encoded_once() -> None:
     # What the memo holds is what is used: the proof that nothing is encoded anew.
     (block,) = headers.memo.values()
     assert isinstance(block, bytes)
-    headers.memo = {key: block[:-1] + b"c" for key in headers.memo}  # type: ignore[misc]
+    headers.memo = dict.fromkeys(headers.memo, block[:-1] + b"c")  # type: ignore[misc]
     second = encode_head(Message(headers, message_id="2"))
     assert decode_head(first, b"").headers.properties == {"a": "b"}
     assert decode_head(second, b"").headers.properties == {"a": "c"}

@@ -1,0 +1,124 @@
+"""What a run has measured so far: rows of repetitions by server, their medians and ratios, and the JSON that keeps them.
+
+Knows no servers; how it looks on a terminal is :mod:`benchmarks.table`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from benchmarks.cells import Row
+from benchmarks.goals import Goal, Standing
+from benchmarks.measurement import Measurement
+from benchmarks.tally import Outcome
+
+
+@dataclass
+class RowResult:
+    """All repetitions of one row.
+
+    :param cell: the cell's name.
+    :param servers: in the table's order; the first is the one that is compared with the others.
+    """
+
+    cell: str
+    row: Row
+    servers: Sequence[str]
+    runs: dict[str, list[Measurement]] = field(default_factory=dict)
+
+    def add(self, server: str, measurement: Measurement) -> None:
+        """One more repetition."""
+        self.runs.setdefault(server, []).append(measurement)
+
+    def values(self, server: str) -> list[float]:
+        """What was measured at a server, failed repetitions left out."""
+        return [run.value for run in self.runs.get(server, ()) if run.value is not None]
+
+    def median(self, server: str) -> float | None:
+        """The middle of :meth:`values`."""
+        values = self.values(server)
+        return median(values) if values else None
+
+    def outcome(self, server: str) -> Outcome:
+        """Losses and duplicates of all repetitions together."""
+        return sum((run.outcome for run in self.runs.get(server, ())), Outcome())
+
+    def ratio(self, other: str) -> float | None:
+        """How many times better the first server is than ``other``, whichever way is better; None unless both were measured."""
+        subject, compared = self.median(self.servers[0]), self.median(other)
+        if subject is None or compared is None:
+            return None
+        over, under = (subject, compared) if self.row.higher else (compared, subject)
+        return over / under if under else None
+
+    def standing(self) -> Standing:
+        """What goals are checked against."""
+        medians = {server: value for server in self.servers if (value := self.median(server)) is not None}
+        subject = self.servers[0]
+        outcome = self.outcome(subject)
+        missing = outcome.lost + outcome.duplicated + outcome.unexpected if subject in medians else None
+        others = {server: value for server, value in medians.items() if server != subject}
+        return Standing(medians.get(subject), others, missing)
+
+    def goals(self) -> list[tuple[Goal, bool | None]]:
+        """Each goal of the row with whether it was reached; None where that was not measured."""
+        standing = self.standing()
+        return [(goal, goal.reached(standing)) for goal in self.row.goals]
+
+    def as_json(self) -> dict[str, object]:
+        """Plain values for ``json``."""
+        return {
+            "cell": self.cell,
+            "title": self.row.title,
+            "unit": self.row.unit,
+            "higher is better": self.row.higher,
+            "medians": {server: self.median(server) for server in self.servers},
+            "times better than": {server: self.ratio(server) for server in self.servers[1:]},
+            "goals": {str(goal): reached for goal, reached in self.goals()},
+            "runs": {server: [run.as_json() for run in runs] for server, runs in self.runs.items()},
+        }
+
+
+def write(path: Path, results: Iterable[RowResult], settings: Mapping[str, object]) -> None:
+    """Keep what there is so far; called after each cell, so that an interrupted run leaves what it had measured."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {"machine": machine(), **settings, "rows": [result.as_json() for result in results]}
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    partial.replace(path)
+
+
+def machine() -> dict[str, object]:
+    """What the figures depend on besides the servers."""
+    processor = next(
+        (line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "unknown"
+    )
+    memory = next((int(line.split()[1]) // 1024 for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
+    return {
+        "processor": processor,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory MiB": memory,
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "load before": os.getloadavg()[0],
+    }
+
+
+def filesystem(path: Path) -> str:
+    """The type of the file system that holds ``path``: on ``tmpfs``, syncing costs nothing and durable figures mean little."""
+    best, kind = "", "unknown"
+    for line in _lines("/proc/mounts"):
+        _, mount, type_, *_ = line.split()
+        if path.resolve().is_relative_to(mount) and len(mount) >= len(best):
+            best, kind = mount, type_
+    return kind
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text().splitlines()

@@ -1,0 +1,122 @@
+"""How results look on a terminal: a block for each row as it comes, and in the end one line for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from benchmarks.measurement import Measurement
+from benchmarks.results import RowResult
+
+_MARKS = {True: "reached", False: "MISSED", None: "not measured"}
+
+
+def number(value: float | None) -> str:
+    """Three significant digits, or all of them before the point."""
+    if value is None:
+        return "-"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def block(result: RowResult) -> str:
+    """Everything about one row: a line for each server, then its goals."""
+    row = result.row
+    head = [
+        "server",
+        row.unit,
+        "min",
+        "max",
+        "times",
+        "lost",
+        "twice",
+        "order",
+        "cpu s/100k",
+        "peak MiB",
+        "p50 ms",
+        "p99",
+        "p99.9",
+        "gen %",
+    ]
+    lines = [_server_line(result, server) for server in result.servers]
+    text = [f"{row.title}  [{result.cell}]", *_aligned([head, *lines], "  ")]
+    for server in result.servers:
+        runs = result.runs.get(server, [])
+        text += [f"    {server}: {error}" for error in sorted({run.error for run in runs if run.error is not None})]
+        extra = _extra(runs)
+        if extra:
+            text.append(f"    {server}: {extra}")
+    text += [f"    goal {goal}: {_MARKS[reached]}" for goal, reached in result.goals()]
+    return "\n".join(text)
+
+
+def _server_line(result: RowResult, server: str) -> list[str]:
+    runs = [run for run in result.runs.get(server, ()) if run.value is not None]
+    values = result.values(server)
+    outcome = result.outcome(server)
+    timed = [run.percentiles for run in runs if run.percentiles is not None]
+    generator = _median([run.generator for run in runs])
+    peak = _median([None if run.server_peak is None else run.server_peak / 2**20 for run in runs])
+    return [
+        server,
+        number(result.median(server)),
+        number(min(values, default=None)),
+        number(max(values, default=None)),
+        "" if server == result.servers[0] else _times(result.ratio(server)),
+        *(
+            [str(outcome.lost), str(outcome.duplicated + outcome.unexpected), str(outcome.disordered)]
+            if any(run.messages for run in runs)
+            else "---"
+        ),
+        number(_median([run.server_cpu for run in runs])),
+        number(peak),
+        *([number(median(column)) for column in zip(*timed, strict=True)] if timed else "---"),
+        "-" if generator is None else f"{generator * 100:.0f}",
+    ]
+
+
+def _extra(runs: Sequence[Measurement]) -> str:
+    names = dict.fromkeys(name for run in runs for name in run.extra)
+    return ", ".join(f"{name} {number(median([run.extra[name] for run in runs if name in run.extra]))}" for name in names)
+
+
+def summary(results: Sequence[RowResult]) -> str:
+    """One line for each row: medians, ratios of the first server to the others, goals."""
+    if not results:
+        return "nothing was measured"
+    servers = results[0].servers
+    head = ["", "unit", *servers, *(f"{servers[0]} to {other}" for other in servers[1:]), "goals"]
+    lines = [head]
+    for result in results:
+        goals = result.goals()
+        measured = [reached for _, reached in goals if reached is not None]
+        verdict = (
+            ""
+            if not measured
+            else "reached"
+            if all(measured)
+            else "MISSED: " + ", ".join(str(goal) for goal, ok in goals if ok is False)
+        )
+        ratios = [_times(result.ratio(other)) for other in servers[1:]]
+        lines.append([result.row.title, result.row.unit, *(number(result.median(server)) for server in servers), *ratios, verdict])
+    return "\n".join(_aligned(lines, "  "))
+
+
+def _times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{number(ratio)}×"
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def _aligned(lines: Sequence[Sequence[str]], indent: str) -> list[str]:
+    """Columns as wide as their widest entry; the first to the left, the others to the right."""
+    widths = [max(len(entry) for entry in column) for column in zip(*lines, strict=True)]
+    text = []
+    for line in lines:
+        entries = [line[0].ljust(widths[0]), *(entry.rjust(width) for entry, width in zip(line[1:], widths[1:], strict=True))]
+        text.append((indent + "  ".join(entries)).rstrip())
+    return text

@@ -1,0 +1,73 @@
+"""Sphinx's settings, and the pages that are made from the code itself: settings and the STOMP state table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gateway
+
+HERE = Path(__file__).parent
+
+project = "stomp-gateway"
+author = "The stomp-gateway authors"
+copyright = "The stomp-gateway authors"
+version = release = gateway.__version__
+
+exclude_patterns = ["_build"]
+html_theme = "alabaster"
+html_theme_options = {"page_width": "70em", "description": "STOMP with a durable broker inside"}
+html_sidebars = {"**": ["about.html", "navigation.html", "searchbox.html"]}
+
+
+def settings_page() -> str:
+    from gateway.broker import settings as broker
+    from gateway.configuration import DECLARED
+    from gateway.instance import settings_general as general
+    from gateway.instance.reference import Section, page
+    from gateway.stomp import settings as stomp
+
+    introduction = (
+        "Settings stand in ``etc/gateway.properties`` of the instance, ``name=value`` a line, or are given to the command by "
+        "``-Dname=value``, which wins. A name that nobody knows is an error, and the nearest known one is named."
+    )
+    sections = [
+        Section("The instance", "", general.SETTINGS),
+        Section("The broker", "``NAME`` stands for the name of a destination.", broker.SETTINGS),
+        Section("The STOMP bridge", "", stomp.SETTINGS),
+    ]
+    missing = {setting.name for setting in DECLARED} - {setting.name for section in sections for setting in section.settings}
+    if missing:
+        raise ValueError(f"settings that are on no page: {', '.join(sorted(missing))}")
+    return page("Settings", introduction, sections)
+
+
+def states_page() -> str:
+    """The rows of the table (state, command) -> state, from the mapping that the session itself obeys."""
+    from gateway.stomp.session.states import TRANSITIONS, Command
+
+    table: Mapping[Any, Mapping[Any, Any]] = TRANSITIONS
+    states = [state for state in table if table[state]]
+    lines = [".. list-table::", "   :header-rows: 1", ""]
+    for row in [["Command", *(state.value for state in states)]] + [
+        [f"``{command.value}``", *(table[state][command].value if command in table[state] else "ERROR" for state in states)]
+        for command in Command
+    ]:
+        lines += [f"   {'*' if index == 0 else ' '} - {cell}" for index, cell in enumerate(row)]
+    return "\n".join(lines) + "\n"
+
+
+def generate(app: Any) -> None:
+    """Write what has changed only, so that Sphinx does not read the rest again."""
+    folder = HERE / "generated"
+    folder.mkdir(exist_ok=True)
+    for name, make in (("settings.rst", settings_page), ("states.txt", states_page)):
+        text = make()
+        path = folder / name
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+
+
+def setup(app: Any) -> None:
+    app.connect("builder-inited", generate)

@@ -1,0 +1,413 @@
+"""One client's socket: octets in and out, time-outs and heart-beats, and how the socket is closed.
+
+Owns nothing of STOMP but its rhythm. What it reads goes to the session in slices, so that no client has the reactor to itself; what it is told to
+write it writes once a turn; and it closes so that the last words arrive: once they are in the kernel it sends no more, reads on for a
+moment, since closing over unread octets would destroy them, and then closes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntFlag
+from typing import TYPE_CHECKING, Any, Final
+
+from cryptography.x509.oid import NameOID
+from twisted.internet.interfaces import ITCPTransport, ITransport
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.logger import Logger
+from twisted.protocols.tls import TLSMemoryBIOProtocol
+from twisted.python.failure import Failure
+
+from gateway.stomp.errors import CommandRefused
+from gateway.stomp.session.states import State
+from gateway.stomp.transport.output import Output
+from gateway.stomp.transport.tls import PROTOCOL_VERSION_ALERT, is_hello
+from gateway.stomp.wire import FrameParser, ProtocolError, Version
+
+if TYPE_CHECKING:
+    from gateway.stomp.transport.factory import StompFactory
+
+#: Frames taken from the parser at a time.
+_FRAMES: Final = 64
+#: How long one turn may read, in seconds and in octets.
+_SLICE_S: Final = 0.002
+_SLICE_OCTETS: Final = 256 * 1024
+#: Milliseconds for an ending to have its say, for the client to close then, and for the kernel to do so.
+ENDING_MS: Final = 5000
+LINGER_MS: Final = 2000
+_ABORT_MS: Final = 1000
+#: A slow reader has a second for so many octets.
+_SLOWEST: Final = 16 * 1024
+
+
+class Pause(IntFlag):
+    """Why nothing is read."""
+
+    #: The session asked for it.
+    SESSION = 1
+    #: This turn has read enough.
+    SLICE = 2
+    #: The credentials are being checked.
+    CONNECTING = 4
+
+
+class StompConnection(Protocol):
+    """The protocol of one client; see :class:`~gateway.stomp.session.peer.Peer` for what the session uses of it."""
+
+    _log = Logger()
+
+    factory: StompFactory
+
+    def __init__(self, factory: StompFactory, address: str) -> None:
+        self.factory = factory
+        self.due_tick = 0
+        self._address: Final = address
+        self._options: Final = factory.options
+        self._turn: Final = factory.turn
+        self._clock: Final = factory.clock
+        self._parser: Final = FrameParser(factory.limits_before)
+        self.session: Final = factory.session_for(self)
+        self._pauses = Pause(0)
+        self._reading = False
+        self._began = False
+        self._tls = False
+        self._closing = False
+        self.is_gone = False
+        self._connect_due = 0
+        self._ending_due = 0
+        self._close_due = 0
+        self._wake_due = 0
+        self._send_ms = 0
+        self._receive_ms = 0
+        self._heard = 0
+        self._spoke = 0
+        self._unread_since = 0
+        self._output: Output
+        self._raw: Any
+
+    # Twisted's side.
+
+    def connectionMade(self) -> None:
+        """The socket is open; with TLS the handshake is still to come."""
+        transport: Any = self.transport
+        self._tls = isinstance(transport, TLSMemoryBIOProtocol)
+        self._raw = transport.transport if self._tls else transport
+        if ITCPTransport.providedBy(self._raw):
+            self._raw.setTcpNoDelay(True)
+            self._raw.setTcpKeepAlive(True)
+        self._output = Output(transport, self._raw, self._turn, self._flushed, self._drained)
+        self._output.begin()
+        self._heard = self._spoke = now_ms = self._now_ms()
+        self._connect_due = now_ms + self._options.connect_timeout_s * 1000
+        self._arm(self._connect_due)
+        try:
+            self.factory.admit(self)
+        except CommandRefused as refused:
+            self.session.fail(refused)
+
+    def dataReceived(self, data: bytes) -> None:
+        """Octets from the client."""
+        turn = self._turn
+        turn.begin()
+        try:
+            self._heard = turn.now_ms
+            self.factory.counters.octets_in += len(data)
+            if not self._began:
+                self._began = True
+                if not self._tls and is_hello(data):
+                    self.mismatched("a TLS client came to the port for plain connections")
+                    self.transport.write(PROTOCOL_VERSION_ALERT)  # type: ignore[union-attr]
+                    self.abort()
+                    return
+            if self.session.is_reading or self._pauses:
+                self._parser.receive(data)
+                self._read()
+        finally:
+            turn.end()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """The socket is gone."""
+        self.is_gone = True
+        self._output.gone()
+        self.factory.wheel.remove(self)
+        self._turn.begin()
+        try:
+            self.session.lost()
+        finally:
+            self._turn.end()
+            self.factory.gone(self)
+
+    # Reading.
+
+    def _read(self) -> None:
+        """Give the session what has been read, for as long as a turn may last. Within a turn."""
+        session = self.session
+        parser = self._parser
+        if self._reading or self._pauses & ~Pause.CONNECTING:
+            return
+        self._reading = True
+        counters = self.factory.counters
+        messages = session.messages_in
+        until = self._clock.seconds() + _SLICE_S
+        start = parser.buffered
+        try:
+            while session.is_reading and not self._pauses:
+                frames = parser.frames(_FRAMES)
+                if not frames:
+                    break
+                counters.frames_in += len(frames)
+                session.receive(frames)
+                if self._clock.seconds() > until or start - parser.buffered > _SLICE_OCTETS:
+                    if not parser.wants_data:
+                        self._pause(Pause.SLICE)
+                        self._clock.callLater(0, self._go_on, Pause.SLICE)
+                    break
+        except ProtocolError as error:
+            session.input_ended()
+            session.fail(error, error.receipt_id)
+        finally:
+            self._reading = False
+            session.input_ended()
+            counters.messages_in += session.messages_in - messages
+        if session.state is State.CONNECTING:
+            self._pause(Pause.CONNECTING)
+
+    def _pause(self, reason: Pause) -> None:
+        if not self._pauses and not self.is_gone:
+            self.transport.pauseProducing()  # type: ignore[union-attr]
+        self._pauses |= reason
+
+    def _go_on(self, reason: Pause) -> None:
+        if not self._pauses & reason or self.is_gone:
+            self._pauses &= ~reason
+            return
+        self._pauses &= ~reason
+        if not self._pauses:
+            self._heard = self._now_ms()
+            self.transport.resumeProducing()  # type: ignore[union-attr]
+            self._turn.begin()
+            try:
+                self._read()
+            finally:
+                self._turn.end()
+
+    # Writing.
+
+    def _flushed(self, unsent: int) -> None:
+        now_ms = self._turn.now_ms
+        self._spoke = now_ms
+        if not self._unread_since:
+            self._unread_since = now_ms
+            self._arm(now_ms + self._options.output_timeout_s * 1000)
+        self.session.flushed(unsent)
+        if unsent > self._options.output_limit:
+            self.drop(f"the client does not read: {unsent} octets wait for it, and {self._options.output_limit} is the limit")
+
+    def _drained(self) -> None:
+        self._unread_since = 0
+        self.session.drained()
+
+    # Time.
+
+    def _now_ms(self) -> int:
+        return int(self._clock.seconds() * 1000)
+
+    def _arm(self, at_ms: int) -> None:
+        if not self.is_gone:
+            self.factory.wheel.arm(self, at_ms)
+
+    def expire(self, now_ms: int) -> int:
+        """The wheel's turn: do what is due, and say when the next thing is."""
+        if self.is_gone:
+            return 0
+        self._turn.begin()
+        try:
+            return self._look(now_ms)
+        finally:
+            self._turn.end()
+
+    def _look(self, now_ms: int) -> int:
+        due: list[int] = []
+        if self._closing:
+            if now_ms >= self._close_due:
+                self._close_for_good()
+            due.append(self._close_due)
+        elif self._ending_due:
+            if now_ms >= self._ending_due:
+                self._ending_due = 0
+                self.session.hurry()
+            due += [each for each in (self._ending_due, self._close_due) if each]
+        elif self._connect_due:
+            if now_ms >= self._connect_due:
+                self._connect_due = 0
+                self.session.fail(CommandRefused(f"not CONNECTED within {self._options.connect_timeout_s} seconds"))
+            due += [each for each in (self._connect_due, self._ending_due) if each]
+        else:
+            due += self._look_at_beats(now_ms)
+            due += self._look_at_reader(now_ms)
+            if self._wake_due:
+                if now_ms >= self._wake_due:
+                    self._wake_due = 0
+                    self.session.tick(now_ms)
+                if self._wake_due:
+                    due.append(self._wake_due)
+        return min(due, default=0)
+
+    def _look_at_beats(self, now_ms: int) -> list[int]:
+        due = []
+        if self._send_ms:
+            # Half the promise, so that one that is late still keeps it.
+            pause = max(self._send_ms // 2, 1)
+            if now_ms - self._spoke >= pause:
+                self._spoke = now_ms
+                self.parts.append(b"\n")
+                if not self.flagged:
+                    self.flag()
+            due.append(self._spoke + pause)
+        if self._receive_ms:
+            allowed = int(self._receive_ms * self._options.heartbeat_tolerance)
+            if self._pauses:
+                self._heard = now_ms  # it is not for the client that nothing is read
+            silent = now_ms - self._heard
+            if silent >= allowed:
+                self.drop(f"no octet for {silent} ms from a client that promised one each {self._receive_ms} ms")
+                return []
+            due.append(self._heard + allowed)
+        return due
+
+    def _look_at_reader(self, now_ms: int) -> list[int]:
+        if not self._unread_since:
+            return []
+        allowed = self._options.output_timeout_s * 1000 + self._output.unsent * 1000 // _SLOWEST
+        if now_ms - self._unread_since >= allowed:
+            self.drop(f"the client has not read what was sent {(now_ms - self._unread_since) // 1000} seconds ago")
+            return []
+        return [self._unread_since + allowed]
+
+    # Closing.
+
+    def drop(self, reason: str) -> None:
+        """Close without a word, because words would not be read; the log has the reason."""
+        if not self.is_gone:
+            self.factory.counters.dropped += 1
+            self._log.warn(
+                "{session} of user '{user}' at {address} is dropped: {reason}",
+                session=self.session.identifier,
+                user=self.session.username,
+                address=self._address,
+                reason=reason,
+            )
+            self.abort()
+
+    def abort(self) -> None:
+        """Close now; what was not sent is lost."""
+        self._output.end()
+        self.transport.abortConnection()  # type: ignore[union-attr]
+
+    def mismatched(self, what: str) -> None:
+        """Client and port do not speak the same, TLS or not."""
+        self._log.warn("connection from {address}: {what}", address=self._address, what=what)
+
+    def _close(self) -> None:
+        if self.is_gone or self._closing:
+            return
+        self._closing = True
+        self._close_due = self._now_ms() + LINGER_MS
+        self.factory.wheel.remove(self)
+        self._arm(self._close_due)
+        self._output.end()
+        half_close = getattr(self.transport, "loseWriteConnection", None)
+        if self._tls or half_close is None:
+            # TLS says goodbye and waits for the answer by itself.
+            self.transport.loseConnection()  # type: ignore[union-attr]
+        else:
+            half_close()
+
+    def _close_for_good(self) -> None:
+        if self._close_due and not self._tls and not self._raw.disconnecting and not self._output.unsent:
+            self._close_due = self._now_ms() + _ABORT_MS
+            self.transport.loseConnection()  # type: ignore[union-attr]
+        else:
+            self._close_due = self._now_ms() + _ABORT_MS
+            self.transport.abortConnection()  # type: ignore[union-attr]
+
+    # The session's side: Peer.
+
+    @property
+    def parts(self) -> list[bytes]:
+        return self._output.parts
+
+    @property
+    def flagged(self) -> bool:
+        return self._output.flagged
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    @property
+    def certificate(self) -> str | None:
+        if not self._tls:
+            return None
+        found = self.transport.getPeerCertificate()  # type: ignore[union-attr]
+        if found is None:
+            return None
+        names = found.to_cryptography().subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        return str(names[0].value) if names else None
+
+    def flag(self) -> None:
+        self._output.flag()
+
+    def when_drained(self, done: Callable[[], None]) -> None:
+        self._output.when_drained(done)
+
+    def connected(self, version: Version, send_ms: int, receive_ms: int) -> None:
+        self._parser.version = version
+        self._parser.limits = self.factory.limits
+        self._connect_due = 0
+        self._send_ms = send_ms
+        self._receive_ms = receive_ms
+        self._heard = self._spoke = now_ms = self._now_ms()
+        if send_ms or receive_ms:
+            self._arm(now_ms + 1)
+        if self._pauses & Pause.CONNECTING:
+            self._clock.callLater(0, self._go_on, Pause.CONNECTING)
+
+    def claim_user(self, username: str) -> None:
+        self.factory.claim_user(self, username)
+
+    def pause_input(self) -> None:
+        self._pause(Pause.SESSION)
+
+    def resume_input(self) -> None:
+        self._clock.callLater(0, self._go_on, Pause.SESSION)
+
+    def finish(self) -> None:
+        if not self.is_gone and not self._closing:
+            # Even what never drains is closed, by the wheel.
+            self._ending_due = 0
+            self._close_due = self._now_ms() + LINGER_MS
+            self._closing_by(self._close_due)
+            self._output.when_drained(self._close)
+
+    def _closing_by(self, at_ms: int) -> None:
+        self._ending_due = at_ms
+        self.factory.wheel.remove(self)
+        self._arm(at_ms)
+
+    def ending(self) -> None:
+        self._connect_due = 0
+        if not self._ending_due and not self.is_gone:
+            self._ending_due = self._now_ms() + ENDING_MS
+            self._arm(self._ending_due)
+        if self._pauses and not self.is_gone:
+            # What comes now is read and dropped; unread octets would destroy the last words when the socket closes.
+            self._pauses = Pause(0)
+            self.transport.resumeProducing()  # type: ignore[union-attr]
+
+    def wake(self, at_ms: int) -> None:
+        self._wake_due = min(self._wake_due or at_ms, at_ms)
+        self._arm(at_ms)
+
+
+__all__ = ["ENDING_MS", "LINGER_MS", "ITransport", "StompConnection"]

@@ -1,0 +1,194 @@
+"""What the store's tests share: a reactor of one queue, a model of what is stored, and the reading of everything there is."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from queue import Queue
+from typing import Any, cast
+
+from twisted.internet.interfaces import IReactorFromThreads
+
+from gateway.broker.store.interface import (
+    Batch,
+    DestinationRow,
+    IndexRow,
+    Recovered,
+    RedeliveryRow,
+    Row,
+    Store,
+    StoreError,
+    SubscriptionRow,
+)
+
+
+class QueueReactor:
+    """Calls what threads ask for when the test waits for something, on the test's thread."""
+
+    def __init__(self) -> None:
+        self._calls: Queue[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]] = Queue()
+        self._home = threading.get_ident()
+
+    def callFromThread(self, call: Callable[..., object], *args: Any, **kwargs: Any) -> None:
+        self._calls.put((call, args, kwargs))
+
+    def until(self, done: Callable[[], bool]) -> None:
+        """Call until it is so; a store that says nothing for a minute hangs."""
+        assert threading.get_ident() == self._home
+        while not done():
+            call, args, kwargs = self._calls.get(timeout=60)
+            call(*args, **kwargs)
+
+    @property
+    def reactor(self) -> IReactorFromThreads:
+        return cast(IReactorFromThreads, self)
+
+    # A store's callbacks, awaited.
+
+    def commit(self, store: Store, batch: Batch) -> StoreError | None:
+        results: list[StoreError | None] = []
+        store.submit(batch, results.append)
+        self.until(lambda: bool(results))
+        return results[0]
+
+    def fetch(self, store: Store, seqs: Sequence[int]) -> Sequence[Row] | StoreError:
+        results: list[Sequence[Row] | StoreError] = []
+        store.fetch(seqs, results.append)
+        self.until(lambda: bool(results))
+        return results[0]
+
+    def close(self, store: Store) -> None:
+        results: list[None] = []
+        store.close(lambda: results.append(None))
+        self.until(lambda: bool(results))
+
+
+class Model:
+    """What a store must hold, as dictionaries."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, Row] = {}
+        self.owed: set[tuple[int, int]] = set()
+        self.redeliveries: dict[tuple[int, int], RedeliveryRow] = {}
+        self.destinations: dict[int, DestinationRow] = {}
+        self.subscriptions: dict[int, SubscriptionRow] = {}
+
+    def apply(self, batch: Batch) -> None:
+        self.destinations.update(batch.destinations)
+        self.subscriptions.update(batch.subscriptions)
+        self.rows.update(batch.inserts)
+        self.owed.update(batch.owed)
+        for pair in batch.settled:
+            self.owed.discard(pair)
+            self.redeliveries.pop(pair, None)
+        self.redeliveries.update(batch.redeliveries)
+        for seq in batch.deletes:
+            self.rows.pop(seq, None)
+            for pair in [pair for pair in self.redeliveries if pair[1] == seq]:
+                del self.redeliveries[pair]
+        for subscription in batch.removed_subscriptions:
+            self.subscriptions.pop(subscription, None)
+        for destination in batch.removed_destinations:
+            self.destinations.pop(destination, None)
+
+    def restart(self) -> None:
+        """What is not persistent is gone, with all that names it."""
+        gone = {seq for seq, row in self.rows.items() if not row.persistent}
+        self.rows = {seq: row for seq, row in self.rows.items() if seq not in gone}
+        self.owed = {pair for pair in self.owed if pair[1] not in gone}
+        self.redeliveries = {pair: row for pair, row in self.redeliveries.items() if pair[1] not in gone}
+
+    def copy(self) -> Model:
+        other = Model()
+        other.rows = dict(self.rows)
+        other.owed = set(self.owed)
+        other.redeliveries = dict(self.redeliveries)
+        other.destinations = dict(self.destinations)
+        other.subscriptions = dict(self.subscriptions)
+        return other
+
+    def contents(self) -> dict[str, object]:
+        return {
+            "index": [IndexRow(*row[:5]) for _, row in sorted(self.rows.items())],
+            "rows": [row for _, row in sorted(self.rows.items())],
+            "owed": sorted(self.owed, key=lambda pair: (pair[1], pair[0])),
+            "redeliveries": [row for _, row in sorted(self.redeliveries.items(), key=lambda item: (item[0][1], item[0][0]))],
+            "destinations": [row for _, row in sorted(self.destinations.items())],
+            "subscriptions": [row for _, row in sorted(self.subscriptions.items())],
+        }
+
+
+def contents(reactor: QueueReactor, store: Store, recovered: Recovered) -> dict[str, object]:
+    """Everything a store that was just opened holds, in the shape of :meth:`Model.contents`."""
+    index = [row for block in store.scan() for row in block]
+    owed = [pair for block in store.scan_owed() for pair in block]
+    redeliveries = [row for block in store.scan_redeliveries() for row in block]
+    rows = reactor.fetch(store, [row.seq for row in index])
+    assert not isinstance(rows, StoreError), rows
+    return {
+        "index": index,
+        "rows": list(rows),
+        "owed": owed,
+        "redeliveries": redeliveries,
+        "destinations": list(recovered.destinations),
+        "subscriptions": list(recovered.subscriptions),
+    }
+
+
+def row(seq: int, *, destination: int = 1, persistent: int = 1, head: bytes = b"head", body: bytes = b"body") -> Row:
+    return Row(seq, destination, 4, 0, len(head) + len(body), persistent, head, body)
+
+
+def insert(batch: Batch, *rows: Row) -> Batch:
+    """Add rows as the broker does."""
+    for each in rows:
+        batch.inserts[each.seq] = each
+        batch.octets += len(each.head) + len(each.body)
+        batch.operations += 1
+    return batch
+
+
+class History:
+    """An endless, reproducible run of batches: the same seed gives the same batches, in the writing process and in the one that checks.
+
+    :attr:`states` has what the store must hold after each batch; ``states[0]`` is the empty store, batches count from 1.
+    """
+
+    def __init__(self, seed: int, *, largest_body: int = 3000) -> None:
+        self._random = random.Random(seed)
+        self._largest_body = largest_body
+        self._seq = 0
+        self.states = [Model()]
+
+    def next(self) -> Batch:
+        number = len(self.states)
+        state = self.states[-1].copy()
+        batch = Batch(number)
+        choose = self._random
+        if number == 1:
+            batch.destinations[1] = DestinationRow(1, 0, "orders", "maxNumMsgs=5\n")
+            batch.subscriptions[1] = SubscriptionRow(1, 2, "client", "durable", "a = 'b'", 1)
+        old = sorted(state.rows)
+        for _ in range(choose.choice((1, 1, 3, 20))):
+            self._seq += choose.choice((1, 1, 1, 5))
+            body = choose.randbytes(choose.choice((0, 10, 100, self._largest_body)))
+            insert(batch, row(self._seq, persistent=int(choose.random() < 0.9), head=choose.randbytes(20), body=body))
+            if choose.random() < 0.3:
+                batch.owed[1, self._seq] = None
+        for seq in choose.sample(old, min(len(old), choose.choice((0, 1, 15)))):
+            batch.deletes[seq] = None
+            if (1, seq) in state.owed:
+                batch.settled[1, seq] = None
+        for seq in choose.sample(old, min(len(old), choose.choice((0, 0, 2)))):
+            if seq not in batch.deletes:
+                batch.redeliveries[0, seq] = RedeliveryRow(0, seq, choose.randrange(1, 9), 0)
+        batch.reserved = self._seq + 1
+        state.apply(batch)
+        self.states.append(state)
+        return batch
+
+    def after_restart(self, number: int) -> dict[str, object]:
+        state = self.states[number].copy()
+        state.restart()
+        return state.contents()

@@ -1,0 +1,305 @@
+"""The access control file: its rules, their precedence, and errors that point at the line."""
+
+from itertools import product
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.broker.access import DEFAULT_RULES, AccessError, AccessRules, Operation
+from gateway.broker.users import Principal
+from gateway.messaging.destination import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
+
+VERSION = "version=JMQFileAccessControlModel/100\n"
+ALICE = Principal("alice", frozenset({"staff"}))
+BOB = Principal("bob", frozenset({"staff", "interns"}))
+LONER = Principal("loner", frozenset())
+ADMIN = Principal("admin", frozenset({"admin"}))
+PRODUCE, CONSUME, BROWSE, CREATE = Operation.PRODUCE, Operation.CONSUME, Operation.BROWSE, Operation.CREATE
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "accesscontrol.properties"
+
+
+def rules(file: Path, *lines: str) -> AccessRules:
+    file.write_text(VERSION + "\n".join(lines) + "\n", encoding="utf-8")
+    access = AccessRules(file)
+    access.load()
+    return access
+
+
+def test_the_file_of_a_new_instance(file: Path) -> None:
+    file.write_text(DEFAULT_RULES)
+    access = AccessRules(file)
+    access.load()
+    for principal in (ALICE, LONER, ADMIN):
+        assert access.may_connect(principal)
+        assert access.may_connect(principal, "ADMIN") == (principal is ADMIN)
+        for operation in (PRODUCE, CONSUME, CREATE):
+            assert access.allows(principal, operation, Queue("q"), auto_created=True)
+            assert access.allows(principal, operation, Topic("t"), auto_created=True)
+        assert access.allows(principal, BROWSE, Queue("q"))
+
+
+def test_what_nothing_allows_is_denied(file: Path) -> None:
+    access = rules(file)
+    assert not access.may_connect(ADMIN)
+    assert not any(access.allows(ADMIN, operation, Queue("q")) for operation in Operation)
+
+
+def test_before_the_first_load_nothing_is_allowed(file: Path) -> None:
+    access = AccessRules(file)
+    assert access.epoch == 0
+    assert not access.may_connect(ALICE)
+
+
+def test_a_rule_for_a_name_wins_over_one_for_all(file: Path) -> None:
+    access = rules(file, "queue.*.produce.allow.user=*", "queue.q1.produce.deny.user=bob")
+    assert access.allows(ALICE, PRODUCE, Queue("q1"))
+    assert not access.allows(BOB, PRODUCE, Queue("q1"))
+    assert access.allows(BOB, PRODUCE, Queue("q2"))
+    access = rules(file, "queue.*.produce.deny.user=bob", "queue.q1.produce.allow.user=*")
+    assert access.allows(BOB, PRODUCE, Queue("q1"))
+
+
+def test_a_name_wins_over_everyone(file: Path) -> None:
+    access = rules(file, "queue.q.produce.allow.user=*", "queue.q.produce.deny.user=bob")
+    assert access.allows(ALICE, PRODUCE, Queue("q"))
+    assert not access.allows(BOB, PRODUCE, Queue("q"))
+    access = rules(file, "queue.q.produce.allow.user=*", "queue.q.produce.deny.group=interns")
+    assert access.allows(ALICE, PRODUCE, Queue("q"))
+    assert not access.allows(BOB, PRODUCE, Queue("q"))
+
+
+def test_every_user_wins_over_every_group(file: Path) -> None:
+    access = rules(file, "queue.q.produce.allow.user=*", "queue.q.produce.deny.group=*")
+    assert access.allows(ALICE, PRODUCE, Queue("q"))
+
+
+def test_a_user_wins_over_its_groups(file: Path) -> None:
+    access = rules(file, "queue.q.produce.allow.group=staff", "queue.q.produce.deny.user=bob")
+    assert access.allows(ALICE, PRODUCE, Queue("q"))
+    assert not access.allows(BOB, PRODUCE, Queue("q"))
+
+
+def test_allow_and_deny_for_the_same_principal_are_a_deny(file: Path) -> None:
+    access = rules(file, "queue.q.browse.allow.user=bob", "queue.q.browse.deny.user=bob", "queue.*.browse.allow.user=*")
+    assert not access.allows(BOB, BROWSE, Queue("q"))
+    assert access.allows(ALICE, BROWSE, Queue("q"))
+    access = rules(file, "queue.q.consume.allow.group=staff", "queue.q.consume.deny.group=interns")
+    assert access.allows(ALICE, CONSUME, Queue("q"))
+    assert not access.allows(BOB, CONSUME, Queue("q"))
+
+
+def test_every_group_is_for_users_who_have_one(file: Path) -> None:
+    access = rules(file, "queue.q.consume.allow.group=*")
+    assert access.allows(ALICE, CONSUME, Queue("q"))
+    assert not access.allows(LONER, CONSUME, Queue("q"))
+
+
+def test_of_two_lines_with_the_same_left_side_the_last_counts(file: Path) -> None:
+    access = rules(file, "queue.q.consume.allow.user=alice", "queue.q.consume.allow.user=bob")
+    assert not access.allows(ALICE, CONSUME, Queue("q"))
+    assert access.allows(BOB, CONSUME, Queue("q"))
+
+
+def test_lists_have_blanks_around_names_and_none_between_names(file: Path) -> None:
+    access = rules(file, "queue.q.consume.allow.user= alice , Max Power,", "queue.p.consume.allow.user=")
+    assert access.allows(ALICE, CONSUME, Queue("q"))
+    assert access.allows(Principal("Max Power", frozenset()), CONSUME, Queue("q"))
+    assert not access.allows(Principal("Max", frozenset()), CONSUME, Queue("q"))
+    assert not access.allows(ALICE, CONSUME, Queue("p"))
+
+
+def test_names_have_dots_and_words_of_rules_in_them(file: Path) -> None:
+    access = rules(file, "queue.a.produce.allow.b.consume.allow.user=alice", "queue.create.produce.allow.user=bob")
+    assert access.allows(ALICE, CONSUME, Queue("a.produce.allow.b"))
+    assert access.allows(BOB, PRODUCE, Queue("create"))
+    assert not access.allows(BOB, CREATE, Queue("create"))
+
+
+def test_names_with_blanks_colons_and_other_letters_are_escaped_as_in_any_properties_file(file: Path) -> None:
+    access = rules(file, r"queue.my\ q\:1.consume.allow.user=alice", "queue.größe.consume.allow.user=alice")
+    assert access.allows(ALICE, CONSUME, Queue("my q:1"))
+    assert access.allows(ALICE, CONSUME, Queue("größe"))
+
+
+def test_queues_and_topics_of_one_name_are_apart(file: Path) -> None:
+    access = rules(file, "queue.x.consume.allow.user=*", "topic.x.produce.allow.user=*")
+    assert access.allows(ALICE, CONSUME, Queue("x"))
+    assert not access.allows(ALICE, CONSUME, Topic("x"))
+    assert access.allows(ALICE, PRODUCE, Topic("x"))
+
+
+def test_a_queue_whose_name_is_a_star_is_not_everything(file: Path) -> None:
+    access = rules(file, "queue.*.consume.allow.user=alice")
+    assert access.allows(ALICE, CONSUME, Queue("*"))
+    assert not access.allows(BOB, CONSUME, Queue("*"))
+
+
+def test_what_is_auto_created_needs_create_as_well(file: Path) -> None:
+    access = rules(file, "queue.*.consume.allow.user=*", "queue.create.allow.user=alice", "topic.create.deny.group=interns")
+    assert access.allows(ALICE, CONSUME, Queue("q"), auto_created=True)
+    assert not access.allows(BOB, CONSUME, Queue("q"), auto_created=True)
+    assert access.allows(BOB, CONSUME, Queue("q"), auto_created=False)
+    assert not access.allows(ALICE, PRODUCE, Queue("q"), auto_created=True)
+    assert access.allows(ALICE, CREATE, Queue("anything"))
+    assert not access.allows(ALICE, CREATE, Topic("anything"))
+
+
+@pytest.mark.parametrize("destination", [TemporaryQueue("t.1"), TemporaryTopic("t.1")])
+def test_temporary_destinations_are_asked_for_when_sending_only(file: Path, destination: Destination) -> None:
+    access = rules(file, f"{'queue' if destination.kind == 0 else 'topic'}.*.produce.allow.user=alice")
+    assert access.allows(ALICE, PRODUCE, destination, auto_created=True)
+    assert not access.allows(BOB, PRODUCE, destination)
+    for operation in (CONSUME, BROWSE, CREATE):
+        assert access.allows(BOB, operation, destination)
+
+
+def test_connection_rules(file: Path) -> None:
+    access = rules(file, "connection.NORMAL.deny.user=bob", "connection.*.allow.group=staff", "connection.ADMIN.allow.user=admin")
+    assert access.may_connect(ALICE)
+    assert not access.may_connect(BOB)
+    assert access.may_connect(BOB, "ADMIN")
+    assert access.may_connect(ADMIN, "ADMIN")
+    assert not access.may_connect(ADMIN)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "does_not"),
+    [
+        ("news.*", ["news.a", "news.größe"], ["news", "news.a.b", "other.a", "newsXa"]),
+        ("*.a", ["news.a"], ["a", "news.b.a"]),
+        ("news.>", ["news", "news.a", "news.a.b"], ["newsletter", "other"]),
+        ("news>", ["news", "news.a", "news.a.b"], ["newsletter"]),
+        ("news.**.z", ["news.a.z", "news.a.b.z"], ["news.z", "news.a"]),
+        (">", ["a", "a.b"], []),
+    ],
+)
+def test_topic_patterns(file: Path, pattern: str, fits: list[str], does_not: list[str]) -> None:
+    access = rules(file, f"topic.{pattern}.consume.allow.user=alice")
+    assert [name for name in [*fits, *does_not] if access.allows(ALICE, CONSUME, Topic(name))] == fits
+
+
+def test_a_name_wins_over_a_pattern_and_a_pattern_over_all(file: Path) -> None:
+    access = rules(
+        file,
+        "topic.*.consume.deny.user=*",
+        "topic.news.>.consume.allow.user=*",
+        "topic.news.secret.*.consume.deny.user=*",
+        "topic.news.secret.open.consume.allow.user=*",
+    )
+    allowed = {"news.a": True, "news.secret.x": False, "news.secret.open": True, "other": False}
+    assert {name: access.allows(ALICE, CONSUME, Topic(name)) for name in allowed} == allowed
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("queues.*.produce.allow.user=*", "resource 'queues': expected connection, queue or topic; the nearest is queue"),
+        ("queue.*.produse.allow.user=*", "operation 'produse': expected produce, consume or browse; the nearest is produce"),
+        ("queue.*.produce.alow.user=*", "access 'alow': expected allow or deny; the nearest is allow"),
+        ("queue.*.produce.allow.users=*", "kind of principals 'users': expected user or group; the nearest is user"),
+        ("connection.normal.allow.user=*", "service type 'normal': expected NORMAL, ADMIN or *"),
+        ("queue.allow.user=*", "expected RESOURCE.NAME.OPERATION.ACCESS.PRINCIPALS"),
+        ("queue.produce.allow.user=*", "has no name; expected queue.NAME.produce.allow.user, where NAME may be *"),
+        ("queue.q.create.allow.user=*", "create has no name; expected queue.create.allow.user"),
+        ("queue.a.*.produce.allow.user=*", "patterns are for topics"),
+        ("queue.q.produce.allow.user=bob*", "'bob*': * stands for everyone and is no part of a name"),
+    ],
+)
+def test_lines_that_are_no_rules(file: Path, line: str, what: str) -> None:
+    with pytest.raises(AccessError) as error:
+        rules(file, "", "# a comment", line)
+    assert (error.value.file, error.value.line) == (file, 4)
+    assert str(error.value).startswith(f"{file}:4: ")
+    assert what in str(error.value)
+
+
+def test_files_that_are_none(file: Path) -> None:
+    access = AccessRules(file)
+    with pytest.raises(AccessError, match="cannot be read: No such file"):
+        access.load()
+    file.write_text("queue.*.produce.allow.user=*\n")
+    with pytest.raises(AccessError, match="has no version; expected the line version=JMQFileAccessControlModel/100"):
+        access.load()
+    file.write_text("\nversion=JMQFileAccessControlModel/101\n")
+    with pytest.raises(AccessError) as error:
+        access.load()
+    assert error.value.line == 2
+    file.write_bytes(VERSION.encode() + b"queue.\xff.produce.allow.user=*\n")
+    with pytest.raises(AccessError) as error:
+        access.load()
+    assert (error.value.line, error.value.what) == (2, "expected text in UTF-8")
+
+
+def test_reload_changes_the_rules_and_the_epoch_and_a_bad_file_neither(file: Path) -> None:
+    access = rules(file, "queue.*.produce.allow.user=alice")
+    assert access.epoch == 1
+    file.write_text(VERSION + "queue.*.produce.allow.user=bob\n")
+    access.reload()
+    assert access.epoch == 2
+    assert not access.allows(ALICE, PRODUCE, Queue("q"))
+    assert access.allows(BOB, PRODUCE, Queue("q"))
+    file.write_text(VERSION + "queue.*.produce.permit.user=*\n")
+    with pytest.raises(AccessError):
+        access.reload()
+    assert access.epoch == 2
+    assert access.allows(BOB, PRODUCE, Queue("q"))
+    assert not access.allows(ALICE, PRODUCE, Queue("q"))
+
+
+Line = tuple[str, Literal["allow", "deny"], Literal["user", "group"], frozenset[str]]
+
+USERS, GROUPS, NAMES = ("alice", "bob", "carol"), ("staff", "interns", "boss"), ("q1", "q2", "*")
+lines = st.lists(
+    st.one_of(
+        st.tuples(
+            st.sampled_from(NAMES),
+            st.sampled_from(["allow", "deny"]),
+            st.just("user"),
+            st.frozensets(st.sampled_from([*USERS, "*"])),
+        ),
+        st.tuples(
+            st.sampled_from(NAMES),
+            st.sampled_from(["allow", "deny"]),
+            st.just("group"),
+            st.frozensets(st.sampled_from([*GROUPS, "*"])),
+        ),
+    ),
+    max_size=14,
+)
+
+
+def expected(written: list[Line], principal: Principal, queue: str) -> bool:
+    """The precedence, spelled out from the module's description and without its data structures: the first level with a say decides."""
+    in_force = {(name, access, kind): names for name, access, kind, names in written}
+    someone = [{"*"}] if principal.groups else []
+    for name, (kind, whos) in product(
+        (queue, "*"),
+        (("user", [{principal.name}]), ("group", [{group} for group in principal.groups]), ("user", [{"*"}]), ("group", someone)),
+    ):
+        said = {
+            access
+            for access in ("allow", "deny")
+            for who in whos
+            if who <= in_force.get((name, access, kind), frozenset())  # type: ignore[arg-type]
+        }
+        if said:
+            return said == {"allow"}
+    return False
+
+
+@given(lines, st.sampled_from(USERS), st.frozensets(st.sampled_from(GROUPS)))
+def test_precedence_is_that_of_the_model(
+    tmp_path_factory: pytest.TempPathFactory, written: list[Line], user: str, groups: frozenset[str]
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "accesscontrol.properties"
+    access = rules(file, *(f"queue.{name}.browse.{verdict}.{kind}={','.join(names)}" for name, verdict, kind, names in written))
+    principal = Principal(user, groups)
+    for queue in ("q1", "q2", "q3"):
+        assert access.allows(principal, BROWSE, Queue(queue)) == expected(written, principal, queue)

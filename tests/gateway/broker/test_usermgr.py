@@ -1,0 +1,180 @@
+"""``imqusermgr`` as an operator types it."""
+
+from pathlib import Path
+
+import pytest
+from argon2 import PasswordHasher
+
+from gateway.broker import usermgr
+from gateway.broker.users import User, read_users, write_users
+from gateway.instance.layout import Layout
+
+
+class Tool:
+    """The command on one instance, with answers for its prompts."""
+
+    def __init__(self, layout: Layout, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.layout = layout
+        self.answers: list[str] = []
+        self._capsys = capsys
+        monkeypatch.setattr("click.termui.hidden_prompt_func", lambda prompt: self.answers.pop(0))
+        monkeypatch.setattr("click.termui.visible_prompt_func", lambda prompt: self.answers.pop(0))
+        monkeypatch.delenv("IMQ_VARHOME", raising=False)
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        """Exit code, standard output, standard error."""
+        code = usermgr.run([*arguments, "-varhome", str(self.layout.varhome), "-i", self.layout.instance])
+        captured = self._capsys.readouterr()
+        return code, captured.out, captured.err
+
+    @property
+    def users(self) -> dict[str, User]:
+        return read_users(self.layout.users)
+
+
+@pytest.fixture
+def tool(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tool:
+    layout = Layout(tmp_path, "one")
+    layout.create()
+    write_users(layout.users, [])
+    return Tool(layout, capsys, monkeypatch)
+
+
+@pytest.fixture
+def passfile(tmp_path: Path) -> Path:
+    path = tmp_path / "passwords"
+    path.touch(0o600)
+    path.write_text("imq.imqusermgr.password=sesame\n")
+    return path
+
+
+def matches(user: User, password: str) -> bool:
+    return PasswordHasher().verify(user.hash, password)
+
+
+def test_add_asks_for_the_password_twice(tool: Tool) -> None:
+    tool.answers = ["sesame", "sesame"]
+    code, out, err = tool("add", "-u", "alice", "-g", "user, staff")
+    assert code == 0
+    assert "User 'alice' is added." in out
+    assert "sesame" not in out + err
+    alice = tool.users["alice"]
+    assert (alice.groups, alice.active, alice.loopback) == ({"user", "staff"}, True, False)
+    assert matches(alice, "sesame")
+    assert tool.answers == []
+
+
+def test_add_takes_the_password_from_a_passfile(tool: Tool, passfile: Path) -> None:
+    assert tool("add", "-u", "alice", "-passfile", str(passfile), "-s") == (0, "", "")
+    assert matches(tool.users["alice"], "sesame")
+    assert tool.users["alice"].groups == {"user"}
+    passfile.write_text("imq.other=x\n")
+    code, out, err = tool("add", "-u", "bob", "--passfile", str(passfile))
+    assert (code, out, err) == (1, "", f"imqusermgr: {passfile} has no imq.imqusermgr.password\n")
+
+
+@pytest.mark.parametrize("given", [["-p", "sesame"], ["-psesame"], ["-p"], ["-p", "sesame", "-f"]])
+@pytest.mark.parametrize("what", ["add", "update"])
+def test_a_password_on_the_command_line_is_refused_and_not_repeated(tool: Tool, what: str, given: list[str]) -> None:
+    if what == "add" and "-f" in given:
+        given = given[:-1]
+    code, out, err = tool(what, "-u", "alice", *given)
+    assert (code, out) == (2, "")
+    assert err.startswith("imqusermgr: -p is refused: ")
+    assert err.count("\n") == 1
+    assert "sesame" not in err
+    assert tool.users == {}
+
+
+def test_add_inactive_and_confined(tool: Tool, passfile: Path) -> None:
+    assert tool("add", "-u", "alice", "-a", "false", "--loopback", "-passfile", str(passfile))[0] == 0
+    assert (tool.users["alice"].active, tool.users["alice"].loopback) == (False, True)
+
+
+def test_add_refuses_a_user_who_exists_before_it_asks(tool: Tool, passfile: Path) -> None:
+    tool("add", "-u", "alice", "-passfile", str(passfile))
+    assert tool("add", "-u", "alice") == (1, "", "imqusermgr: user 'alice' exists\n")
+
+
+def test_update(tool: Tool, passfile: Path) -> None:
+    tool("add", "-u", "alice", "-passfile", str(passfile))
+    before = tool.users["alice"]
+    assert tool("update", "-u", "alice", "-g", "staff,admin")[0] == 0
+    assert tool.users["alice"] == User("alice", frozenset({"staff", "admin"}), before.hash)
+    assert tool("update", "-u", "alice", "-a", "inactive", "--loopback")[0] == 0
+    assert tool.users["alice"] == User("alice", frozenset({"staff", "admin"}), before.hash, False, True)
+    assert tool("update", "-u", "alice", "-a", "true", "--any")[0] == 0
+    assert tool.users["alice"] == User("alice", frozenset({"staff", "admin"}), before.hash)
+    tool.answers = ["simsim", "simsim"]
+    assert tool("update", "-u", "alice")[0] == 0
+    assert matches(tool.users["alice"], "simsim")
+    assert tool("update", "-u", "alice", "-passfile", str(passfile), "-f", "-a", "false")[0] == 0
+    assert matches(tool.users["alice"], "sesame")
+    assert not tool.users["alice"].active
+    assert tool("update", "-u", "bob", "-a", "true") == (1, "", "imqusermgr: there is no user 'bob'\n")
+
+
+def test_delete_asks_unless_forced(tool: Tool, passfile: Path) -> None:
+    for name in ("alice", "bob", "carol"):
+        tool("add", "-u", name, "-passfile", str(passfile))
+    tool.answers = ["n"]
+    assert tool("delete", "-u", "alice")[0] == 1
+    assert "alice" in tool.users
+    tool.answers = ["y"]
+    assert tool("delete", "-u", "alice")[0] == 0
+    assert tool("delete", "-u", "bob", "-f", "-s")[0:2] == (0, "")
+    assert list(tool.users) == ["carol"]
+    assert tool("delete", "-u", "alice") == (1, "", "imqusermgr: there is no user 'alice'\n")
+
+
+def test_list(tool: Tool, passfile: Path) -> None:
+    tool("add", "-u", "alice", "-g", "user,admin", "-passfile", str(passfile))
+    tool("add", "-u", "Max Power", "-a", "false", "--loopback", "-passfile", str(passfile))
+    code, out, err = tool("list")
+    assert (code, err) == (0, "")
+    assert out == (
+        "USER       GROUPS      STATE     FROM\nalice      admin,user  active    any\nMax Power  user        inactive  loopback\n"
+    )
+    assert tool("list", "-u", "alice")[1].splitlines()[1:] == ["alice  admin,user  active  any"]
+    assert tool("list", "-u", "bob") == (1, "", "imqusermgr: there is no user 'bob'\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["add"],
+        ["add", "-u", "a:b"],
+        ["add", "-u", "alice", "-g", "a,,b"],
+        ["add", "-u", "alice", "-g", "*"],
+        ["add", "-u", "alice", "-a", "maybe"],
+        ["remove", "-u", "alice"],
+        ["list", "--bogus"],
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_exit_code_2(tool: Tool, arguments: list[str]) -> None:
+    code, out, err = tool(*arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("imqusermgr: ")
+    assert tool.users == {}
+
+
+def test_an_instance_without_users_file(tool: Tool) -> None:
+    tool.layout.users.unlink()
+    for arguments in (["list"], ["add", "-u", "alice"], ["update", "-u", "alice"], ["delete", "-u", "alice"]):
+        assert tool(*arguments) == (1, "", f"imqusermgr: {tool.layout.users}: cannot be read: No such file or directory\n")
+
+
+def test_a_damaged_users_file_is_left_alone(tool: Tool, passfile: Path) -> None:
+    tool.layout.users.write_text("version=StompGatewayUsers/1\nalice\n")
+    code, out, err = tool("add", "-u", "bob", "-passfile", str(passfile))
+    assert (code, out) == (1, "")
+    assert err.startswith(f"imqusermgr: {tool.layout.users}:2: expected 5 fields")
+    assert tool.layout.users.read_text() == "version=StompGatewayUsers/1\nalice\n"
+
+
+def test_which_instance_must_be_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tool: Tool) -> None:
+    assert usermgr.run(["list"]) == 2
+    assert "-varhome" in capsys.readouterr().err
+    monkeypatch.setenv("IMQ_VARHOME", str(tool.layout.varhome))
+    assert usermgr.run(["list", "-i", "one"]) == 0
+    assert usermgr.run(["list", "-i", "../one"]) == 1

@@ -1,0 +1,343 @@
+"""The users file and authentication."""
+
+import stat
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred, fail
+from twisted.logger import LogEvent, globalLogPublisher
+
+from gateway.broker.passcodes import CannotVerify, Passcodes, hash_passcode
+from gateway.broker.users import (
+    Principal,
+    User,
+    Users,
+    UsersError,
+    check_name,
+    create_default_users,
+    edited,
+    parse,
+    read_users,
+    render,
+    write_users,
+)
+from gateway.instance import passfile
+from gateway.instance.layout import Layout
+from gateway.messaging.errors import AuthenticationFailed
+from gateway.messaging.provider import Credentials
+
+P = ParamSpec("P")
+
+if TYPE_CHECKING:
+
+    def ensureDeferred(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]: ...
+else:
+    from pytest_twisted import ensureDeferred
+
+HASH = hash_passcode("sesame")
+VERSION = "version=StompGatewayUsers/1\n"
+EVERYBODY = [
+    User("alice", frozenset({"user", "staff"}), HASH),
+    User("idle", frozenset({"user"}), HASH, active=False),
+    User("guest", frozenset({"anonymous"}), HASH, loopback=True),
+]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    write_users(tmp_path / "users", EVERYBODY)
+    return tmp_path / "users"
+
+
+@pytest.fixture
+def users(file: Path) -> Iterator[Users]:
+    users = Users(file, reactor)
+    users.load()
+    yield users
+    users.close()
+
+
+async def refusal(users: Users, credentials: Credentials) -> str:
+    """Why the credentials are refused."""
+    with pytest.raises(AuthenticationFailed) as error:
+        await users.authenticate(credentials)
+    return error.value.reason
+
+
+@ensureDeferred
+async def test_the_right_passcode(users: Users) -> None:
+    assert await users.authenticate(Credentials("alice", "sesame", "192.0.2.1")) == Principal("alice", frozenset({"user", "staff"}))
+
+
+@ensureDeferred
+async def test_an_unknown_user_is_told_what_a_wrong_passcode_is_told(users: Users) -> None:
+    wrong = await refusal(users, Credentials("alice", "simsim"))
+    assert wrong == await refusal(users, Credentials("nobody", "sesame")) == "unknown user or wrong passcode"
+    assert await refusal(users, Credentials("idle", "simsim")) == wrong
+    assert await refusal(users, Credentials("guest", "simsim", "192.0.2.1")) == wrong
+
+
+@ensureDeferred
+async def test_an_empty_passcode_is_refused_and_not_verified(file: Path) -> None:
+    users = Users(file, reactor, NeverAsked(reactor))
+    users.load()
+    for name in ("alice", "nobody", ""):
+        assert await refusal(users, Credentials(name, "")) == "the passcode is empty"
+
+
+class NeverAsked(Passcodes):
+    def verify(self, hash: str | None, passcode: str) -> Deferred[bool]:
+        raise AssertionError("nothing was to be verified")
+
+
+@ensureDeferred
+async def test_an_inactive_user(users: Users) -> None:
+    assert await refusal(users, Credentials("idle", "sesame")) == "the user is inactive"
+
+
+@pytest.mark.parametrize("address", ["", "127.0.0.1", "127.255.3.4", "::1", "::ffff:127.0.0.1", "0:0:0:0:0:0:0:1"])
+@ensureDeferred
+async def test_guests_come_from_this_machine(users: Users, address: str) -> None:
+    assert (await users.authenticate(Credentials("guest", "sesame", address))).name == "guest"
+
+
+@pytest.mark.parametrize(
+    "address", ["192.0.2.1", "128.0.0.1", "::2", "::ffff:192.0.2.1", "fe80::1%lo", "::127.0.0.1", "localhost", "0.0.0.0"]
+)
+@ensureDeferred
+async def test_guests_come_from_nowhere_else(users: Users, address: str) -> None:
+    assert (
+        await refusal(users, Credentials("guest", "sesame", address)) == "the user may connect from the server's own machine only"
+    )
+
+
+@ensureDeferred
+async def test_a_certificate_stands_in_for_a_passcode(users: Users) -> None:
+    for login in ("", "alice"):
+        credentials = Credentials(login, "", "192.0.2.1", certificate="alice")
+        assert (await users.authenticate(credentials)).name == "alice"
+
+
+@ensureDeferred
+async def test_a_certificate_of_somebody_else(users: Users) -> None:
+    assert await refusal(users, Credentials("alice", "", certificate="bob")) == "the client certificate is another user's"
+    assert await refusal(users, Credentials("", "", certificate="bob")) == "the client certificate's user is unknown"
+    assert await refusal(users, Credentials("", "", certificate="idle")) == "the user is inactive"
+    assert "own machine" in await refusal(users, Credentials("", "", "192.0.2.1", certificate="guest"))
+    assert await refusal(users, Credentials("", "", certificate="")) == "the client certificate's user is unknown"
+
+
+@ensureDeferred
+async def test_a_passcode_that_is_given_is_verified_whatever_the_certificate(users: Users) -> None:
+    assert "wrong passcode" in await refusal(users, Credentials("alice", "simsim", certificate="alice"))
+    assert (await users.authenticate(Credentials("alice", "sesame", certificate="idle"))).name == "alice"
+
+
+@ensureDeferred
+async def test_before_the_first_load_nobody_is_known(file: Path) -> None:
+    users = Users(file, reactor)
+    assert "unknown user" in await refusal(users, Credentials("alice", "sesame"))
+    users.close()
+
+
+@ensureDeferred
+async def test_reload(users: Users, file: Path) -> None:
+    assert await users.authenticate(Credentials("alice", "sesame"))
+    write_users(file, [User("alice", frozenset({"new"}), hash_passcode("simsim"))])
+    assert await users.authenticate(Credentials("alice", "sesame"))
+    users.reload()
+    assert "wrong passcode" in await refusal(users, Credentials("alice", "sesame"))
+    assert (await users.authenticate(Credentials("alice", "simsim"))).groups == {"new"}
+    file.write_text("rubbish\n")
+    with pytest.raises(UsersError):
+        users.reload()
+    assert await users.authenticate(Credentials("alice", "simsim"))
+
+
+@ensureDeferred
+async def test_a_reload_while_a_passcode_is_verified(users: Users, file: Path) -> None:
+    old, new = users.authenticate(Credentials("alice", "sesame")), users.authenticate(Credentials("alice", "simsim"))
+    write_users(file, [User("alice", frozenset({"new"}), hash_passcode("simsim"))])
+    users.reload()
+    with pytest.raises(AuthenticationFailed):
+        await old
+    assert (await new).groups == {"new"}
+
+
+@ensureDeferred
+async def test_a_reload_that_takes_the_user_away_while_its_passcode_is_verified(users: Users, file: Path) -> None:
+    asked = users.authenticate(Credentials("alice", "sesame"))
+    write_users(file, [])
+    users.reload()
+    with pytest.raises(AuthenticationFailed):
+        await asked
+
+
+class Busy(Passcodes):
+    def verify(self, hash: str | None, passcode: str) -> Deferred[bool]:
+        return fail(CannotVerify("7 logins are waiting to be verified; try again later"))
+
+
+@ensureDeferred
+async def test_too_many_logins(file: Path) -> None:
+    users = Users(file, reactor, Busy(reactor))
+    users.load()
+    assert await refusal(users, Credentials("alice", "sesame")) == "7 logins are waiting to be verified; try again later"
+
+
+def test_neither_passcodes_nor_hashes_are_shown() -> None:
+    assert "$argon2" not in repr(EVERYBODY[0])
+    with pytest.raises(UsersError) as error:
+        parse(f"{VERSION}alice:user:active:everywhere:{HASH}\n", Path("users"))
+    assert "$argon2" not in str(error.value)
+
+
+def test_a_file_that_others_can_read_is_warned_of(file: Path, users: Users) -> None:
+    events: list[LogEvent] = []
+    file.chmod(0o644)
+    globalLogPublisher.addObserver(events.append)  # type: ignore[arg-type]
+    try:
+        users.reload()
+    finally:
+        globalLogPublisher.removeObserver(events.append)  # type: ignore[arg-type]
+    assert [event["file"] for event in events if "its mode should be 0600" in str(event["log_format"])] == [str(file)]
+
+
+names = st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters=":,*"), min_size=1, max_size=20)
+hashes = st.from_regex(r"\$argon2id\$v=19\$m=[1-9]\d{0,5},t=\d,p=\d\$[A-Za-z0-9+/]{22}\$[A-Za-z0-9+/]{43}", fullmatch=True)
+
+
+@given(
+    st.lists(st.builds(User, names, st.frozensets(names), hashes, st.booleans(), st.booleans()), unique_by=lambda user: user.name)
+)
+def test_what_is_written_is_read_back(everybody: list[User]) -> None:
+    read = parse(render(everybody), Path("users"))
+    assert list(read.values()) == everybody
+    assert list(read) == [user.name for user in everybody]
+
+
+@given(st.text())
+def test_any_text_is_users_or_an_error_of_ours(text: str) -> None:
+    for whole in (text, VERSION + text):
+        try:
+            parse(whole, Path("users"))
+        except UsersError as error:
+            assert "\n" not in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("alice", "expected 5 fields"),
+        (f"alice:user:active:{HASH}", "expected 5 fields"),
+        (f":user:active:any:{HASH}", "user name ''"),
+        (f"a*:user:active:any:{HASH}", "none of them : , or *"),
+        (f"a\tb:user:active:any:{HASH}", "printable"),
+        (f"alice:user,,staff:active:any:{HASH}", "group name ''"),
+        (f"alice:user:true:any:{HASH}", "'true': expected active or inactive"),
+        (f"alice:user:active:all:{HASH}", "'all': expected loopback or any"),
+        ("alice:user:active:any:sesame", "expected an Argon2id hash"),
+        (f"alice:user:active:any:{HASH}\nalice:user:active:any:{HASH}", "user 'alice' is there twice"),
+    ],
+)
+def test_lines_that_are_no_users(line: str, what: str) -> None:
+    with pytest.raises(UsersError) as error:
+        parse(f"{VERSION}\n{line}\n", Path("users"))
+    assert error.value.file == Path("users")
+    assert error.value.line == 3 + line.count("\n")
+    assert what in error.value.what
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    file = tmp_path / "users"
+    with pytest.raises(UsersError, match="cannot be read: No such file"):
+        read_users(file)
+    file.write_text("")
+    with pytest.raises(UsersError, match="users:1: expected version=StompGatewayUsers/1"):
+        read_users(file)
+    file.write_bytes(VERSION.encode() + b"\nalice\xff\n")
+    with pytest.raises(UsersError, match="users:3: expected text in UTF-8"):
+        read_users(file)
+
+
+def test_an_empty_group_list_and_the_line_ends_of_windows_are_understood() -> None:
+    read = parse(f"{VERSION}alice::active:any:{HASH}\n".replace("\n", "\r\n"), Path("users"))
+    assert read == {"alice": User("alice", frozenset(), HASH)}
+
+
+@pytest.mark.parametrize("name", ["", " a", "a ", "a:b", "a,b", "*", "a\x00", "a\nb", "\x7f", "a\u2028b", "\ud800", "x" * 256])
+def test_names_that_nobody_can_have(name: str) -> None:
+    with pytest.raises(ValueError, match="name"):
+        check_name(name)
+
+
+@pytest.mark.parametrize("name", ["a", "Max Power", "größe", "a=b", "#a", "a.b", "x" * 255])
+def test_names_that_somebody_can_have(name: str) -> None:
+    assert check_name(name) == name
+
+
+def test_editing_writes_only_what_ends_well_and_changed(file: Path) -> None:
+    before = file.stat()
+    with edited(file):
+        pass
+    assert file.stat().st_ino == before.st_ino
+
+    def fail_halfway() -> None:
+        with edited(file) as users:
+            users.clear()
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_halfway()
+    assert list(read_users(file)) == ["alice", "idle", "guest"]
+    with edited(file) as users:
+        del users["idle"]
+    assert list(read_users(file)) == ["alice", "guest"]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    with pytest.raises(UsersError, match="No such file"), edited(file.parent / "missing" / "users"):
+        pass
+
+
+@ensureDeferred
+async def test_a_new_instance_has_a_guest_and_an_admin(tmp_path: Path) -> None:
+    layout = Layout(tmp_path, "one")
+    layout.create()
+    password = create_default_users(layout)
+    assert len(password) >= 20
+    assert stat.S_IMODE(layout.users.stat().st_mode) == 0o600
+    assert stat.S_IMODE(layout.passfile.stat().st_mode) == 0o600
+    assert passfile.read(layout.passfile) == dict.fromkeys(
+        ("imq.bridge.admin.password", "imq.imqcmd.password", "imq.imqbridgemgr.password"), password
+    )
+    assert password not in layout.users.read_text()
+    users = Users(layout.users, reactor)
+    users.load()
+    assert await users.authenticate(Credentials("guest", "guest", "127.0.0.1")) == Principal("guest", frozenset({"anonymous"}))
+    assert "own machine" in await refusal(users, Credentials("guest", "guest", "192.0.2.1"))
+    assert await users.authenticate(Credentials("admin", password, "192.0.2.1")) == Principal("admin", frozenset({"admin"}))
+    assert "wrong passcode" in await refusal(users, Credentials("admin", "admin"))
+    users.close()
+
+
+def test_two_new_instances_have_different_passwords_and_users_are_not_overwritten(tmp_path: Path) -> None:
+    one, two = Layout(tmp_path, "one"), Layout(tmp_path, "two")
+    one.create()
+    two.create()
+    assert create_default_users(one) != create_default_users(two)
+    before = one.users.read_bytes()
+    with pytest.raises(FileExistsError):
+        create_default_users(one)
+    assert one.users.read_bytes() == before
+
+
+def test_an_attempt_that_was_interrupted_goes_on_with_its_password(tmp_path: Path) -> None:
+    layout = Layout(tmp_path, "one")
+    layout.create()
+    password = create_default_users(layout)
+    layout.users.unlink()
+    assert create_default_users(layout) == password
