@@ -3,37 +3,43 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 
 from benchmarks.endpoint import Consumer, Endpoint, Poll, Producer, Refused
 from benchmarks.load import drain as wait_for
 from benchmarks.measurement import Measurement
+from benchmarks.meter import Cost, Meter
 from benchmarks.peers import Peer
 from benchmarks.tally import Outcome, Reader, Tally
 from benchmarks.wire import Confirm, Shape, command, frame
 
 # Runs of 100 whose receipts may be outstanding while a queue is filled.
 _WINDOW = 10
-_SAMPLE = 0.25
 
 
 @dataclass(frozen=True)
-class _Filled:
-    messages: int
-    seconds: float
-    server_cpu: float
-    generator: float
+class _Moved:
+    """So many messages put in, or taken out, and what it cost."""
 
-
-@dataclass(frozen=True)
-class _Drained:
     messages: int
-    seconds: float
-    outcome: Outcome
-    server_cpu: float
-    generator: float
+    cost: Cost
+    outcome: Outcome = field(default_factory=Outcome)
+
+    @property
+    def rate(self) -> float:
+        return self.messages / self.cost.seconds
+
+    def measurement(self, expected: int) -> Measurement:
+        return Measurement(
+            value=self.rate,
+            outcome=self.outcome,
+            messages=expected,
+            server_cpu=self.cost.server / self.messages * 100_000,
+            server_peak=self.cost.peak,
+            generator=self.cost.generator,
+            others=self.cost.others,
+        )
 
 
 def fill_and_drain(peer: Peer, name: str, body: int, persistent: bool, seconds: float) -> list[Measurement]:
@@ -42,21 +48,9 @@ def fill_and_drain(peer: Peer, name: str, body: int, persistent: bool, seconds: 
     :returns: messages confirmed a second while filling, and received a second while draining.
     :raises Refused: when the server refuses or stops.
     """
-    peer.tree.reset_peak()
     filled = _fill(peer, name, body, persistent, 10**7, seconds)
-    fill_peak = peer.tree.peak_bytes()
-    peer.tree.reset_peak()
     drained = _drain(peer, name, filled.messages, 4 * seconds)
-    return [
-        Measurement(
-            value=filled.messages / filled.seconds,
-            messages=filled.messages,
-            server_cpu=filled.server_cpu,
-            server_peak=fill_peak,
-            generator=filled.generator,
-        ),
-        _drain_measurement(peer, drained, filled.messages),
-    ]
+    return [filled.measurement(filled.messages), drained.measurement(filled.messages)]
 
 
 def waiting(peer: Peer, messages: int, seconds: float) -> list[Measurement]:
@@ -70,93 +64,70 @@ def waiting(peer: Peer, messages: int, seconds: float) -> list[Measurement]:
     """
     peer.start()
     empty = peer.tree.resident_bytes()
-    peer.tree.reset_peak()
     filled = _fill(peer, "waiting", 1024, True, messages, seconds)
     if filled.messages < messages:
         raise Refused(f"{peer.name} took {filled.messages} of {messages} messages in {seconds:g} s")
     time.sleep(1)  # a moment for what it still has to write down; its memory then is that of waiting, not of receiving
-    resident, peak = peer.tree.resident_bytes(), peer.tree.peak_bytes()
+    resident = peer.tree.resident_bytes()
     peer.stop()
     orderly = _restart(peer, "waiting")
     resident_again = peer.tree.resident_bytes()
     peer.kill()
     killed = _restart(peer, "waiting")
-    peer.tree.reset_peak()
     drained = _drain(peer, "waiting", messages, seconds)
-    drain_measurement = _drain_measurement(peer, drained, messages)
     peer.kill()
     mib = 1024 * 1024
     return [
         Measurement(
             value=resident / mib,
-            messages=messages,
-            server_cpu=filled.server_cpu,
-            server_peak=peak,
-            generator=filled.generator,
-            extra={
-                "empty MiB": empty / mib,
-                "highest MiB": peak / mib,
-                "after restart MiB": resident_again / mib,
-                "fill msg/s": filled.messages / filled.seconds,
-            },
+            server_cpu=filled.cost.server / messages * 100_000,
+            server_peak=filled.cost.peak,
+            generator=filled.cost.generator,
+            others=filled.cost.others,
+            extra={"empty MiB": empty / mib, "after restart MiB": resident_again / mib, "fill msg/s": filled.rate},
         ),
         Measurement(value=orderly),
         Measurement(value=killed),
-        drain_measurement,
+        drained.measurement(messages),
     ]
 
 
-def _fill(peer: Peer, name: str, body: int, persistent: bool, messages: int, seconds: float) -> _Filled:
+def _fill(peer: Peer, name: str, body: int, persistent: bool, messages: int, seconds: float) -> _Moved:
     destination = f"/queue/{name}"
     with Poll() as poll:
         # The subscription makes the queue where SEND does not (see Dialect.queue_prefix).
         Consumer(poll, peer, destination, "auto", Tally(1), Reader(1)).disconnect()
         shape = Shape(peer.dialect.sends_to(destination), 0, body, persistent, Confirm.EACH_100)
         producer = Producer(poll, peer, shape, _WINDOW)
-        cpu, own, began = peer.tree.cpu_seconds(), time.process_time(), perf_counter()
-        while producer.sent < messages and perf_counter() < began + seconds:
+        meter = Meter(peer.tree)
+        while producer.sent < messages and perf_counter() < meter.began + seconds:
             while producer.ready() and producer.sent < messages:
                 producer.produce()
             poll.turn(0.05)
         wait_for(poll, [producer], [], 0)
-        elapsed = perf_counter() - began
+        cost = meter.stop()
         if producer.outstanding:
             raise Refused(f"{peer.name} owes {producer.outstanding} receipts")
-        cpu = peer.tree.cpu_seconds() - cpu
-        own = time.process_time() - own
         producer.disconnect()
-        return _Filled(producer.sent, elapsed, cpu / producer.sent * 100_000, own / elapsed)
+        return _Moved(producer.sent, cost)
 
 
-def _drain(peer: Peer, name: str, messages: int, seconds: float) -> _Drained:
+def _drain(peer: Peer, name: str, messages: int, seconds: float) -> _Moved:
     tally = Tally(1)
     with Poll() as poll:
-        cpu, own, began = peer.tree.cpu_seconds(), time.process_time(), perf_counter()
-        last, before = began, 0
+        meter = Meter(peer.tree)
+        last, before = meter.began, 0
         consumer = Consumer(poll, peer, f"/queue/{name}", "client", tally, Reader(1))
-        while tally.distinct < messages and (now := perf_counter()) < began + seconds and now < last + 10:
+        while tally.distinct < messages and (now := perf_counter()) < meter.began + seconds and now < last + 10:
             poll.turn(0.05)
             if tally.distinct != before:
                 before, last = tally.distinct, now
-        elapsed = perf_counter() - began
-        cpu = peer.tree.cpu_seconds() - cpu
-        own = time.process_time() - own
+        cost = meter.stop()
         received = tally.distinct
         if received == 0:
             raise Refused(f"{peer.name} delivered none of {messages} waiting messages")
         consumer.disconnect()
-        return _Drained(received, elapsed, tally.outcome([messages]), cpu / received * 100_000, own / elapsed)
-
-
-def _drain_measurement(peer: Peer, drained: _Drained, messages: int) -> Measurement:
-    return Measurement(
-        value=drained.messages / drained.seconds,
-        outcome=drained.outcome,
-        messages=messages,
-        server_cpu=drained.server_cpu,
-        server_peak=peer.tree.peak_bytes(),
-        generator=drained.generator,
-    )
+        return _Moved(received, cost, tally.outcome([messages]))
 
 
 class _First(Endpoint):
@@ -196,6 +167,3 @@ def start_up(peer: Peer) -> list[Measurement]:
     resident = peer.tree.resident_bytes()
     peer.stop()
     return [Measurement(value=seconds, server_peak=resident)]
-
-
-__all__: Sequence[str] = ["fill_and_drain", "start_up", "waiting"]

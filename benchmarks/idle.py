@@ -6,12 +6,13 @@ import resource
 import select
 import socket
 import ssl
-import time
 from collections import deque
+from dataclasses import replace
 from time import perf_counter
 
 from benchmarks.endpoint import PATIENCE, Refused
 from benchmarks.measurement import Measurement
+from benchmarks.meter import Meter
 from benchmarks.peers import Peer
 from benchmarks.tally import Outcome
 from benchmarks.wire import command
@@ -164,10 +165,9 @@ def run(peer: Peer, connections: int, seconds: float) -> list[Measurement]:
         opening = perf_counter() - began
         held.beat(2)
         held.beats = dict.fromkeys(held.beats, 0)
-        cpu, own, began = peer.tree.cpu_seconds(), time.process_time(), perf_counter()
+        meter = Meter(peer.tree)
         held.beat(seconds)
-        elapsed = perf_counter() - began
-        cpu, own = peer.tree.cpu_seconds() - cpu, time.process_time() - own
+        cost = meter.stop()
         full = peer.tree.resident_bytes()
         outcome = Outcome(lost=held.closed)
         silent = float(sum(1 for count in held.beats.values() if count == 0))
@@ -179,10 +179,8 @@ def run(peer: Peer, connections: int, seconds: float) -> list[Measurement]:
         outcome=outcome,
         messages=connections,
         server_peak=full,
-        generator=own / elapsed,
+        generator=cost.generator,
+        others=cost.others,
         extra={"empty MiB": empty / 2**20, "opened/s": connections / opening, "without a beat": silent},
     )
-    return [
-        memory,
-        Measurement(value=cpu / elapsed * 100, outcome=outcome, messages=connections, server_peak=full, generator=own / elapsed),
-    ]
+    return [memory, replace(memory, value=cost.server / cost.seconds * 100, extra={})]

@@ -14,6 +14,7 @@ from time import perf_counter
 
 from benchmarks.endpoint import Consumer, Poll, Producer, Refused
 from benchmarks.measurement import Measurement, percentiles
+from benchmarks.meter import Meter
 from benchmarks.peers import Peer
 from benchmarks.tally import Outcome, Reader, Tally
 from benchmarks.wire import SPAN, Confirm, Shape
@@ -146,16 +147,13 @@ def _run(poll: Poll, peer: Peer, load: Load, destination: str, warm_up: float, s
     send_until(perf_counter() + warm_up)
     for producer in producers:
         producer.waits.clear()
-    peer.tree.reset_peak()
-    cpu, own = peer.tree.cpu_seconds(), time.process_time()
-    received, began = sum(tally.distinct for tally in tallies), perf_counter()
+    meter = Meter(peer.tree)
+    received = sum(tally.distinct for tally in tallies)
     if schedule is not None:
-        schedule.measure_from(began)
-    send_until(began + seconds)
-    elapsed = perf_counter() - began
+        schedule.measure_from(meter.began)
+    send_until(meter.began + seconds)
     received = sum(tally.distinct for tally in tallies) - received
-    own, cpu = time.process_time() - own, peer.tree.cpu_seconds() - cpu
-    peak = peer.tree.peak_bytes()
+    cost = meter.stop()
     waits = schedule.waits if schedule is not None else [wait for producer in producers for wait in producer.waits]
     timed = percentiles(waits)
     sent = [producer.sent for producer in producers]
@@ -168,13 +166,14 @@ def _run(poll: Poll, peer: Peer, load: Load, destination: str, warm_up: float, s
     if received == 0:
         raise Refused(f"{peer.name} delivered nothing in {seconds:g} s")
     return Measurement(
-        value=received / elapsed,
+        value=received / cost.seconds,
         outcome=outcome,
         messages=sum(sent) * len(tallies),
         percentiles=timed,
-        server_cpu=cpu / received * 100_000,
-        server_peak=peak,
-        generator=own / elapsed,
+        server_cpu=cost.server / received * 100_000,
+        server_peak=cost.peak,
+        generator=cost.generator,
+        others=cost.others,
     )
 
 

@@ -22,6 +22,7 @@ class Measurement:
     :param server_cpu: the server's processor seconds for each 100,000 messages received.
     :param server_peak: the server's highest resident memory in octets.
     :param generator: the share of one core that the load generator used, 1.0 being a whole core: near that, the generator may be the limit.
+    :param others: cores that were busy with neither server nor generator.
     :param extra: further figures by name, the unit in the name.
     """
 
@@ -32,6 +33,7 @@ class Measurement:
     server_cpu: float | None = None
     server_peak: int | None = None
     generator: float | None = None
+    others: float | None = None
     extra: dict[str, float] = field(default_factory=dict)
     error: str | None = None
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gc
-import time
 from time import perf_counter
 
 from benchmarks.endpoint import Endpoint, Poll, Refused
 from benchmarks.measurement import Measurement, percentiles
+from benchmarks.meter import Meter
 from benchmarks.peers import Peer
 from benchmarks.tally import Reader, Tally
 from benchmarks.wire import DIGITS, Block, Shape, command, frame, header, numbers
@@ -127,11 +127,9 @@ def _run(poll: Poll, peer: Peer, clients: int, body: int, destination: str, warm
     turn_until(perf_counter() + warm_up)
     for requester in requesters:
         requester.waits.clear()
-    peer.tree.reset_peak()
-    cpu, own, began = peer.tree.cpu_seconds(), time.process_time(), perf_counter()
-    turn_until(began + seconds)
-    elapsed = perf_counter() - began
-    own, cpu = time.process_time() - own, peer.tree.cpu_seconds() - cpu
+    meter = Meter(peer.tree)
+    turn_until(meter.began + seconds)
+    cost = meter.stop()
     waits = [wait for requester in requesters for wait in requester.waits]
     for requester in requesters:
         requester.asking = False
@@ -150,8 +148,9 @@ def _run(poll: Poll, peer: Peer, clients: int, body: int, destination: str, warm
         outcome=tally.outcome(sent),
         messages=sum(sent),
         percentiles=timed,
-        server_cpu=cpu / len(waits) * 100_000,
-        server_peak=peer.tree.peak_bytes(),
-        generator=own / elapsed,
-        extra={"replies/s": len(waits) / elapsed},
+        server_cpu=cost.server / len(waits) * 100_000,
+        server_peak=cost.peak,
+        generator=cost.generator,
+        others=cost.others,
+        extra={"replies/s": len(waits) / cost.seconds},
     )

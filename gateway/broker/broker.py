@@ -289,23 +289,13 @@ class Broker:
         self._reserved = max(self._reserved, self._seq) + _RESERVE
         self.commits.reserve(self._reserved)
 
-    def store_arrivals(self, physical: Physical, run: Sequence[Message]) -> None:
-        """Put what is persistent into the gathering batch; on a topic its subscriptions know whether they need it."""
-        if physical.destination.kind is Kind.TOPIC or physical.destination.temporary:
-            return
-        for message in run:
-            if message.headers.persistent:
-                message.stored = 1
-                self.store_row(physical, message, persistent=True)
-
     def arrive(self, destination: Destination, messages: Sequence[Message]) -> None:
         """Messages of the broker's own arrive somewhere; no limit refuses them."""
         physical = self.create(destination)
         for message in messages:
             self.check_size(physical, message)
         self.number(messages, messages[0].user, 0)
-        self.store_arrivals(physical, messages)
-        physical.arrive(messages)
+        physical.arrive(physical.keep(messages))
 
     # --- rows of the store
 
@@ -369,6 +359,15 @@ class Broker:
 
     def undo_arrivals(self, batch: Batch, arrivals: Iterable[tuple[PhysicalQueue | PhysicalTopic, Sequence[Message]]]) -> None:
         """The store could not keep a batch: what it was to store of these arrivals never came."""
+        arrivals = list(arrivals)
+        self.undo_rows(batch, arrivals)
+        for physical, run in arrivals:
+            for message in run:
+                if message.seq in batch.inserts:
+                    physical.undo(message)
+
+    def undo_rows(self, batch: Batch, arrivals: Iterable[tuple[PhysicalQueue | PhysicalTopic, Sequence[Message]]]) -> None:
+        """The store has no rows of a batch."""
         for physical, run in arrivals:
             if physical.number in batch.destinations:
                 physical.stored = False
@@ -376,7 +375,6 @@ class Broker:
                 if message.seq in batch.inserts:
                     message.stored = 0
                     self._shared_rows.pop(message.seq, None)
-                    physical.undo(message)
 
     def read_back(self, seqs: Sequence[int], done: Callable[[Sequence[Message]], None]) -> None:
         """Get whole messages that are in the store only, in the order asked; ``done`` is called later, in a turn.

@@ -42,7 +42,7 @@ class Source(Protocol):
     def settled(self, messages: Sequence[Message]) -> None:
         """These, which were released, are taken. The second half."""
 
-    def keep(self, messages: Sequence[Message], batch: Batch) -> None:
+    def unrelease(self, messages: Sequence[Message], batch: Batch) -> None:
         """The batch in which these were released was undone: they keep their rows, and are not taken."""
 
     def give_back(self, messages: Sequence[Message]) -> None:
@@ -87,7 +87,7 @@ class Distribution:
     def settled(self, messages: Sequence[Message]) -> None:
         raise AssertionError("a distribution is a queue or a subscription")
 
-    def keep(self, messages: Sequence[Message], batch: Batch) -> None:
+    def unrelease(self, messages: Sequence[Message], batch: Batch) -> None:
         raise AssertionError("a distribution is a queue or a subscription")
 
     def use_policy(self) -> RedeliveryPolicy:

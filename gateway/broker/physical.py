@@ -6,7 +6,7 @@ Owns the counts that limits are about, and the decision at a limit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from gateway.broker.limits import DestinationProperties, LimitBehavior
 from gateway.messaging.destination import Destination
@@ -15,6 +15,14 @@ from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
+
+
+#: Lets messages that were kept take their places.
+Arrival: TypeAlias = Callable[[], None]
+
+
+def nothing() -> None:
+    """The arrival of no message."""
 
 
 class Physical:
@@ -38,12 +46,16 @@ class Physical:
         #: Called once there is room again.
         self.waiting_senders: list[Callable[[], None]] = []
         #: Arrivals that wait for the commit of a transaction before them.
-        self.arrivals: list[list[Sequence[Message] | None]] = []
+        self.arrivals: list[list[Arrival | None]] = []
         self.removed = False
 
     # --- what differs
 
-    def place(self, run: Sequence[Message]) -> None:
+    def keep(self, run: Sequence[Message]) -> Arrival:
+        """Messages are coming, with rising seqs: put what must be stored of them into the gathering batch.
+
+        :returns: what :meth:`arrive` or :meth:`fill_place` is to be given for them.
+        """
         raise AssertionError("a physical destination is a queue or a topic")
 
     def evict(self, lowest_priority: bool) -> bool:
@@ -93,30 +105,30 @@ class Physical:
 
     # --- arrivals in order
 
-    def arrive(self, run: Sequence[Message]) -> None:
+    def arrive(self, arrival: Arrival) -> None:
         """Messages that may be delivered at once; behind a transaction that came before and is not durable yet, they wait for it."""
         if self.arrivals:
-            self.arrivals.append([run])
+            self.arrivals.append([arrival])
         else:
-            self.place(run)
+            arrival()
             if self.properties.bounded:
                 self.make_room()
 
-    def hold_place(self) -> list[Sequence[Message] | None]:
+    def hold_place(self) -> list[Arrival | None]:
         """A place in the order of arrivals for messages of a transaction; see :meth:`fill_place`."""
-        place: list[Sequence[Message] | None] = [None]
+        place: list[Arrival | None] = [None]
         self.arrivals.append(place)
         return place
 
-    def fill_place(self, place: list[Sequence[Message] | None], run: Sequence[Message]) -> None:
-        """The transaction is durable (or, with an empty run, rolled back): its messages arrive, and what waited behind them."""
-        place[0] = run
+    def fill_place(self, place: list[Arrival | None], arrival: Arrival) -> None:
+        """The transaction is durable, and its messages arrive, or it is rolled back, and :func:`nothing` does; then what waited behind."""
+        place[0] = arrival
         while self.arrivals and self.arrivals[0][0] is not None:
             ready = self.arrivals.pop(0)[0]
-            if ready:
-                self.place(ready)
-                if self.properties.bounded:
-                    self.make_room()
+            assert ready is not None
+            ready()
+            if self.properties.bounded:
+                self.make_room()
 
     def emptied(self) -> None:
         """Nothing is left here: an auto-created destination that nobody uses is reaped after a while."""

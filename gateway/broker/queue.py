@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.broker.distribution import Distribution
 from gateway.broker.limits import DestinationProperties
-from gateway.broker.physical import Physical
+from gateway.broker.physical import Arrival, Physical
 from gateway.broker.store.interface import Batch
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
@@ -30,8 +31,15 @@ class PhysicalQueue(Physical, Distribution):
         Physical.__init__(self, broker, destination, number, properties)
         Distribution.__init__(self, broker)
 
-    def place(self, run: Sequence[Message]) -> None:
-        """Messages arrive, with rising seqs; those to be stored are in the gathering batch already."""
+    def keep(self, run: Sequence[Message]) -> Arrival:
+        if not self.destination.temporary:
+            for message in run:
+                if message.headers.persistent:
+                    message.stored = 1
+                    self.broker.store_row(self, message, persistent=True)
+        return partial(self._place, run)
+
+    def _place(self, run: Sequence[Message]) -> None:
         self.count += len(run)
         size = 0
         for message in run:
@@ -71,7 +79,7 @@ class PhysicalQueue(Physical, Distribution):
         if not self.count:
             self.emptied()
 
-    def keep(self, messages: Sequence[Message], batch: Batch) -> None:
+    def unrelease(self, messages: Sequence[Message], batch: Batch) -> None:
         for message in messages:
             batch.deletes.pop(message.seq, None)
 

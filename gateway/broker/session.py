@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.broker.consumer import EmbeddedConsumer
-from gateway.broker.physical import Physical
-from gateway.broker.store.interface import Batch, StoreError
+from gateway.broker.physical import Physical, nothing
+from gateway.broker.store.interface import Batch, StoreError, StoreFull
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import (
     MessageRejected,
@@ -57,6 +57,8 @@ class EmbeddedSession:
         #: Completions withheld while a destination holds this sender back.
         self._held: deque[Done] = deque()
         self._blocked: set[Physical] = set()
+        #: Something it sent was undone by the store, and it was not told yet.
+        self._refused = False
         self._resume: list[Callable[[], None]] = []
         # The open transaction.
         self._sends: list[Message] = []
@@ -80,8 +82,7 @@ class EmbeddedSession:
         commits.begin()
         self._broker.number(messages, self.connection.user, self.connection.number)
         for physical, run in arrivals:
-            self._broker.store_arrivals(physical, run)
-            physical.arrive(run)
+            physical.arrive(physical.keep(run))
             if physical.properties.bounded and physical not in self._blocked and physical.at_limit():
                 self._blocked.add(physical)
                 physical.waiting_senders.append(self._unblock)
@@ -92,6 +93,7 @@ class EmbeddedSession:
 
     def _undo_send(self, arrivals: Arrivals, batch: Batch, error: StoreError) -> None:
         self._broker.undo_arrivals(batch, arrivals)
+        self._refused = True
         if not self._pending:
             # Nobody waits for a receipt that could tell the sender.
             self.connection.fail(StorageFailed(str(error)))
@@ -176,6 +178,12 @@ class EmbeddedSession:
             self._broker.soon(partial(self._complete, done, None))
 
     def _complete(self, done: Done, error: StoreError | None) -> None:
+        if isinstance(error, StoreFull) and not self._refused:
+            # Others' sends did not fit. This session's acknowledgements are in the next batch.
+            self._mark = self._commits.number
+            self._commits.wait(partial(self._complete, done))
+            return
+        self._refused = False
         self._pending -= 1
         done(None if error is None else StorageFailed(str(error)))
 
@@ -221,14 +229,17 @@ class EmbeddedSession:
         self._broker.number(sends, self.connection.user, self.connection.number)
         places = []
         for physical, run in arrivals:
-            self._broker.store_arrivals(physical, run)
-            places.append((physical, physical.hold_place(), run))
+            places.append((physical, physical.hold_place(), physical.keep(run)))
         for consumer, messages in taken:
             consumer.source.release(messages)
 
         def outcome(error: StoreError | None) -> None:
-            for physical, place, run in places:
-                physical.fill_place(place, run if error is None else ())
+            if isinstance(error, StoreFull) and not sends:
+                # It only acknowledges, and that goes into the next batch.
+                commits.wait(outcome)
+                return
+            for physical, place, arrival in places:
+                physical.fill_place(place, arrival if error is None else nothing)
             if error is None:
                 for consumer, messages in taken:
                     consumer.source.settled(messages)
@@ -238,18 +249,15 @@ class EmbeddedSession:
             self._finish(done, None if error is None else StorageFailed(str(error)))
 
         def undo(batch: Batch, error: StoreError) -> None:
-            for physical, run in arrivals:
-                if physical.number in batch.destinations:
-                    physical.stored = False
-                for message in run:
-                    message.stored = 0
+            self._broker.undo_rows(batch, arrivals)
             for consumer, messages in taken:
-                consumer.source.keep(messages, batch)
+                consumer.source.unrelease(messages, batch)
             self._give_back(acknowledged, rejected)
 
         if commits.changes != before:
             self._mark = commits.number
-            commits.on_failure(undo)
+            if sends:
+                commits.on_failure(undo)
             commits.wait(outcome)
         elif self._mark > commits.durable:
             commits.wait_for(self._mark, outcome)

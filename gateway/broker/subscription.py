@@ -69,22 +69,30 @@ class TopicSubscription(Distribution):
             return False
         return self.selector is None or self.selector.matches(message)
 
-    def arrive(self, topic: PhysicalTopic, run: Sequence[Message]) -> None:
-        """Messages of the topic arrive, with rising seqs."""
-        if self.selector is not None or self.no_local:
-            run = [message for message in run if self.accepts(message)]
-            if not run:
-                return
-        size = 0
-        for message in run:
-            size += message.size
-        topic.count += len(run)
-        topic.octets += size
+    def wanted(self, run: Sequence[Message]) -> Sequence[Message]:
+        """Those of a run that it accepts."""
+        if self.selector is None and not self.no_local:
+            return run
+        return [message for message in run if self.accepts(message)]
+
+    def keep(self, topic: PhysicalTopic, run: Sequence[Message]) -> None:
+        """What was accepted is coming: durable subscriptions have what is persistent stored."""
         if self.number:
             for message in run:
                 if message.headers.persistent:
                     self.broker.hold_row(topic, message, persistent=True)
                     self.broker.commits.owe(self.number, message.seq)
+
+    def arrive(self, topic: PhysicalTopic, run: Sequence[Message]) -> None:
+        """What was kept arrives, with rising seqs."""
+        if self.ended:
+            self.release(run)
+            return
+        size = 0
+        for message in run:
+            size += message.size
+        topic.count += len(run)
+        topic.octets += size
         for message in self.backlog.put(run):
             if not (self.number and message.headers.persistent):
                 self.broker.hold_row(topic, message, persistent=False)
@@ -121,7 +129,7 @@ class TopicSubscription(Distribution):
         if self.tried:
             self.forget_tries(messages)
 
-    def keep(self, messages: Sequence[Message], batch: Batch) -> None:
+    def unrelease(self, messages: Sequence[Message], batch: Batch) -> None:
         for message in messages:
             if self.number and message.headers.persistent:
                 batch.settled.pop((self.number, message.seq), None)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.broker.limits import DestinationProperties
-from gateway.broker.physical import Physical
+from gateway.broker.physical import Arrival, Physical
 from gateway.messaging.destination import Destination
 from gateway.messaging.message import Message
 
@@ -26,10 +27,18 @@ class PhysicalTopic(Physical):
         #: Subscriptions whose name or pattern covers this topic.
         self.subscriptions: list[TopicSubscription] = []
 
-    def place(self, run: Sequence[Message]) -> None:
-        """Messages arrive, with rising seqs."""
+    def keep(self, run: Sequence[Message]) -> Arrival:
+        places: list[tuple[TopicSubscription, Sequence[Message]]] = []
         for subscription in self.subscriptions:
-            subscription.arrive(self, run)
+            accepted = subscription.wanted(run)
+            if accepted:
+                subscription.keep(self, accepted)
+                places.append((subscription, accepted))
+        return partial(self._place, places)
+
+    def _place(self, places: list[tuple[TopicSubscription, Sequence[Message]]]) -> None:
+        for subscription, accepted in places:
+            subscription.arrive(self, accepted)
 
     def evict(self, lowest_priority: bool) -> bool:
         """Give up a message of the subscription that has the most waiting."""

@@ -36,8 +36,11 @@ class RedeliveryPolicy:
             pause = float(self.initial_redelivery_delay)
         elif self.use_exponential_back_off:
             first = self.initial_redelivery_delay or self.redelivery_delay
-            # 64 doublings are past any bound; more would overflow a float.
-            pause = first * self.back_off_multiplier ** min(attempts - 1, 64)
+            try:
+                growth = min(self.back_off_multiplier ** (attempts - 1), 2.0**53)
+            except OverflowError:
+                growth = 2.0**53
+            pause = first * growth
         else:
             pause = float(self.redelivery_delay)
         if self.maximum_redelivery_delay >= 0:

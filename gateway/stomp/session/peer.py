@@ -11,10 +11,13 @@ from gateway.stomp.wire import Version
 class Peer(Protocol):
     """The client's side, as a session sees it. All on the reactor thread."""
 
-    #: Octets to send, in order; whoever appends to it sees to it that :attr:`flagged` is set, by :meth:`flag`.
-    parts: list[bytes]
-    #: A flush is asked for at the end of this turn.
-    flagged: bool
+    @property
+    def parts(self) -> list[bytes]:
+        """Octets to send, in order; whoever appends to it sees to it that :attr:`flagged` is set, by :meth:`flag`."""
+
+    @property
+    def flagged(self) -> bool:
+        """A flush is asked for at the end of this turn."""
 
     @property
     def address(self) -> str:
@@ -30,7 +33,7 @@ class Peer(Protocol):
     def when_drained(self, done: Callable[[], None]) -> None:
         """Call ``done`` once all that was written is in the kernel; at once if it is now. Never, if the connection is lost before."""
 
-    def connected(self, version: Version, send_ms: int, receive_ms: int) -> None:
+    def accepted(self, version: Version, send_ms: int, receive_ms: int) -> None:
         """The client is CONNECTED: limits and time-outs change.
 
         :param send_ms: the client was promised octets at least so often; 0 for none.

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.provider import Done
+from gateway.stomp.counters import Counters
 from gateway.stomp.session.peer import Peer
 from gateway.stomp.wire import Version, escape_header
 
@@ -43,8 +44,9 @@ class Receipts:
     :param fail: ends the connection with an ERROR for what failed, and the ``receipt`` header of the frame that asked for it.
     """
 
-    def __init__(self, peer: Peer, fail: Fail) -> None:
+    def __init__(self, peer: Peer, fail: Fail, counters: Counters) -> None:
         self._peer = peer
+        self._counters = counters
         self._fail = fail
         self._line: deque[Ticket] = deque()
         self.version = Version.V1_0
@@ -98,6 +100,7 @@ class Receipts:
         if ticket.octets:
             peer = self._peer
             peer.parts.append(ticket.octets)
+            self._counters.frames_out += 1
             if not peer.flagged:
                 peer.flag()
         if ticket.then is not None:

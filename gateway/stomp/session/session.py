@@ -19,6 +19,7 @@ from gateway.messaging.message import Message
 from gateway.messaging.provider import Connection, Mode, Provider
 from gateway.messaging.turn import Turn
 from gateway.stomp.conversion import MessageEncoder, SendPlan, check_text
+from gateway.stomp.counters import Counters
 from gateway.stomp.errors import CommandRefused, error_frame
 from gateway.stomp.session import handshake
 from gateway.stomp.session.peer import Peer
@@ -57,6 +58,7 @@ class Session:
         options: SessionOptions,
         encoders: Mapping[Version, MessageEncoder],
         transforming: Transforming | None,
+        counters: Counters,
     ) -> None:
         self.identifier: Final = identifier
         self._peer: Final = peer
@@ -65,13 +67,12 @@ class Session:
         self._options: Final = options
         self._encoders: Final = encoders
         self._transforming: Final = transforming
-        self._receipts: Final = Receipts(peer, self.fail)
+        self._counters: Final = counters
+        self._receipts: Final = Receipts(peer, self.fail, counters)
         self.state = State.OPENED
         self.version = Version.V1_0
         #: Who is connected; empty before CONNECTED.
         self.username = ""
-        #: Messages taken from the client so far.
-        self.messages_in = 0
         self._connection: Connection | None = None
         self._sending: Sending
         self._subscriptions: Subscriptions | None = None
@@ -146,7 +147,7 @@ class Session:
         self._flush_sends()
 
     def _flush_sends(self) -> bool:
-        self.messages_in += len(self._sending.pending)
+        self._counters.messages_in += len(self._sending.pending)
         return self._sending.flush()
 
     def _guarded(self, work: Callable[[], object]) -> None:
@@ -246,6 +247,7 @@ class Session:
             None if self._transforming is None else self._transforming.outgoing,
             self.fail,
             self._turn.refresh,
+            self._counters,
         )
         self._transaction = Transaction(connection, self._receipts, subscriptions.transacted)
         self._settlement = Settlement(subscriptions, self._transaction, self._receipts, self._options.join_acknowledgements)
@@ -268,9 +270,10 @@ class Session:
         }
         if "receipt" in head.headers:
             headers["receipt-id"] = head.headers["receipt"]
+        self._counters.frames_out += 1
         self._write(serialize("CONNECTED", headers.items()))
         self.state = State.CONNECTED
-        self._peer.connected(self.version, beats.send, beats.receive)
+        self._peer.accepted(self.version, beats.send, beats.receive)
 
     def _lost_provider(self, error: MessagingError) -> None:
         self._connection = None
@@ -333,6 +336,7 @@ class Session:
         was_open = self.state in _OPEN
         self.state = State.CLOSED
         self._incidents += 1
+        self._counters.errors += 1
         if was_open and self._connection is not None:
             try:
                 self._flush()  # the frames before the one that failed were good

@@ -18,6 +18,7 @@ from gateway.messaging.provider import Consumer
 from gateway.messaging.provider import Session as ProviderSession
 from gateway.messaging.provider import Subscription as Spec
 from gateway.stomp.conversion import MessageEncoder
+from gateway.stomp.counters import Counters
 from gateway.stomp.session.outstanding import Outstanding
 from gateway.stomp.session.peer import Peer
 from gateway.stomp.wire import escape_header
@@ -51,6 +52,10 @@ class Hold(IntFlag):
 
 class Owner(Protocol):
     """What a subscription tells its connection."""
+
+    @property
+    def counters(self) -> Counters:
+        """Where messages are counted."""
 
     def fresh(self, subscription: Subscription) -> None:
         """It has added frames to the output, and has not been told of a flush since."""
@@ -218,6 +223,9 @@ class Subscription:
 
     def _account(self, first: int, messages: Sequence[Message]) -> None:
         self.delivered = first + len(messages) - 1
+        counters = self._owner.counters
+        counters.messages_out += len(messages)
+        counters.frames_out += len(messages)
         self._fresh_octets += sum([len(message.body) for message in messages])
         if self.outstanding is not None:
             self.outstanding.add(first, messages)

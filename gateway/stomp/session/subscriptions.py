@@ -19,6 +19,7 @@ from gateway.messaging.provider import Connection, Mode
 from gateway.messaging.provider import Subscription as Spec
 from gateway.stomp import dialects
 from gateway.stomp.conversion import MessageEncoder, Resolve, UnsendableBody
+from gateway.stomp.counters import Counters
 from gateway.stomp.errors import CommandRefused
 from gateway.stomp.session.peer import Peer
 from gateway.stomp.session.receipts import Fail, Receipts
@@ -54,6 +55,7 @@ class Subscriptions:
         transform: Callable[[Message], Message] | None,
         fail: Fail,
         now_ms: Callable[[], int],
+        counters: Counters,
     ) -> None:
         self._connection: Final = connection
         self._peer: Final = peer
@@ -65,6 +67,7 @@ class Subscriptions:
         self._transform: Final = transform
         self._fail: Final = fail
         self._now_ms: Final = now_ms
+        self.counters: Final = counters
         self._last = 0
         self._by_id: dict[str, Subscription] = {}
         #: Also those that are over and still have unsettled deliveries.

@@ -8,11 +8,11 @@ moment, since closing over unread octets would destroy them, and then closes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import IntFlag
+from enum import Enum, IntFlag
 from typing import TYPE_CHECKING, Any, Final
 
 from cryptography.x509.oid import NameOID
-from twisted.internet.interfaces import ITCPTransport, ITransport
+from twisted.internet.interfaces import ITCPTransport
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.protocols.tls import TLSMemoryBIOProtocol
@@ -51,6 +51,21 @@ class Pause(IntFlag):
     CONNECTING = 4
 
 
+class Stage(Enum):
+    """Where a connection is between its opening and its end; each but ``RUNNING`` has a time limit."""
+
+    OPENED = "opened"
+    RUNNING = "running"
+    #: The session has its last words under way.
+    ENDING = "ending"
+    #: All has been said, and is not yet in the kernel.
+    FINISHING = "finishing"
+    #: Nothing more is sent; what the client still sends is read and dropped.
+    LINGERING = "lingering"
+    #: Closed, as far as it is for this side to do.
+    CLOSING = "closing"
+
+
 class StompConnection(Protocol):
     """The protocol of one client; see :class:`~gateway.stomp.session.peer.Peer` for what the session uses of it."""
 
@@ -71,11 +86,9 @@ class StompConnection(Protocol):
         self._reading = False
         self._began = False
         self._tls = False
-        self._closing = False
         self.is_gone = False
-        self._connect_due = 0
-        self._ending_due = 0
-        self._close_due = 0
+        self._stage = Stage.OPENED
+        self._stage_due = 0
         self._wake_due = 0
         self._send_ms = 0
         self._receive_ms = 0
@@ -97,9 +110,8 @@ class StompConnection(Protocol):
             self._raw.setTcpKeepAlive(True)
         self._output = Output(transport, self._raw, self._turn, self._flushed, self._drained)
         self._output.begin()
-        self._heard = self._spoke = now_ms = self._now_ms()
-        self._connect_due = now_ms + self._options.connect_timeout_s * 1000
-        self._arm(self._connect_due)
+        self._heard = self._spoke = self._now_ms()
+        self._enter(Stage.OPENED, self._options.connect_timeout_s * 1000)
         try:
             self.factory.admit(self)
         except CommandRefused as refused:
@@ -117,7 +129,9 @@ class StompConnection(Protocol):
                 if not self._tls and is_hello(data):
                     self.mismatched("a TLS client came to the port for plain connections")
                     self.transport.write(PROTOCOL_VERSION_ALERT)  # type: ignore[union-attr]
-                    self.abort()
+                    self._enter(Stage.CLOSING, _ABORT_MS)
+                    self._output.end()
+                    self.transport.loseConnection()  # type: ignore[union-attr]
                     return
             if self.session.is_reading or self._pauses:
                 self._parser.receive(data)
@@ -147,7 +161,6 @@ class StompConnection(Protocol):
             return
         self._reading = True
         counters = self.factory.counters
-        messages = session.messages_in
         until = self._clock.seconds() + _SLICE_S
         start = parser.buffered
         try:
@@ -168,7 +181,6 @@ class StompConnection(Protocol):
         finally:
             self._reading = False
             session.input_ended()
-            counters.messages_in += session.messages_in - messages
         if session.state is State.CONNECTING:
             self._pause(Pause.CONNECTING)
 
@@ -178,11 +190,9 @@ class StompConnection(Protocol):
         self._pauses |= reason
 
     def _go_on(self, reason: Pause) -> None:
-        if not self._pauses & reason or self.is_gone:
-            self._pauses &= ~reason
-            return
+        paused = self._pauses & reason
         self._pauses &= ~reason
-        if not self._pauses:
+        if paused and not self._pauses and not self.is_gone:
             self._heard = self._now_ms()
             self.transport.resumeProducing()  # type: ignore[union-attr]
             self._turn.begin()
@@ -227,31 +237,29 @@ class StompConnection(Protocol):
             self._turn.end()
 
     def _look(self, now_ms: int) -> int:
-        due: list[int] = []
-        if self._closing:
-            if now_ms >= self._close_due:
-                self._close_for_good()
-            due.append(self._close_due)
-        elif self._ending_due:
-            if now_ms >= self._ending_due:
-                self._ending_due = 0
-                self.session.hurry()
-            due += [each for each in (self._ending_due, self._close_due) if each]
-        elif self._connect_due:
-            if now_ms >= self._connect_due:
-                self._connect_due = 0
-                self.session.fail(CommandRefused(f"not CONNECTED within {self._options.connect_timeout_s} seconds"))
-            due += [each for each in (self._connect_due, self._ending_due) if each]
-        else:
-            due += self._look_at_beats(now_ms)
-            due += self._look_at_reader(now_ms)
+        if self._stage is Stage.RUNNING:
+            due = [*self._look_at_beats(now_ms), *self._look_at_reader(now_ms)]
+            if self._wake_due and now_ms >= self._wake_due:
+                self._wake_due = 0
+                self.session.tick(now_ms)
             if self._wake_due:
-                if now_ms >= self._wake_due:
-                    self._wake_due = 0
-                    self.session.tick(now_ms)
-                if self._wake_due:
-                    due.append(self._wake_due)
-        return min(due, default=0)
+                due.append(self._wake_due)
+            return min(due, default=0)
+        if now_ms < self._stage_due:
+            return self._stage_due
+        match self._stage:
+            case Stage.OPENED:
+                self.session.fail(CommandRefused(f"not CONNECTED within {self._options.connect_timeout_s} seconds"))
+            case Stage.ENDING:
+                self._enter(Stage.FINISHING, LINGER_MS)
+                self.session.hurry()
+            case Stage.LINGERING if not self._tls:
+                self._enter(Stage.CLOSING, _ABORT_MS)
+                self.transport.loseConnection()  # type: ignore[union-attr]
+            case _:
+                self.abort()
+                return 0
+        return self._stage_due
 
     def _look_at_beats(self, now_ms: int) -> list[int]:
         due = []
@@ -308,28 +316,22 @@ class StompConnection(Protocol):
         """Client and port do not speak the same, TLS or not."""
         self._log.warn("connection from {address}: {what}", address=self._address, what=what)
 
+    def _enter(self, stage: Stage, limit_ms: int) -> None:
+        """A stage begins that may last so long."""
+        self._stage = stage
+        self._stage_due = self._now_ms() + limit_ms
+        self._arm(self._stage_due)
+
     def _close(self) -> None:
-        if self.is_gone or self._closing:
+        if self.is_gone or self._stage is not Stage.FINISHING:
             return
-        self._closing = True
-        self._close_due = self._now_ms() + LINGER_MS
-        self.factory.wheel.remove(self)
-        self._arm(self._close_due)
+        self._enter(Stage.LINGERING, LINGER_MS)
         self._output.end()
-        half_close = getattr(self.transport, "loseWriteConnection", None)
-        if self._tls or half_close is None:
+        if self._tls:
             # TLS says goodbye and waits for the answer by itself.
             self.transport.loseConnection()  # type: ignore[union-attr]
         else:
-            half_close()
-
-    def _close_for_good(self) -> None:
-        if self._close_due and not self._tls and not self._raw.disconnecting and not self._output.unsent:
-            self._close_due = self._now_ms() + _ABORT_MS
-            self.transport.loseConnection()  # type: ignore[union-attr]
-        else:
-            self._close_due = self._now_ms() + _ABORT_MS
-            self.transport.abortConnection()  # type: ignore[union-attr]
+            self.transport.loseWriteConnection()  # type: ignore[union-attr]
 
     # The session's side: Peer.
 
@@ -361,10 +363,10 @@ class StompConnection(Protocol):
     def when_drained(self, done: Callable[[], None]) -> None:
         self._output.when_drained(done)
 
-    def connected(self, version: Version, send_ms: int, receive_ms: int) -> None:
+    def accepted(self, version: Version, send_ms: int, receive_ms: int) -> None:
         self._parser.version = version
         self._parser.limits = self.factory.limits
-        self._connect_due = 0
+        self._stage = Stage.RUNNING
         self._send_ms = send_ms
         self._receive_ms = receive_ms
         self._heard = self._spoke = now_ms = self._now_ms()
@@ -383,24 +385,15 @@ class StompConnection(Protocol):
         self._clock.callLater(0, self._go_on, Pause.SESSION)
 
     def finish(self) -> None:
-        if not self.is_gone and not self._closing:
-            # Even what never drains is closed, by the wheel.
-            self._ending_due = 0
-            self._close_due = self._now_ms() + LINGER_MS
-            self._closing_by(self._close_due)
+        if not self.is_gone and self._stage not in (Stage.LINGERING, Stage.CLOSING):
+            self._enter(Stage.FINISHING, LINGER_MS)
             self._output.when_drained(self._close)
 
-    def _closing_by(self, at_ms: int) -> None:
-        self._ending_due = at_ms
-        self.factory.wheel.remove(self)
-        self._arm(at_ms)
-
     def ending(self) -> None:
-        self._connect_due = 0
-        if not self._ending_due and not self.is_gone:
-            self._ending_due = self._now_ms() + ENDING_MS
-            self._arm(self._ending_due)
-        if self._pauses and not self.is_gone:
+        if self.is_gone or self._stage not in (Stage.OPENED, Stage.RUNNING):
+            return
+        self._enter(Stage.ENDING, ENDING_MS)
+        if self._pauses:
             # What comes now is read and dropped; unread octets would destroy the last words when the socket closes.
             self._pauses = Pause(0)
             self.transport.resumeProducing()  # type: ignore[union-attr]
@@ -408,6 +401,3 @@ class StompConnection(Protocol):
     def wake(self, at_ms: int) -> None:
         self._wake_due = min(self._wake_due or at_ms, at_ms)
         self._arm(at_ms)
-
-
-__all__ = ["ENDING_MS", "LINGER_MS", "ITransport", "StompConnection"]

@@ -37,7 +37,7 @@ class SniffingTLS(TLSMemoryBIOProtocol):
             if data[0] not in _HELLO:
                 self._refuse()
                 return
-        super().dataReceived(data)
+        super().dataReceived(data)  # type: ignore[no-untyped-call]
 
     def _refuse(self) -> None:
         refused = CommandRefused("this port speaks TLS: connect with TLS, or to the port for plain connections")

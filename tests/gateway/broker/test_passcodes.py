@@ -1,16 +1,17 @@
 """Verifying passcodes on threads: once each, within bounds, and never stopping the reactor."""
 
 from collections.abc import Callable, Coroutine, Iterator
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 import pytest
-from twisted.internet import reactor
+from twisted.internet import reactor as global_reactor
 from twisted.internet.defer import CancelledError, gatherResults
 
 from gateway.broker import passcodes as module
-from gateway.broker.passcodes import CannotVerify, Passcodes, hash_passcode, is_hash
+from gateway.broker.passcodes import CannotVerify, Passcodes, Reactor, hash_passcode, is_hash
 
 P = ParamSpec("P")
+reactor = cast(Reactor, global_reactor)
 
 if TYPE_CHECKING:
 

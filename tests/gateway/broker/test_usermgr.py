@@ -59,7 +59,7 @@ def test_add_asks_for_the_password_twice(tool: Tool) -> None:
     assert "User 'alice' is added." in out
     assert "sesame" not in out + err
     alice = tool.users["alice"]
-    assert (alice.groups, alice.active, alice.loopback) == ({"user", "staff"}, True, False)
+    assert (alice.groups, alice.active, alice.loopback) == (frozenset({"user", "staff"}), True, False)
     assert matches(alice, "sesame")
     assert tool.answers == []
 

@@ -1,0 +1,57 @@
+"""What a stretch of time cost: the server's processor time and memory, the load generator's own share, and everybody else's.
+
+Reads ``/proc`` and nothing of the load.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+from benchmarks.process import ProcessTree
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """:param seconds: how long it took.
+    :param server: processor seconds of the server's processes.
+    :param generator: the share of one core that this process used.
+    :param others: cores that were busy with neither, also those that a hypervisor took away. Well above 0, the figures are not worth much.
+    :param peak: the server's highest resident memory in octets.
+    """
+
+    seconds: float
+    server: float
+    generator: float
+    others: float
+    peak: int
+
+
+class Meter:
+    """Runs from its making to :meth:`stop`."""
+
+    def __init__(self, tree: ProcessTree) -> None:
+        self._tree = tree
+        tree.reset_peak()
+        self._server, self._own, self._busy = tree.cpu_seconds(), time.process_time(), busy_seconds()
+        self.began = perf_counter()
+
+    def stop(self) -> Cost:
+        """The cost up to now."""
+        seconds = perf_counter() - self.began
+        own = time.process_time() - self._own
+        server = self._tree.cpu_seconds() - self._server
+        busy = busy_seconds() - self._busy
+        return Cost(seconds, server, own / seconds, max(0.0, busy - server - own) / seconds, self._tree.peak_bytes())
+
+
+def busy_seconds() -> float:
+    """Processor time of the whole machine that was not idle, all cores together (proc(5), ``/proc/stat``)."""
+    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    idle, waiting = fields[3], fields[4]
+    return (sum(fields) - idle - waiting) / _TICKS

@@ -1,0 +1,244 @@
+"""The STOMP bridge as a service: its listeners, and what an operator does to it.
+
+Owns which ports are open and in which state the bridge is. Sockets are :mod:`gateway.stomp.transport`'s, frames the sessions'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from os import urandom
+from typing import Any, Final, Protocol
+
+from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
+from twisted.internet.endpoints import TCP4ServerEndpoint, TCP6ServerEndpoint
+from twisted.internet.interfaces import IListeningPort, IStreamServerEndpoint
+from twisted.logger import Logger
+
+from gateway.messaging.provider import Provider
+from gateway.messaging.transformer import MessageTransformer
+from gateway.messaging.turn import Turn
+from gateway.stomp.counters import Counters
+from gateway.stomp.errors import BridgeStopped
+from gateway.stomp.session.transforming import Transforming
+from gateway.stomp.settings import StompOptions
+from gateway.stomp.transport.factory import StompFactory
+from gateway.stomp.transport.tls import tls_factory
+
+#: How long clients may take to go when the bridge stops, in seconds; then their sockets are closed over them.
+STOP_S: Final = 10
+
+
+class RegisterPort(Protocol):
+    """The port mapper's ``register``: announces a port, and gives the function that takes it back."""
+
+    def __call__(self, name: str, protocol: str, type: str, port: int) -> Callable[[], None]: ...
+
+
+class ServiceState(Enum):
+    """What the bridge is doing; the words are those of ``imqbridgemgr list``."""
+
+    STOPPED = "STOPPED"
+    STARTING = "STARTING"
+    STARTED = "STARTED"
+    PAUSED = "PAUSED"
+    STOPPING = "STOPPING"
+
+
+class NoListener(Exception):
+    """Neither TCP nor TLS is enabled, so there is nothing to start."""
+
+    def __init__(self) -> None:
+        super().__init__("no protocol is enabled: set imq.bridge.stomp.tcp.enabled or imq.bridge.stomp.tls.enabled")
+
+
+class WrongState(Exception):
+    """The bridge cannot do that now.
+
+    :param operation: ``start``, ``pause`` or ``resume``.
+    """
+
+    def __init__(self, operation: str, state: ServiceState) -> None:
+        super().__init__(f"cannot {operation} the STOMP bridge, which is {state.value}")
+        self.operation = operation
+        self.state = state
+
+
+class StompService:
+    """The STOMP bridge.
+
+    :param reactor: listens, and is the clock.
+    :param provider: the broker behind.
+    :param tls_context_factory: makes TLS connections (a ``CertificateOptions`` or alike); needed where TLS is enabled.
+    :param transformer: the operator's, or None.
+    :param register_port: announces the ports to the port mapper, or None.
+    :param log: what to log to; operators' events only.
+    :param random: gives that many random octets.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        turn: Turn,
+        provider: Provider,
+        options: StompOptions,
+        tls_context_factory: Any = None,
+        transformer: MessageTransformer | None = None,
+        register_port: RegisterPort | None = None,
+        log: Logger | None = None,
+        random: Callable[[int], bytes] = urandom,
+    ) -> None:
+        if options.tls_enabled and tls_context_factory is None:
+            raise ValueError("TLS is enabled, and there is nothing to make TLS connections with")
+        self._reactor: Final = reactor
+        self._options: Final = options
+        self._tls_context_factory: Final = tls_context_factory
+        self._register_port: Final = register_port
+        self._log: Final = log or Logger()
+        self.counters: Final = Counters()
+        self.state = ServiceState.STOPPED
+        self._factory: Final = StompFactory(
+            reactor,
+            turn,
+            provider,
+            options.session,
+            options.transport,
+            None if transformer is None else Transforming(transformer),
+            self.counters,
+            random,
+        )
+        self._ports: list[IListeningPort] = []
+        self._unregister: list[Callable[[], None]] = []
+        #: The ports that are in use, by "tcp" and "tls"; those that the system chose where 0 was asked for.
+        self.ports: dict[str, int] = {}
+
+    def start(self) -> Deferred[None]:
+        """Listen and announce the ports; resumes a paused bridge.
+
+        :returns: fails with NoListener, WrongState, or Twisted's CannotListenError for a port that is taken; then nothing listens.
+        """
+        if self.state is ServiceState.PAUSED:
+            return self.resume()
+        return Deferred.fromCoroutine(self._start())
+
+    async def _start(self) -> None:
+        if self.state is not ServiceState.STOPPED:
+            raise WrongState("start", self.state)
+        options = self._options
+        if not (options.tcp_enabled or options.tls_enabled):
+            raise NoListener
+        self.state = ServiceState.STARTING
+        self._factory.resume()
+        self.ports = {}
+        try:
+            await self._listen()
+            self._announce()
+        except BaseException:
+            self._withdraw()
+            await self._stop_listening()
+            self.state = ServiceState.STOPPED
+            raise
+        self.state = ServiceState.STARTED
+        self._log.info("STOMP bridge started: {ports}", ports=", ".join(f"{name} {port}" for name, port in self.ports.items()))
+
+    async def _listen(self) -> None:
+        """Open the ports, those of before where there are any."""
+        options = self._options
+        wanted: list[tuple[str, int, Any]] = []
+        if options.tcp_enabled:
+            wanted.append(("tcp", options.tcp_port, self._factory))
+        if options.tls_enabled:
+            wanted.append(("tls", options.tls_port, tls_factory(self._tls_context_factory, self._factory, self._reactor)))
+        for name, port, factory in wanted:
+            listening = await self._endpoint(self.ports.get(name, port)).listen(factory)
+            self._ports.append(listening)
+            address: Any = listening.getHost()
+            self.ports[name] = address.port
+
+    def _endpoint(self, port: int) -> IStreamServerEndpoint:
+        hostname = self._options.hostname
+        family: Any = TCP6ServerEndpoint if ":" in hostname else TCP4ServerEndpoint
+        endpoint: IStreamServerEndpoint = family(self._reactor, port, backlog=511, interface=hostname)
+        return endpoint
+
+    def _announce(self) -> None:
+        if self._register_port is not None:
+            if "tcp" in self.ports:
+                self._unregister.append(self._register_port("stomp[bridge]", "stomp[TCP]", "stomp[bridge]", self.ports["tcp"]))
+            if "tls" in self.ports:
+                self._unregister.append(
+                    self._register_port("sslstomp[bridge]", "stomp[SSL/TLS]", "stomp[bridge]", self.ports["tls"])
+                )
+
+    def _withdraw(self) -> None:
+        unregister, self._unregister = self._unregister, []
+        for remove in unregister:
+            remove()
+
+    async def _stop_listening(self) -> None:
+        ports, self._ports = self._ports, []
+        await DeferredList([maybeDeferred(port.stopListening) for port in ports])
+
+    def stop(self, reason: str = "the STOMP bridge was stopped") -> Deferred[None]:
+        """Accept no more, tell each client by ERROR, roll back and close; leave the port mapper.
+
+        :param reason: a sentence for the clients.
+        :returns: fires when the last connection is closed, at the latest after :data:`STOP_S` seconds.
+        """
+        return Deferred.fromCoroutine(self._stop(BridgeStopped(reason)))
+
+    async def _stop(self, error: BridgeStopped) -> None:
+        if self.state in (ServiceState.STOPPED, ServiceState.STOPPING):
+            await self._factory.emptied()
+            return
+        self.state = ServiceState.STOPPING
+        self._withdraw()
+        await self._stop_listening()
+        self._factory.end_all(error)
+        late = self._reactor.callLater(STOP_S, self._abort_all)
+        await self._factory.emptied()
+        if late.active():
+            late.cancel()
+        self._factory.wheel.stop()
+        self.state = ServiceState.STOPPED
+        self._log.info("STOMP bridge stopped")
+
+    def _abort_all(self) -> None:
+        for connection in self._factory.connections:
+            connection.drop("it did not go when the bridge stopped")
+
+    def pause(self) -> Deferred[None]:
+        """Accept no connections and deliver nothing; those that are connected stay, and may send and acknowledge.
+
+        :returns: fails with WrongState.
+        """
+        return Deferred.fromCoroutine(self._pause())
+
+    async def _pause(self) -> None:
+        if self.state is ServiceState.PAUSED:
+            return
+        if self.state is not ServiceState.STARTED:
+            raise WrongState("pause", self.state)
+        self.state = ServiceState.PAUSED
+        self._factory.pause()
+        await self._stop_listening()
+        self._log.info("STOMP bridge paused")
+
+    def resume(self) -> Deferred[None]:
+        """Accept and deliver again.
+
+        :returns: fails with WrongState, or CannotListenError; then the bridge stays paused.
+        """
+        return Deferred.fromCoroutine(self._resume())
+
+    async def _resume(self) -> None:
+        if self.state is not ServiceState.PAUSED:
+            raise WrongState("resume", self.state)
+        try:
+            await self._listen()
+        except BaseException:
+            await self._stop_listening()
+            raise
+        self.state = ServiceState.STARTED
+        self._factory.resume()
+        self._log.info("STOMP bridge resumed")

@@ -1,0 +1,174 @@
+"""Connections: how many there may be, and what they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IAddress, IReactorTime
+from twisted.internet.protocol import ServerFactory
+
+from gateway.messaging.provider import Provider
+from gateway.messaging.turn import Turn
+from gateway.stomp.conversion import MessageEncoder
+from gateway.stomp.counters import Counters
+from gateway.stomp.errors import BridgeStopped, CommandRefused
+from gateway.stomp.session.session import Session
+from gateway.stomp.session.transforming import Transforming
+from gateway.stomp.settings import SessionOptions, TransportOptions
+from gateway.stomp.transport.connection import StompConnection
+from gateway.stomp.transport.wheel import Wheel
+from gateway.stomp.wire import Limits, Version
+
+_BLOCK: Final = 64 * 1024
+
+
+class StompFactory(ServerFactory):
+    """Makes and counts connections, for TCP and TLS alike, so that limits hold over both.
+
+    :param clock: the reactor.
+    :param random: gives that many random octets.
+    """
+
+    noisy = False
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        turn: Turn,
+        provider: Provider,
+        session_options: SessionOptions,
+        options: TransportOptions,
+        transforming: Transforming | None,
+        counters: Counters,
+        random: Callable[[int], bytes],
+    ) -> None:
+        self.clock: Final = clock
+        self.turn: Final = turn
+        self.options: Final = options
+        self.counters: Final = counters
+        self.wheel: Final = Wheel(clock)
+        small = options.connect_frame
+        self.limits_before: Final = Limits(
+            header_count=options.header_count, header_line=options.header_line, header_block=small, body=small, frame=small
+        )
+        self.limits: Final = Limits(
+            header_count=options.header_count,
+            header_line=options.header_line,
+            header_block=_BLOCK,
+            body=options.body,
+            frame=options.body + _BLOCK,
+        )
+        self._provider: Final = provider
+        self._session_options: Final = session_options
+        self._transforming: Final = transforming
+        self._random: Final = random
+        self._encoders: Final[Mapping[Version, MessageEncoder]] = {
+            version: MessageEncoder(version, turn, session_options.tell_user) for version in Version
+        }
+        self._connections: dict[StompConnection, str] = {}
+        self._by_address: dict[str, int] = {}
+        self._by_user: dict[str, int] = {}
+        self._users: dict[StompConnection, str] = {}
+        self._paused = False
+        self._emptied: list[Deferred[None]] = []
+
+    def buildProtocol(self, addr: IAddress | None) -> StompConnection:  # type: ignore[override]
+        """A connection for the client at ``addr``."""
+        return StompConnection(self, getattr(addr, "host", ""))
+
+    def session_for(self, connection: StompConnection) -> Session:
+        """The session of a new connection."""
+        session = Session(
+            self._random(16).hex(),
+            connection,
+            self._provider,
+            self.turn,
+            self._session_options,
+            self._encoders,
+            self._transforming,
+            self.counters,
+        )
+        if self._paused:
+            session.pause()
+        return session
+
+    @property
+    def connections(self) -> list[StompConnection]:
+        """Those that are open."""
+        return [*self._connections]
+
+    def admit(self, connection: StompConnection) -> None:
+        """Count a new connection, which :meth:`gone` is called for in any case.
+
+        :raises CommandRefused: it is one too many.
+        """
+        address = connection.address
+        self._connections[connection] = address
+        self._by_address[address] = self._by_address.get(address, 0) + 1
+        self.counters.connections = len(self._connections)
+        self.counters.connections_total += 1
+        options = self.options
+        if 0 <= options.max_connections < len(self._connections):
+            raise CommandRefused(f"too many connections: {options.max_connections} is the limit")
+        if 0 <= options.max_connections_per_address < self._by_address[address]:
+            raise CommandRefused(f"too many connections from {address}: {options.max_connections_per_address} is the limit")
+
+    def claim_user(self, connection: StompConnection, username: str) -> None:
+        """Count a connection for its user. :raises CommandRefused: the user has as many as one may have."""
+        limit = self.options.max_connections_per_user
+        count = self._by_user.get(username, 0)
+        if 0 <= limit <= count:
+            raise CommandRefused(f"too many connections of user '{username}': {limit} is the limit")
+        self._by_user[username] = count + 1
+        self._users[connection] = username
+
+    def gone(self, connection: StompConnection) -> None:
+        """That connection is closed."""
+        address = self._connections.pop(connection, None)
+        if address is not None:
+            _less(self._by_address, address)
+        username = self._users.pop(connection, None)
+        if username is not None:
+            _less(self._by_user, username)
+        self.counters.connections = len(self._connections)
+        if not self._connections:
+            emptied, self._emptied = self._emptied, []
+            for each in emptied:
+                each.callback(None)
+
+    def emptied(self) -> Deferred[None]:
+        """Fires when there is no connection any more."""
+        if not self._connections:
+            return succeed(None)
+        waiting: Deferred[None] = Deferred()
+        self._emptied.append(waiting)
+        return waiting
+
+    def end_all(self, error: BridgeStopped) -> None:
+        """Tell every client that this is the end: ERROR, roll back, close."""
+        self.turn.begin()
+        try:
+            for connection in self.connections:
+                connection.session.stop(error)
+        finally:
+            self.turn.end()
+
+    def pause(self) -> None:
+        """Deliver nothing to anybody until :meth:`resume`."""
+        self._paused = True
+        for connection in self.connections:
+            connection.session.pause()
+
+    def resume(self) -> None:
+        """Deliver again."""
+        self._paused = False
+        for connection in self.connections:
+            connection.session.resume()
+
+
+def _less(counts: dict[str, int], key: str) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]

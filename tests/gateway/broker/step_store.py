@@ -1,0 +1,111 @@
+"""A store whose commits happen when a test says so, and whose process a test can crash."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from gateway.broker.store.interface import (
+    Batch,
+    Committed,
+    DestinationRow,
+    IndexRow,
+    Recovered,
+    RedeliveryRow,
+    Row,
+    StoreError,
+    StoreFull,
+    SubscriptionRow,
+)
+
+
+@dataclass
+class Disk:
+    """What survives."""
+
+    destinations: dict[int, DestinationRow] = field(default_factory=dict)
+    subscriptions: dict[int, SubscriptionRow] = field(default_factory=dict)
+    rows: dict[int, Row] = field(default_factory=dict)
+    owed: set[tuple[int, int]] = field(default_factory=set)
+    redeliveries: dict[tuple[int, int], RedeliveryRow] = field(default_factory=dict)
+    next_seq: int = 1
+
+
+class StepStore:
+    """A store over a disk; :meth:`step` does the next thing that was asked."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+        self.draining = False
+        self.on_draining: Callable[[bool], None] | None = None
+        self._asked: list[tuple[Batch, Committed] | tuple[Sequence[int], Callable[[Sequence[Row] | StoreError], None]]] = []
+
+    # --- the interface
+
+    def open(self) -> Recovered:
+        self.disk.rows = {seq: row for seq, row in self.disk.rows.items() if row.persistent}
+        return Recovered(
+            "step", self.disk.next_seq, False, list(self.disk.destinations.values()), list(self.disk.subscriptions.values()), []
+        )
+
+    def scan(self) -> Iterator[Sequence[IndexRow]]:
+        for seq in sorted(self.disk.rows):
+            row = self.disk.rows[seq]
+            yield [IndexRow(row.seq, row.destination, row.priority, row.expires, row.size)]
+
+    def scan_owed(self) -> Iterator[Sequence[tuple[int, int]]]:
+        yield sorted(self.disk.owed, key=lambda pair: pair[1])
+
+    def scan_redeliveries(self) -> Iterator[Sequence[RedeliveryRow]]:
+        yield list(self.disk.redeliveries.values())
+
+    def submit(self, batch: Batch, committed: Committed) -> None:
+        self._asked.append((batch, committed))
+
+    def fetch(self, seqs: Sequence[int], fetched: Callable[[Sequence[Row] | StoreError], None]) -> None:
+        self._asked.append((seqs, fetched))
+
+    def close(self, closed: Callable[[], None]) -> None:
+        closed()
+
+    # --- the test's side
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._asked)
+
+    def step(self, full: bool = False) -> None:
+        """Do the next thing; with ``full`` a batch that holds inserts does not fit."""
+        what, answer = self._asked.pop(0)
+        if not isinstance(what, Batch):
+            answer([self.disk.rows[seq] for seq in what if seq in self.disk.rows])  # type: ignore[arg-type]
+        elif full and what.inserts:
+            answer(StoreFull("the test's disk is full"))  # type: ignore[arg-type]
+        else:
+            self._apply(what)
+            answer(None)  # type: ignore[arg-type]
+
+    def _apply(self, batch: Batch) -> None:
+        disk = self.disk
+        assert not batch.inserts.keys() & batch.deletes.keys()
+        disk.destinations.update(batch.destinations)
+        disk.subscriptions.update(batch.subscriptions)
+        for seq, row in batch.inserts.items():
+            assert seq not in disk.rows, "a seq was used twice"
+            assert row.destination in disk.destinations, "a message without its destination"
+            disk.rows[seq] = row
+        for pair in batch.owed:
+            assert pair[1] in disk.rows
+            disk.owed.add(pair)
+        for pair in batch.settled:
+            disk.owed.discard(pair)
+            disk.redeliveries.pop(pair, None)
+        disk.redeliveries.update(batch.redeliveries)
+        for seq in batch.deletes:
+            disk.rows.pop(seq, None)
+            disk.redeliveries = {pair: row for pair, row in disk.redeliveries.items() if pair[1] != seq}
+        for number in batch.removed_subscriptions:
+            disk.subscriptions.pop(number, None)
+        for number in batch.removed_destinations:
+            disk.destinations.pop(number, None)
+        disk.next_seq = max(disk.next_seq, batch.reserved)

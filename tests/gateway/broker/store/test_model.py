@@ -1,0 +1,177 @@
+"""Random changes against a model of dictionaries, with reopening and with the files as a killed process leaves them."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+
+from gateway.broker.store.interface import Batch, DestinationRow, RedeliveryRow, Row, StoreError, SubscriptionRow
+from gateway.broker.store.sqlite import SqliteStore
+from tests.gateway.broker.store.harness import Model, QueueReactor, contents, insert
+
+small = st.integers(1, 4)
+octets = st.one_of(st.binary(max_size=40), st.integers(3000, 9000).map(bytes))
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """A store, the model of what it was told to hold, and what of that it has said to be durable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp())
+        self.generation = 0
+        self.reactor = QueueReactor()
+        self.next_seq = 1
+        self.number = 1
+        self.batch = Batch(1)
+        #: What the store holds after each batch submitted since it was opened; the first is what it was opened with.
+        self.states = [Model()]
+        #: Batches of these that were reported.
+        self.reported = 0
+        self.open()
+
+    seqs = Bundle("seqs")
+
+    def open(self) -> None:
+        self.path = self.folder / f"{self.generation}.db"
+        self.store = SqliteStore(str(self.path), self.reactor.reactor, reserve_octets=0, idle_seconds=600)
+        self.recovered = self.store.open()
+        assert self.recovered.next_seq >= self.next_seq
+        self.next_seq = self.recovered.next_seq
+
+    def found(self) -> dict[str, object]:
+        return contents(self.reactor, self.store, self.recovered)
+
+    @initialize(target=seqs)
+    def first(self) -> int:
+        return self.insert(1, 1, b"first", b"")
+
+    @rule(target=seqs, destination=small, persistent=st.sampled_from([1, 1, 1, 0]), head=octets, body=octets)
+    def insert(self, destination: int, persistent: int, head: bytes, body: bytes) -> int:
+        seq = self.next_seq
+        self.next_seq += 1
+        insert(self.batch, Row(seq, destination, seq % 10, seq * 7, len(body), persistent, head, body))
+        self.batch.reserved = self.next_seq
+        return seq
+
+    @rule(seq=seqs)
+    def delete(self, seq: int) -> None:
+        if self.batch.inserts.pop(seq, None) is None:
+            self.batch.deletes[seq] = None
+        for key in [key for key in self.batch.redeliveries if key[1] == seq]:
+            del self.batch.redeliveries[key]
+
+    @rule(seq=seqs, subscription=small)
+    def owe(self, seq: int, subscription: int) -> None:
+        if seq not in self.batch.deletes and (subscription, seq) not in self.batch.settled:
+            self.batch.owed[subscription, seq] = None
+
+    @rule(seq=seqs, subscription=small)
+    def settle(self, seq: int, subscription: int) -> None:
+        self.batch.settled[subscription, seq] = None
+        self.batch.redeliveries.pop((subscription, seq), None)
+
+    @rule(seq=seqs, owner=st.integers(0, 4), attempts=small)
+    def redeliver(self, seq: int, owner: int, attempts: int) -> None:
+        if seq not in self.batch.deletes:
+            self.batch.redeliveries[owner, seq] = RedeliveryRow(owner, seq, attempts, attempts * 1000)
+
+    @rule(number=small, name=st.text(st.characters(exclude_categories=["Cs"]), max_size=5), kind=st.integers(0, 1))
+    def define(self, number: int, name: str, kind: int) -> None:
+        self.batch.destinations[number] = DestinationRow(number, kind, name, f"name={name}")
+        self.batch.subscriptions[number] = SubscriptionRow(number, number, name, name, name, kind)
+
+    @rule(number=small)
+    def remove(self, number: int) -> None:
+        self.batch.removed_destinations[number] = None
+        self.batch.removed_subscriptions[number] = None
+
+    @rule()
+    def submit(self) -> None:
+        batch = self.batch
+        self.number += 1
+        self.batch = Batch(self.number)
+        state = self.states[-1].copy()
+        state.apply(batch)
+        self.states.append(state)
+
+        def committed(error: StoreError | None) -> None:
+            assert error is None
+            self.reported += 1
+            assert expected == self.reported
+
+        expected = len(self.states) - 1
+        self.store.submit(batch, committed)
+
+    @rule()
+    def wait(self) -> None:
+        self.reactor.until(lambda: self.reported == len(self.states) - 1)
+
+    @rule(data=st.data())
+    def fetch(self, data: st.DataObject) -> None:
+        asked = data.draw(st.lists(st.integers(1, self.next_seq), unique=True))
+        held = self.states[-1].rows
+        assert self.reactor.fetch(self.store, asked) == [held[seq] for seq in asked if seq in held]
+
+    @precondition(lambda self: len(self.states) > 1)
+    @rule()
+    def reopen(self) -> None:
+        self.reactor.close(self.store)
+        assert self.reported == len(self.states) - 1
+        state = self.states[-1]
+        self.open()
+        assert self.recovered.clean
+        state.restart()
+        assert self.found() == state.contents()
+        self.begin_with(state)
+
+    @precondition(lambda self: len(self.states) > 1)
+    @rule()
+    def crash(self) -> None:
+        """Take the files while batches may be on their way; go on with those."""
+        reported = self.reported
+        before = self.path
+        self.generation += 1
+        self.path = self.folder / f"{self.generation}.db"
+        # The database changes at checkpoints only, and there are none while this runs; the log may be cut anywhere.
+        shutil.copy(before, self.path)
+        shutil.copy(f"{before}-wal", f"{self.path}-wal")
+        self.reactor.close(self.store)
+        before.unlink()
+        self.open()
+        assert not self.recovered.clean
+        found = self.found()
+        for state in self.states[reported:]:
+            state.restart()
+            if state.contents() == found:
+                break
+        else:
+            pytest.fail(f"neither batch {reported} nor a later one is what was found")
+        self.begin_with(state)
+
+    def begin_with(self, state: Model) -> None:
+        self.states = [state]
+        self.reported = 0
+
+    @invariant()
+    def what_was_reported_was_submitted(self) -> None:
+        assert self.reported < len(self.states)
+
+    def teardown(self) -> None:
+        self.reactor.close(self.store)
+        shutil.rmtree(self.folder)
+
+
+def test_the_store_is_what_the_model_says() -> None:
+    run_state_machine_as_test(StoreMachine, settings=settings(max_examples=25, stateful_step_count=40, deadline=None))
+
+
+@pytest.mark.long
+def test_the_store_is_what_the_model_says_for_long() -> None:
+    run_state_machine_as_test(StoreMachine, settings=settings(max_examples=400, stateful_step_count=60, deadline=None))

@@ -1,0 +1,425 @@
+"""What is opened, what is refused and in which words, and what opening and closing do to the files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from queue import Queue
+
+import pytest
+
+from gateway.broker.store import opening
+from gateway.broker.store.interface import Batch, RedeliveryRow, StoreDamaged, StoreError, StoreVersionUnknown
+from gateway.broker.store.sqlite import SqliteStore
+from tests.gateway.broker.store.harness import History, QueueReactor, contents, insert, row
+
+
+@pytest.fixture
+def reactor() -> QueueReactor:
+    return QueueReactor()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "messages.db"
+
+
+def store_at(path: Path, reactor: QueueReactor, *, idle_seconds: float = 600, check_octets: int = 1 << 28) -> SqliteStore:
+    return SqliteStore(str(path), reactor.reactor, reserve_octets=0, idle_seconds=idle_seconds, check_octets=check_octets)
+
+
+@pytest.fixture
+def closed(path: Path, reactor: QueueReactor) -> History:
+    """A store at ``path`` that was closed in order."""
+    store = store_at(path, reactor)
+    store.open()
+    history = History(5)
+    for _ in range(20):
+        assert reactor.commit(store, history.next()) is None
+    reactor.close(store)
+    return history
+
+
+@pytest.fixture
+def killed(closed: History, path: Path, reactor: QueueReactor, tmp_path: Path) -> History:
+    """The same, but not closed in order; its log is empty."""
+    kept = tmp_path / "kept.db"
+    store = store_at(path, reactor)
+    store.open()
+    shutil.copy(path, kept)
+    reactor.close(store)
+    os.replace(kept, path)
+    return closed
+
+
+def refused(path: Path, reactor: QueueReactor) -> StoreError:
+    """Opening fails, and leaves every file as it was."""
+    files = {each: each.read_bytes() for each in sorted(path.parent.iterdir())}
+    with pytest.raises(StoreError) as error:
+        store_at(path, reactor).open()
+    assert {each: each.read_bytes() for each in sorted(path.parent.iterdir())} == files
+    assert str(path) in str(error.value)
+    return error.value
+
+
+def change(path: Path, offset: int, octets: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(octets)
+
+
+# Refused.
+
+
+def test_a_text_file_is_not_a_store(path: Path, reactor: QueueReactor) -> None:
+    path.write_text("not a database at all\n" * 500)
+    error = refused(path, reactor)
+    assert not isinstance(error, StoreDamaged)
+    assert "is not a message store" in str(error)
+
+
+def test_the_database_of_another_program_is_not_a_store(path: Path, reactor: QueueReactor) -> None:
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE message(x)")
+    other.commit()
+    other.close()
+    assert "application id 0x0, not 0x53476d71" in str(refused(path, reactor))
+
+
+@pytest.mark.parametrize(
+    ("offset", "octets", "place"),
+    [(16, b"\x20\x00", "offset 16"), (18, b"\1\1", "offset 18"), (0, bytes(4096), "offset 0")],
+)
+def test_a_damaged_header_is_named(
+    closed: History, path: Path, reactor: QueueReactor, offset: int, octets: bytes, place: str
+) -> None:
+    change(path, offset, octets)
+    error = refused(path, reactor)
+    assert isinstance(error, StoreDamaged)
+    assert error.place == place
+
+
+@pytest.mark.parametrize("size", [0, 99, 5000])
+def test_a_file_cut_off_is_damaged(closed: History, path: Path, reactor: QueueReactor, size: int) -> None:
+    os.truncate(path, size)
+    error = refused(path, reactor)
+    assert isinstance(error, StoreDamaged)
+    assert error.place == f"offset {size // 4096 * 4096}"
+
+
+def test_whole_pages_cut_off_are_damage(killed: History, path: Path, reactor: QueueReactor) -> None:
+    os.truncate(path, path.stat().st_size - 4096)
+    assert isinstance(refused(path, reactor), StoreDamaged)
+
+
+@pytest.mark.parametrize("version", [0, 2, 4711])
+def test_another_schema_is_refused_by_version(closed: History, path: Path, reactor: QueueReactor, version: int) -> None:
+    change(path, 60, version.to_bytes(4))
+    error = refused(path, reactor)
+    assert isinstance(error, StoreVersionUnknown)
+    assert (error.found, error.known) == (version, 1)
+
+
+def test_an_upgrade_that_is_in_the_log_only_is_refused(closed: History, path: Path, reactor: QueueReactor, tmp_path: Path) -> None:
+    other = sqlite3.connect(path)
+    other.execute("PRAGMA user_version = 2")
+    for name in ("messages.db", "messages.db-wal"):
+        shutil.copy(tmp_path / name, tmp_path / f"{name}.kept")
+    other.close()
+    for name in ("messages.db", "messages.db-wal"):
+        os.replace(tmp_path / f"{name}.kept", tmp_path / name)
+    with pytest.raises(StoreVersionUnknown):
+        store_at(path, reactor).open()
+
+
+def test_a_page_that_makes_no_sense_is_found_after_an_unclean_stop(killed: History, path: Path, reactor: QueueReactor) -> None:
+    change(path, 4096 * 9, b"\xff" * 200)
+    with pytest.raises(StoreDamaged) as error:
+        store_at(path, reactor).open()
+    assert error.value.path == str(path)
+
+
+def test_a_large_database_is_not_read_whole(killed: History, path: Path, reactor: QueueReactor) -> None:
+    store = store_at(path, reactor, check_octets=4096)
+    recovered = store.open()
+    assert not recovered.clean
+    assert contents(reactor, store, recovered) == killed.after_restart(20)
+    reactor.close(store)
+
+
+def test_a_missing_row_of_meta_is_damage(closed: History, path: Path, reactor: QueueReactor) -> None:
+    other = sqlite3.connect(path)
+    other.execute("DELETE FROM meta WHERE key = 'next_seq'")
+    other.commit()
+    other.close()
+    error = refused(path, reactor)
+    assert isinstance(error, StoreDamaged)
+    assert error.place == "table meta"
+
+
+def test_a_log_without_its_database_is_refused(closed: History, path: Path, reactor: QueueReactor) -> None:
+    path.rename(path.with_name("messages.db-wal"))
+    error = refused(path, reactor)
+    assert isinstance(error, StoreDamaged)
+    assert "messages.db-wal" in str(error)
+
+
+def test_a_rollback_journal_is_not_ours(closed: History, path: Path, reactor: QueueReactor) -> None:
+    path.with_name("messages.db-journal").write_bytes(b"x" * 512)
+    assert "messages.db-journal" in str(refused(path, reactor))
+
+
+def test_a_missing_folder_is_named(tmp_path: Path, reactor: QueueReactor) -> None:
+    path = tmp_path / "none" / "messages.db"
+    with pytest.raises(StoreError, match="cannot be made"):
+        store_at(path, reactor).open()
+
+
+# Damage that is found by reading.
+
+
+def test_a_wrong_checksum_is_named_by_seq(path: Path, reactor: QueueReactor) -> None:
+    store = store_at(path, reactor)
+    store.open()
+    reactor.commit(store, insert(Batch(1), *(row(seq, body=b"body of %d." % seq) for seq in range(1, 20))))
+    reactor.close(store)
+    change(path, path.read_bytes().index(b"body of 7."), b"B")
+    store = store_at(path, reactor)
+    store.open()
+    assert reactor.fetch(store, [6, 8]) == [row(6, body=b"body of 6."), row(8, body=b"body of 8.")]
+    error = reactor.fetch(store, range(1, 20))
+    assert isinstance(error, StoreDamaged)
+    assert (error.path, error.place) == (str(path), "message 7")
+    reactor.close(store)
+
+
+@pytest.mark.parametrize("large", [b"", bytes(9000)])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM content WHERE seq = 3",
+        "UPDATE content SET body = 'text' WHERE seq = 3",
+        "UPDATE content SET body = 5 WHERE seq = 3",
+        "UPDATE content SET head = x'' WHERE seq = 3",
+        "UPDATE message SET crc = crc + 1 WHERE seq = 3",
+    ],
+)
+def test_content_the_store_never_wrote_is_damage(path: Path, reactor: QueueReactor, statement: str, large: bytes) -> None:
+    store = store_at(path, reactor)
+    store.open()
+    reactor.commit(store, insert(Batch(1), *(row(seq, body=large + b"%d" % seq) for seq in range(1, 6))))
+    reactor.close(store)
+    other = sqlite3.connect(path)
+    other.execute(statement)
+    other.commit()
+    other.close()
+    store = store_at(path, reactor)
+    store.open()
+    error = reactor.fetch(store, [1, 2, 3])
+    assert isinstance(error, StoreDamaged)
+    assert error.path == str(path)
+    assert "message" in error.place
+    reactor.close(store)
+
+
+def test_a_page_that_makes_no_sense_is_found_by_fetching(path: Path, reactor: QueueReactor) -> None:
+    store = store_at(path, reactor)
+    store.open()
+    reactor.commit(store, insert(Batch(1), *(row(seq, body=bytes(2000)) for seq in range(1, 100))))
+    reactor.close(store)
+    connection = sqlite3.connect(path)
+    root = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'content'").fetchone()[0]
+    connection.close()
+    change(path, (root - 1) * 4096, b"\xff" * 100)
+    store = store_at(path, reactor)
+    store.open()
+    error = reactor.fetch(store, [50])
+    assert isinstance(error, StoreDamaged)
+    assert error.path == str(path)
+    reactor.close(store)
+
+
+# Held.
+
+
+@pytest.fixture
+def holder(closed: History, path: Path) -> Iterator[None]:
+    """Another process that has the store open."""
+    program = (
+        "import sqlite3, sys\n"
+        "connection = sqlite3.connect(sys.argv[1])\n"
+        "connection.execute('PRAGMA locking_mode = EXCLUSIVE')\n"
+        "connection.execute('UPDATE meta SET value = 0 WHERE key = \"clean\"').connection.commit()\n"
+        "print('held', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield
+        process.communicate()
+
+
+def test_a_store_held_by_another_process_is_refused(holder: None, path: Path, reactor: QueueReactor) -> None:
+    assert str(refused(path, reactor)) == f"{path} is held by another process"
+
+
+def test_a_store_held_by_this_process_is_refused(closed: History, path: Path, reactor: QueueReactor) -> None:
+    store = store_at(path, reactor)
+    store.open()
+    with pytest.raises(StoreError, match="held by this process"):
+        store_at(path, reactor).open()
+    reactor.close(store)
+    again = store_at(path, reactor)
+    again.open()
+    reactor.close(again)
+
+
+def test_another_process_cannot_open_what_we_hold(closed: History, path: Path, reactor: QueueReactor) -> None:
+    store = store_at(path, reactor)
+    store.open()
+    program = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('SELECT * FROM meta')"
+    other = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False)
+    assert "database is locked" in other.stderr
+    assert reactor.commit(store, insert(Batch(1), row(100_000))) is None
+    reactor.close(store)
+
+
+# Files.
+
+
+def test_files_are_for_their_owner_only(tmp_path: Path, path: Path, reactor: QueueReactor) -> None:
+    before = os.umask(0)
+    try:
+        store = SqliteStore(str(path), reactor.reactor, reserve_octets=1 << 16)
+        store.open()
+        reactor.commit(store, insert(Batch(1), row(1)))
+        modes = {each.name: each.stat().st_mode & 0o777 for each in tmp_path.iterdir()}
+    finally:
+        os.umask(before)
+    assert modes == dict.fromkeys(("messages.db", "messages.db-wal", "messages.reserve"), 0o600)
+    reactor.close(store)
+
+
+def test_a_clean_close_leaves_one_file_and_its_reserve(tmp_path: Path, path: Path, reactor: QueueReactor) -> None:
+    store = SqliteStore(str(path), reactor.reactor, reserve_octets=1 << 16)
+    store.open()
+    reactor.commit(store, insert(Batch(1), row(1)))
+    reactor.close(store)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["messages.db", "messages.reserve"]
+
+
+def test_what_an_unfinished_creation_left_is_removed(tmp_path: Path, path: Path, reactor: QueueReactor) -> None:
+    for name in ("messages.db.tmp", "messages.db.tmp-wal"):
+        (tmp_path / name).write_bytes(b"half a file")
+    store = store_at(path, reactor)
+    assert store.open().next_seq == 1
+    reactor.close(store)
+    assert [each.name for each in tmp_path.iterdir()] == ["messages.db"]
+
+
+def test_the_settings_of_the_database(closed: History, path: Path, reactor: QueueReactor) -> None:
+    connection = sqlite3.connect(path)
+    values = [
+        connection.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("page_size", "auto_vacuum", "journal_mode", "application_id", "user_version")
+    ]
+    connection.close()
+    assert values == [4096, 2, "wal", opening.APPLICATION_ID, opening.SCHEMA_VERSION]
+
+
+def test_scanning_is_for_the_time_before_the_first_batch(closed: History, path: Path, reactor: QueueReactor) -> None:
+    store = store_at(path, reactor)
+    with pytest.raises(StoreError):
+        next(store.scan())
+    store.open()
+    assert next(store.scan())
+    reactor.commit(store, insert(Batch(1), row(100_000)))
+    with pytest.raises(StoreError):
+        next(store.scan())
+    reactor.close(store)
+
+
+def test_the_next_seq_is_above_all_that_were_reserved_or_stored(path: Path, reactor: QueueReactor) -> None:
+    for batch, expected in (
+        (insert(Batch(1), row(41)), 42),
+        (reserve(1000), 1000),
+        (reserve(500), 1000),
+        (insert(Batch(1), row(2000)), 2001),
+    ):
+        store = store_at(path, reactor)
+        store.open()
+        assert reactor.commit(store, batch) is None
+        reactor.close(store)
+        store = store_at(path, reactor)
+        assert store.open().next_seq == expected
+        reactor.close(store)
+
+
+def reserve(seq: int) -> Batch:
+    batch = Batch(1)
+    batch.reserved = seq
+    return batch
+
+
+# Messages that are not persistent.
+
+
+@pytest.mark.parametrize("at_once", [10_000, 100])
+def test_what_is_not_persistent_goes_with_all_that_names_it(
+    path: Path, reactor: QueueReactor, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(opening, "_SWEPT_AT_ONCE", at_once)
+    store = store_at(path, reactor)
+    store.open()
+    batch = insert(Batch(1), *(row(seq, persistent=seq % 3 == 0) for seq in range(1, 1501)), row(50_000, persistent=0))
+    batch.owed.update({(1, 3): None, (1, 4): None})
+    batch.redeliveries.update({(0, 6): RedeliveryRow(0, 6, 1, 0), (0, 7): RedeliveryRow(0, 7, 1, 0)})
+    reactor.commit(store, batch)
+    reactor.close(store)
+
+    monkeypatch.setattr("gateway.broker.store.sqlite._TRIVIAL_LOG", 0)
+    points: Queue[str] = Queue()
+    store = SqliteStore(str(path), reactor.reactor, reserve_octets=0, idle_seconds=0.01, crash_point=points.put)
+    recovered = store.open()
+    assert [each.seq for block in store.scan() for each in block] == list(range(3, 1501, 3))
+    assert list(store.scan_owed()) == [[(1, 3)]]
+    assert list(store.scan_redeliveries()) == [[RedeliveryRow(0, 6, 1, 0)]]
+    assert recovered.next_seq == 50_001
+    later = insert(Batch(2), row(50_001, persistent=0), row(50_002))
+    assert reactor.commit(store, later) is None
+    # The rest goes in idle moments: the count falls until only contents with a message are left.
+    assert reactor.fetch(store, [1, 3, 50_001]) == [row(3), row(50_001, persistent=0)]
+    while store._swept is not None:
+        points.get(timeout=60)
+    reactor.close(store)
+    connection = sqlite3.connect(path)
+    left = [seq for (seq,) in connection.execute("SELECT seq FROM content ORDER BY seq")]
+    connection.close()
+    assert left == [*range(3, 1501, 3), 50_001, 50_002]
+
+
+def test_free_pages_are_given_back_when_idle(path: Path, reactor: QueueReactor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.broker.store.sqlite._KEPT_PAGES", 10)
+    monkeypatch.setattr("gateway.broker.store.sqlite._TRIVIAL_LOG", 0)
+    points: Queue[str] = Queue()
+    store = SqliteStore(str(path), reactor.reactor, reserve_octets=0, idle_seconds=0.01, crash_point=points.put)
+    store.open()
+    reactor.commit(store, insert(Batch(1), *(row(seq, body=bytes(3000)) for seq in range(1, 1001))))
+    while points.get(timeout=60) != "store.after-checkpoint":
+        pass
+    full = path.stat().st_size
+    assert full > 3_000_000
+    batch = Batch(2)
+    batch.deletes.update(dict.fromkeys(range(1, 1001)))
+    reactor.commit(store, batch)
+    while path.stat().st_size > full / 10:
+        points.get(timeout=60)
+    reactor.close(store)

@@ -1,0 +1,79 @@
+"""Errors carry what was wrong as values and say it in a sentence."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from gateway.messaging import errors
+from gateway.messaging.destination import Queue
+from gateway.messaging.errors import MessagingError
+
+CASES: list[tuple[MessagingError, str, dict[str, object]]] = [
+    (errors.AuthenticationFailed("ann"), "user 'ann' is refused: unknown user or wrong passcode", {"username": "ann"}),
+    (
+        errors.AccessDenied("ann", "produce", Queue("q")),
+        "user 'ann' may not produce on queue:q",
+        {"operation": "produce", "destination": Queue("q")},
+    ),
+    (errors.InvalidDestination("/x", "no such prefix"), "/x: no such prefix", {"destination": "/x", "reason": "no such prefix"}),
+    (errors.DestinationFull(Queue("q"), "maxNumMsgs", 5), "queue:q is full: maxNumMsgs is 5", {"limit": "maxNumMsgs", "value": 5}),
+    (
+        errors.MessageTooLarge(Queue("q"), 9, "maxBytesPerMsg", 5),
+        "a message of 9 octets is too large for queue:q: maxBytesPerMsg is 5",
+        {"size": 9, "value": 5},
+    ),
+    (
+        errors.MessageRejected(3, errors.InvalidDestination("/x", "no such prefix")),
+        "/x: no such prefix",
+        {"index": 3},
+    ),
+    (
+        errors.InvalidSelector("a =", 4, "the selector ends"),
+        "selector 'a =' is invalid at column 4: the selector ends",
+        {"selector": "a =", "column": 4, "reason": "the selector ends"},
+    ),
+    (errors.InvalidSelector("", 0, "it is blank"), "selector '' is invalid: it is blank", {"column": 0}),
+    (errors.ClientIdInUse("c"), "client-id 'c' is in use by another connection", {"client_id": "c"}),
+    (
+        errors.ClientIdRequired("d"),
+        "durable subscription 'd' needs a client-id on CONNECT, and this connection has none",
+        {"durable_name": "d"},
+    ),
+    (errors.DurableInUse("c", "d"), "durable subscription 'd' of client-id 'c' has an active consumer", {"client_id": "c"}),
+    (errors.UnknownSubscription("c", "d"), "client-id 'c' has no durable subscription 'd'", {"durable_name": "d"}),
+    (errors.UnknownDelivery(7), "delivery 7 is not outstanding", {"number": 7}),
+    (
+        errors.TooManyConsumers(Queue("q"), 1),
+        "queue:q has all the consumers it may have: maxNumActiveConsumers is 1",
+        {"value": 1},
+    ),
+    (errors.TransactionTooLarge("octets", 5), "the transaction is too large: octets is 5", {"limit": "octets", "value": 5}),
+    (errors.StorageFailed("no space"), "the message store could not write: no space", {"reason": "no space"}),
+    (errors.ProviderUnavailable("closed"), "the provider is unavailable: closed", {"reason": "closed"}),
+    (errors.OutcomeUnknown("lost"), "the outcome of the commit is unknown: lost", {"reason": "lost"}),
+    (errors.NotSupported("xa"), "the provider does not support xa", {"capability": "xa"}),
+    (errors.XAError(-4, "no such branch"), "XA error -4: no such branch", {"code": -4, "reason": "no such branch"}),
+]
+
+
+@pytest.mark.parametrize(("error", "sentence", "attributes"), CASES, ids=lambda case: type(case).__name__)
+def test_an_error_says_what_is_wrong_and_carries_it(error: MessagingError, sentence: str, attributes: dict[str, object]) -> None:
+    assert str(error) == sentence
+    assert {name: getattr(error, name) for name in attributes} == attributes
+    assert isinstance(error, MessagingError)
+
+
+def test_a_rejection_carries_its_cause() -> None:
+    cause = errors.DestinationFull(Queue("q"), "maxNumMsgs", 5)
+    assert errors.MessageRejected(0, cause).cause is cause
+
+
+def test_every_error_is_in_the_list() -> None:
+    named = {
+        name
+        for name, value in vars(errors).items()
+        if inspect.isclass(value) and issubclass(value, MessagingError) and value is not MessagingError
+    }
+    assert named == {type(error).__name__ for error, _, _ in CASES}

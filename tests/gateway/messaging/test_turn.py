@@ -1,0 +1,175 @@
+"""A reactor turn as a batch: the order of its phases, and that nothing asked for is lost or done inside of what asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+from twisted.internet.task import Clock
+from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
+
+from gateway.messaging.turn import Turn
+
+
+class Noted:
+    """Work that notes its name when it is done, and may go on to do more."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def work(self, name: str, then: Callable[[], None] | None = None) -> Callable[[], None]:
+        def do() -> None:
+            self.done.append(name)
+            if then is not None:
+                then()
+
+        return do
+
+
+def test_the_phases_come_in_their_order_at_the_end_of_the_turn() -> None:
+    turn, noted = Turn(Clock()), Noted()
+    turn.begin()
+    turn.write(noted.work("write"))
+    turn.hand_off(noted.work("store"))
+    turn.dispatch(noted.work("deliver"))
+    turn.dispatch(noted.work("deliver more"))
+    assert noted.done == []
+    turn.end()
+    assert noted.done == ["deliver", "deliver more", "store", "write"]
+
+
+def test_turns_nest_and_the_outermost_ends_it() -> None:
+    turn, noted = Turn(Clock()), Noted()
+    turn.begin()
+    turn.begin()
+    turn.dispatch(noted.work("deliver"))
+    turn.end()
+    assert noted.done == []
+    turn.end()
+    assert noted.done == ["deliver"]
+
+
+def test_work_that_makes_work_is_still_in_order() -> None:
+    turn, noted = Turn(Clock()), Noted()
+    turn.begin()
+    turn.write(noted.work("write", then=lambda: turn.dispatch(noted.work("deliver for write"))))
+    turn.dispatch(noted.work("deliver", then=lambda: turn.hand_off(noted.work("store for deliver"))))
+    turn.end()
+    assert noted.done == ["deliver", "store for deliver", "write", "deliver for write"]
+
+
+def test_work_may_begin_and_end_a_turn_without_running_what_is_asked_inside() -> None:
+    turn, noted = Turn(Clock()), Noted()
+
+    def nested() -> None:
+        turn.begin()
+        turn.dispatch(noted.work("asked inside"))
+        turn.end()
+        noted.done.append("nested is over")
+
+    turn.begin()
+    turn.dispatch(nested)
+    turn.end()
+    assert noted.done == ["nested is over", "asked inside"]
+
+
+@pytest.mark.parametrize("phase", ["dispatch", "hand_off", "write"])
+def test_outside_of_a_turn_the_end_is_scheduled_once(phase: str) -> None:
+    clock = Clock()
+    turn, noted = Turn(clock), Noted()
+    getattr(turn, phase)(noted.work("first"))
+    getattr(turn, phase)(noted.work("second"))
+    assert noted.done == []
+    assert len(clock.getDelayedCalls()) == 1
+    clock.advance(0)
+    assert noted.done == ["first", "second"]
+    assert clock.getDelayedCalls() == []
+
+
+def test_a_turn_takes_what_was_asked_before_it_and_the_scheduled_end_finds_nothing() -> None:
+    clock = Clock()
+    turn, noted = Turn(clock), Noted()
+    turn.dispatch(noted.work("before"))
+    turn.begin()
+    turn.end()
+    assert noted.done == ["before"]
+    clock.advance(0)
+    assert noted.done == ["before"]
+
+
+def test_work_that_never_stops_making_work_leaves_the_reactor_its_turn() -> None:
+    clock = Clock()
+    turn = Turn(clock)
+    rounds = 0
+
+    def again() -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds < 100:
+            turn.dispatch(again)
+
+    turn.begin()
+    turn.dispatch(again)
+    turn.end()
+    assert 0 < rounds < 100
+    for _ in range(100):
+        clock.advance(0)
+    assert rounds == 100
+    assert clock.getDelayedCalls() == []
+
+
+def test_one_failure_leaves_the_other_work_alone_and_is_logged() -> None:
+    turn, noted = Turn(Clock()), Noted()
+    events: list[LogEvent] = []
+
+    def fail() -> None:
+        raise ZeroDivisionError("on purpose")
+
+    turn.begin()
+    turn.dispatch(fail)
+    turn.dispatch(noted.work("deliver"))
+    turn.write(noted.work("write"))
+    observe = cast("ILogObserver", events.append)
+    globalLogPublisher.addObserver(observe)
+    try:
+        turn.end()
+    finally:
+        globalLogPublisher.removeObserver(observe)
+    assert noted.done == ["deliver", "write"]
+    (event,) = [event for event in events if "log_failure" in event]
+    assert event["log_failure"].type is ZeroDivisionError
+    assert event["work"] is fail
+    # The next turn is not hindered.
+    turn.begin()
+    turn.dispatch(noted.work("next"))
+    turn.end()
+    assert noted.done[-1] == "next"
+
+
+def test_the_time_stands_still_within_a_turn() -> None:
+    clock = Clock()
+    clock.advance(10.5)
+    turn = Turn(clock)
+    assert turn.now_ms == 10_500
+    turn.begin()
+    clock.advance(1)
+    assert turn.now_ms == turn.refresh() == 10_500
+    turn.begin()
+    assert turn.now_ms == 10_500
+    turn.end()
+    turn.end()
+    assert turn.refresh() == turn.now_ms == 11_500
+    clock.advance(1)
+    turn.begin()
+    assert turn.now_ms == 12_500
+    turn.end()
+
+
+def test_a_scheduled_end_is_a_turn_of_its_own_time() -> None:
+    clock = Clock()
+    turn = Turn(clock)
+    times: list[int] = []
+    turn.dispatch(lambda: times.append(turn.refresh()))
+    clock.advance(2)
+    assert times == [2000]
