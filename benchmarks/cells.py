@@ -293,7 +293,7 @@ def quick() -> list[Cell]:
         _request_reply(1),
         _request_reply(10),
         _backlog(persistent=True),
-        _waiting(100_000, 30),
+        _waiting(100_000, 60),
         _idle(1000, tls=False),
     ]
 
@@ -311,7 +311,7 @@ def full() -> Iterator[Cell]:
     for persistent in (False, True):
         yield _paced(2000, persistent)
         yield _backlog(persistent)
-    yield _waiting(1_000_000, 240)
+    yield _waiting(1_000_000, 300)
     yield _idle(5000, tls=False)
     yield _idle(5000, tls=True)
 

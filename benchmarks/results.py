@@ -16,6 +16,7 @@ from statistics import median
 from benchmarks.cells import Row
 from benchmarks.goals import Goal, Standing
 from benchmarks.measurement import Measurement
+from benchmarks.peers import Gateway
 from benchmarks.tally import Outcome
 
 
@@ -67,7 +68,9 @@ class RowResult:
         return Standing(medians.get(subject), others, missing)
 
     def goals(self) -> list[tuple[Goal, bool | None]]:
-        """Each goal of the row with whether it was reached; None where that was not measured."""
+        """Each goal of the row with whether it was reached; None where that was not measured. Goals are the gateway's: none for another."""
+        if self.servers[0] != Gateway.name:
+            return []
         standing = self.standing()
         return [(goal, goal.reached(standing)) for goal in self.row.goals]
 

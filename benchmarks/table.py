@@ -8,6 +8,21 @@ from statistics import median
 from benchmarks.measurement import Measurement
 from benchmarks.results import RowResult
 
+_COLUMNS = (
+    "min",
+    "max",
+    "times",
+    "lost",
+    "twice",
+    "order",
+    "cpu s/100k",
+    "peak MiB",
+    "p50 ms",
+    "p99",
+    "p99.9",
+    "gen %",
+    "others %",
+)
 _MARKS = {True: "reached", False: "MISSED", None: "not measured"}
 
 
@@ -23,22 +38,7 @@ def number(value: float | None) -> str:
 def block(result: RowResult) -> str:
     """Everything about one row: a line for each server, then its goals."""
     row = result.row
-    head = [
-        "server",
-        row.unit,
-        "min",
-        "max",
-        "times",
-        "lost",
-        "twice",
-        "order",
-        "cpu s/100k",
-        "peak MiB",
-        "p50 ms",
-        "p99",
-        "p99.9",
-        "gen %",
-    ]
+    head = ["server", row.unit, *_COLUMNS]
     lines = [_server_line(result, server) for server in result.servers]
     text = [f"{row.title}  [{result.cell}]", *_aligned([head, *lines], "  ")]
     for server in result.servers:
@@ -72,7 +72,8 @@ def _server_line(result: RowResult, server: str) -> list[str]:
         number(_median([run.server_cpu for run in runs])),
         number(peak),
         *([number(median(column)) for column in zip(*timed, strict=True)] if timed else "---"),
-        "-" if generator is None else f"{generator * 100:.0f}",
+        _percent(generator),
+        _percent(_median([run.others for run in runs])),
     ]
 
 
@@ -105,6 +106,10 @@ def summary(results: Sequence[RowResult]) -> str:
 
 def _times(ratio: float | None) -> str:
     return "-" if ratio is None else f"{number(ratio)}×"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share * 100:.0f}"
 
 
 def _median(values: Sequence[float | None]) -> float | None:

@@ -75,7 +75,15 @@ def _with_store(function: _Command) -> _Command:
     """Give the command the options that say which key store it works on."""
     for option in (
         click.option("--dir", "directory", type=_PATH, help="The folder of keys and certificates, in place of an instance's."),
-        click.option("--varhome", "-varhome", type=_PATH, envvar="IMQ_VARHOME", help="The directory of all instances' data."),
+        click.option(
+            "--varhome",
+            "-varhome",
+            type=_PATH,
+            envvar="IMQ_VARHOME",
+            default=Path("var"),
+            show_default=True,
+            help="The directory of all instances' data; also by the environment's IMQ_VARHOME.",
+        ),
         click.option("--instance", "-i", "-b", default=DEFAULT_INSTANCE, show_default=True, help="The instance."),
         click.option(
             "--passfile",
@@ -264,13 +272,11 @@ def _complain(error: object) -> None:
     click.echo(f"{PROGRAM}: {error}", err=True)
 
 
-def _store(directory: Path | None, varhome: Path | None, instance: str, passfile: Path | None) -> KeyStore:
+def _store(directory: Path | None, varhome: Path, instance: str, passfile: Path | None) -> KeyStore:
     if directory is None:
-        if varhome is None:
-            raise click.UsageError("which folder? Give --varhome, or set IMQ_VARHOME, or give --dir")
         if instance in ("", ".", "..") or os.sep in instance:
             raise click.UsageError(f"{instance!r} cannot be the name of an instance")
-        directory = varhome / "instances" / instance / "etc" / "tls"
+        directory = varhome.absolute() / "instances" / instance / "etc" / "tls"
     if passfile is not None:
         password = read_password(passfile)
         if password is None:

@@ -20,7 +20,7 @@ from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from certs.contexts import ClientCertificates, ServerContextFactory, ServerFiles, peer_common_name
+from certs.contexts import ClientCertificates, ServerContextFactory, ServerFiles
 from certs.files import CertificateFileError
 from gateway import __version__
 from gateway.broker import settings as broker_settings
@@ -173,7 +173,7 @@ class Gateway(Service):
         except OSError as error:
             self._release()
             raise StartRefused([f"{error.filename}: {error.strerror or error}"]) from error
-        super().startService()
+        super().startService()  # type: ignore[no-untyped-call]
         sys.setswitchinterval(SWITCH_INTERVAL)
         self._on_hang_up()
         listening = Deferred.fromCoroutine(self._listen())
@@ -215,15 +215,16 @@ class Gateway(Service):
                 turn,
                 self._provider,
                 configuration.stomp,
-                os.urandom,
+                self._tls,
+                self._transformer,
                 self.port_mapper.register,
-                tls=self._tls,
-                transformer=self._transformer,
-                common_name=peer_common_name,
+                Logger(namespace="gateway.stomp"),
+                os.urandom,
             )
 
     async def _listen(self) -> None:
-        settings = self.configuration.settings
+        configuration = self.configuration
+        settings = configuration.settings
         host = settings[settings_general.PORTMAPPER_HOSTNAME] or settings[settings_general.HOSTNAME]
         number = settings[settings_general.PORTMAPPER_PORT]
         endpoint = TCP6ServerEndpoint if ":" in host else TCP4ServerEndpoint
@@ -231,10 +232,15 @@ class Gateway(Service):
         at = self._port_mapper_port.getHost()
         self._say(f"port mapper on {at.host}:{at.port}")
         started = 0
-        if self.stomp is not None and settings.named(settings_general.BRIDGE_AUTOSTART, settings_general.STOMP):
+        if (
+            self.stomp is not None
+            and configuration.stomp is not None
+            and settings.named(settings_general.BRIDGE_AUTOSTART, settings_general.STOMP)
+        ):
             try:
-                for line in await self.stomp.start():
-                    self._say(line)
+                await self.stomp.start()
+                for protocol, port in self.stomp.ports.items():
+                    self._say(f"STOMP over {protocol.upper()} on {configuration.stomp.hostname or '*'}:{port}")
                 started += 1
             except CannotListenError as error:
                 self._stomp_problems.append(
@@ -324,10 +330,15 @@ class Gateway(Service):
     def stopService(self) -> Deferred[None]:
         """Accept no more, tell clients, make durable what was asked, let go of the instance; within ten seconds."""
         if self._stopping is None:
-            super().stopService()
+            super().stopService()  # type: ignore[no-untyped-call]
             self._stopping = Deferred.fromCoroutine(self._stop())
         waiter: Deferred[None] = Deferred()
-        self._stopping.addBoth(lambda result: (waiter.callback(None), result)[1])
+
+        def stopped(result: object) -> object:
+            waiter.callback(None)
+            return result
+
+        self._stopping.addBoth(stopped)
         return waiter
 
     async def _stop(self) -> None:

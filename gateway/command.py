@@ -31,8 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from twisted.internet import reactor
 
     gateway.announce = _announce
-    reactor.callWhenRunning(gateway.run)  # type: ignore[attr-defined]
-    reactor.run()  # type: ignore[attr-defined]
+    reactor.callWhenRunning(gateway.run)
+    reactor.run()
     sys.exit(gateway.exit_code)
 
 

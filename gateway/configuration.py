@@ -31,7 +31,6 @@ DECLARED: Final[tuple[Setting[Any], ...]] = (
     *broker_settings.SETTINGS,
 )
 
-ADMIN_PASSWORD: Final = "imq.imqcmd.password"
 DEFAULT_INSTANCE: Final = "imqbroker"
 
 
@@ -103,8 +102,7 @@ def _create(layout: Layout) -> tuple[str, ...]:
     layout.etc.mkdir(mode=0o700, parents=True, exist_ok=True)
     notes: list[str] = []
     if not layout.users.exists():
-        password = create_default_users(layout.users)
-        passfile.update(layout.passfile, {ADMIN_PASSWORD: password, settings_general.BRIDGE_ADMIN_PASSWORD.name: password})
+        password = create_default_users(layout)
         notes.append(f"new instance {layout.directory}")
         notes.append(f"user 'admin' has the password {password}, kept in {layout.passfile}; it is not shown again")
         notes.append("user 'guest' has the passcode guest, and may connect from this machine only")

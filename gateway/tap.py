@@ -35,7 +35,7 @@ class Options(usage.Options):
     ]
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.overrides: list[str] = []
 
     def opt_D(self, definition: str) -> None:
@@ -51,7 +51,7 @@ class Options(usage.Options):
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
         words = sys.argv[1:] if options is None else options
-        super().parseOptions([_ONE_DASH.get(word, word) for word in words])
+        super().parseOptions([_ONE_DASH.get(word, word) for word in words])  # type: ignore[no-untyped-call]
 
     @property
     def varhome(self) -> Path:

@@ -11,7 +11,7 @@ from gateway.broker.access import AccessRules
 from gateway.broker.connection import EmbeddedConnection
 from gateway.broker.users import Principal
 from gateway.messaging.errors import AccessDenied, ClientIdInUse, MessagingError
-from gateway.messaging.provider import Capabilities, Credentials
+from gateway.messaging.provider import Capabilities, Connection, Credentials
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
@@ -58,12 +58,12 @@ class EmbeddedProvider:
 
     def connect(
         self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]
-    ) -> Deferred[EmbeddedConnection]:
+    ) -> Deferred[Connection]:
         return Deferred.fromCoroutine(self._connect(credentials, client_id or None, lost))
 
     async def _connect(
         self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]
-    ) -> EmbeddedConnection:
+    ) -> Connection:
         principal = await self._users.authenticate(credentials)
         if not self._rules.may_connect(principal):
             raise AccessDenied(principal.name, "connect", "this broker")

@@ -69,7 +69,15 @@ def _truth(context: click.Context, parameter: click.Parameter, value: str | None
 
 def _with_instance(function: _Command) -> _Command:
     for option in (
-        click.option("--varhome", "-varhome", type=_PATH, envvar="IMQ_VARHOME", help="The directory of all instances' data."),
+        click.option(
+            "--varhome",
+            "-varhome",
+            type=_PATH,
+            envvar="IMQ_VARHOME",
+            default=Path("var"),
+            show_default=True,
+            help="The directory of all instances' data; also by the environment's IMQ_VARHOME.",
+        ),
         click.option("--instance", "-i", default=DEFAULT_INSTANCE, show_default=True, help="The instance."),
         click.option("-s", "silent", is_flag=True, help="Say nothing when all is well."),
     ):
@@ -109,12 +117,12 @@ def add(
     active: bool | None,
     loopback: bool | None,
     passwords: Path | None,
-    varhome: Path | None,
+    varhome: Path,
     instance: str,
     silent: bool,
 ) -> None:
     """Add a user."""
-    layout = _layout(varhome, instance)
+    layout = Layout(varhome.absolute(), instance)
     if name in read_users(layout.users):
         raise _Refused(f"user '{name}' exists")
     hash = hash_passcode(_password(passwords, name))  # before the file is locked: a prompt may take long
@@ -129,9 +137,9 @@ def add(
 @_with_instance
 @_user
 @click.option("-f", "force", is_flag=True, help="Do not ask.")
-def delete(name: str, force: bool, varhome: Path | None, instance: str, silent: bool) -> None:
+def delete(name: str, force: bool, varhome: Path, instance: str, silent: bool) -> None:
     """Delete a user."""
-    layout = _layout(varhome, instance)
+    layout = Layout(varhome.absolute(), instance)
     if name not in read_users(layout.users):
         raise _Refused(f"there is no user '{name}'")
     if not force:
@@ -159,12 +167,12 @@ def update(
     ask: bool,
     force: bool,
     passwords: Path | None,
-    varhome: Path | None,
+    varhome: Path,
     instance: str,
     silent: bool,
 ) -> None:
     """Change a user's password, groups, or whether it may connect."""
-    layout = _layout(varhome, instance)
+    layout = Layout(varhome.absolute(), instance)
     if name not in read_users(layout.users):
         raise _Refused(f"there is no user '{name}'")
     changes_password = ask or passwords is not None or (groups is None and active is None and loopback is None)
@@ -186,9 +194,9 @@ def update(
 @command.command("list")
 @_with_instance
 @click.option("-u", "only", help="Only this user.")
-def list_(only: str | None, varhome: Path | None, instance: str, silent: bool) -> None:
+def list_(only: str | None, varhome: Path, instance: str, silent: bool) -> None:
     """List the users."""
-    users = read_users(_layout(varhome, instance).users)
+    users = read_users(Layout(varhome.absolute(), instance).users)
     if only is not None and only not in users:
         raise _Refused(f"there is no user '{only}'")
     rows = [("USER", "GROUPS", "STATE", "FROM")]
@@ -220,12 +228,6 @@ def run(arguments: Sequence[str]) -> int:
 def main() -> None:
     """The console script."""
     sys.exit(run(sys.argv[1:]))
-
-
-def _layout(varhome: Path | None, instance: str) -> Layout:
-    if varhome is None:
-        raise click.UsageError("which instance's users? Give -varhome, or set IMQ_VARHOME")
-    return Layout(varhome, instance)
 
 
 def _password(passwords: Path | None, name: str) -> str:

@@ -13,6 +13,7 @@ The file is UTF-8, one line a user after a first line that names the format::
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import ipaddress
 import os
@@ -27,9 +28,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from gateway.broker.passcodes import CannotVerify, Passcodes, Reactor, hash_passcode, is_hash
-from gateway.instance import passfile
 from gateway.instance.files import replace
-from gateway.instance.layout import Layout
 from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
 
@@ -38,9 +37,6 @@ VERSION: Final = "StompGatewayUsers/1"
 #: The groups that Open MQ gives a meaning: the default access rules let ``admin`` administer.
 ADMIN_GROUP: Final = "admin"
 ANONYMOUS_GROUP: Final = "anonymous"
-
-#: What the admin's password is called in the passfile, by those who log in with it.
-ADMIN_PASSWORDS: Final = ("imq.bridge.admin.password", "imq.imqcmd.password", "imq.imqbridgemgr.password")
 
 _FIELDS: Final = 5
 _LONGEST_NAME: Final = 255
@@ -252,25 +248,22 @@ def check_name(name: str, what: str = "user") -> str:
     return name
 
 
-def create_default_users(layout: Layout) -> str:
-    """Write the users file of a new instance, and the admin's password into its passfile.
+def create_default_users(path: Path, password: str | None = None) -> str:
+    """Write the users file of a new instance.
 
-    ``guest``, passcode ``guest``, group ``anonymous``, from this machine only; and ``admin`` in group ``admin``, from everywhere, with a
-    random passcode of 144 bits. The passfile gets it first, under the names that the bridges and the administration commands read;
-    one that is there already, of an attempt that was interrupted, is used again.
+    ``guest``, passcode ``guest``, group ``anonymous``, from this machine only; and ``admin`` in group ``admin``, from everywhere.
 
-    :returns: the admin's passcode, to be shown once.
-    :raises FileExistsError: there is a users file, which is left alone.
-    :raises OSError: the users file cannot be written. :raises PassfileError: the passfile cannot be read or written.
+    :param password: the admin's passcode, such as one that the passfile has already; None makes a random one of 144 bits.
+    :returns: the admin's passcode, to be shown once and kept in the passfile: the users file has its hash only.
+    :raises FileExistsError: there is a users file, which is left alone. :raises OSError: it cannot be written.
     """
-    if layout.users.exists():
-        raise FileExistsError(f"{layout.users} exists")
-    kept = passfile.read(layout.passfile) if layout.passfile.exists() else {}
-    password = kept.get(ADMIN_PASSWORDS[0]) or secrets.token_urlsafe(18)
-    passfile.update(layout.passfile, dict.fromkeys(ADMIN_PASSWORDS, password))
+    if path.exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    if password is None:
+        password = secrets.token_urlsafe(18)
     guest = User("guest", frozenset({ANONYMOUS_GROUP}), hash_passcode("guest"), loopback=True)
     admin = User("admin", frozenset({ADMIN_GROUP}), hash_passcode(password))
-    write_users(layout.users, (admin, guest))
+    write_users(path, (admin, guest))
     return password
 
 

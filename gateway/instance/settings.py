@@ -231,7 +231,7 @@ def _from_file(file: Path) -> tuple[dict[str, _Given], list[Problem]]:
     problems = [Problem(file, wrong.line, "", "", wrong.expected) for wrong in malformed]
     given: dict[str, _Given] = {}
     for entry in entries:
-        before = given.pop(entry.name, None)
+        before = given.get(entry.name)
         if before is not None:
             expected = f"each name once: this line replaces line {before.line}"
             value = HIDDEN if _sounds_secret(entry.name) else entry.value

@@ -203,11 +203,14 @@ def test_a_wrong_command_line_is_one_line_and_exit_code_2(tool: Tool, tls: Path,
     assert not tls.exists()
 
 
-def test_which_folder_must_be_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_which_folder(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("IMQ_VARHOME", raising=False)
-    assert run(["list"], NOW) == 2
-    assert "--varhome" in capsys.readouterr().err
-    assert run(["ca", "--varhome", str(tmp_path), "-i", "../other"], NOW) == 2
-    monkeypatch.setenv("IMQ_VARHOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
     assert run(["ca"], NOW) == 0
-    assert (tmp_path / "instances" / "imqbroker" / "etc" / "tls" / "ca.pem").exists()
+    assert (tmp_path / "var" / "instances" / "imqbroker" / "etc" / "tls" / "ca.pem").exists()
+    monkeypatch.setenv("IMQ_VARHOME", str(tmp_path / "env"))
+    assert run(["ca", "-i", "one"], NOW) == 0
+    assert (tmp_path / "env" / "instances" / "one" / "etc" / "tls" / "ca.pem").exists()
+    capsys.readouterr()
+    assert run(["ca", "--varhome", str(tmp_path), "-i", "../other"], NOW) == 2
+    assert capsys.readouterr().err == "imqkeytool: '../other' cannot be the name of an instance\n"

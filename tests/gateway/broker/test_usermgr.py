@@ -172,9 +172,10 @@ def test_a_damaged_users_file_is_left_alone(tool: Tool, passfile: Path) -> None:
     assert tool.layout.users.read_text() == "version=StompGatewayUsers/1\nalice\n"
 
 
-def test_which_instance_must_be_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tool: Tool) -> None:
-    assert usermgr.run(["list"]) == 2
-    assert "-varhome" in capsys.readouterr().err
+def test_which_instance(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tool: Tool, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert usermgr.run(["list", "-i", "one"]) == 1
+    assert f"{tmp_path}/var/instances/one/etc/users: cannot be read" in capsys.readouterr().err
     monkeypatch.setenv("IMQ_VARHOME", str(tool.layout.varhome))
     assert usermgr.run(["list", "-i", "one"]) == 0
     assert usermgr.run(["list", "-i", "../one"]) == 1

@@ -27,8 +27,6 @@ from gateway.broker.users import (
     render,
     write_users,
 )
-from gateway.instance import passfile
-from gateway.instance.layout import Layout
 from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
 
@@ -313,17 +311,12 @@ def test_editing_writes_only_what_ends_well_and_changed(file: Path) -> None:
 
 @ensureDeferred
 async def test_a_new_instance_has_a_guest_and_an_admin(tmp_path: Path) -> None:
-    layout = Layout(tmp_path, "one")
-    layout.create()
-    password = create_default_users(layout)
+    file = tmp_path / "users"
+    password = create_default_users(file)
     assert len(password) >= 20
-    assert stat.S_IMODE(layout.users.stat().st_mode) == 0o600
-    assert stat.S_IMODE(layout.passfile.stat().st_mode) == 0o600
-    assert passfile.read(layout.passfile) == dict.fromkeys(
-        ("imq.bridge.admin.password", "imq.imqcmd.password", "imq.imqbridgemgr.password"), password
-    )
-    assert password not in layout.users.read_text()
-    users = Users(layout.users, reactor)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert password not in file.read_text()
+    users = Users(file, reactor)
     users.load()
     assert await users.authenticate(Credentials("guest", "guest", "127.0.0.1")) == Principal("guest", frozenset({"anonymous"}))
     assert "own machine" in await refusal(users, Credentials("guest", "guest", "192.0.2.1"))
@@ -332,20 +325,19 @@ async def test_a_new_instance_has_a_guest_and_an_admin(tmp_path: Path) -> None:
     users.close()
 
 
+@ensureDeferred
+async def test_the_admins_password_may_be_given(tmp_path: Path) -> None:
+    assert create_default_users(tmp_path / "users", "sesame") == "sesame"
+    users = Users(tmp_path / "users", reactor)
+    users.load()
+    assert (await users.authenticate(Credentials("admin", "sesame"))).name == "admin"
+    users.close()
+
+
 def test_two_new_instances_have_different_passwords_and_users_are_not_overwritten(tmp_path: Path) -> None:
-    one, two = Layout(tmp_path, "one"), Layout(tmp_path, "two")
-    one.create()
-    two.create()
+    one, two = tmp_path / "one", tmp_path / "two"
     assert create_default_users(one) != create_default_users(two)
-    before = one.users.read_bytes()
-    with pytest.raises(FileExistsError):
+    before = one.read_bytes()
+    with pytest.raises(FileExistsError, match=str(one)):
         create_default_users(one)
-    assert one.users.read_bytes() == before
-
-
-def test_an_attempt_that_was_interrupted_goes_on_with_its_password(tmp_path: Path) -> None:
-    layout = Layout(tmp_path, "one")
-    layout.create()
-    password = create_default_users(layout)
-    layout.users.unlink()
-    assert create_default_users(layout) == password
+    assert one.read_bytes() == before

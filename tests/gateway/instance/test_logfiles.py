@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -108,17 +109,22 @@ def test_the_files_are_the_end_of_what_was_written(
 
 
 def test_many_threads_write_whole_lines(named: Callable[[int], Path]) -> None:
-    log = LogFiles(named, limit=500, count=100)
+    log = LogFiles(named, limit=20, count=300)
 
     def write(letter: str) -> None:
         for _ in range(50):
             log.write(letter * 20)
 
     threads = [threading.Thread(target=write, args=(letter,)) for letter in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
     log.close()
     lines = [line for text in contents(named) for line in text.splitlines()]
     assert sorted(lines) == sorted(letter * 20 for letter in "abcd" for _ in range(50))

@@ -76,9 +76,10 @@ def test_updates_keep_the_rest_and_the_permissions(path: Path) -> None:
     assert [entry.name for entry in path.parent.iterdir()] == ["passfile"]
 
 
-def test_a_missing_file_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("umask", [0, 0o777])
+def test_a_missing_file_is_made_for_its_owner_alone(tmp_path: Path, umask: int) -> None:
     path = tmp_path / "new"
-    before = os.umask(0)
+    before = os.umask(umask)
     try:
         passfile.update(path, {"a": "b"})
     finally:

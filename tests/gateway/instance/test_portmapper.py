@@ -208,12 +208,16 @@ async def test_a_long_request_is_not_answered() -> None:
 @ensureDeferred
 async def test_a_client_that_does_not_close_is_dropped_after_the_timeout() -> None:
     clock = Clock()
-    async with listening(mapped(clock, timeout=500)) as port:
+    mapper = mapped(clock, timeout=500)
+    async with listening(mapper) as port:
         client = HalfClosed(b"101\n")
         await connected(port, client)
         await client.ended
         assert client.received.endswith(b".\n")
-        clock.advance(0.5)
+        clock.advance(0.499)
+        assert mapper.connected == 1
+        clock.advance(0.001)
+        assert mapper.connected == 0
         client.keep_writing()
         assert not await client.lost
         assert not clock.getDelayedCalls()

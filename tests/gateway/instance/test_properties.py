@@ -115,6 +115,12 @@ def test_rewriting_changes_what_it_is_told_and_nothing_else(data: bytes, changes
     assert [wrong.expected for wrong in malformed_after] == [wrong.expected for wrong in malformed_before]
 
 
+@pytest.mark.parametrize("last", [b"a=1\\", b"a=1\\\n", b"a=1\\\r", b"a=1\\\r\n", b"\\\r", b"# c\\"])
+def test_what_is_added_is_not_taken_for_a_continuation(last: bytes) -> None:
+    entries, _ = parse(rewritten(last, {"b": "2"}))
+    assert entries[-1].name == "b"
+
+
 def test_rewriting_keeps_comments_and_places() -> None:
     data = b"# head\na = 1\\\n  2\n! between\nb=3\na=4\n"
     assert rewritten(data, {"a": "5", "c": "6"}) == b"# head\na=5\n! between\nb=3\nc=6\n"

@@ -116,6 +116,19 @@ def test_reserved_words_are_no_bridges(file: Path, name: str) -> None:
     assert problem.expected == "a known name"
 
 
+def test_a_bridge_has_no_dot_in_its_name(file: Path) -> None:
+    [problem] = refused(file, "imq.bridge.a.b.autostart=true\n")
+    assert problem.nearest == "imq.bridge.a.autostart"
+
+
+def test_the_more_particular_setting_wins() -> None:
+    general = Setting("imq.destination.NAME.limit", Integer(), 0, "Of a destination.")
+    particular = Setting("imq.destination.NAME.backup.limit", Integer(), 0, "Of its backup.")
+    values, _ = read([general, particular], None, ["imq.destination.q.backup.limit=1"])
+    assert values.names(particular) == ["q"]
+    assert values.names(general) == []
+
+
 def test_a_setting_without_placeholder_wins(file: Path) -> None:
     values, _ = read_text(file, "imq.bridge.tm.props=a=1\nimq.bridge.x.tm.props=b=2\n")
     assert values[TM_PROPS] == "a=1"

@@ -42,18 +42,22 @@ class StoreMachine(RuleBasedStateMachine):
         self.path = self.folder / f"{self.generation}.db"
         self.store = SqliteStore(str(self.path), self.reactor.reactor, reserve_octets=0, idle_seconds=600)
         self.recovered = self.store.open()
-        assert self.recovered.next_seq >= self.next_seq
-        self.next_seq = self.recovered.next_seq
+        # Not what the recovered store says: that depends on the moment of the crash, and a test case must not.
+        assert self.recovered.next_seq <= self.next_seq
+        assert self.recovered.next_seq > max(self.states[0].rows, default=0)
 
     def found(self) -> dict[str, object]:
         return contents(self.reactor, self.store, self.recovered)
 
     @initialize(target=seqs)
     def first(self) -> int:
-        return self.insert(1, 1, b"first", b"")
+        return self.add(1, 1, b"first", b"")
 
     @rule(target=seqs, destination=small, persistent=st.sampled_from([1, 1, 1, 0]), head=octets, body=octets)
     def insert(self, destination: int, persistent: int, head: bytes, body: bytes) -> int:
+        return self.add(destination, persistent, head, body)
+
+    def add(self, destination: int, persistent: int, head: bytes, body: bytes) -> int:
         seq = self.next_seq
         self.next_seq += 1
         insert(self.batch, Row(seq, destination, seq % 10, seq * 7, len(body), persistent, head, body))
@@ -113,9 +117,8 @@ class StoreMachine(RuleBasedStateMachine):
     def wait(self) -> None:
         self.reactor.until(lambda: self.reported == len(self.states) - 1)
 
-    @rule(data=st.data())
-    def fetch(self, data: st.DataObject) -> None:
-        asked = data.draw(st.lists(st.integers(1, self.next_seq), unique=True))
+    @rule(asked=st.lists(st.integers(1, 60), unique=True))
+    def fetch(self, asked: list[int]) -> None:
         held = self.states[-1].rows
         assert self.reactor.fetch(self.store, asked) == [held[seq] for seq in asked if seq in held]
 
@@ -125,6 +128,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.reactor.close(self.store)
         assert self.reported == len(self.states) - 1
         state = self.states[-1]
+        self.states = [state]
         self.open()
         assert self.recovered.clean
         state.restart()
@@ -144,10 +148,11 @@ class StoreMachine(RuleBasedStateMachine):
         shutil.copy(f"{before}-wal", f"{self.path}-wal")
         self.reactor.close(self.store)
         before.unlink()
+        states, self.states = self.states[reported:], [self.states[reported]]
         self.open()
         assert not self.recovered.clean
         found = self.found()
-        for state in self.states[reported:]:
+        for state in states:
             state.restart()
             if state.contents() == found:
                 break
@@ -156,8 +161,10 @@ class StoreMachine(RuleBasedStateMachine):
         self.begin_with(state)
 
     def begin_with(self, state: Model) -> None:
+        """What was not submitted is gone with the process."""
         self.states = [state]
         self.reported = 0
+        self.batch = Batch(self.number)
 
     @invariant()
     def what_was_reported_was_submitted(self) -> None:
