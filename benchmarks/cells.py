@@ -22,10 +22,16 @@ from benchmarks.wire import Confirm
 
 @dataclass(frozen=True)
 class Timing:
-    """:param warm_up: seconds of load before each measurement. :param seconds: length of each measurement."""
+    """All in seconds.
+
+    :param warm_up: load before each measurement.
+    :param seconds: length of each measurement.
+    :param first: load that a freshly started server gets before its first measurement: a JVM compiles what it runs often.
+    """
 
     warm_up: float = 0.5
     seconds: float = 2.0
+    first: float = 4.0
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,6 @@ from benchmarks.measurement import Measurement, failed
 from benchmarks.peers import NotInstalled, NotReady, Peer
 from benchmarks.results import RowResult
 
-# Seconds of load that a freshly started server gets before its first measurement: a JVM compiles what it runs often.
-_FIRST_WARM_UP = 4.0
 # The servers count as quiet when together they use less than this share of a core for this many seconds; waited for at most so long.
 _QUIET, _QUIET_SECONDS, _QUIET_PATIENCE = 0.1, 0.2, 3.0
 
@@ -109,8 +107,8 @@ class Runner:
             self._running[kind.name] = peer
             self._say(f"{kind.name} started in {peer.start():.1f} s")
             self.versions[kind.name] = peer.version
-            load.run(peer, Load(), "warm-up", 0, _FIRST_WARM_UP / 2)
-            load.run(peer, Load(persistent=True, ack="client"), "warm-up-persistent", 0, _FIRST_WARM_UP / 2)
+            load.run(peer, Load(), "warm-up", 0, self._timing.first / 2)
+            load.run(peer, Load(persistent=True, ack="client"), "warm-up-persistent", 0, self._timing.first / 2)
         return peer
 
     def _made(self, kind: type[Peer], tls: bool) -> Peer:

@@ -89,7 +89,7 @@ class Block:
 class Cutter:
     """Cuts a stream of octets into frames at NULs.
 
-    Of long frames only the first and last octets are kept: copying each of 64 KiB twice would cost ten times what the kernel asks for it.
+    Long frames come without the middle of their bodies: copying each of 64 KiB twice would cost ten times what the kernel asks for it.
     """
 
     # Above this a frame is clipped. Its head, with all headers a server adds, is far shorter than what is kept of it.
@@ -102,7 +102,7 @@ class Cutter:
         self.rest = b""
 
     def cut(self, data: bytes) -> list[bytes]:
-        """The frames that ``data`` completes, without their NULs; long ones with octets missing in the middle of the body."""
+        """The frames that ``data`` completes, without their NULs. Their headers and their last octets are always there."""
         if len(data) <= self._LONG * (data.count(0) + 1):
             frames = (self.rest + data).split(b"\0")
             self.rest = self._clipped(frames.pop(), 0)

@@ -35,10 +35,8 @@ from gateway.configuration import Configuration
 from gateway.extension import ExtensionError, load_transformer
 from gateway.instance import settings_general
 from gateway.instance.layout import InstanceLock, LayoutError
-from gateway.instance.levels import Level
-from gateway.instance.logs import Logs
+from gateway.instance.logs import Logs, open_bridge_log, open_logs
 from gateway.instance.portmapper import PortMapper
-from gateway.instance.redaction import Redaction
 from gateway.messaging.errors import ProviderUnavailable, StorageFailed
 from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.turn import Turn
@@ -183,13 +181,7 @@ class Gateway(Service):
         configuration = self.configuration
         layout, settings = configuration.layout, configuration.settings
         self._lock = layout.lock()
-        self._logs = logs = Logs(
-            layout,
-            Redaction(settings.secrets()),
-            Level[settings[settings_general.LOG_LEVEL]],
-            max(0, settings[settings_general.LOG_FILE_ROLLOVERBYTES]),
-            settings[settings_general.LOG_FILE_COUNT],
-        )
+        self._logs = logs = open_logs(layout, settings)
         logs.start()
         for warning in configuration.warnings:
             self.log.warn("{warning}", warning=warning)
@@ -202,14 +194,7 @@ class Gateway(Service):
         self._broker = open_broker(self._reactor, turn, self._store, configuration.broker, self._store_failed, spills=not in_memory)
         self._provider = EmbeddedProvider(self._broker, self._users, self._rules, os.urandom)
         if configuration.stomp is not None:
-            name = settings_general.STOMP
-            logs.open_bridge(
-                name,
-                Level[settings.named(settings_general.BRIDGE_LEVEL, name)],
-                settings[stomp_settings.LOGFILE_LIMIT],
-                settings[stomp_settings.LOGFILE_COUNT],
-                ["gateway.stomp"],
-            )
+            open_bridge_log(logs, settings, settings_general.STOMP, ["gateway.stomp"])
             self.stomp = StompService(
                 self._reactor,
                 turn,

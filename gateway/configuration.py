@@ -5,6 +5,7 @@ Owns which packages declare settings, and the making of a new instance. Knows no
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,8 @@ DECLARED: Final[tuple[Setting[Any], ...]] = (
     *broker_settings.SETTINGS,
 )
 
-DEFAULT_INSTANCE: Final = "imqbroker"
+#: The passfile's names for the password of the user admin.
+_ADMIN_PASSWORDS: Final = ("imq.imqcmd.password", "imq.imqbridgemgr.password", settings_general.BRIDGE_ADMIN_PASSWORD.name)
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,8 @@ def _create(layout: Layout) -> tuple[str, ...]:
     layout.etc.mkdir(mode=0o700, parents=True, exist_ok=True)
     notes: list[str] = []
     if not layout.users.exists():
-        password = create_default_users(layout)
+        password = _admin_password(layout)
+        create_default_users(layout.users, password)
         notes.append(f"new instance {layout.directory}")
         notes.append(f"user 'admin' has the password {password}, kept in {layout.passfile}; it is not shown again")
         notes.append("user 'guest' has the passcode guest, and may connect from this machine only")
@@ -120,12 +123,18 @@ def _create(layout: Layout) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def _admin_password(layout: Layout) -> str:
+    """A random password in the passfile, where the bridges and the administration commands find it.
+
+    One that is there already, of a start that was interrupted, is used again.
+    """
+    kept = passfile.read(layout.passfile) if layout.passfile.exists() else {}
+    password = kept.get(_ADMIN_PASSWORDS[0]) or secrets.token_urlsafe(18)
+    passfile.update(layout.passfile, dict.fromkeys(_ADMIN_PASSWORDS, password))
+    return password
+
+
 def _with_passwords(settings: Settings, layout: Layout, given: Path | None) -> Settings:
     """The settings with the passwords of the passfile that is in force, if one is."""
-    if given is not None:
-        return passfile.applied(settings, given)
-    if settings[settings_general.PASSFILE_ENABLED]:
-        folder = settings[settings_general.PASSFILE_DIRPATH]
-        path = (Path(folder) if folder else layout.etc) / settings[settings_general.PASSFILE_NAME]
-        return passfile.applied(settings, path)
-    return settings
+    path = given or passfile.location(settings, layout)
+    return settings if path is None else passfile.applied(settings, path)

@@ -77,9 +77,11 @@ class Certificates:
 def make_certificates(directory: Path, client: str = "guest") -> Certificates:
     """Have ``imqkeytool`` make an authority with a server's and a client's certificate in ``directory``.
 
+    The client's key is an RSA key, because Ruby's client reads no other.
+
     :param client: the common name of the client's certificate.
     """
-    for arguments in (("server", "--dns", "localhost", "--ip", HOST), ("client", "--name", client)):
+    for arguments in (("server", "--dns", "localhost", "--ip", HOST), ("client", "--name", client, "--key", "rsa")):
         command = [sys.executable, "-m", "certs.command", *arguments, "--dir", str(directory)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:

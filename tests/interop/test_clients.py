@@ -88,7 +88,7 @@ def combinations() -> Iterator[object]:
                     )
 
 
-@pytest.mark.parametrize(("client", "version", "transport", "scenario"), combinations())
+@pytest.mark.parametrize(("client", "version", "transport", "scenario"), list(combinations()))
 def test_a_client_does_it(
     client: Driven,
     version: str,

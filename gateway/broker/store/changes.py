@@ -28,15 +28,9 @@ _SUBSCRIPTIONS: Final = Rows(
 _MESSAGES: Final = Rows("INSERT OR IGNORE INTO message(seq, destination, priority, expires, size, persistent, crc) VALUES", 7)
 _CONTENTS: Final = Rows("INSERT OR IGNORE INTO content(seq, head, body) VALUES", 3)
 _OWED: Final = Rows("INSERT OR IGNORE INTO owed(subscription, seq) VALUES", 2)
-# With a bare (VALUES ...) on the right of IN, SQLite reads the whole table.
-_SETTLED: Final = Rows(
-    "WITH gone(subscription, seq) AS (VALUES",
-    2,
-    ") DELETE FROM owed WHERE (seq, subscription) IN (SELECT seq, subscription FROM gone)",
-)
-_SETTLED_REDELIVERIES: Final = Rows(
-    "WITH gone(owner, seq) AS (VALUES", 2, ") DELETE FROM redelivery WHERE (seq, owner) IN (SELECT seq, owner FROM gone)"
-)
+# Columns are selected from the rows, because with bare VALUES on the right of IN SQLite reads the whole table.
+_SETTLED: Final = Rows("DELETE FROM owed WHERE (subscription, seq) IN (SELECT column1, column2 FROM (VALUES", 2, "))")
+_SETTLED_REDELIVERIES: Final = Rows("DELETE FROM redelivery WHERE (owner, seq) IN (SELECT column1, column2 FROM (VALUES", 2, "))")
 _REDELIVERIES: Final = Rows(
     "INSERT OR IGNORE INTO redelivery(owner, seq, attempts, not_before) VALUES",
     4,

@@ -43,7 +43,7 @@ _MIB: Final = 1 << 20
 _TRIVIAL_LOG: Final = _MIB
 #: How often the log's length is looked at: after so many commits, or octets of messages.
 _LOOK_COMMITS: Final = 8
-_LOOK_OCTETS: Final = 4 * _MIB
+_LOOK_OCTETS: Final = _MIB
 #: Free pages that are given back to the file system at a time, and how many are kept for new messages.
 _VACUUM_PAGES: Final = 256
 _KEPT_PAGES: Final = 4096
@@ -71,7 +71,8 @@ class SqliteStore:
 
     :param path: the database, e.g. ``.../store/messages.db``; its folder must exist.
     :param reactor: where the callbacks are called.
-    :param reserve_octets: size of the reserve file, 0 for none.
+    :param reserve_octets: size of the reserve file, 0 for none. Not less than ``checkpoint_octets``, or the log may not fit into the database
+        when the disk is full.
     :param checkpoint_octets: length of the log from which on it is copied back into the database, between commits.
     :param check_octets: a database up to this size that was not closed in order is checked page by page at opening.
     :param idle_seconds: without work for so long, the thread looks after the files.
@@ -376,10 +377,12 @@ class SqliteStore:
             except sqlite3.Error as second:
                 failure = StoreFailed(f"{self.path}: a batch could not be undone: {second}")
                 failure.__cause__ = error
-        if isinstance(failure, StoreFull):
-            self._set_full(True)
-        else:
+        if not isinstance(failure, StoreFull):
             self._fail(failure)
+        elif not self._full:
+            self._set_full(True)
+            # At once, while the space that was kept is there: a log that cannot be copied back would take all that comes after.
+            self._guarded(partial(self._checkpoint, "TRUNCATE"))
         return failure
 
     def _broken(self, error: Exception) -> None:

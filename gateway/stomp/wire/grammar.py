@@ -45,5 +45,7 @@ COMMANDS: Final = CLIENT_COMMANDS | SERVER_COMMANDS
 BODY_COMMANDS: Final = frozenset(("SEND", "MESSAGE", "ERROR"))
 #: Frames that settle the version. Their headers are never escaped, in any version.
 CONNECTING_COMMANDS: Final = frozenset(("CONNECT", "STOMP", "CONNECTED"))
+#: What 1.0 takes from both ends of names and values.
+PADDING: Final = " \t"
 #: The longest command.
 LONGEST_COMMAND: Final = max(len(command) for command in COMMANDS)

@@ -11,10 +11,7 @@ from typing import Final
 from gateway.stomp.wire.errors import ProtocolError, shown
 from gateway.stomp.wire.escaping import UndefinedEscape, unescape_header
 from gateway.stomp.wire.frame import Head, Version
-from gateway.stomp.wire.grammar import COMMANDS, CONNECTING_COMMANDS
-
-#: What 1.0 takes from both ends of names and values.
-PADDING: Final = " \t"
+from gateway.stomp.wire.grammar import COMMANDS, CONNECTING_COMMANDS, PADDING
 
 # 10 ** 18 octets are above any limit, and int() of 18 digits costs nothing.
 _MOST_DIGITS: Final = 18
@@ -108,7 +105,7 @@ def receipt_of(lines: bytes, version: Version) -> str | None:
     """
     for line in lines.split(b"\n")[1:-1]:
         name, colon, value = line.partition(b":")
-        if colon and (name.strip(b" \t") if version is _V1_0 else name) == b"receipt":
+        if colon and (name.strip(PADDING.encode()) if version is _V1_0 else name) == b"receipt":
             try:
                 text = value.removesuffix(b"\r").decode("utf-8")
                 return text.strip(PADDING) if version is _V1_0 else unescape_header(text, version)

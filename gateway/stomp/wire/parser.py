@@ -1,22 +1,20 @@
-"""Octets to frames, however they are cut. Owns the octets that wait, the limits while they gather, and the memory of header blocks.
+"""Octets to frames, however they are cut. Owns the octets that wait, and the fast way through those that wait for nothing.
 
-What a header block says is read by :mod:`gateway.stomp.wire.head`; this module finds where frames begin and end. It knows no sockets and no sessions.
+What a header block says is read by :mod:`gateway.stomp.wire.head`, a frame that comes in parts by :mod:`gateway.stomp.wire.partial`, and heads that
+come again are kept by :mod:`gateway.stomp.wire.repeats`. This module knows no sockets and no sessions.
 
 Theory of operation
 -------------------
-Octets lie in one of two places. Normally frames are read straight from the `bytes` object received (``_data`` from ``_at``): nothing is copied
-but the bodies. Where a frame is incomplete, what there is of it is joined with the next octets; once it is larger than what comes in at a time
-it moves to a `bytearray` (``_pending``, the frame beginning at 0), which grows in place. So an octet is copied a bounded number of times,
-and a large body exists at most twice: as it gathered, and as the frame's body.
+Octets lie in one of three places. Those just received wait as they came (``_chunks``). Frames are read straight from one `bytes` object (``_data``
+from ``_at``): nothing is copied but their bodies. Where the last frame in it is incomplete, what there is of it is joined with the next chunk; once
+it is larger than the chunks are, it moves to a `bytearray` (``_pending``, the frame beginning at 0), which grows in place. So each octet is
+copied a bounded number of times, and a large body exists at most twice: as it gathered, and as the frame's body.
 
-Two readers work on them. ``_run`` takes whole and plain frames in a tight loop and stops at the first thing it does not know, having changed
-nothing. ``_finish`` then takes one frame with full care, at any stage of its arrival: it remembers how far it looked (``_scanned``, ``_line_at``,
-``_lines``, ``_head``), checks every limit on the way, and is the only one that raises. What ``_run`` takes, ``_finish`` would take alike.
+Two readers work on them. ``_run`` takes whole and plain frames in a tight loop and stops at the first thing it does not know. ``_finish`` then
+takes one frame with full care, and is the only one that raises. What ``_run`` takes, ``_finish`` would take alike; that is tested.
 
-Producers repeat their header blocks octet by octet, so the parser remembers heads by their blocks. A block is remembered at its second sight,
-only for SEND, and without ``receipt`` and ``transaction``, which change from frame to frame. A remembered block has neither CR nor NUL nor a
-blank line inside, and was within the limits; so the same octets are the same head again, and nothing needs checking. When the memory is full,
-what it holds stays until it has failed many times: a producer with a few more blocks than there is room for shall not empty it in turn.
+``_run`` need not check a header block that is kept as repeated: it has been read without fault, within the limits, and by the same rules; it
+has no NUL, no CR, and so no blank line but its last two LF. Octets that begin with it can only be the same head again.
 """
 
 from __future__ import annotations
@@ -28,18 +26,12 @@ from typing import Final
 from gateway.stomp.wire.errors import ProtocolError
 from gateway.stomp.wire.frame import Frame, Head, Version
 from gateway.stomp.wire.grammar import BODY_COMMANDS, CONNECTING_COMMANDS, LONGEST_COMMAND
-from gateway.stomp.wire.head import PADDING, read_head, read_plain_head, receipt_of
+from gateway.stomp.wire.head import read_plain_head
 from gateway.stomp.wire.limits import Limits
+from gateway.stomp.wire.partial import PartialFrame
+from gateway.stomp.wire.repeats import RepeatedHeads
 
-#: Heads remembered, and the octets of the largest block remembered.
-REMEMBERED: Final = 64
-REMEMBERED_BLOCK: Final = 1024
-
-# Hashes of blocks seen once; and how often a full memory may miss before it is emptied.
-_SEEN: Final = 256
-_MISSES: Final = 4096
-
-# ACK\nid: and NACK\nid: with an id of at most this many octets are read without looking for headers.
+# ACK and NACK with nothing but an id of at most this many octets are read without looking for headers.
 _QUICK_ID: Final = 128
 
 # Looking a member up in its enumeration costs more than comparing it.
@@ -52,7 +44,7 @@ _new_frame: Final = tuple.__new__
 class FrameParser:
     """The octets of one direction of one connection, as frames.
 
-    Serves either side: it takes the frames of clients and of servers. After a ``ProtocolError`` it gives no frame any more; it raises the same again.
+    Serves either side: it takes the frames of clients and of servers. After a ``ProtocolError`` it gives no frame any more and raises the same again.
 
     :param limits: what a frame may have; see `limits`.
     :param version: by whose rules headers are read; 1.0 until CONNECT or CONNECTED has settled it; see `version`.
@@ -61,56 +53,43 @@ class FrameParser:
     __slots__ = (
         "_at",
         "_blank",
-        "_block",
-        "_body_at",
         "_chunks",
         "_data",
         "_error",
-        "_head",
         "_last_block",
         "_last_head",
         "_limits",
-        "_line_at",
-        "_lines",
-        "_memo",
-        "_misses",
-        "_names",
+        "_partial",
         "_pending",
         "_plain_block",
         "_plain_frame",
         "_queued",
-        "_scanned",
-        "_seen",
+        "_repeated",
         "_starved",
         "_version",
     )
 
     def __init__(self, limits: Limits, version: Version = Version.V1_0) -> None:
         self._version = version
-        # Octets: those being read, those of a frame that is larger than what arrives at once, those not looked at yet.
+        self._limits = limits
         self._data = b""
         self._at = 0
-        self._blank = -1  # where the next blank line of LF only is in the data; below `_at` when not known
+        # Where the next two LF are in the data; below `_at` if not known.
+        self._blank = -1
         self._pending: bytearray | None = None
         self._chunks: deque[bytes] = deque()
         self._queued = 0
+        # All that has been received has been looked at, and is not a whole frame.
         self._starved = True
         self._error: ProtocolError | None = None
-        # How far the frame at the front has been read. Offsets count from its first octet.
-        self._head: Head | None = None
-        self._block = b""
-        self._body_at = 0
-        self._scanned = 0
-        self._line_at = 0
-        self._lines = 0
-        self._names: set[bytes] = set()
-        # Header blocks, blank line included, that come again.
-        self._memo: dict[bytes, Head] = {}
-        self._seen: set[int] = set()
-        self._misses = 0
+        self._repeated = RepeatedHeads()
+        self._partial = PartialFrame(limits, version, self._repeated)
+        # The repeated head that came last, tried first.
         self._last_block = b""
         self._last_head: Head | None = None
-        self._take_limits(limits)
+        self._plain_block = 0
+        self._plain_frame = 0
+        self._change_rules()
 
     @property
     def limits(self) -> Limits:
@@ -119,8 +98,8 @@ class FrameParser:
 
     @limits.setter
     def limits(self, limits: Limits) -> None:
-        self._take_limits(limits)
-        self._forget()
+        self._limits = limits
+        self._change_rules()
 
     @property
     def version(self) -> Version:
@@ -130,7 +109,7 @@ class FrameParser:
     @version.setter
     def version(self, version: Version) -> None:
         self._version = version
-        self._forget()
+        self._change_rules()
 
     @property
     def buffered(self) -> int:
@@ -226,27 +205,6 @@ class FrameParser:
         self._at = 0
         self._blank = -1
 
-    def _drop(self, error: ProtocolError) -> None:
-        """Nothing is read after `error`; let the octets go."""
-        self._error = error
-        self._take_data(b"")
-        self._pending = None
-        self._chunks.clear()
-        self._queued = 0
-        self._restart()
-        self._forget()
-
-    def _restart(self) -> None:
-        """Begin with the frame at the front as if nothing of it had been read."""
-        self._head = None
-        self._block = b""
-        self._body_at = 0
-        self._scanned = 0
-        self._line_at = 0
-        self._lines = 0
-        if self._names:
-            self._names = set()
-
     # Whole frames, fast
 
     def _run(self, found: list[Frame], most: int) -> None:
@@ -258,7 +216,7 @@ class FrameParser:
         find = data.find
         startswith = data.startswith
         append = found.append
-        memo = self._memo
+        heads = self._repeated.heads
         block = self._last_block
         last = self._last_head
         plain_block = self._plain_block
@@ -301,7 +259,7 @@ class FrameParser:
                     # A NUL before the blank line: this frame ends earlier, in lines of CR LF, or is none.
                     break
                 key = data[at:body_at]
-                known = memo.get(key)
+                known = heads.get(key)
                 if known is not None:
                     head = last = known
                     block = key
@@ -323,7 +281,7 @@ class FrameParser:
                 if stop != body_at and not any_body and head.command not in BODY_COMMANDS:
                     break
             if fresh:
-                self._remember(key, head)
+                self._repeated.sight(key, head)
             append(_new_frame(Frame, (head, data[body_at:stop])))
             at = stop + 1
             room -= 1
@@ -331,10 +289,10 @@ class FrameParser:
         self._last_head = last
         if at != start:
             self._at = at
-            self._restart()
+            self._partial.restart()
 
     def _plain_head(self, block: bytes) -> Head | None:
-        """The head of a plain block that is within the limits, newly read; None if `_finish` must look."""
+        """The head of a plain block that is within the limits, newly read; None if the careful reader must look."""
         head = read_plain_head(block, self._version, self._limits.header_count)
         if head is None:
             return None
@@ -343,212 +301,66 @@ class FrameParser:
             limits = self._limits
             if length > limits.body or len(block) + length >= limits.frame:
                 return None
-            if head.command not in BODY_COMMANDS and self._version is not _V1_0:
+            if self._version is not _V1_0 and head.command not in BODY_COMMANDS:
                 return None
         return head
 
-    # One frame at any stage of its arrival, carefully
+    # One frame, carefully
 
     def _finish(self) -> Frame | None:
         """The frame at the front once it is whole; None if the octets pulled so far do not suffice."""
+        partial = self._partial
         pending = self._pending
-        buffer: bytes | bytearray
         if pending is None:
-            buffer = self._data
-            start = self._at = _skip(self._data, self._at)
-            if start == len(buffer):
+            data = self._data
+            start = self._at = _skip(data, self._at)
+            if start == len(data):
                 self._take_data(b"")
                 return None
-        else:
-            buffer = pending
-            start = 0
-        head = self._head
-        if head is None:
-            end = self._find_block(buffer, start)
-            if end < 0:
+            stop = partial.find_end(data, start)
+            if stop < 0:
                 return None
-            self._block = bytes(buffer[start:end])
-            head = self._head = self._read_block(self._block)
-            self._body_at = self._scanned = end - start
-        body_at = start + self._body_at
-        stop = self._find_body_end(buffer, start, head)
-        if stop < 0:
-            return None
-        if pending is None:
-            body = self._data[body_at:stop]
+            body = data[start + partial.body_at : stop]
             self._at = stop + 1
         else:
+            stop = partial.find_end(pending, 0)
+            if stop < 0:
+                return None
             with memoryview(pending) as view:
                 # A slice of the bytearray would be one copy more.
-                body = bytes(view[body_at:stop])
-            self._take_data(bytes(pending[stop + 1 :]))
+                body = bytes(view[partial.body_at : stop])
+                self._take_data(bytes(view[stop + 1 :]))
             self._pending = None
-        if not head.repeats:
-            self._remember(self._block, head)
-        self._restart()
-        return Frame(head, body)
+        return partial.take(body)
 
-    def _find_block(self, buffer: bytes | bytearray, start: int) -> int:
-        """Where the header block of the frame at `start` ends, blank line included; -1 if it is not whole yet.
+    # Rules and faults
 
-        Reads each octet once over all calls. A fault is found at the same octet however the octets were cut.
-        """
+    def _change_rules(self) -> None:
+        """The limits or the version are others: what was read by the old ones, and not returned, is read again."""
         limits = self._limits
-        block_most = min(limits.header_block, limits.frame - 1)  # and a NUL
-        received = len(buffer) - start
-        while True:
-            line_at = self._line_at
-            line_most = limits.header_line if self._lines else limits.command_length
-            # The last place where this line's LF may be: one CR may stand before it.
-            last = min(line_at + line_most + 1, block_most - 1)
-            end = buffer.find(b"\n", start + self._scanned, start + last + 1)
-            nul = buffer.find(b"\0", start + self._scanned, end if end >= 0 else start + last + 1)
-            if nul >= 0:
-                raise self._bad_block(buffer, start, self._in_line("a NUL octet; a blank line must end the headers"))
-            if end < 0:
-                if received > last:
-                    raise self._bad_block(buffer, start, self._over(last == block_most - 1))
-                self._scanned = received
-                return -1
-            length = end - start - line_at
-            if length > 0 and buffer[end - 1] == 13:
-                length -= 1
-            if length > line_most:
-                raise self._bad_block(buffer, start, self._over(False))
-            if length == 0 and self._lines:
-                return end + 1
-            if self._lines:
-                if self._lines > limits.header_lines:
-                    raise self._bad_block(buffer, start, f"the frame has more than {limits.header_lines} header lines")
-                name = bytes(buffer[start + line_at : end]).partition(b":")[0]
-                self._names.add(name.strip(PADDING.encode()) if self._version is _V1_0 else name)
-                if len(self._names) > limits.header_count:
-                    raise self._bad_block(buffer, start, f"the frame has more than {limits.header_count} headers")
-            self._lines += 1
-            self._line_at = self._scanned = end + 1 - start
-
-    def _in_line(self, what: str) -> str:
-        return f"header line {self._lines} has {what}" if self._lines else f"the command line has {what}"
-
-    def _over(self, block: bool) -> str:
-        """What is said when a line, or the block, is longer than allowed."""
-        limits = self._limits
-        if block:
-            if limits.frame <= limits.header_block:
-                return f"the frame is longer than {limits.frame} octets"
-            return f"the headers are longer than {limits.header_block} octets"
-        if self._lines:
-            return f"header line {self._lines} is longer than {limits.header_line} octets"
-        return f"the command line is longer than {limits.command_length} octets"
-
-    def _bad_block(self, buffer: bytes | bytearray, start: int, message: str) -> ProtocolError:
-        """The error for a block that cannot be read to its end, with the receipt of the lines before the fault."""
-        front = bytes(buffer[start : start + self._line_at])
-        if self._lines == 0:
-            opening = bytes(buffer[start : start + 8])
-            if opening.startswith(b"\x16\x03"):
-                message = "this is a TLS handshake, and this port expects STOMP without TLS"
-            elif opening.startswith((b"GET ", b"HEAD ", b"POST ", b"PUT ", b"OPTIONS ")):
-                message = "this is an HTTP request, and this port expects STOMP"
-        return ProtocolError(message, receipt_of(front, self._version))
-
-    def _read_block(self, block: bytes) -> Head:
-        """The head of a whole block; raises for what is wrong in it, and for a body announced that may not be."""
-        known = self._memo.get(block)
-        if known is not None:
-            return known
-        head = read_head(block, self._version)
-        length = head.content_length
-        if length > 0:
-            limits = self._limits
-            receipt = head.headers.get("receipt")
-            if self._version is not _V1_0 and head.command not in BODY_COMMANDS:
-                raise ProtocolError(f"{head.command} must not have a body, and its content-length is {length}", receipt)
-            if length > limits.body:
-                raise ProtocolError(f"content-length is {length}, and a body may have {limits.body} octets", receipt)
-            if len(block) + length >= limits.frame:
-                raise ProtocolError(
-                    f"content-length is {length}, and a frame may have {limits.frame} octets with its headers", receipt
-                )
-        return head
-
-    def _find_body_end(self, buffer: bytes | bytearray, start: int, head: Head) -> int:
-        """Where the NUL is that ends the frame at `start`, whose head is read; -1 if it has not come yet."""
-        body_at = start + self._body_at
-        length = head.content_length
-        receipt = head.headers.get("receipt")
-        if length >= 0:
-            stop = body_at + length
-            if len(buffer) <= stop:
-                return -1
-            if buffer[stop] != 0:
-                raise ProtocolError(f"{head.command} has no NUL after the {length} octets of its content-length", receipt)
-            return stop
-        if head.command not in BODY_COMMANDS and self._version is not _V1_0:
-            if len(buffer) == body_at:
-                return -1
-            if buffer[body_at] != 0:
-                raise ProtocolError(f"{head.command} must not have a body; NUL is expected after its blank line", receipt)
-            return body_at
-        limits = self._limits
-        last = min(body_at + limits.body, start + limits.frame - 1)
-        stop = buffer.find(b"\0", start + self._scanned, last + 1)
-        if stop < 0:
-            if len(buffer) > last:
-                if last == body_at + limits.body:
-                    raise ProtocolError(f"the body is longer than {limits.body} octets", receipt)
-                raise ProtocolError(f"the frame is longer than {limits.frame} octets", receipt)
-            self._scanned = len(buffer) - start
-        return stop
-
-    # The memory of header blocks
-
-    def _remember(self, block: bytes, head: Head) -> None:
-        """Called once for each whole frame: keep its head if the block is of the kind that comes again, and has come before."""
-        headers = head.headers
-        if (
-            head.command != "SEND"
-            or len(block) > REMEMBERED_BLOCK
-            or "receipt" in headers
-            or "transaction" in headers
-            or b"\r" in block
-        ):
-            return
-        mark = hash(block)
-        seen = self._seen
-        if mark not in seen:
-            if len(seen) >= _SEEN:
-                seen.clear()
-            seen.add(mark)
-            return
-        if len(self._memo) >= REMEMBERED:
-            self._misses += 1
-            if self._misses < _MISSES:
-                return
-            self._forget_heads()
-        head.repeats = True
-        self._memo[block] = head
-
-    def _forget_heads(self) -> None:
-        self._memo.clear()
-        self._seen.clear()
-        self._misses = 0
-        self._last_block = b""
-        self._last_head = None
-
-    def _forget(self) -> None:
-        """The rules have changed: what was read by the old ones is read again."""
-        self._forget_heads()
-        self._restart()
-        self._starved = self._error is not None or self.buffered == 0
-
-    def _take_limits(self, limits: Limits) -> None:
-        self._limits = limits
-        # Blocks and frames up to these are within each limit, whatever they are made of; longer ones are measured by `_finish`.
+        # Blocks and frames up to these are within each limit, whatever they are made of. Longer ones are for the careful reader.
         self._plain_block = min(limits.header_line, limits.header_block, limits.frame - 1)
+        self._plain_frame = min(limits.body, limits.frame - 1)
         if limits.command_length < LONGEST_COMMAND or limits.header_count < 1 or limits.header_lines < limits.header_count:
             self._plain_block = 0
-        self._plain_frame = min(limits.body, limits.frame - 1)
+        self._partial.limits = limits
+        self._partial.version = self._version
+        self._partial.restart()
+        self._repeated.forget()
+        self._last_head = None
+        self._starved = self._error is not None or self.buffered == 0
+
+    def _drop(self, error: ProtocolError) -> None:
+        """Nothing is read after `error`; let go of all that is held."""
+        self._error = error
+        self._take_data(b"")
+        self._pending = None
+        self._chunks.clear()
+        self._queued = 0
+        self._starved = True
+        self._partial.restart()
+        self._repeated.forget()
+        self._last_head = None
 
 
 def _skip(data: bytes, at: int) -> int:

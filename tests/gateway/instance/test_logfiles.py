@@ -109,7 +109,7 @@ def test_the_files_are_the_end_of_what_was_written(
 
 
 def test_many_threads_write_whole_lines(named: Callable[[int], Path]) -> None:
-    log = LogFiles(named, limit=20, count=300)
+    log = LogFiles(named, limit=100, count=100)
 
     def write(letter: str) -> None:
         for _ in range(50):
@@ -117,7 +117,7 @@ def test_many_threads_write_whole_lines(named: Callable[[int], Path]) -> None:
 
     threads = [threading.Thread(target=write, args=(letter,)) for letter in "abcd"]
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
+    sys.setswitchinterval(1e-5)
     try:
         for thread in threads:
             thread.start()

@@ -217,7 +217,7 @@ async def test_a_client_that_does_not_close_is_dropped_after_the_timeout() -> No
         clock.advance(0.499)
         assert mapper.connected == 1
         clock.advance(0.001)
-        assert mapper.connected == 0
+        await until(lambda: not mapper.connected)
         client.keep_writing()
         assert not await client.lost
         assert not clock.getDelayedCalls()

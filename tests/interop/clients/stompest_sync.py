@@ -91,12 +91,12 @@ class Stompest:
         client = self.connections[connection]
         if transaction is None:
             client.ack(self.received[number], receipt)
+            self._wait(connection, receipt)
         else:
-            token = commands.ack(self.received[number], [transaction], client.session.version, receipt)
-            client.sendFrame(token)
+            # stompest's own call takes no transaction.
+            frame = commands.ack(self.received[number], receipt=receipt)
+            client.sendFrame(StompFrame("ACK", {**frame.headers, "transaction": transaction}, version=frame.version))
             self._wait_frame(connection, receipt)
-            return
-        self._wait(connection, receipt)
 
     def begin(self, connection: str, transaction: str) -> None:
         receipt = self._receipt()

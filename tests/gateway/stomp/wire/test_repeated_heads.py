@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.stomp.wire import Frame, FrameParser, Head, Limits, Version
-from gateway.stomp.wire.parser import REMEMBERED, REMEMBERED_BLOCK
+from gateway.stomp.wire.repeats import MOST_HEADS, MOST_OCTETS
 
 
 def send(header: str, body: bytes = b"x") -> bytes:
@@ -65,7 +65,7 @@ def test_what_varies_by_nature_is_not_remembered() -> None:
         send("receipt:1"),
         send("a:b\nreceipt:1"),
         send("transaction:1"),
-        send("a:" + "x" * REMEMBERED_BLOCK),
+        send("a:" + "x" * MOST_OCTETS),
         b"ACK\nid:1\n\n\0",
         b"ACK\nid:a b\n\n\0",
         b"MESSAGE\na:b\n\n\0",
@@ -100,14 +100,14 @@ def test_the_memory_is_bounded_and_not_emptied_by_a_few_more() -> None:
     parser = parser_of()
     some = b"".join([send(f"a:{number}") for number in range(100)])
     kept = {id(head) for _ in range(3) for head in heads(parser, some) if head.repeats}
-    assert len(kept) == REMEMBERED
+    assert len(kept) == MOST_HEADS
     repeating = [head.repeats for head in heads(parser, some)]
-    assert sum(repeating) == REMEMBERED
+    assert sum(repeating) == MOST_HEADS
 
 
 def test_a_new_kind_of_producer_is_learnt_in_the_end() -> None:
     parser = parser_of()
-    heads(parser, b"".join([send(f"a:{number}") for number in range(REMEMBERED)]) * 2)
+    heads(parser, b"".join([send(f"a:{number}") for number in range(MOST_HEADS)]) * 2)
     assert not heads(parser, send("b:1") * 10)[-1].repeats
     assert heads(parser, send("b:1") * 5000)[-1].repeats
 

@@ -1,0 +1,129 @@
+"""Medians, ratios, goals and what of them is printed and kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import results, table
+from benchmarks.cells import Row, full, quick, select
+from benchmarks.goals import AtLeast, AtMost, Below, Goal, NoneLost, Standing
+from benchmarks.measurement import Measurement, failed, percentiles
+from benchmarks.results import RowResult
+from benchmarks.tally import Outcome
+
+SERVERS = ("gateway", "ActiveMQ", "RabbitMQ")
+
+
+def result(higher: bool = True, goals: tuple[Goal, ...] = (), **values: list[float | None]) -> RowResult:
+    row = RowResult("cell", Row("a row", "msg/s", higher, goals), SERVERS)
+    for server, measured in values.items():
+        for value in measured:
+            row.add(server, Measurement(value, messages=1000))
+    return row
+
+
+def test_ratios_are_of_medians_and_above_one_where_the_first_is_better() -> None:
+    rates = result(gateway=[100.0, 900.0, 300.0], ActiveMQ=[100.0, 90.0, 110.0], RabbitMQ=[600.0])
+    assert rates.median("gateway") == 300
+    assert rates.ratio("ActiveMQ") == 3
+    assert rates.ratio("RabbitMQ") == 0.5
+    times = result(higher=False, gateway=[2.0], ActiveMQ=[6.0], RabbitMQ=[1.0])
+    assert times.ratio("ActiveMQ") == 3
+    assert times.ratio("RabbitMQ") == 0.5
+
+
+def test_a_repetition_that_failed_does_not_count_and_a_server_that_always_failed_has_no_ratio() -> None:
+    row = result(gateway=[100.0, None, 300.0], ActiveMQ=[None], RabbitMQ=[50.0])
+    assert row.median("gateway") == 200
+    assert row.ratio("ActiveMQ") is None
+    assert row.ratio("RabbitMQ") == 4
+
+
+def test_losses_of_all_repetitions_are_added() -> None:
+    row = result()
+    row.add("gateway", Measurement(1.0, Outcome(lost=2, duplicated=1)))
+    row.add("gateway", Measurement(2.0, Outcome(lost=3, disordered=4)))
+    assert row.outcome("gateway") == Outcome(lost=5, duplicated=1, disordered=4)
+    assert row.standing().missing == 6
+
+
+@pytest.mark.parametrize(
+    ("goal", "subject", "reached"),
+    [
+        (AtLeast(3.0, "ActiveMQ"), 300.0, True),
+        (AtLeast(3.0, "ActiveMQ"), 299.0, False),
+        (AtLeast(3.0, "Artemis"), 300.0, None),
+        (AtLeast(1.0), 400.0, True),
+        (AtLeast(1.0), 399.0, False),
+        (Below(), 99.0, True),
+        (Below(), 100.0, False),
+        (AtMost(300, "MB", 1.048576), 286.0, True),
+        (AtMost(300, "MB", 1.048576), 287.0, False),
+        (Below(), None, None),
+        (AtMost(1, "s"), None, None),
+    ],
+)
+def test_goals(goal: Goal, subject: float | None, reached: bool | None) -> None:
+    assert goal.reached(Standing(subject, {"ActiveMQ": 100.0, "RabbitMQ": 400.0})) is reached
+
+
+def test_without_another_server_a_comparison_is_not_measured() -> None:
+    for goal in (AtLeast(1.0), Below()):
+        assert goal.reached(Standing(1.0, {})) is None
+
+
+@pytest.mark.parametrize(("missing", "reached"), [(0, True), (1, False), (None, None)])
+def test_losses_miss_a_goal(missing: int | None, reached: bool | None) -> None:
+    assert NoneLost().reached(Standing(1.0, {}, missing)) is reached
+
+
+def test_goals_are_the_gateways() -> None:
+    row = result(goals=(AtLeast(3.0, "ActiveMQ"),), gateway=[300.0], ActiveMQ=[100.0])
+    assert [reached for _, reached in row.goals()] == [True]
+    row.servers = ("ActiveMQ", "RabbitMQ")
+    assert row.goals() == []
+
+
+def test_percentiles_are_values_of_the_sample() -> None:
+    assert percentiles([number / 1000 for number in range(1, 1001)]) == (500.0, 990.0, 999.0)
+    assert percentiles([0.005]) == (5.0, 5.0, 5.0)
+    assert percentiles([]) is None
+
+
+def test_the_table_says_ratios_losses_and_errors() -> None:
+    row = result(goals=(AtLeast(3.0, "ActiveMQ"), NoneLost()), gateway=[182_000.0, 170_000.0, 190_000.0], ActiveMQ=[52_000.0])
+    row.add("gateway", Measurement(180_000.0, Outcome(lost=7), messages=100, percentiles=(1.0, 22.0, 333.0), generator=0.25))
+    row.add("RabbitMQ", failed(TimeoutError("nothing came")))
+    text = table.block(row)
+    assert "3.48×" in text
+    assert "RabbitMQ: TimeoutError: nothing came" in text
+    assert "goal ≥ 3× ActiveMQ: reached" in text
+    assert "goal none lost or twice: MISSED" in text
+    gateway = next(line.split() for line in text.splitlines() if line.split()[0] == "gateway")
+    assert gateway == ["gateway", "181,000", "170,000", "190,000", "7", "0", "0", "-", "-", "1", "22", "333", "25", "-"]
+    assert "MISSED: none lost or twice" in table.summary([row])
+    assert table.summary([]) == "nothing was measured"
+
+
+def test_the_figures_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "results" / "run.json"
+    results.write(path, [result(gateway=[300.0], ActiveMQ=[100.0])], {"repetitions": 1})
+    kept = json.loads(path.read_text())
+    assert kept["repetitions"] == 1
+    assert kept["rows"][0]["times better than"] == {"ActiveMQ": 3.0, "RabbitMQ": None}
+    assert kept["rows"][0]["runs"]["gateway"][0]["value"] == 300.0
+    assert [file.name for file in path.parent.iterdir()] == ["run.json"]
+
+
+def test_cells_have_names_of_their_own_and_are_found_by_them() -> None:
+    for cells in (quick(), list(full())):
+        names = [cell.name for cell in cells]
+        assert len(set(names)) == len(names)
+    assert [cell.name for cell in select(["request-reply-1"])] == ["request-reply-1"]
+    assert {cell.name for cell in select(["request-reply"])} == {"request-reply-1", "request-reply-10", "request-reply-100"}
+    assert {cell.name for cell in select(["idle-*-5000", "start-up"])} == {"idle-tcp-5000", "idle-tls-5000", "start-up"}
+    with pytest.raises(ValueError, match="no cell is called 'idel'"):
+        select(["idel"])

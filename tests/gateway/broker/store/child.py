@@ -1,0 +1,103 @@
+"""A process that has a store open and does what it is told, so that it can be killed, or have its disk fail.
+
+Started as ``python -m tests.gateway.broker.store.child PATH OPTIONS``; reads one JSON command a line and answers each with a line, but ``stream``,
+which writes batches of a :class:`~tests.gateway.broker.store.harness.History` and prints each number once it is reported durable.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+from gateway.broker.store.interface import Batch, Row, StoreError
+from gateway.broker.store.sqlite import SqliteStore
+from tests.gateway.broker.store.harness import History, QueueReactor, insert, row
+
+#: Batches of a stream that are on their way at a time.
+IN_FLIGHT = 3
+
+
+class Child:
+    """The store and what is known about it.
+
+    :param options: ``kill``: a crash point and how often it is passed before the process kills itself there;
+        the others are the store's.
+    """
+
+    def __init__(self, path: str, options: dict[str, Any]) -> None:
+        self.reactor = QueueReactor()
+        kill = options.pop("kill", None)
+        self.left: dict[str, int] = {kill[0]: kill[1]} if kill else {}
+        self.store = SqliteStore(path, self.reactor.reactor, crash_point=self.passed if kill else None, **options)
+        self.number = 0
+
+    def passed(self, point: str) -> None:
+        if point in self.left:
+            self.left[point] -= 1
+            if not self.left[point]:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def open(self) -> dict[str, Any]:
+        recovered = self.store.open()
+        return {"next_seq": recovered.next_seq, "notes": list(recovered.notes), "draining": self.store.draining}
+
+    def outcome(self, batch: Batch) -> dict[str, Any]:
+        error = self.reactor.commit(self.store, batch)
+        return {"error": error and type(error).__name__, "text": str(error), "draining": self.store.draining}
+
+    def insert(self, seqs: list[int], octets: int) -> dict[str, Any]:
+        self.number += 1
+        return self.outcome(insert(Batch(self.number), *(row(seq, body=os.urandom(octets)) for seq in seqs)))
+
+    def delete(self, seqs: list[int]) -> dict[str, Any]:
+        self.number += 1
+        batch = Batch(self.number)
+        batch.deletes.update(dict.fromkeys(seqs))
+        return self.outcome(batch)
+
+    def fetch(self, seqs: list[int]) -> dict[str, Any]:
+        found = self.reactor.fetch(self.store, seqs)
+        if isinstance(found, StoreError):
+            return {"error": type(found).__name__}
+        rows: list[Row] = list(found)
+        return {"error": None, "seqs": [each.seq for each in rows]}
+
+    def until_drained(self) -> dict[str, Any]:
+        self.reactor.until(lambda: not self.store.draining)
+        return {"draining": self.store.draining}
+
+    def stream(self, seed: int) -> None:
+        history = History(seed)
+
+        def committed(error: StoreError | None) -> None:
+            assert error is None, error
+            self.number += 1
+            # One system call, so that a number is read whole or not at all.
+            os.write(1, b"%d\n" % self.number)
+            self.store.submit(history.next(), committed)
+
+        for _ in range(IN_FLIGHT):
+            self.store.submit(history.next(), committed)
+        self.reactor.until(lambda: False)
+
+    def close(self) -> dict[str, Any]:
+        self.reactor.close(self.store)
+        return {}
+
+
+def main() -> None:
+    child = Child(sys.argv[1], json.loads(sys.argv[2]))
+    for line in sys.stdin:
+        command = json.loads(line)
+        try:
+            answer = getattr(child, command.pop("do"))(**command)
+        except StoreError as error:
+            answer = {"error": type(error).__name__, "text": str(error)}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+"""SEND: conversion, batches, receipts, refusals and flow control."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.messaging.destination import Queue, Topic
+from gateway.messaging.errors import DestinationFull, StorageFailed
+from gateway.messaging.message import BodyType
+from gateway.messaging.provider import Mode
+from gateway.stomp.settings import SessionOptions
+from tests.gateway.stomp.client import START, Server
+
+NOW = START * 1000
+
+
+def test_without_content_length_it_is_text_and_with_it_bytes() -> None:
+    server = Server()
+    client = server.connected()
+    client.say("SEND\ndestination:/queue/a\n\nt\u00e9xt", b"SEND\ndestination:/topic/b\ncontent-length:3\n\n\0\xff\0")
+    text, octets = server.provider.sent
+    assert text.headers.destination == Queue("a")
+    assert (text.headers.body_type, text.text) == (BodyType.TEXT, "t\u00e9xt")
+    assert octets.headers.destination == Topic("b")
+    assert (octets.headers.body_type, octets.body) == (BodyType.BYTES, b"\0\xff\0")
+
+
+def test_a_text_body_that_is_not_utf_8_is_an_error() -> None:
+    server = Server()
+    client = server.connected()
+    client.say(b"SEND\ndestination:/queue/a\n\nok", b"SEND\ndestination:/queue/a\nreceipt:r\n\n\xff\xfe")
+    error = client.error()
+    assert "UTF-8" in error.head.headers["message"]
+    assert error.head.headers["receipt-id"] == "r"
+    assert [message.body for message in server.provider.sent] == [b"ok"]
+
+
+def test_a_repeated_text_head_still_has_its_bodies_checked() -> None:
+    server = Server()
+    client = server.connected()
+    client.say(*[b"SEND\ndestination:/queue/a\n\nok"] * 5, b"SEND\ndestination:/queue/a\n\n\xff")
+    assert "UTF-8" in client.error().head.headers["message"]
+    assert len(server.provider.sent) == 5
+
+
+def test_the_defaults_are_those_of_jms() -> None:
+    server = Server()
+    server.connected().say("SEND\ndestination:/queue/a\n\n")
+    [sent] = server.provider.sent
+    assert sent.headers.persistent
+    assert sent.headers.priority == 4
+    assert sent.expires == 0
+
+
+def test_the_jms_bindings_are_bound() -> None:
+    server = Server()
+    server.connected().say(
+        "SEND\ndestination:/queue/a\npersistent:False\npriority:9\ncorrelation-id:c\ntype:t\nreply-to:/topic/r\ncolour:red\n"
+        "content-type:text/plain\nx-foo:bar\nNULL:n\n\n"
+    )
+    [sent] = server.provider.sent
+    headers = sent.headers
+    assert (headers.persistent, headers.priority) == (False, 9)
+    assert (headers.correlation_id, headers.type, headers.reply_to) == ("c", "t", Topic("r"))
+    assert headers.properties == {"colour": "red"}
+    assert headers.extras == (("content-type", "text/plain"), ("x-foo", "bar"), ("NULL", "n"))
+
+
+@pytest.mark.parametrize(
+    ("headers", "expires"),
+    [
+        ("expires:0", 0),
+        ("expires:5000", NOW + 5000),
+        ("expires:99999999999", NOW + 99_999_999_999),
+        ("expires:100000000000", 100_000_000_000),
+        (f"expires:{NOW + 7}", NOW + 7),
+        ("ttl:250", NOW + 250),
+        ("expiration:60000", NOW + 60_000),
+        ("expires:0\nttl:250", 0),
+    ],
+)
+def test_expires_is_absolute_or_relative(headers: str, expires: int) -> None:
+    server = Server()
+    server.connected().say(f"SEND\ndestination:/queue/a\n{headers}\n\n")
+    assert server.provider.sent[0].expires == expires
+
+
+def test_relative_expiry_is_counted_for_each_message_of_a_repeated_head() -> None:
+    server = Server()
+    client = server.connected()
+    for _ in range(4):
+        client.say("SEND\ndestination:/queue/a\nttl:1000\n\n")
+        server.clock.advance(1)
+    assert [message.expires - NOW for message in server.provider.sent] == [1000, 2000, 3000, 4000]
+
+
+@pytest.mark.parametrize("header", ["expires:soon", "ttl:-1", "priority:10", "priority:high", "reply-to:nowhere", "destination:a"])
+def test_a_header_that_cannot_be_understood_is_an_error_that_names_it(header: str) -> None:
+    client = Server().connected()
+    client.say(f"SEND\n{header}\ndestination:/queue/a\n\n")
+    assert header.partition(":")[0] in client.error().head.headers["message"]
+
+
+def test_without_destination_it_is_an_error() -> None:
+    client = Server().connected()
+    client.say("SEND\n\nx")
+    assert "destination" in client.error().head.headers["message"]
+
+
+@pytest.mark.parametrize("name", ["message-id", "subscription", "ack", "redelivered", "receipt-id", "timestamp", "JMSXUserID", "JMSXDeliveryCount"])
+def test_forged_headers_go_nowhere(name: str) -> None:
+    server = Server()
+    server.connected().say(f"SEND\ndestination:/queue/a\n{name}:forged\n\n")
+    [sent] = server.provider.sent
+    assert sent.headers.properties == {}
+    assert sent.headers.extras == ()
+    assert sent.message_id == "ID-1"
+
+
+def test_groups_are_the_producers_to_set() -> None:
+    server = Server()
+    server.connected().say("SEND\ndestination:/queue/a\nJMSXGroupID:g\n\n")
+    assert server.provider.sent[0].headers.properties == {"JMSXGroupID": "g"}
+
+
+def test_the_first_of_repeated_headers_counts() -> None:
+    server = Server()
+    server.connected().say("SEND\ndestination:/queue/a\ncolour:red\ncolour:blue\ndestination:/queue/b\n\n")
+    [sent] = server.provider.sent
+    assert sent.headers.destination == Queue("a")
+    assert sent.headers.properties == {"colour": "red"}
+
+
+@pytest.mark.parametrize(("version", "colour"), [("1.0", "a\\cb"), ("1.1", "a:b"), ("1.2", "a:b")])
+def test_headers_are_unescaped_as_the_version_has_it(version: str, colour: str) -> None:
+    server = Server()
+    server.connected(version).say("SEND\ndestination:/queue/a\ncolour:a\\cb\n\n")
+    assert server.provider.sent[0].headers.properties == {"colour": colour}
+
+
+def test_a_read_is_one_run_that_shares_its_headers() -> None:
+    server = Server()
+    client = server.connected()
+    client.say(*["SEND\ndestination:/queue/a\ncolour:red\n\nx"] * 10)
+    [call] = server.provider.calls("send")
+    assert call[1] is Mode.AUTO
+    messages = call[2]
+    assert len(messages) == 10
+    assert messages[-1].headers is messages[-2].headers
+    assert len({id(message) for message in messages}) == 10
+    assert server.counters.messages_in == 10
+
+
+def test_receipts_come_in_order_once_durable() -> None:
+    server = Server()
+    client = server.connected()
+    server.provider.holds_completions = True
+    client.say(*[f"SEND\ndestination:/queue/a\nreceipt:{number}\n\nx" for number in range(3)])
+    assert [call[0] for call in server.provider.log[-2:]] == ["send", "completion"]
+    assert client.heard() == []
+    server.provider.complete()
+    server.clock.advance(0)
+    assert [frame.head.headers["receipt-id"] for frame in client.heard()] == ["0", "1", "2"]
+
+
+def test_a_refused_message_fails_alone_after_those_before_it() -> None:
+    server = Server()
+    client = server.connected()
+    server.provider.connection.sessions[0].refuses[2] = DestinationFull(Queue("a"), "maxNumMsgs", 2)
+    client.say(*[f"SEND\ndestination:/queue/a\nreceipt:{number}\n\n{number}" for number in range(5)])
+    frames = client.heard()
+    assert [(frame.head.command, frame.head.headers["receipt-id"]) for frame in frames] == [
+        ("RECEIPT", "0"),
+        ("RECEIPT", "1"),
+        ("ERROR", "2"),
+    ]
+    assert "maxNumMsgs is 2" in frames[-1].head.headers["message"]
+    assert [message.body for message in server.provider.sent] == [b"0", b"1"]
+    client.drain()
+    assert client.transport.is_closed
+
+
+def test_a_failed_commit_of_the_store_is_an_error_and_no_receipt() -> None:
+    server = Server()
+    client = server.connected()
+    server.provider.connection.sessions[0].failures = [StorageFailed("disk I/O error")]
+    client.say("SEND\ndestination:/queue/a\nreceipt:r\n\nx")
+    assert client.commands() == ["ERROR"]
+    client.drain()
+    assert client.transport.is_closed
+
+
+def test_where_there_is_no_room_sends_wait_and_acks_do_not() -> None:
+    from tests.gateway.stomp.recording import message
+
+    server = Server(SessionOptions(input_hold=2000))
+    client = server.connected()
+    client.say("SUBSCRIBE\nid:s\ndestination:/queue/a\nack:client-individual\n\n")
+    client.consumer().push(message(), message(identifier="ID-x"))
+    plain = server.provider.connection.sessions[0]
+    plain.is_writable = False
+    client.say("SEND\ndestination:/queue/a\n\n0")
+    client.say("SEND\ndestination:/queue/a\n\n1", "SEND\ndestination:/queue/a\nreceipt:r\n\n2", "ACK\nid:1-2\n\n", "BEGIN\ntransaction:t\n\n")
+    assert [each.body for each in server.provider.sent] == [b"0"]
+    assert server.provider.calls("acknowledge") == [("acknowledge", 1, [2], False)]
+    client.say(*["SEND\ndestination:/queue/a\n\nmore"] * 7)
+    assert client.transport.producerState == "paused"
+    server.provider.log.clear()
+    plain.drain()
+    server.clock.advance(0)
+    assert [each.body for each in server.provider.sent] == [b"1", b"2"] + [b"more"] * 7
+    assert client.transport.producerState == "producing"
+    assert client.commands()[-1] == "RECEIPT"
+    client.say("COMMIT\ntransaction:t\nreceipt:c\n\n")
+    assert client.commands() == ["RECEIPT"]
+
+
+def test_a_destination_that_fills_again_holds_the_rest() -> None:
+    server = Server()
+    client = server.connected()
+    plain = server.provider.connection.sessions[0]
+    plain.is_writable = False
+    client.say("SEND\ndestination:/queue/a\n\n0")
+    client.say("SEND\ndestination:/queue/a\n\n1", "SEND\ndestination:/queue/a\n\n2")
+    resume = plain.resume
+    assert resume is not None
+    plain.resume = None
+    resume()
+    assert [each.body for each in server.provider.sent] == [b"0", b"1"]
+    plain.drain()
+    assert [each.body for each in server.provider.sent] == [b"0", b"1", b"2"]

@@ -1,0 +1,366 @@
+"""The service on real sockets of the loopback: TCP, TLS, draining, mismatches, and what an operator does."""
+
+from __future__ import annotations
+
+import datetime
+import socket
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from twisted.internet import reactor, ssl
+from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.endpoints import HostnameEndpoint, TCP4ClientEndpoint, connectProtocol, wrapClientTLS
+from twisted.internet.error import CannotListenError
+from twisted.internet.protocol import Protocol
+from twisted.internet.task import deferLater
+from twisted.python.failure import Failure
+
+from gateway.messaging.turn import Turn
+from gateway.stomp.service import NoListener, ServiceState, StompService, WrongState
+from gateway.stomp.settings import SessionOptions, StompOptions, TransportOptions
+from gateway.stomp.wire import Frame, FrameParser, Limits, Version
+from tests.gateway.stomp.recording import RecordingProvider, message
+
+clock: Any = reactor
+CONNECT = b"CONNECT\naccept-version:1.2\nlogin:guest\npasscode:secret\n\n\0"
+
+
+def on_reactor(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Any]:
+    """Run a coroutine as a test, for at most 20 seconds."""
+
+    @wraps(test)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        import pytest_twisted
+
+        async def bounded() -> None:
+            running = ensureDeferred(test(*args, **kwargs))
+            running.addTimeout(20, clock)
+            await running
+
+        return pytest_twisted.ensureDeferred(bounded)()
+
+    return run
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for a condition."""
+    while not condition():
+        await deferLater(clock, 0.005, lambda: None)
+
+
+class SocketClient(Protocol):
+    """A client on a socket."""
+
+    def __init__(self) -> None:
+        self.parser = FrameParser(Limits(), Version.V1_2)
+        self.frames: list[Frame] = []
+        self.octets = b""
+        self.lost: Deferred[None] = Deferred()
+        self.is_lost = False
+
+    def dataReceived(self, data: bytes) -> None:
+        self.octets += data
+        self.parser.receive(data)
+        while frames := self.parser.frames(100):
+            self.frames += frames
+
+    def connectionLost(self, reason: Failure | None = None) -> None:  # type: ignore[override]
+        self.is_lost = True
+        self.lost.callback(None)
+
+    def say(self, *octets: bytes) -> None:
+        assert self.transport is not None
+        self.transport.write(b"".join(octets))
+
+    async def heard(self, count: int) -> list[Frame]:
+        await until(lambda: len(self.frames) >= count or self.is_lost)
+        return self.frames
+
+
+class Certificates:
+    """A self-signed certificate for the loopback, which clients trust and may show, too."""
+
+    def __init__(self) -> None:
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "alice")])
+        now = datetime.datetime.now(datetime.UTC)
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .sign(key, hashes.SHA256())
+        )
+        pem = certificate.public_bytes(serialization.Encoding.PEM)
+        pem += key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        self.own = ssl.PrivateCertificate.loadPEM(pem)
+        self.authority = ssl.Certificate.loadPEM(certificate.public_bytes(serialization.Encoding.PEM))
+
+    def server(self, client_auth: bool = False) -> Any:
+        return self.own.options(self.authority) if client_auth else self.own.options()
+
+    def client(self, shows: bool = False) -> Any:
+        return ssl.optionsForClientTLS("localhost", self.authority, self.own if shows else None)
+
+
+CERTIFICATES = Certificates()
+
+
+class Bridge:
+    """A started service and its provider."""
+
+    def __init__(
+        self,
+        tls: bool = False,
+        session: SessionOptions | None = None,
+        transport: TransportOptions | None = None,
+        client_auth: bool = False,
+        **options: Any,
+    ) -> None:
+        self.turn = Turn(clock)
+        self.provider = RecordingProvider(self.turn)
+        self.registered: dict[str, int] = {}
+        self.service = StompService(
+            clock,
+            self.turn,
+            self.provider,
+            StompOptions(
+                hostname="127.0.0.1",
+                **{"tcp_port": 0, "tls_port": 0, "tls_enabled": tls, **options},
+                session=session or SessionOptions(),
+                transport=transport or TransportOptions(),
+            ),
+            CERTIFICATES.server(client_auth) if tls else None,
+            register_port=self._register,
+        )
+
+    def _register(self, name: str, protocol: str, type: str, port: int) -> Callable[[], None]:
+        self.registered[f"{name} {protocol} {type}"] = port
+        return lambda: self.registered.pop(f"{name} {protocol} {type}") and None
+
+    async def client(self, tls: bool = False, shows: bool = False) -> SocketClient:
+        endpoint: Any
+        if tls:
+            endpoint = HostnameEndpoint(clock, "127.0.0.1", self.service.ports["tls"])
+            endpoint = wrapClientTLS(CERTIFICATES.client(shows), endpoint)
+        else:
+            endpoint = TCP4ClientEndpoint(clock, "127.0.0.1", self.service.ports["tcp"])
+        client: SocketClient = await connectProtocol(endpoint, SocketClient())
+        return client
+
+    async def connected(self, tls: bool = False, shows: bool = False) -> SocketClient:
+        client = await self.client(tls, shows)
+        client.say(CONNECT)
+        [answer] = await client.heard(1)
+        assert answer.head.command == "CONNECTED"
+        client.frames.clear()
+        return client
+
+
+@on_reactor
+async def test_a_bridge_starts_announces_its_ports_and_stops() -> None:
+    bridge = Bridge(tls=True)
+    assert bridge.service.state is ServiceState.STOPPED
+    await bridge.service.start()
+    assert bridge.service.state is ServiceState.STARTED
+    assert bridge.registered == {
+        "stomp[bridge] stomp[TCP] stomp[bridge]": bridge.service.ports["tcp"],
+        "sslstomp[bridge] stomp[SSL/TLS] stomp[bridge]": bridge.service.ports["tls"],
+    }
+    with pytest.raises(WrongState):
+        await bridge.service.start()
+    await bridge.service.stop()
+    assert bridge.service.state is ServiceState.STOPPED
+    assert bridge.registered == {}
+    await bridge.service.start()
+    await bridge.connected()
+    await bridge.service.stop()
+    await bridge.service.stop()
+
+
+@on_reactor
+async def test_a_port_that_is_taken_is_an_error_and_leaves_nothing_open() -> None:
+    taken = socket.create_server(("127.0.0.1", 0))
+    bridge = Bridge(tls=True, tls_port=taken.getsockname()[1])
+    with pytest.raises(CannotListenError):
+        await bridge.service.start()
+    assert bridge.service.state is ServiceState.STOPPED
+    assert bridge.registered == {}
+    taken.close()
+
+
+@on_reactor
+async def test_without_a_protocol_there_is_nothing_to_start() -> None:
+    bridge = Bridge(tcp_enabled=False)
+    with pytest.raises(NoListener, match=r"imq\.bridge\.stomp\.tcp\.enabled"):
+        await bridge.service.start()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@on_reactor
+async def test_stopping_tells_each_client_and_closes(tls: bool) -> None:
+    bridge = Bridge(tls=True)
+    await bridge.service.start()
+    clients = [await bridge.connected(tls) for _ in range(3)]
+    waiting = await bridge.client(tls)
+    await until(lambda: bridge.service.counters.connections == 4)
+    await bridge.service.stop("the STOMP bridge was stopped for maintenance")
+    for client in [*clients, waiting]:
+        await client.lost
+        assert client.frames[-1].head.command == "ERROR"
+        assert "maintenance" in client.frames[-1].head.headers["message"]
+    assert all(connection.closed for connection in bridge.provider.connections)
+    assert bridge.service.counters.connections == 0
+
+
+@on_reactor
+async def test_pausing_accepts_nobody_and_resuming_does_again() -> None:
+    bridge = Bridge()
+    await bridge.service.start()
+    client = await bridge.connected()
+    client.say(b"SUBSCRIBE\nid:s\ndestination:/queue/a\nreceipt:r\n\n\0")
+    await client.heard(1)
+    await bridge.service.pause()
+    assert bridge.service.state is ServiceState.PAUSED
+    assert not bridge.provider.connection.consumers[0].running
+    with pytest.raises(Exception, match="refused"):
+        await bridge.client()
+    client.say(b"SEND\ndestination:/queue/a\nreceipt:still\n\nx\0")
+    assert (await client.heard(2))[1].head.headers["receipt-id"] == "still"
+    await bridge.service.resume()
+    assert bridge.provider.connection.consumers[0].running
+    await bridge.connected()
+    await bridge.service.pause()
+    await bridge.service.start()
+    assert bridge.service.state is ServiceState.STARTED
+    await bridge.service.stop()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@on_reactor
+async def test_auto_deliveries_are_acknowledged_once_in_the_kernel_and_not_before(tls: bool) -> None:
+    bridge = Bridge(tls=True, session=SessionOptions(output_window=64 * 1024 * 1024))
+    await bridge.service.start()
+    client = await bridge.connected(tls)
+    client.say(b"SUBSCRIBE\nid:s\ndestination:/queue/a\nreceipt:r\n\n\0")
+    await client.heard(1)
+    consumer = bridge.provider.connection.consumers[0]
+    consumer.push(message(b"small"))
+    await until(lambda: bridge.provider.calls("acknowledge through"))
+    assert (await client.heard(2))[1].body == b"small"
+    assert client.transport is not None
+    client.transport.pauseProducing()  # type: ignore[attr-defined]
+    # More than both sockets' buffers hold, to a client that does not read.
+    consumer.push(message(b"x" * 32 * 1024 * 1024))
+    for _ in range(20):
+        await deferLater(clock, 0.005, lambda: None)
+    assert len(bridge.provider.calls("acknowledge through")) == 1
+    client.transport.resumeProducing()  # type: ignore[attr-defined]
+    await until(lambda: len(bridge.provider.calls("acknowledge through")) == 2)
+    assert len((await client.heard(3))[2].body) == 32 * 1024 * 1024
+    await bridge.service.stop()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@on_reactor
+async def test_an_error_arrives_even_at_a_client_that_goes_on_sending(tls: bool) -> None:
+    bridge = Bridge(tls=True)
+    await bridge.service.start()
+    client = await bridge.connected(tls)
+    client.say(b"NONSENSE\nreceipt:r\n\n\0", b"SEND\ndestination:/queue/a\n\nx\0" * 50_000)
+    await client.lost
+    assert [frame.head.command for frame in client.frames] == ["ERROR"]
+    assert client.frames[0].head.headers["receipt-id"] == "r"
+    assert bridge.provider.sent == []
+    await bridge.service.stop()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@on_reactor
+async def test_disconnect_answers_last_and_closes(tls: bool) -> None:
+    bridge = Bridge(tls=True)
+    await bridge.service.start()
+    client = await bridge.connected(tls)
+    client.say(b"SEND\ndestination:/queue/a\nreceipt:1\n\nx\0DISCONNECT\nreceipt:2\n\n\0")
+    await client.lost
+    assert [frame.head.headers["receipt-id"] for frame in client.frames] == ["1", "2"]
+    assert bridge.provider.connection.closed
+    await bridge.service.stop()
+
+
+@on_reactor
+async def test_a_plain_client_on_the_tls_port_is_told_so() -> None:
+    bridge = Bridge(tls=True)
+    await bridge.service.start()
+    client: SocketClient = await connectProtocol(
+        TCP4ClientEndpoint(clock, "127.0.0.1", bridge.service.ports["tls"]), SocketClient()
+    )
+    client.say(CONNECT)
+    await client.lost
+    assert "TLS" in client.frames[0].head.headers["message"]
+    await bridge.service.stop()
+
+
+@on_reactor
+async def test_a_tls_client_on_the_plain_port_gets_an_alert() -> None:
+    bridge = Bridge()
+    await bridge.service.start()
+    client = await bridge.client()
+    client.say(b"\x16\x03\x01\x02\x00\x01")
+    await client.lost
+    assert client.octets[:1] == b"\x15"
+    assert bridge.provider.log == []
+    await bridge.service.stop()
+
+
+@on_reactor
+async def test_a_client_certificate_stands_in_for_login_where_allowed() -> None:
+    bridge = Bridge(tls=True, client_auth=True, session=SessionOptions(certificate_login=True))
+    await bridge.service.start()
+    client = await bridge.client(tls=True, shows=True)
+    client.say(b"CONNECT\naccept-version:1.2\n\n\0")
+    assert (await client.heard(1))[0].head.command == "CONNECTED"
+    assert bridge.provider.credentials.certificate == "alice"
+    without = await bridge.client(tls=True)
+    without.say(b"CONNECT\naccept-version:1.2\n\n\0")
+    await without.lost
+    assert without.frames == []
+    await bridge.service.stop()
+
+
+@on_reactor
+async def test_limits_count_over_both_listeners() -> None:
+    bridge = Bridge(tls=True, transport=TransportOptions(max_connections=2))
+    await bridge.service.start()
+    await bridge.connected()
+    await bridge.connected(tls=True)
+    for tls in (False, True):
+        third = await bridge.client(tls)
+        await third.lost
+        assert "2 is the limit" in third.frames[0].head.headers["message"]
+    await bridge.service.stop()
+
+
+@on_reactor
+async def test_a_producer_that_never_stops_is_read_in_slices() -> None:
+    bridge = Bridge()
+    await bridge.service.start()
+    client = await bridge.connected()
+    client.say(b"SEND\ndestination:/queue/a\n\nx\0" * 20_000, b"SEND\ndestination:/queue/a\nreceipt:r\n\nx\0")
+    await client.heard(1)
+    assert len(bridge.provider.sent) == 20_001
+    assert len(bridge.provider.calls("send")) > 4
+    await bridge.service.stop()

@@ -1,0 +1,304 @@
+"""Transactions, row by row of seed table 12-11."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.messaging.errors import OutcomeUnknown, TransactionTooLarge
+from gateway.messaging.provider import Mode
+from gateway.stomp.settings import SessionOptions
+from tests.gateway.stomp.client import Client, Server
+from tests.gateway.stomp.recording import RecordingSession, message
+
+BEGIN = "BEGIN\ntransaction:t\n\n"
+COMMIT = "COMMIT\ntransaction:t\n\n"
+ABORT = "ABORT\ntransaction:t\n\n"
+SUBSCRIBE = "SUBSCRIBE\nid:s\ndestination:/queue/a\ntransaction:t\n\n"
+
+
+def in_transaction(options: SessionOptions | None = None, version: str = "1.2") -> Client:
+    """A client with an open transaction and a transacted subscription in it."""
+    client = Server(options).connected(version)
+    client.say(BEGIN, SUBSCRIBE)
+    return client
+
+
+def transacted(client: Client) -> RecordingSession:
+    [session] = [each for each in client.server.provider.connection.sessions if each.mode is Mode.TRANSACTED]
+    return session
+
+
+def test_nested_transactions_are_refused() -> None:
+    client = Server().connected()
+    client.say(BEGIN, "BEGIN\ntransaction:other\nreceipt:r\n\n")
+    error = client.error()
+    assert "nested" in error.head.headers["message"]
+    assert error.head.headers["receipt-id"] == "r"
+
+
+@pytest.mark.parametrize("command", ["BEGIN", "COMMIT", "ABORT"])
+def test_the_identifier_is_required(command: str) -> None:
+    client = Server().connected()
+    if command != "BEGIN":
+        client.say(BEGIN)
+    client.say(f"{command}\n\n")
+    assert "transaction" in client.error().head.headers["message"]
+
+
+@pytest.mark.parametrize("command", ["COMMIT", "ABORT", "SEND\ndestination:/queue/a", "SUBSCRIBE\nid:s\ndestination:/queue/a"])
+def test_another_identifier_than_the_open_one_is_an_error(command: str) -> None:
+    client = Server().connected()
+    client.say(BEGIN, f"{command}\ntransaction:other\n\n")
+    assert "'other'" in client.error().head.headers["message"]
+
+
+@pytest.mark.parametrize("command", ["SEND\ndestination:/queue/a", "SUBSCRIBE\nid:s\ndestination:/queue/a"])
+def test_a_transaction_that_was_not_begun_is_an_error(command: str) -> None:
+    client = Server().connected()
+    client.say(f"{command}\ntransaction:t\n\n")
+    assert "none is open" in client.error().head.headers["message"]
+
+
+def test_an_identifier_may_be_used_again() -> None:
+    client = Server().connected()
+    client.say(BEGIN, COMMIT, BEGIN, ABORT, "BEGIN\ntransaction:t\nreceipt:r\n\n")
+    assert client.commands() == ["RECEIPT"]
+
+
+def test_sends_of_a_transaction_go_with_its_commit_and_others_at_once() -> None:
+    server = Server()
+    client = server.connected()
+    client.say(
+        BEGIN,
+        "SEND\ndestination:/queue/a\ntransaction:t\n\n1",
+        "SEND\ndestination:/queue/a\n\n2",
+        "SEND\ndestination:/queue/a\ntransaction:t\nreceipt:r\n\n3",
+        "COMMIT\ntransaction:t\nreceipt:c\n\n",
+    )
+    calls = [(call[1], [each.body for each in call[2]]) for call in server.provider.calls("send")]
+    assert (Mode.AUTO, [b"2"]) in calls
+    assert [body for mode, bodies in calls if mode is Mode.TRANSACTED for body in bodies] == [b"1", b"3"]
+    assert all(message.headers.properties == {} for message in server.provider.sent)
+    assert [frame.head.headers["receipt-id"] for frame in client.heard()] == ["r", "c"]
+
+
+def test_the_receipt_of_commit_waits_until_it_is_durable() -> None:
+    server = Server()
+    client = server.connected()
+    server.provider.holds_completions = True
+    client.say(BEGIN, "SEND\ndestination:/queue/a\ntransaction:t\n\n1", "COMMIT\ntransaction:t\nreceipt:c\n\n")
+    assert client.heard() == []
+    server.provider.complete()
+    server.clock.advance(0)
+    assert client.commands() == ["RECEIPT"]
+
+
+@pytest.mark.parametrize("error", [OutcomeUnknown("lost"), TransactionTooLarge("imq.transaction.producer.maxNumMsgs", 2)])
+def test_a_commit_that_fails_is_an_error(error: OutcomeUnknown | TransactionTooLarge) -> None:
+    client = Server().connected()
+    client.say(BEGIN)
+    transacted(client).failures = [error]
+    client.say("COMMIT\ntransaction:t\nreceipt:c\n\n")
+    frame = client.error()
+    assert frame.head.headers["message"] == str(error)
+    assert frame.head.headers["receipt-id"] == "c"
+
+
+def test_a_transacted_send_that_is_refused_is_an_error() -> None:
+    client = Server().connected()
+    client.say(BEGIN)
+    transacted(client).refuses[0] = TransactionTooLarge("limit", 0)
+    client.say("SEND\ndestination:/queue/a\ntransaction:t\nreceipt:r\n\n1")
+    assert client.error().head.headers["receipt-id"] == "r"
+
+
+def test_delivery_happens_inside_a_transaction_only() -> None:
+    client = in_transaction()
+    consumer = client.consumer()
+    assert consumer.session.mode is Mode.TRANSACTED
+    assert consumer.running
+    client.say(COMMIT)
+    assert not consumer.running
+    client.say(BEGIN)
+    assert consumer.running
+    client.say(ABORT)
+    assert not consumer.running
+
+
+def test_all_transacted_subscriptions_share_one_session_with_sends() -> None:
+    client = in_transaction()
+    client.say("SUBSCRIBE\nid:s2\ndestination:/queue/b\ntransaction:t\n\n", "SEND\ndestination:/queue/c\ntransaction:t\n\nx")
+    assert client.consumer(0).session is client.consumer(1).session is transacted(client)
+    assert client.server.provider.calls("send")[0][1] is Mode.TRANSACTED
+
+
+def test_an_ack_is_cumulative_and_takes_effect_with_commit() -> None:
+    client = in_transaction()
+    consumer = client.consumer()
+    consumer.push(*[message(identifier=f"ID-{number}") for number in range(4)])
+    client.read()
+    credit = consumer.credit
+    client.say("ACK\nid:1-3\ntransaction:t\nreceipt:r\n\n")
+    assert client.commands() == ["RECEIPT"]
+    assert consumer.credit == credit
+    client.say(COMMIT)
+    log = [call[0] for call in client.server.provider.calls("acknowledge through", "commit")]
+    assert log == ["acknowledge through", "commit"]
+    assert consumer.credit == credit + 3
+    # Delivered and not acknowledged: still there for the next transaction.
+    client.say(BEGIN, "ACK\nid:1-4\n\n", "COMMIT\ntransaction:t\nreceipt:r\n\n")
+    assert client.commands() == ["RECEIPT"]
+    assert consumer.outstanding == {}
+
+
+def test_an_ack_without_transaction_joins_the_current_one() -> None:
+    client = in_transaction()
+    client.consumer().push(message())
+    client.say("ACK\nid:1-1\n\n")
+    assert client.server.provider.calls("acknowledge through") == [("acknowledge through", 1, 1, False)]
+    assert client.consumer().pending.keys() == {1}
+
+
+def test_and_is_an_error_where_there_is_none() -> None:
+    client = in_transaction()
+    client.consumer().push(message())
+    client.say(COMMIT, "ACK\nid:1-1\n\n")
+    assert "no transaction is open" in client.error().head.headers["message"]
+
+
+def test_acknowledging_again_in_the_same_transaction_does_nothing() -> None:
+    client = in_transaction()
+    client.consumer().push(message(identifier="ID-1"), message(identifier="ID-2"))
+    client.say("ACK\nid:1-2\ntransaction:t\n\n", "ACK\nid:1-1\ntransaction:t\n\n", "ACK\nmessage-id:ID-2\nsubscription:s\n\n")
+    assert len(client.server.provider.calls("acknowledge through")) == 1
+    assert client.transport.is_closed is False
+
+
+def test_and_in_a_later_one_it_is_an_error() -> None:
+    client = in_transaction()
+    client.consumer().push(message())
+    client.say("ACK\nid:1-1\ntransaction:t\n\n", COMMIT, BEGIN, "ACK\nid:1-1\ntransaction:t\n\n")
+    client.error()
+
+
+def test_abort_stops_delivery_and_begin_starts_it_again_with_all_that_was_unconsumed() -> None:
+    client = in_transaction()
+    consumer = client.consumer()
+    consumer.push(message(identifier="ID-1"), message(identifier="ID-2"), message(identifier="ID-3"))
+    client.read()
+    client.say("ACK\nid:1-1\n\n", "ABORT\ntransaction:t\nreceipt:r\n\n")
+    assert client.commands() == ["RECEIPT"]
+    assert not consumer.running
+    assert consumer.credit == 1000
+    client.say(BEGIN)
+    assert consumer.running
+    consumer.push(message(identifier="ID-1"), message(identifier="ID-2"), message(identifier="ID-3"), attempts=[2, 2, 2])
+    frames = client.read()
+    assert [frame.head.headers["message-id"] for frame in frames] == ["ID-1", "ID-2", "ID-3"]
+    assert {frame.head.headers["redelivered"] for frame in frames} == {"true"}
+    # What was given back has another number now.
+    assert [frame.head.headers["ack"] for frame in frames] == ["1-4", "1-5", "1-6"]
+    client.say("ACK\nid:1-6\n\n", "COMMIT\ntransaction:t\nreceipt:c\n\n")
+    assert client.commands() == ["RECEIPT"]
+
+
+def test_a_number_that_abort_made_void_is_an_error() -> None:
+    client = in_transaction()
+    client.consumer().push(message())
+    client.say(ABORT, BEGIN, "ACK\nid:1-1\n\n")
+    client.error()
+
+
+@pytest.mark.parametrize(("prefetch", "credit"), [("", 10), ("prefetch-count:3\n", 3), ("prefetch-count:500\n", 10)])
+def test_consumer_flow_limit_is_a_hard_cap(prefetch: str, credit: int) -> None:
+    client = Server(SessionOptions(consumer_flow_limit=10)).connected()
+    client.say(BEGIN, f"SUBSCRIBE\nid:s\ndestination:/queue/a\n{prefetch}transaction:t\n\n")
+    consumer = client.consumer()
+    assert consumer.credit == credit
+    consumer.push(*[message()] * credit)
+    client.read()
+    client.say(f"ACK\nid:1-{credit}\n\n")
+    assert consumer.credit == 0
+    client.say(COMMIT)
+    assert consumer.credit == credit
+
+
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_a_transaction_header_for_a_subscription_that_is_not_transacted_is_an_error(command: str, ack: str) -> None:
+    client = Server().connected()
+    client.say(f"SUBSCRIBE\nid:s\ndestination:/queue/a\nack:{ack}\n\n", BEGIN)
+    client.consumer().push(message())
+    client.say(f"{command}\nid:1-1\ntransaction:t\nreceipt:r\n\n")
+    error = client.error()
+    assert b"imq.bridge.stomp.ack.transaction=join" in error.body
+    assert error.head.headers["receipt-id"] == "r"
+
+
+def test_where_the_operator_lets_them_join_they_take_effect_with_commit() -> None:
+    client = Server(SessionOptions(join_acknowledgements=True)).connected()
+    client.say("SUBSCRIBE\nid:s\ndestination:/queue/a\nack:client-individual\n\n", BEGIN)
+    consumer = client.consumer()
+    consumer.push(message(), message())
+    client.read()
+    credit = consumer.credit
+    client.say("ACK\nid:1-2\ntransaction:t\n\n", "NACK\nid:1-1\ntransaction:t\n\n")
+    assert client.server.provider.calls("acknowledge", "reject") == [
+        ("acknowledge", 1, [2], True),
+        ("reject", 1, [1], None, True),
+    ]
+    assert consumer.credit == credit
+    client.say("COMMIT\ntransaction:t\nreceipt:r\n\n")
+    assert client.commands() == ["RECEIPT"]
+    assert consumer.credit == credit + 2
+
+
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_and_with_abort_they_are_outstanding_again(ack: str) -> None:
+    client = Server(SessionOptions(join_acknowledgements=True)).connected()
+    client.say(f"SUBSCRIBE\nid:s\ndestination:/queue/a\nack:{ack}\n\n", BEGIN)
+    client.consumer().push(message(identifier="ID-1"), message(identifier="ID-2"))
+    client.read()
+    client.say("ACK\nid:1-2\ntransaction:t\n\n", ABORT, "ACK\nid:1-1\n\n", "ACK\nmessage-id:ID-2\nreceipt:r\n\n")
+    assert client.commands() == ["RECEIPT"]
+    assert client.consumer().outstanding == {}
+
+
+def test_nack_rejects_within_the_transaction() -> None:
+    client = in_transaction()
+    client.consumer().push(message(), message(), message())
+    client.say("ACK\nid:1-1\n\n", "NACK\nid:1-3\n\n", COMMIT)
+    assert client.server.provider.calls("reject") == [("reject", 1, [2, 3], None, False)]
+
+
+def test_disconnect_in_a_transaction_commits_nothing() -> None:
+    client = in_transaction()
+    client.say("SEND\ndestination:/queue/a\ntransaction:t\n\nx", "DISCONNECT\nreceipt:r\n\n")
+    assert client.commands() == ["RECEIPT"]
+    assert client.server.provider.calls("commit") == []
+    assert client.server.provider.connection.closed
+
+
+def test_unsubscribing_gives_back_what_was_not_acknowledged_and_keeps_the_rest() -> None:
+    client = in_transaction()
+    client.consumer().push(message(), message())
+    client.say("ACK\nid:1-1\n\n", "UNSUBSCRIBE\nid:s\n\n", "COMMIT\ntransaction:t\nreceipt:r\n\n")
+    assert client.consumer().closed is True
+    assert not transacted(client).closed
+    assert client.commands()[-1] == "RECEIPT"
+    assert client.server.provider.calls("acknowledge through") == [("acknowledge through", 1, 1, False)]
+
+
+def test_1_0_without_subscription_acknowledges_in_the_transacted_one() -> None:
+    client = Server().connected("1.0")
+    client.say(
+        "SUBSCRIBE\nid:other\ndestination:/queue/a\nack:client\n\n",
+        BEGIN,
+        "SUBSCRIBE\ndestination:/queue/a\ntransaction:t\n\n",
+    )
+    client.consumer(0).push(message(identifier="ID-7"))
+    client.consumer(1).push(message(identifier="ID-7"))
+    client.say("ACK\nmessage-id:ID-7\ntransaction:t\n\n")
+    assert client.server.provider.calls("acknowledge through") == [("acknowledge through", 2, 1, False)]
+
+
