@@ -1,6 +1,6 @@
 """What the wire codec costs: microseconds a frame, parsed and serialized.
 
-    python benchmarks/micro_wire.py [--seconds 0.3]
+    python -m benchmarks.micro_wire [--seconds 0.3]
 
 Parsing takes a buffer of 64 KiB, which is what one read of a socket brings, again and again, by ``receive`` and ``frames(1000)``: as the session
 does it. For each kind of frame the best of five rounds is printed, and the rate it means. "constant" repeats its header block octet by octet, as

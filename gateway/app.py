@@ -27,6 +27,7 @@ from gateway.broker import settings as broker_settings
 from gateway.broker.access import AccessError, AccessRules
 from gateway.broker.provider import EmbeddedProvider
 from gateway.broker.recovery import open_broker
+from gateway.broker.store import crash_points
 from gateway.broker.store.interface import Store, StoreError
 from gateway.broker.store.memory import MemoryStore
 from gateway.broker.store.sqlite import SqliteStore
@@ -154,6 +155,10 @@ class Gateway(Service):
             self.startService()
         except StartRefused as refused:
             self._refuse(refused)
+        except Exception as error:  # noqa: BLE001
+            # A defect: nothing may be left half started.
+            self.log.failure("the gateway could not be started")
+            self._refuse(StartRefused([f"the gateway could not be started: {error!r}"]))
         self._reactor.addSystemEventTrigger("before", "shutdown", self.stopService)
 
     def startService(self) -> None:
@@ -190,7 +195,7 @@ class Gateway(Service):
         if in_memory:
             self._store = MemoryStore(self._reactor)
         else:
-            self._store = SqliteStore(str(layout.messages), self._reactor)
+            self._store = self._durable_store()
         self._broker = open_broker(self._reactor, turn, self._store, configuration.broker, self._store_failed, spills=not in_memory)
         self._provider = EmbeddedProvider(self._broker, self._users, self._rules, os.urandom)
         if configuration.stomp is not None:
@@ -206,6 +211,19 @@ class Gateway(Service):
                 Logger(namespace="gateway.stomp"),
                 os.urandom,
             )
+
+    def _durable_store(self) -> SqliteStore:
+        path = str(self.configuration.layout.messages)
+        point = os.environ.get(crash_points.VARIABLE)
+        if not point:
+            return SqliteStore(path, self._reactor)
+        # A hook for tests; CONTRIBUTING.rst has the points.
+        try:
+            passed = crash_points.crash_point(point)
+        except ValueError as error:
+            raise StoreError(str(error)) from error
+        self.log.warn("{variable}={point}: this process will kill itself there", variable=crash_points.VARIABLE, point=point)
+        return crash_points.CrashingStore(path, self._reactor, passed)
 
     async def _listen(self) -> None:
         configuration = self.configuration

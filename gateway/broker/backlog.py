@@ -173,7 +173,7 @@ class Backlog:
     def take(self, most: int, octets: int, now_ms: int) -> tuple[list[Message], list[Message]]:
         """Take up to ``most`` messages from the front.
 
-        :param octets: stop after the message whose size exceeds what remains of these; negative is no bound.
+        :param octets: stop after the message whose body exceeds what remains of these; negative is no bound.
         :returns: the messages to deliver, and those found expired; neither waits any longer.
         """
         taken: list[Message] = []
@@ -181,23 +181,26 @@ class Backlog:
         size = 0
         for level in self._order:
             window = level.window
-            if not level.returned and octets < 0 and not self.expiring:
+            if level.returned or self.expiring:
+                gone, octets = self._take_careful(level, most, octets, now_ms, taken, expired)
+                size += gone
+            else:
+                pop = window.popleft
                 count = min(most - len(taken), len(window))
-                if count:
-                    pop = window.popleft
+                if octets < 0:
                     run = [pop() for _ in range(count)]
                     for message in run:
                         size += message.size
-                    if taken:
-                        taken += run
-                    else:
-                        taken = run
-            else:
-                room = octets - size if octets >= 0 else -1
-                size += self._take_careful(level, most, room, now_ms, taken, expired)
-                if octets >= 0 and size >= octets:
-                    break
-            if len(taken) >= most or level.tail_start < len(level.tail) or (self._reading and not window):
+                    taken = taken + run if taken else run
+                else:
+                    while count and octets > 0:
+                        message = pop()
+                        taken.append(message)
+                        size += message.size
+                        octets -= len(message.body)
+                        count -= 1
+                    octets = max(octets, 0)
+            if not octets or len(taken) >= most or level.tail_start < len(level.tail) or (self._reading and not window):
                 break
         count = len(taken) + len(expired)
         if count:
@@ -210,13 +213,16 @@ class Backlog:
 
     def _take_careful(
         self, level: _Level, most: int, octets: int, now_ms: int, taken: list[Message], expired: list[Message]
-    ) -> int:
-        """Take from one level, merging what was returned, leaving out what expired. :returns: octets taken."""
+    ) -> tuple[int, int]:
+        """Take from one level, merging what was returned, leaving out what expired.
+
+        :returns: the size of what was taken, and what is left of ``octets``.
+        """
         size = 0
         returned, window = level.returned, level.window
         tail_first = level.tail[level.tail_start] if level.tail_start < len(level.tail) else 0
         back = 0
-        while len(taken) < most and (octets < 0 or size < octets or not size):
+        while len(taken) < most and octets:
             if back < len(returned) and (not window or returned[back].seq < window[0].seq):
                 message = returned[back]
                 if not window and ((tail_first and message.seq > tail_first) or (self._reading and tail_first == 0)):
@@ -233,8 +239,10 @@ class Backlog:
                     expired.append(message)
                     continue
             taken.append(message)
+            if octets > 0:
+                octets = max(octets - len(message.body), 0)
         del returned[:back]
-        return size
+        return size, octets
 
     def waiting_in_memory(self) -> Iterator[Message]:
         """Whole messages in delivery order, for selectors and browsers; not to be changed meanwhile."""

@@ -90,7 +90,7 @@ class EmbeddedConsumer:
         self._next = first + len(run)
         self.credit -= len(run)
         if self.octets is not None:
-            self.octets -= sum([message.size for message in run])
+            self.octets -= sum([len(message.body) for message in run])
         self._ledger.add(first, run)
         self._deliver(self, first, run, attempts)
         if self.mode is Mode.AUTO and not self.closed:

@@ -171,7 +171,7 @@ class Distribution:
                 self.backlog.give_back(run[index:])
                 break
             hands[place].append(message)
-            room[place] -= message.size
+            room[place] -= len(message.body)
             place = (place + 1) % count
         for consumer, hand in zip(ready, hands, strict=True):
             if hand:

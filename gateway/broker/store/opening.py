@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +25,9 @@ SCHEMA_VERSION: Final = 1
 PAGE_SIZE: Final = 4096
 
 _MAGIC: Final = b"SQLite format 3\0"
+
+#: The first that takes as many parameters as the longest statements have.
+_OLDEST_SQLITE: Final = (3, 32, 0)
 
 #: Contents that are deleted in one statement of opening and sweeping.
 _SWEPT_AT_ONCE: Final = 10_000
@@ -105,6 +109,10 @@ def open_existing(path: str, check_octets: int) -> Opened:
     :param check_octets: size up to which a store that was not closed in order is checked page by page.
     :raises StoreDamaged, StoreVersionUnknown, StoreError, sqlite3.Error: the store is not open.
     """
+    if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
+        raise StoreError(
+            f"{path} needs SQLite {'.'.join(map(str, _OLDEST_SQLITE))} or later; this Python has {sqlite3.sqlite_version}"
+        )
     check_header(path)
     _check_not_held(path)
     notes = []
@@ -263,7 +271,8 @@ def _settle(path: str, connection: sqlite3.Connection, log: wal.Log, notes: list
     if not clean and os.path.getsize(path) <= check_octets:
         report = connection.execute("PRAGMA quick_check(1)").fetchall()[0][0]
         if report != "ok":
-            raise StoreDamaged(path, "a page", report)
+            page = re.search(r"\bpage (\d+)", report, re.IGNORECASE)
+            raise StoreDamaged(path, f"page {page[1]}" if page else "an unknown page", report.replace("\n", " "))
     last = connection.execute("SELECT coalesce(max(seq), 0) FROM message").fetchall()[0][0]
     return Opened(connection, str(found["id"]), max(found["next_seq"], last + 1), clean, notes)
 

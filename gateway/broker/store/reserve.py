@@ -21,19 +21,19 @@ class Reserve:
 
     def __init__(self, path: str, size: int) -> None:
         self._path = path
-        self._size = size
+        self.size = size
 
     @property
     def held(self) -> bool:
         """Whether the file is there with all its octets."""
-        if not self._size:
+        if not self.size:
             return True
         try:
             found = os.stat(self._path)
         except FileNotFoundError:
             return False
         # Blocks are units of 512 octets whatever the file system's own are (POSIX, sys/stat.h leaves it open; Linux and the BSDs agree).
-        return found.st_size == self._size and found.st_blocks * 512 >= self._size
+        return found.st_size == self.size and found.st_blocks * 512 >= self.size
 
     def hold(self, *, margin: int = 0) -> bool:
         """Make the file if it is not there whole.
@@ -42,13 +42,13 @@ class Reserve:
         :returns: whether it is there now, and the margin is free. :raises OSError: something else than lack of space was in the way.
         """
         held = self.held
-        if self._free() < margin + (0 if held else self._size):
+        if self._free() < margin + (0 if held else self.size):
             return False
         if held:
             return True
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            _allocate(file, self._size)
+            _allocate(file, self.size)
             os.fsync(file)
         except OSError as error:
             if not is_lack_of_space(error):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from twisted.logger import Logger
 
-from gateway.broker.store import failures, opening, reading, wal
+from gateway.broker.store import failures, opening, reading
 from gateway.broker.store.changes import Changes
 from gateway.broker.store.interface import (
     Batch,
@@ -33,23 +33,16 @@ from gateway.broker.store.interface import (
 )
 from gateway.broker.store.reserve import Reserve
 from gateway.broker.store.thread import JobThread
+from gateway.broker.store.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IReactorFromThreads
 
 _MIB: Final = 1 << 20
 
-#: A log shorter than this is left alone in idle moments.
-_TRIVIAL_LOG: Final = _MIB
-#: How often the log's length is looked at: after so many commits, or octets of messages.
-_LOOK_COMMITS: Final = 8
-_LOOK_OCTETS: Final = _MIB
-#: Free pages that are given back to the file system at a time, and how many are kept for new messages.
-_VACUUM_PAGES: Final = 256
-_KEPT_PAGES: Final = 4096
-#: While the disk is full: seconds between attempts to end that when idle, and commits when not.
-_DRAIN_SECONDS: Final = 1.0
-_DRAIN_COMMITS: Final = 64
+#: While the disk is full: how often it is tried to end that, in seconds when idle, in batches when not.
+_FULL_SECONDS: Final = 1.0
+_FULL_BATCHES: Final = 64
 
 _Block = TypeVar("_Block")
 
@@ -65,7 +58,8 @@ class SqliteStore:
     **A full disk.** The batch is undone as a whole and its callback gets StoreFull: its deletes are undone too, so the caller gives
     them again in a later batch, without the inserts. From then on the store is *draining*: the reserve file is given up, so that batches
     that only delete or settle have space to be written in. It ends by itself, when there is room to make the reserve file again and as much
-    beside it. Inserts are not refused meanwhile, they may fail.
+    beside it. Inserts are not refused meanwhile, they may fail. It also begins without a failed batch, when the log finds no room in the
+    database.
 
     **A failed write or fsync** is final. What the disk holds is unknown until the store is opened anew, best in a new process.
 
@@ -105,7 +99,6 @@ class SqliteStore:
         self.draining = False
         self._reactor = reactor
         self._reserve = Reserve(f"{os.path.splitext(path)[0]}.reserve", reserve_octets)
-        self._reserve_octets = reserve_octets
         self._checkpoint_octets = checkpoint_octets
         self._check_octets = check_octets
         self._idle_seconds = idle_seconds
@@ -116,15 +109,10 @@ class SqliteStore:
         self._closing = False
         # From here on the thread's own, once it runs.
         self._changes: Changes
-        self._wal_file = -1
+        self._upkeep: Upkeep
         self._failure: StoreFailed | None = None
         self._full = False
-        self._unseen_commits = 0
-        self._unseen_octets = 0
-        self._commits_since_checkpoint = 0
-        self._commits_since_drain = 0
-        self._deleted = False
-        self._swept: int | None = None
+        self._batches_while_full = 0
 
     # Before the reactor runs.
 
@@ -197,17 +185,18 @@ class SqliteStore:
             self._begin(connection, opened.next_seq)
             self._changes = Changes(connection, self._crash_point)
             destinations, subscriptions = reading.destinations(connection), reading.subscriptions(connection)
-            self._wal_file = os.open(f"{path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+            self._upkeep = Upkeep(
+                path, connection, self._changes, self._reserve, self._checkpoint_octets, self._waited_for, self._crash_point
+            )
         except BaseException:
             opening.close_untouched(connection)
             raise
         self._connection = connection
         self._failure = None
         self._closing = False
-        self._swept = 0
         notes = opened.notes
         if self.draining:
-            notes.append(f"{path}: the disk is full; there is no room for the reserve of {self._reserve_octets} octets")
+            notes.append(f"{path}: the disk is full; there is no room for the reserve of {self._reserve.size} octets")
         return Recovered(opened.store_id, opened.next_seq, opened.clean, destinations, subscriptions, notes)
 
     def _begin(self, connection: sqlite3.Connection, next_seq: int) -> None:
@@ -247,26 +236,21 @@ class SqliteStore:
     # On the store's thread.
 
     def _commit(self, batch: Batch, committed: Committed) -> None:
-        error = self._failure or self._guarded(partial(self._changes.write, batch))
+        write = partial(self._changes.write, batch)
+        error = self._failure or self._guarded(write)
+        if isinstance(error, StoreFull) and not batch.inserts:
+            # What makes room is tried once more, now that the reserve has been given up.
+            self._guarded(self._make_room)
+            error = self._failure or self._guarded(write)
         if error is None and self._crash_point is not None:
             self._crash_point("store.after-commit")
         self._reactor.callFromThread(committed, error)
+        # The callback has left; what follows keeps only the next batch waiting.
         if error is None:
-            self._committed(batch)
-
-    def _committed(self, batch: Batch) -> None:
-        """After a commit, whose callback has left: look after the log, and after the room there is."""
-        self._deleted = self._deleted or bool(batch.deletes)
-        self._commits_since_checkpoint += 1
-        self._unseen_commits += 1
-        self._unseen_octets += batch.octets
-        if self._unseen_commits >= _LOOK_COMMITS or self._unseen_octets >= _LOOK_OCTETS:
-            self._unseen_commits = self._unseen_octets = 0
-            self._guarded(self._checkpoint_if_long)
+            self._guarded(partial(self._upkeep.committed, batch))
         if self._full:
-            self._commits_since_drain += 1
-            if self._commits_since_drain >= _DRAIN_COMMITS:
-                self._commits_since_drain = 0
+            self._batches_while_full += 1
+            if self._batches_while_full >= _FULL_BATCHES:
                 self._guarded(self._make_room)
 
     def _fetch(self, seqs: list[int], fetched: Callable[[Sequence[Row] | StoreError], None]) -> None:
@@ -289,78 +273,26 @@ class SqliteStore:
                 connection.close()
             else:
                 opening.close_untouched(connection)
-            os.close(self._wal_file)
+            self._upkeep.close()
         finally:
             self._reactor.callFromThread(self._closed, closed)
 
     def _finish(self) -> None:
         self._used.execute("UPDATE meta SET value = 1 WHERE key = 'clean'")
-        self._checkpoint("TRUNCATE")
+        self._upkeep.checkpoint("TRUNCATE")
 
     def _idle(self) -> float | None:
-        """There is nothing to do: copy the log back, and give free pages to the file system."""
         if self._failure is None:
-            self._guarded(self._look_after)
-        return _DRAIN_SECONDS if self._full and self._failure is None else None
-
-    def _look_after(self) -> None:
-        if self._full:
-            self._make_room()
-            return
-        while self._swept is not None and not self._waited_for():
-            self._swept = opening.sweep(self._used, self._swept)
-            self._deleted = True
-            self._commits_since_checkpoint += 1
-            self._checkpoint_if_long()
-        if self._deleted and not self._waited_for():
-            self._deleted = False
-            self._changes.forget_redeliveries()
-            self._vacuum(_KEPT_PAGES)
-        if self._commits_since_checkpoint and wal.passed(self._wal_file, _TRIVIAL_LOG, opening.PAGE_SIZE):
-            self._checkpoint()
-
-    def _vacuum(self, kept: int) -> None:
-        """Give free pages back, in slices, until a job waits; keep some, and a quarter of a large file, for new messages."""
-        connection = self._used
-        while True:
-            free = connection.execute("PRAGMA freelist_count").fetchall()[0][0]
-            pages = connection.execute("PRAGMA page_count").fetchall()[0][0]
-            if free <= (max(kept, pages // 4) if kept else 0):
-                return
-            connection.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
-            self._commits_since_checkpoint += 1
-            self._checkpoint_if_long()
-            if self._waited_for():
-                # The rest in the next idle moment.
-                self._deleted = True
-                return
+            self._guarded(self._make_room if self._full else self._upkeep.idle)
+        return _FULL_SECONDS if self._full and self._failure is None else None
 
     def _make_room(self) -> None:
-        """The disk was full: shorten log and file, and take the reserve again when there is room for it and as much beside."""
-        self._checkpoint("TRUNCATE")
-        self._vacuum(0)
-        self._checkpoint("TRUNCATE")
-        try:
-            there = self._reserve.hold(margin=max(self._reserve_octets, _MIB))
-        except OSError as error:
-            raise StoreFailed(f"{self.path}: the reserve file cannot be made: {error}") from error
-        if there:
+        self._batches_while_full = 0
+        if self._upkeep.make_room():
             self._set_full(False)
 
     def _waited_for(self) -> bool:
         return self._thread is not None and self._thread.waiting()
-
-    def _checkpoint_if_long(self) -> None:
-        if wal.passed(self._wal_file, self._checkpoint_octets, opening.PAGE_SIZE):
-            self._checkpoint()
-
-    def _checkpoint(self, mode: str = "PASSIVE") -> None:
-        if self._crash_point is not None:
-            self._crash_point("store.before-checkpoint")
-        self._used.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
-        self._commits_since_checkpoint = 0
-        if self._crash_point is not None:
-            self._crash_point("store.after-checkpoint")
 
     def _guarded(self, write: Callable[[], None]) -> StoreError | None:
         """Do something that writes; when it fails, undo what is open and draw the consequences. :returns: the failure."""
@@ -382,7 +314,7 @@ class SqliteStore:
         elif not self._full:
             self._set_full(True)
             # At once, while the space that was kept is there: a log that cannot be copied back would take all that comes after.
-            self._guarded(partial(self._checkpoint, "TRUNCATE"))
+            self._guarded(partial(self._upkeep.checkpoint, "TRUNCATE"))
         return failure
 
     def _broken(self, error: Exception) -> None:
@@ -402,7 +334,7 @@ class SqliteStore:
                 self._reactor.callFromThread(self._log.error, "the reserve was not given up: {error}", error=str(error))
         if full != self._full:
             self._full = full
-            self._commits_since_drain = 0
+            self._batches_while_full = 0
             self._reactor.callFromThread(self._draining_changed, full)
 
     @property

@@ -178,6 +178,9 @@ class StompConnection(Protocol):
         except ProtocolError as error:
             session.input_ended()
             session.fail(error, error.receipt_id)
+        except Exception as error:  # noqa: BLE001
+            # A defect; the client is told so by an incident, which the log has, too.
+            session.fail(error)
         finally:
             self._reading = False
             session.input_ended()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from twisted.internet.address import IPv4Address
 from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
@@ -27,7 +28,7 @@ class Transport(StringTransport):
     """A string transport that can be closed on one side, and whose buffer empties when it is told to."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.half_closed = False
         self.aborted = False
 
@@ -36,7 +37,12 @@ class Transport(StringTransport):
 
     def abortConnection(self) -> None:
         self.aborted = True
-        super().abortConnection()
+        super().abortConnection()  # type: ignore[no-untyped-call]
+
+    def octets(self) -> bytes:
+        """All that was written."""
+        written: bytes = self.value()  # type: ignore[no-untyped-call]
+        return written
 
     @property
     def is_closed(self) -> bool:
@@ -54,12 +60,12 @@ class Server:
     ) -> None:
         self.clock = Clock()
         self.clock.rightNow = START
-        self.turn = Turn(self.clock)  # type: ignore[arg-type]
+        self.turn = Turn(self.clock)
         self.provider = RecordingProvider(self.turn)
         self.counters = Counters()
         self._identifiers = 0
         self.factory = StompFactory(
-            self.clock,  # type: ignore[arg-type]
+            self.clock,
             self.turn,
             self.provider,
             session or SessionOptions(server="stomp-gateway/test"),
@@ -92,10 +98,8 @@ class Client:
     def __init__(self, server: Server, address: str = "192.0.2.1") -> None:
         self.server = server
         self.transport = Transport()
-        from twisted.internet.address import IPv4Address
-
         self.connection: StompConnection = server.factory.buildProtocol(IPv4Address("TCP", address, 40000))
-        self.connection.makeConnection(self.transport)
+        self.connection.makeConnection(self.transport)  # type: ignore[no-untyped-call]
         self.parser = FrameParser(Limits(), Version.V1_2)
         self._read = 0
 
@@ -107,7 +111,7 @@ class Client:
 
     def heard(self) -> list[Frame]:
         """The frames that came since the last call."""
-        octets = self.transport.value()[self._read :]
+        octets = self.transport.octets()[self._read :]
         self._read += len(octets)
         self.parser.receive(octets)
         found: list[Frame] = []
@@ -134,6 +138,7 @@ class Client:
 
     def error(self) -> Frame:
         """The ERROR that came last; the connection closes behind it once it is in the kernel."""
+        self.server.clock.advance(0)
         frame = self.heard()[-1]
         assert frame.head.command == "ERROR", frame
         assert frame.head.content_length == len(frame.body)

@@ -163,7 +163,8 @@ class RecordingSession:
         self._taken = 0
 
     def send(self, messages: Sequence[Message]) -> None:
-        assert not self.closed and not self.connection.closed
+        assert not self.closed
+        assert not self.connection.closed
         for index in range(len(messages)):
             cause = self.refuses.get(self._taken + index)
             if cause is not None:

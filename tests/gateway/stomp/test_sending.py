@@ -107,7 +107,9 @@ def test_without_destination_it_is_an_error() -> None:
     assert "destination" in client.error().head.headers["message"]
 
 
-@pytest.mark.parametrize("name", ["message-id", "subscription", "ack", "redelivered", "receipt-id", "timestamp", "JMSXUserID", "JMSXDeliveryCount"])
+@pytest.mark.parametrize(
+    "name", ["message-id", "subscription", "ack", "redelivered", "receipt-id", "timestamp", "JMSXUserID", "JMSXDeliveryCount"]
+)
 def test_forged_headers_go_nowhere(name: str) -> None:
     server = Server()
     server.connected().say(f"SEND\ndestination:/queue/a\n{name}:forged\n\n")
@@ -200,7 +202,12 @@ def test_where_there_is_no_room_sends_wait_and_acks_do_not() -> None:
     plain = server.provider.connection.sessions[0]
     plain.is_writable = False
     client.say("SEND\ndestination:/queue/a\n\n0")
-    client.say("SEND\ndestination:/queue/a\n\n1", "SEND\ndestination:/queue/a\nreceipt:r\n\n2", "ACK\nid:1-2\n\n", "BEGIN\ntransaction:t\n\n")
+    client.say(
+        "SEND\ndestination:/queue/a\n\n1",
+        "SEND\ndestination:/queue/a\nreceipt:r\n\n2",
+        "ACK\nid:1-2\n\n",
+        "BEGIN\ntransaction:t\n\n",
+    )
     assert [each.body for each in server.provider.sent] == [b"0"]
     assert server.provider.calls("acknowledge") == [("acknowledge", 1, [2], False)]
     client.say(*["SEND\ndestination:/queue/a\n\nmore"] * 7)

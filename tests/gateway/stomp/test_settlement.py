@@ -78,7 +78,9 @@ def test_ack_and_message_id_values_are_taken_for_each_other(headers: str, versio
 
 
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
-@pytest.mark.parametrize("headers", ["id:1-9", "id:2-1", "id:ID-9", "id:x", "message-id:ID-1\nsubscription:other", "id:", "other:1"])
+@pytest.mark.parametrize(
+    "headers", ["id:1-9", "id:2-1", "id:ID-9", "id:x", "message-id:ID-1\nsubscription:other", "id:", "other:1"]
+)
 @pytest.mark.parametrize("command", ["ACK", "NACK"])
 def test_what_is_not_outstanding_is_an_error(command: str, headers: str, ack: str) -> None:
     client = subscribed(ack)

@@ -170,7 +170,7 @@ def test_values_are_escaped_as_the_version_has_it() -> None:
         client = Server().connected(version)
         client.say(f"{SUBSCRIBE}\n")
         client.consumer().push(shared)
-        assert line in client.transport.value()
+        assert line in client.transport.octets()
 
 
 def test_a_redelivery_says_so_and_how_often() -> None:
@@ -388,7 +388,10 @@ def test_an_auto_subscription_that_ends_is_acknowledged_when_its_octets_have_lef
     client.say("UNSUBSCRIBE\nid:s\n\n")
     assert server.provider.calls("acknowledge through", "close session") == []
     client.drain()
-    assert [call[0] for call in server.provider.calls("acknowledge through", "close session")] == ["acknowledge through", "close session"]
+    assert [call[0] for call in server.provider.calls("acknowledge through", "close session")] == [
+        "acknowledge through",
+        "close session",
+    ]
 
 
 def test_pause_and_resume_stop_and_start_deliveries() -> None:

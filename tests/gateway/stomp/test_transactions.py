@@ -274,6 +274,7 @@ def test_nack_rejects_within_the_transaction() -> None:
 def test_disconnect_in_a_transaction_commits_nothing() -> None:
     client = in_transaction()
     client.say("SEND\ndestination:/queue/a\ntransaction:t\n\nx", "DISCONNECT\nreceipt:r\n\n")
+    client.drain()
     assert client.commands() == ["RECEIPT"]
     assert client.server.provider.calls("commit") == []
     assert client.server.provider.connection.closed
@@ -300,5 +301,3 @@ def test_1_0_without_subscription_acknowledges_in_the_transacted_one() -> None:
     client.consumer(1).push(message(identifier="ID-7"))
     client.say("ACK\nmessage-id:ID-7\ntransaction:t\n\n")
     assert client.server.provider.calls("acknowledge through") == [("acknowledge through", 2, 1, False)]
-
-

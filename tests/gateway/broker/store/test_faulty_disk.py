@@ -111,6 +111,18 @@ def test_a_full_disk_that_gets_room_when_idle(library: Path, control: Path, path
     assert stored(path) == [1]
 
 
+def test_a_batch_that_only_makes_room_is_tried_again_with_the_reserve(library: Path, control: Path, path: Path) -> None:
+    with Process(path, faulty=(library, control), reserve_octets=2 * MIB, idle_seconds=600) as process:
+        process.ask("open")
+        assert process.ask("insert", seqs=[1, 2, 3], octets=30_000)["error"] is None
+        # Less than the reserve and the files together have grown by, and more than the files.
+        control.write_text(f"space {MIB}\n")
+        assert process.ask("delete", seqs=[1]) == {"error": None, "text": "None", "draining": True}
+        assert not path.with_name("messages.reserve").exists()
+        process.ask("close")
+    assert stored(path) == [2, 3]
+
+
 def test_opening_on_a_full_disk_gives_the_reserve_up(library: Path, control: Path, path: Path) -> None:
     with Process(path, faulty=(library, control), reserve_octets=MIB) as process:
         process.ask("open")

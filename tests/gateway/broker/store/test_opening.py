@@ -141,7 +141,12 @@ def test_a_page_that_makes_no_sense_is_found_after_an_unclean_stop(killed: Histo
     change(path, 4096 * 9, b"\xff" * 200)
     with pytest.raises(StoreDamaged) as error:
         store_at(path, reactor).open()
-    assert error.value.path == str(path)
+    assert (error.value.path, error.value.place) == (str(path), "page 10")
+
+
+def test_an_old_sqlite_is_refused(closed: History, path: Path, reactor: QueueReactor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 26, 0))
+    assert "needs SQLite 3.32.0 or later" in str(refused(path, reactor))
 
 
 def test_a_large_database_is_not_read_whole(killed: History, path: Path, reactor: QueueReactor) -> None:
@@ -385,7 +390,7 @@ def test_what_is_not_persistent_goes_with_all_that_names_it(
     reactor.commit(store, batch)
     reactor.close(store)
 
-    monkeypatch.setattr("gateway.broker.store.sqlite._TRIVIAL_LOG", 0)
+    monkeypatch.setattr("gateway.broker.store.upkeep._TRIVIAL_LOG", 0)
     points: Queue[str] = Queue()
     store = SqliteStore(str(path), reactor.reactor, reserve_octets=0, idle_seconds=0.01, crash_point=points.put)
     recovered = store.open()
@@ -397,7 +402,7 @@ def test_what_is_not_persistent_goes_with_all_that_names_it(
     assert reactor.commit(store, later) is None
     # The rest goes in idle moments: the count falls until only contents with a message are left.
     assert reactor.fetch(store, [1, 3, 50_001]) == [row(3), row(50_001, persistent=0)]
-    while store._swept is not None:
+    while store._upkeep._swept is not None:
         points.get(timeout=60)
     reactor.close(store)
     connection = sqlite3.connect(path)
@@ -407,8 +412,8 @@ def test_what_is_not_persistent_goes_with_all_that_names_it(
 
 
 def test_free_pages_are_given_back_when_idle(path: Path, reactor: QueueReactor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.broker.store.sqlite._KEPT_PAGES", 10)
-    monkeypatch.setattr("gateway.broker.store.sqlite._TRIVIAL_LOG", 0)
+    monkeypatch.setattr("gateway.broker.store.upkeep._KEPT_PAGES", 10)
+    monkeypatch.setattr("gateway.broker.store.upkeep._TRIVIAL_LOG", 0)
     points: Queue[str] = Queue()
     store = SqliteStore(str(path), reactor.reactor, reserve_octets=0, idle_seconds=0.01, crash_point=points.put)
     store.open()

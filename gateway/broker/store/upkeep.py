@@ -1,0 +1,139 @@
+"""Looks after the files between commits: copies the log back, gives free pages away, makes room on a full disk.
+
+Owns when that is due and how much is done at a time. Everything here is called on the store's thread, may raise what SQLite raises, and leaves it to
+the store what such a failure means. Knows nothing of callbacks.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from typing import Final
+
+from gateway.broker.store import opening, wal
+from gateway.broker.store.changes import Changes
+from gateway.broker.store.interface import Batch
+from gateway.broker.store.reserve import Reserve
+
+_MIB: Final = 1 << 20
+
+#: A log shorter than this is left alone in idle moments.
+_TRIVIAL_LOG: Final = _MIB
+#: How often the log's length is looked at: after so many commits, or octets of messages.
+_LOOK_COMMITS: Final = 8
+_LOOK_OCTETS: Final = _MIB
+#: Free pages that are given back to the file system at a time, and how many are kept for new messages.
+_VACUUM_PAGES: Final = 256
+_KEPT_PAGES: Final = 4096
+#: While the disk is full: how many slices of pages are given back although a batch waits.
+_FULL_SLICES: Final = 16
+
+
+class Upkeep:
+    """The care of an open store's files.
+
+    :param path: the database. :param checkpoint_octets: length of the log from which on it is copied back.
+    :param waited_for: whether somebody waits for the thread, so that what can wait should.
+    :param crash_point: called with ``store.before-checkpoint`` and ``store.after-checkpoint``.
+    :raises OSError: the log cannot be opened.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        connection: sqlite3.Connection,
+        changes: Changes,
+        reserve: Reserve,
+        checkpoint_octets: int,
+        waited_for: Callable[[], bool],
+        crash_point: Callable[[str], None] | None,
+    ) -> None:
+        self._connection = connection
+        self._changes = changes
+        self._reserve = reserve
+        self._checkpoint_octets = checkpoint_octets
+        self._waited_for = waited_for
+        self._crash_point = crash_point
+        # Nothing but a look at its length; SQLite has no locks on this file that closing it could lose.
+        self._log = os.open(f"{path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+        self._unseen_commits = 0
+        self._unseen_octets = 0
+        #: The log holds what is not in the database.
+        self._uncopied = False
+        #: Pages may be free.
+        self._deleted = False
+        #: Up to which seq contents without a message were swept; None when there are none left.
+        self._swept: int | None = 0
+
+    def close(self) -> None:
+        """Let go of the log. :raises OSError: as the system does."""
+        os.close(self._log)
+
+    def committed(self, batch: Batch) -> None:
+        """After each commit: copy the log back if it is long."""
+        if batch.deletes:
+            self._deleted = True
+        self._uncopied = True
+        self._unseen_commits += 1
+        self._unseen_octets += batch.octets
+        if self._unseen_commits >= _LOOK_COMMITS or self._unseen_octets >= _LOOK_OCTETS:
+            self._unseen_commits = self._unseen_octets = 0
+            self._checkpoint_if_long()
+
+    def idle(self) -> None:
+        """There is nothing else to do. What takes long is left for the next time as soon as somebody waits."""
+        while self._swept is not None and not self._waited_for():
+            self._swept = opening.sweep(self._connection, self._swept)
+            self._deleted = self._uncopied = True
+            self._checkpoint_if_long()
+        if self._deleted and not self._waited_for():
+            self._deleted = False
+            self._changes.forget_redeliveries()
+            self._give_pages_back(_KEPT_PAGES, slices=0)
+        if self._uncopied and wal.passed(self._log, _TRIVIAL_LOG, opening.PAGE_SIZE):
+            self.checkpoint()
+
+    def make_room(self) -> bool:
+        """On a full disk: shorten log and file, and take the reserve again if as much is then free beside it.
+
+        :returns: whether there is room again. :raises OSError: the reserve cannot be made, for another reason than lack of space.
+        """
+        self.checkpoint("TRUNCATE")
+        self._give_pages_back(0, slices=_FULL_SLICES)
+        self.checkpoint("TRUNCATE")
+        return self._reserve.hold(margin=max(self._reserve.size, _MIB))
+
+    def checkpoint(self, mode: str = "PASSIVE") -> None:
+        """Copy the log back. :param mode: PASSIVE leaves its file as it is, to be written over; TRUNCATE gives its space back."""
+        if self._crash_point is not None:
+            self._crash_point("store.before-checkpoint")
+        self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+        self._uncopied = False
+        if self._crash_point is not None:
+            self._crash_point("store.after-checkpoint")
+
+    def _checkpoint_if_long(self) -> None:
+        if wal.passed(self._log, self._checkpoint_octets, opening.PAGE_SIZE):
+            self.checkpoint()
+
+    def _give_pages_back(self, kept: int, slices: int) -> None:
+        """Return free pages to the file system, in slices.
+
+        :param kept: pages to keep for new messages, and a quarter of a large file; 0: none.
+        :param slices: how many there may be while somebody waits.
+        """
+        connection = self._connection
+        while True:
+            free = connection.execute("PRAGMA freelist_count").fetchall()[0][0]
+            pages = connection.execute("PRAGMA page_count").fetchall()[0][0]
+            if free <= (max(kept, pages // 4) if kept else 0):
+                return
+            if slices <= 0 and self._waited_for():
+                self._deleted = True
+                return
+            # A script, because this gives rows without columns, of which execute() takes the first only.
+            connection.executescript(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
+            self._uncopied = True
+            slices -= 1
+            self._checkpoint_if_long()

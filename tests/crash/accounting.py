@@ -1,0 +1,87 @@
+"""After a crash: every message of an epoch is accounted for.
+
+Owns the questions that are asked of a gateway over what a crash left, and leaves its queues empty, so that the next epoch can tell what came
+back from the dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.crash.client import Client
+from tests.crash.load import DURABLE, TOPIC, Id, Load, Place
+
+_SENTINEL = b"sentinel"
+#: Messages acknowledged together, below what a consumer is given without acknowledging.
+_BLOCK = 200
+
+
+def check(load: Load, port: int) -> int:
+    """Empty every place that the load used, and compare what was there with what its clients were told.
+
+    :returns: how many messages were there. :raises AssertionError: one is lost, came back, is doubled, out of order, or half a transaction's.
+    """
+    found: dict[str, list[Id]] = {}
+    for name, place in load.places.items():
+        found[name] = _drain(load, port, name)
+        _account(place, found[name])
+    _account_transactions(load, found)
+    _account_moves(load.places["/queue/crash.in"], found["/queue/crash.in"], found["/queue/crash.out"])
+    return sum(len(ids) for ids in found.values())
+
+
+def _drain(load: Load, port: int, name: str) -> list[Id]:
+    """Everything in a place, in order, consumed for good: the RECEIPTs of the acknowledgements are waited for."""
+    durable = name == TOPIC
+    ids: list[Id] = []
+    with Client(port, headers=DURABLE if durable else None) as client:
+        subscribe = {"destination": name, "id": "drain", "ack": "client"}
+        if durable:
+            subscribe["durable-subscriber-name"] = "crash"
+        early = client.ask("SUBSCRIBE", subscribe)
+        early += client.store(name, _SENTINEL)
+        early.reverse()
+        unacknowledged = 0
+        while True:
+            frame = early.pop() if early else client.message()
+            unacknowledged += 1
+            if frame.body == _SENTINEL:
+                client.ask("ACK", {"id": frame.headers["ack"]})
+                client.ask("DISCONNECT", {})
+                return ids
+            if unacknowledged == _BLOCK:
+                unacknowledged = 0
+                early = [*reversed(client.ask("ACK", {"id": frame.headers["ack"]})), *early]
+            epoch, producer, number = frame.body.split(b" ")[:3]
+            assert int(epoch) == load.epoch, f"{name}: a message of epoch {int(epoch)} is back in epoch {load.epoch}: {frame.headers}"
+            ids.append((producer.decode(), int(number)))
+
+
+def _account(place: Place, found: Sequence[Id]) -> None:
+    there = set(found)
+    name = place.name
+    assert len(there) == len(found), f"{name}: twice: {sorted(id for id in there if found.count(id) > 1)[:10]}"
+    assert not there - place.offered, f"{name}: nobody sent {sorted(there - place.offered)[:10]}, or it was not to be kept"
+    lost = place.wanted - there
+    assert not lost, f"{name}: {len(lost)} of {len(place.promised)} are lost, such as {sorted(lost)[:10]}"
+    back = place.gone & there
+    assert not back, f"{name}: acknowledged with a receipt, and back: {sorted(back)[:10]}"
+    last: dict[str, int] = {}
+    for producer, number in found:
+        assert number > last.get(producer, 0), f"{name}: {producer}'s {number} stands after its {last[producer]}"
+        last[producer] = number
+
+
+def _account_transactions(load: Load, found: dict[str, list[Id]]) -> None:
+    there = {(name, id) for name, ids in found.items() for id in ids}
+    for group in load.groups:
+        present = [member for member in group.members if member in there]
+        assert present in ([], group.members), f"half a transaction: of {group.members} there is {present}"
+        assert present or not group.promised, f"a committed transaction is lost: {group.members}"
+
+
+def _account_moves(source: Place, left: Sequence[Id], moved: Sequence[Id]) -> None:
+    both = set(left) & set(moved)
+    assert not both, f"moved, and still there: {sorted(both)[:10]}"
+    neither = source.promised - set(left) - set(moved)
+    assert not neither, f"lost between two queues: {sorted(neither)[:10]}"

@@ -1,0 +1,109 @@
+"""Temporary destinations and replies (seed table 12-11, ``destination`` and ``reply-to``)."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.messaging.destination import Destination, Kind, Queue, TemporaryQueue, TemporaryTopic, Topic
+from gateway.stomp import destinations
+from gateway.stomp.errors import CommandRefused
+from gateway.stomp.settings import SessionOptions
+from tests.gateway.stomp.client import Server
+from tests.gateway.stomp.recording import message
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("/queue/a", Queue("a")),
+        ("/topic/a.b.>", Topic("a.b.>")),
+        ("/queue//queue/a", Queue("/queue/a")),
+        ("/queue/ a ", Queue("a")),
+        ("/temp-queue/temporary_destination://queue/X1", TemporaryQueue("X1")),
+        ("/temp-topic/temporary_destination://topic/X1", TemporaryTopic("X1")),
+        ("/temp-queue/n", destinations.LocalTemporary(Kind.QUEUE, "n")),
+        ("/temp-topic/n", destinations.LocalTemporary(Kind.TOPIC, "n")),
+    ],
+)
+def test_prefixes_mean_what_the_table_says(text: str, meant: object) -> None:
+    assert destinations.parse(text, "destination") == meant
+    if isinstance(meant, Destination):
+        assert destinations.parse(destinations.spell(meant), "destination") == meant
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "/a", "/queue", "/queue/", "/queue/ ", "/temp-queue/", "/temp-queue/temporary_destination://queue/"]
+)
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(CommandRefused, match="reply-to"):
+        destinations.parse(text, "reply-to")
+
+
+def test_one_name_is_one_destination_in_every_frame_of_a_connection() -> None:
+    server = Server()
+    client = server.connected()
+    client.say(
+        "SUBSCRIBE\nid:s\ndestination:/temp-queue/answers\n\n",
+        "SEND\ndestination:/queue/work\nreply-to:/temp-queue/answers\n\n",
+        "SEND\ndestination:/temp-queue/answers\n\n",
+        "SEND\ndestination:/temp-topic/answers\n\n",
+    )
+    assert client.consumer().spec.destination == TemporaryQueue("generated1")
+    ask, own, topic = server.provider.sent
+    assert ask.headers.reply_to == TemporaryQueue("generated1")
+    assert own.headers.destination == TemporaryQueue("generated1")
+    assert topic.headers.destination == TemporaryTopic("generated2")
+    assert len(server.provider.calls("temporary")) == 2
+
+
+def test_a_reply_goes_back_by_the_string_of_the_message_from_any_connection() -> None:
+    server = Server()
+    for version in ("1.0", "1.2"):
+        client = server.connected(version)
+        client.say("SUBSCRIBE\nid:s\ndestination:/queue/work\n\n")
+        client.consumer().push(message(reply_to=TemporaryQueue("generated1")))
+        reply_to = client.read()[0].head.headers["reply-to"]
+        assert reply_to == "/temp-queue/temporary_destination://queue/generated1"
+        escaped = reply_to.replace(":", "\\c") if version == "1.2" else reply_to
+        client.say(f"SEND\ndestination:{escaped}\n\nanswer")
+        assert server.provider.sent[-1].headers.destination == TemporaryQueue("generated1")
+
+
+def test_the_name_is_of_its_connection() -> None:
+    server = Server()
+    first, second = server.connected(), server.connected()
+    first.say("SUBSCRIBE\nid:s\ndestination:/temp-queue/n\n\n")
+    second.say("SUBSCRIBE\nid:s\ndestination:/temp-queue/n\n\n")
+    assert len(server.provider.calls("temporary")) == 2
+
+
+def test_temporaries_are_limited() -> None:
+    client = Server(SessionOptions(max_temporaries=2)).connected()
+    client.say(*[f"SUBSCRIBE\nid:{number}\ndestination:/temp-queue/{number}\n\n" for number in range(3)])
+    assert "2 is the limit" in client.error().head.headers["message"]
+
+
+def test_unsubscribe_may_name_a_durable_subscription() -> None:
+    server = Server()
+    client = server.connected(headers="client-id:me\n")
+    client.say(
+        "SUBSCRIBE\nid:s\ndestination:/topic/t\ndurable-subscriber-name:d\n\n",
+        "UNSUBSCRIBE\ndurable-subscription-name:d\ndestination:/queue/ignored\nid:ignored\nreceipt:r\n\n",
+    )
+    assert client.commands() == ["RECEIPT"]
+    assert [call[0] for call in server.provider.calls("close", "close session", "unsubscribe")] == [
+        "close",
+        "close session",
+        "unsubscribe",
+    ]
+    client.say("SUBSCRIBE\nid:s\ndestination:/topic/t\n\n")
+    assert client.heard() == []
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.2"])
+def test_without_a_client_id_that_is_an_error(version: str) -> None:
+    client = Server().connected(version)
+    client.say("UNSUBSCRIBE\nid:s\ndurable-subscriber-name:d\nreceipt:r\n\n")
+    error = client.error()
+    assert "client-id" in error.head.headers["message"]
+    assert error.head.headers["receipt-id"] == "r"
