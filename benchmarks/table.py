@@ -23,6 +23,8 @@ _COLUMNS = (
     "gen %",
     "others %",
 )
+# Cores that others may use before the figures are called into question.
+_QUIET = 0.2
 _MARKS = {True: "reached", False: "MISSED", None: "not measured"}
 
 
@@ -101,7 +103,14 @@ def summary(results: Sequence[RowResult]) -> str:
         )
         ratios = [_times(result.ratio(other)) for other in servers[1:]]
         lines.append([result.row.title, result.row.unit, *(number(result.median(server)) for server in servers), *ratios, verdict])
-    return "\n".join(_aligned(lines, "  "))
+    text = _aligned(lines, "  ")
+    others = [share for result in results for runs in result.runs.values() for run in runs if (share := run.others) is not None]
+    if others and median(others) > _QUIET:
+        text += [
+            "",
+            f"Others kept {_percent(median(others))} % of a core busy meanwhile: take these figures as a hint, and only their ratios.",
+        ]
+    return "\n".join(text)
 
 
 def _times(ratio: float | None) -> str:

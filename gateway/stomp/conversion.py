@@ -211,7 +211,7 @@ class MessageEncoder:
         if block is _UNSENDABLE:
             raise UnsendableBody(headers.body_type, headers.destination)
         identifier = message.message_id
-        if not identifier.replace("-", "").isalnum():
+        if ":" in identifier or "\\" in identifier or not identifier.isprintable():
             identifier = self._escape(identifier)
         body = message.body
         if self._tell_user and message.user:

@@ -43,7 +43,10 @@ def _drain(load: Load, port: int, name: str) -> list[Id]:
         early.reverse()
         unacknowledged = 0
         while True:
-            frame = early.pop() if early else client.message()
+            try:
+                frame = early.pop() if early else client.message()
+            except TimeoutError:
+                raise AssertionError(f"{name}: after {len(ids)} messages, {ids[-1:]} the last, no more came") from None
             unacknowledged += 1
             if frame.body == _SENTINEL:
                 client.ask("ACK", {"id": frame.headers["ack"]})

@@ -70,6 +70,7 @@ class Sending:
         target = self.session
         if plan.transaction is not None:
             self._transaction.require(plan.transaction, "SEND")
+            self._transaction.touched = True
             target = self._transaction.session
         if target is not self._target and not self._retarget(target):
             return False

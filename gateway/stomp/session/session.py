@@ -121,18 +121,20 @@ class Session:
             for frame in frames:
                 head, body = frame
                 plan = head.plan
-                if sending.blocked:
-                    self._hold(frame)
-                elif plan is not None and sending.direct and type(plan) is SendPlan and plan.plain:
+                if plan is not None and sending.direct and not sending.blocked and type(plan) is SendPlan and plan.plain:
                     if plan.text and not body.isascii():
                         check_text(body)
                     sending.pending.append(Message(plan.headers, body))
+                elif sending.blocked:
+                    self._hold(frame)
+                    if self.state not in _OPEN:
+                        return
                 elif head.command == "ACK" and "receipt" not in head.headers:
                     settlement.ack(head)
                 else:
                     self._command(head, body)
-                if self.state not in _OPEN:
-                    return
+                    if self.state not in _OPEN:
+                        return
         except Exception as error:  # noqa: BLE001
             # Whatever it is, it ends this connection and no other; errors.py logs what nobody expected.
             self.fail(error, None if head is None else head.headers.get("receipt"))

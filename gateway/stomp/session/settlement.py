@@ -51,15 +51,11 @@ class Settlement:
                 self._of = subscription
             self._gathered.append(number)
             if receipt is not None:
-                self.flush()
+                self._give()
                 self._confirm(subscription, receipt, in_transaction=False)
+                self._subscriptions.settled(subscription)
             return
-        if subscription.transacted:
-            self._in_transaction("ACK", given, subscription, number)
-        else:
-            self._settle("ACK", given, subscription, number)
-        if receipt is not None:
-            self._confirm(subscription, receipt, subscription.transacted or "transaction" in given)
+        self._carry_out("ACK", given, subscription, number)
 
     def nack(self, head: Head) -> None:
         """Carry NACK out: the redelivery policy decides what becomes of it, unless ``requeue:false`` says that it is dead.
@@ -70,21 +66,32 @@ class Settlement:
         """
         given = head.headers
         subscription, number = self._find("NACK", given)
-        if subscription.transacted:
-            self._in_transaction("NACK", given, subscription, number)
-        else:
-            self._settle("NACK", given, subscription, number)
-        receipt = given.get("receipt")
-        if receipt is not None:
-            self._confirm(subscription, receipt, subscription.transacted or "transaction" in given)
+        self._carry_out("NACK", given, subscription, number)
 
     def flush(self) -> None:
         """Give the provider what has gathered. :raises MessagingError: it refuses."""
+        subscription = self._give()
+        if subscription is not None:
+            self._subscriptions.settled(subscription)
+
+    def _give(self) -> Subscription | None:
+        """As :meth:`flush`, but leave it to the caller to tell the subscriptions: that may end the session that a receipt waits on."""
         subscription = self._of
         if subscription is not None:
             numbers, self._gathered, self._of = self._gathered, [], None
             subscription.consumer.acknowledge(numbers)
             subscription.settled(len(numbers))
+        return subscription
+
+    def _carry_out(self, command: str, given: dict[str, str], subscription: Subscription, number: int) -> None:
+        if subscription.transacted:
+            self._in_transaction(command, given, subscription, number)
+        else:
+            self._settle(command, given, subscription, number)
+        receipt = given.get("receipt")
+        if receipt is not None:
+            self._confirm(subscription, receipt, subscription.transacted or "transaction" in given)
+        if not subscription.transacted and "transaction" not in given:
             self._subscriptions.settled(subscription)
 
     def _find(self, command: str, given: dict[str, str]) -> tuple[Subscription, int]:
@@ -149,7 +156,6 @@ class Settlement:
             outstanding.take(number)
         if within is None:
             subscription.settled(len(numbers))
-            self._subscriptions.settled(subscription)
 
     def _in_transaction(self, command: str, given: dict[str, str], subscription: Subscription, number: int) -> None:
         """For a transacted subscription: cumulative, in force with COMMIT."""
@@ -171,6 +177,7 @@ class Settlement:
         else:
             subscription.consumer.acknowledge_through(number)
         subscription.acked = number
+        self._transaction.touched = True
 
     def _confirm(self, subscription: Subscription, receipt: str, in_transaction: bool) -> None:
         ticket = self._receipts.open(receipt)

@@ -69,6 +69,7 @@ class Subscriptions:
         self._now_ms: Final = now_ms
         self.counters: Final = counters
         self._last = 0
+        self._transaction: Transaction | None = None
         self._by_id: dict[str, Subscription] = {}
         #: Also those that are over and still have unsettled deliveries.
         self.by_number: dict[int, Subscription] = {}
@@ -117,6 +118,7 @@ class Subscriptions:
         ack = _ACKS.get(given.get("ack", "auto"))
         if ack is None:
             raise CommandRefused(f"ack '{given['ack'][:40]}' is none of auto, client and client-individual")
+        self._transaction = transaction
         identifier = given.get("transaction")
         if identifier is not None:
             transaction.require(identifier, "SUBSCRIBE")
@@ -279,7 +281,10 @@ class Subscriptions:
     def unsendable(self, subscription: Subscription, number: int, error: Exception) -> None:
         """Reject what cannot be sent, so that it counts against the redelivery policy, and end the connection."""
         if isinstance(error, UnsendableBody):
-            subscription.consumer.reject([number])
+            if not subscription.transacted:
+                subscription.consumer.reject([number])
+            elif self._transaction is not None:
+                self._transaction.reject_alone(subscription, number)
             self._fail(CommandRefused(str(error)), None)
         else:
             self._fail(error, None)

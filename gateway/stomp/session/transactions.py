@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Connection, Mode
 from gateway.messaging.provider import Session as ProviderSession
@@ -29,7 +30,9 @@ class Transaction:
         self._session: ProviderSession | None = None
         #: The identifier of the open transaction.
         self.current: str | None = None
-        #: Deliveries of other sessions' subscriptions settled within this transaction, and whether that was a rejection.
+        #: Something was sent or settled in the open transaction.
+        self.touched = False
+        #: Deliveries of other sessions' subscriptions settled within this transaction.
         self._joined: list[tuple[Subscription, int, Message]] = []
 
     @property
@@ -87,8 +90,23 @@ class Transaction:
                 subscription.outstanding.restore(number, message)
         self._joined = []
 
+    def reject_alone(self, subscription: Subscription, number: int) -> bool:
+        """Reject a delivery of a transacted subscription for good, although the connection is ending and the transaction with it.
+
+        That takes a commit, so it is possible only while the transaction holds nothing else. Otherwise all comes again, and sooner or
+        later this delivery does so first.
+
+        :returns: whether it was possible.
+        """
+        if self.touched:
+            return False
+        subscription.consumer.reject([number])
+        self.session.commit(_ignore)
+        return True
+
     def join(self, subscription: Subscription, number: int, message: Message) -> None:
         """A delivery of a subscription that is not transacted was settled within this transaction."""
+        self.touched = True
         self._joined.append((subscription, number, message))
 
     def joined(self, subscription: Subscription) -> bool:
@@ -97,5 +115,10 @@ class Transaction:
 
     def _close(self) -> None:
         self.current = None
+        self.touched = False
         for subscription in self._transacted():
             subscription.hold(Hold.NO_TRANSACTION)
+
+
+def _ignore(error: MessagingError | None) -> None:
+    """The rejection could not be stored: the message comes again, and is rejected again."""

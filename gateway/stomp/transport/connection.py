@@ -206,9 +206,10 @@ class StompConnection(Protocol):
 
     # Writing.
 
-    def _flushed(self, unsent: int) -> None:
+    def _flushed(self, octets: int, unsent: int) -> None:
         now_ms = self._turn.now_ms
         self._spoke = now_ms
+        self.factory.counters.octets_out += octets
         if not self._unread_since:
             self._unread_since = now_ms
             self._arm(now_ms + self._options.output_timeout_s * 1000)

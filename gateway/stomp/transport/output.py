@@ -20,10 +20,12 @@ class Output:
     """The output of one connection.
 
     :param transport: what frames are written to. :param raw: the TCP transport below it, the same without TLS.
-    :param flushed: called before each write with the octets that are unsent then. :param drained: called when everything is in the kernel.
+    :param flushed: called before each write with its octets and those that are unsent with them. :param drained: called when everything is in the kernel.
     """
 
-    def __init__(self, transport: Any, raw: Any, turn: Turn, flushed: Callable[[int], None], drained: Callable[[], None]) -> None:
+    def __init__(
+        self, transport: Any, raw: Any, turn: Turn, flushed: Callable[[int, int], None], drained: Callable[[], None]
+    ) -> None:
         self._transport: Final = transport
         self._raw: Final = raw
         self._turn: Final = turn
@@ -36,8 +38,6 @@ class Output:
         self.flagged = False
         #: Octets written to the transport that may not be in the kernel yet.
         self.unsent = 0
-        #: Octets written since the connection was made.
-        self.total = 0
 
     def begin(self) -> None:
         """Hear of the buffer from now on."""
@@ -56,9 +56,8 @@ class Output:
             return
         data = b"".join(self.parts)
         self.parts = []
-        self.total += len(data)
         self.unsent += len(data)
-        self._flushed(self.unsent)
+        self._flushed(len(data), self.unsent)
         if not self._closed:
             self._transport.write(data)
 

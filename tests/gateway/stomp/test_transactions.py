@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.messaging.errors import OutcomeUnknown, TransactionTooLarge
+from gateway.messaging.message import BodyType
 from gateway.messaging.provider import Mode
 from gateway.stomp.settings import SessionOptions
 from tests.gateway.stomp.client import Client, Server
@@ -301,3 +302,18 @@ def test_1_0_without_subscription_acknowledges_in_the_transacted_one() -> None:
     client.consumer(1).push(message(identifier="ID-7"))
     client.say("ACK\nmessage-id:ID-7\ntransaction:t\n\n")
     assert client.server.provider.calls("acknowledge through") == [("acknowledge through", 2, 1, False)]
+
+
+def test_a_body_that_cannot_be_sent_is_rejected_for_good_where_the_transaction_holds_nothing_else() -> None:
+    client = in_transaction()
+    client.consumer().push(message(), message(body_type=BodyType.MAP))
+    assert client.commands()[-1] == "ERROR"
+    assert [call[0] for call in client.server.provider.calls("reject", "commit")] == ["reject", "commit"]
+
+
+def test_and_never_at_the_price_of_committing_what_the_client_did_not() -> None:
+    client = in_transaction()
+    client.say("SEND\ndestination:/queue/b\ntransaction:t\n\nx")
+    client.consumer().push(message(body_type=BodyType.MAP))
+    assert client.commands()[-1] == "ERROR"
+    assert client.server.provider.calls("reject", "commit") == []
