@@ -199,7 +199,7 @@ class MessageEncoder:
         self._clear_asked = False
 
     def tail(self, message: Message) -> bytes:
-        """All that follows the headers of the subscription: the message's headers, blank line, body and NUL.
+        """All that follows the headers of the subscription: the message's headers, blank line, body, NUL, and the line end without which PHP's client loses frames that arrive together.
 
         :raises UnsendableBody: it is neither text nor bytes.
         """
@@ -216,7 +216,7 @@ class MessageEncoder:
         body = message.body
         if self._tell_user and message.user:
             block = b"%sJMSXUserID:%s\n" % (block, self._escape(message.user).encode())
-        return b"%smessage-id:%s\ntimestamp:%d\nexpires:%d\ncontent-length:%d\n\n%s\0" % (
+        return b"%smessage-id:%s\ntimestamp:%d\nexpires:%d\ncontent-length:%d\n\n%s\0\n" % (
             block,
             identifier.encode(),
             message.timestamp,

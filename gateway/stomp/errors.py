@@ -82,4 +82,4 @@ def error_frame(error: BaseException, version: Version, receipt: str | None, inc
         headers.update(error.headers)
     body = text.replace("\0", " ").encode("utf-8", "replace") + b"\n"
     headers["content-length"] = str(len(body))
-    return serialize("ERROR", headers.items(), body, version)
+    return serialize("ERROR", headers.items(), body, version) + b"\n"

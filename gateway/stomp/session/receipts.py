@@ -35,7 +35,7 @@ class Ticket:
 
 def receipt_frame(receipt: str, version: Version) -> bytes:
     """The RECEIPT for the ``receipt`` header of that value."""
-    return b"RECEIPT\nreceipt-id:%s\n\n\0" % escape_header(receipt, version).encode("utf-8", "replace")
+    return b"RECEIPT\nreceipt-id:%s\n\n\0\n" % escape_header(receipt, version).encode("utf-8", "replace")
 
 
 class Receipts:

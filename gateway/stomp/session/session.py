@@ -273,7 +273,7 @@ class Session:
         if "receipt" in head.headers:
             headers["receipt-id"] = head.headers["receipt"]
         self._counters.frames_out += 1
-        self._write(serialize("CONNECTED", headers.items()))
+        self._write(serialize("CONNECTED", headers.items()) + b"\n")
         self.state = State.CONNECTED
         self._peer.accepted(self.version, beats.send, beats.receive)
 
@@ -351,7 +351,9 @@ class Session:
         self._log.info(
             "{session} of user '{user}' ends with ERROR: {error}", session=self.identifier, user=self.username, error=error
         )
-        octets = error_frame(error, self.version, receipt, f"{self.identifier}-{self._incidents}")
+        # Before CONNECTED the client does not know a version, and could not unescape.
+        version = self.version if self._connection is not None else Version.V1_0
+        octets = error_frame(error, version, receipt, f"{self.identifier}-{self._incidents}")
         ticket = self._receipts.open_frame(octets, lambda: self._peer.when_drained(lambda: self._close_provider(self._finish)))
         self._receipts.release(ticket)
 

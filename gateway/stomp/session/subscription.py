@@ -245,7 +245,7 @@ class Subscription:
     def _end_of_browse(self) -> None:
         destination = escape_header(f"/queue/{self.spec.destination.name}", self.version).encode("utf-8", "replace")
         self._peer.parts.append(
-            b"%sdestination:%s\nmessage-id:%d-end\nbrowser:end\ncontent-length:0\n\n\0" % (self._plain, destination, self.number)
+            b"%sdestination:%s\nmessage-id:%d-end\nbrowser:end\ncontent-length:0\n\n\0\n" % (self._plain, destination, self.number)
         )
         if not self._peer.flagged:
             self._peer.flag()

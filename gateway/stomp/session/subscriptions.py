@@ -231,10 +231,8 @@ class Subscriptions:
         for subscription in [*self.by_number.values()]:
             if subscription.spec.durable_name == name:
                 self._end(subscription, at_once=True, joined=False)
-        ticket = self._receipts.open(receipt)
-        self._connection.unsubscribe(name).addCallbacks(
-            lambda _: self._receipts.release(ticket), lambda failure: self._fail(failure.value, receipt)
-        )
+        done = self._receipts.completing(self._receipts.open(receipt), receipt)
+        self._connection.unsubscribe(name).addCallbacks(lambda _: done(None), lambda failure: done(failure.value))
 
     def _end(self, subscription: Subscription, at_once: bool, joined: bool) -> None:
         if self._by_id.get(subscription.id) is subscription:

@@ -59,7 +59,7 @@ def test_what_is_sent_anyway_counts_as_a_beat() -> None:
     for _ in range(20):
         client.say("SEND\ndestination:/queue/a\nreceipt:r\n\n")
         client.advance(0.5)
-    assert b"\n\n\0\n" not in client.transport.octets()[before:]
+    assert b"\0\n\n" not in client.transport.octets()[before:], "a line end of its own is a beat"
     assert len(client.commands()) == 20
 
 
