@@ -27,7 +27,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m benchmarks", description="Measure the gateway, ActiveMQ and RabbitMQ under one STOMP load."
     )
     parser.add_argument(
-        "--full", action="store_true", help="the whole matrix, some hours; without it, the quick set, some ten minutes"
+        "--full", action="store_true", help="the whole matrix, some hours; without it, the quick set, some twelve minutes"
     )
     parser.add_argument(
         "--only", action="append", metavar="NAME", help="cells of either set by name, part of it or shell pattern; may be repeated"
@@ -39,7 +39,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         help=f"of {', '.join(PEERS)}; the first is compared with the others (%(default)s)",
     )
     parser.add_argument("--repetitions", type=int, default=3, metavar="N", help="of each cell but the longest (%(default)s)")
-    parser.add_argument("--seconds", type=float, default=2.0, help="length of each measurement (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=1.5, help="length of each measurement (%(default)s)")
     parser.add_argument("--warm-up", type=float, default=0.5, metavar="SECONDS", help="load before each measurement (%(default)s)")
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help="where the servers keep their data while they run; a folder on a real disk"

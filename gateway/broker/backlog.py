@@ -1,47 +1,25 @@
 """The messages that wait for consumers, of one queue or one subscription, in the order they will be delivered.
 
-Order is priority, then seq. Of each priority a *window* of whole messages is in memory, and a *tail* of bare seqs behind it, whose messages
-are in the store; ``returned`` holds what was given back, to be delivered again in its old place.
+Order is priority, then seq. Of each priority the first messages are in memory, as far as memory may be used, and of those behind them
+only the seqs are, while the messages are in the store.
 
-Owns order and counts of what waits. Knows no consumers, no limits, and not how the store is asked: whoever puts a message behind the
-window sees to it that the store has it, and feeds what it read back to :meth:`Backlog.refill`.
+Owns order and counts of what waits. Knows no consumers, no limits, and not how the store is asked: whoever puts a message behind those in
+memory sees to it that the store has it, and feeds what it read back to :meth:`Backlog.refill`.
 """
 
 from __future__ import annotations
 
 from array import array
-from bisect import insort
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from typing import Final
 
+from gateway.broker.level import BEYOND, Level, seq_of
 from gateway.broker.memory import OVERHEAD, Memory
 from gateway.messaging.message import Message
 
-_TRIM = 65_536
-
-
-def _seq(message: Message) -> int:
-    return message.seq
-
-
-class _Level:
-    """One priority."""
-
-    __slots__ = ("gone", "returned", "tail", "tail_start", "window")
-
-    def __init__(self) -> None:
-        self.returned: list[Message] = []
-        self.window: deque[Message] = deque()
-        self.tail = array("Q")
-        #: Index of the first seq of the tail that was not read back yet.
-        self.tail_start = 0
-        #: Seqs of the tail that were taken out of its middle.
-        self.gone: set[int] = set()
-
-    def front(self) -> list[Message]:
-        """The candidates for its first message."""
-        return self.returned[:1] + ([self.window[0]] if self.window else [])
+#: Octets that a reader who takes nothing reads from the store at once.
+_LOOK: Final = 4 * 1024 * 1024
 
 
 class Backlog:
@@ -56,11 +34,11 @@ class Backlog:
         "_levels",
         "_memory",
         "_order",
-        "_reading",
         "_spill",
-        "_tailed",
+        "behind",
         "expiring",
         "octets",
+        "reading",
         "waiting",
         "window_octets",
     )
@@ -68,29 +46,28 @@ class Backlog:
     def __init__(self, memory: Memory, spill: bool) -> None:
         self._memory = memory
         self._spill = spill
-        self._levels: dict[int, _Level] = {}
+        self._levels: dict[int, Level] = {}
         #: Levels from the highest priority down.
-        self._order: list[_Level] = []
-        #: (expires, seq, priority, size) of messages that were put behind the window and may expire there.
-        self._expiries: list[tuple[int, int, int, int]] = []
-        #: Messages in tails.
-        self._tailed = 0
+        self._order: list[Level] = []
+        #: (expires, seq, priority) of messages that may expire while they are in the store only; some may have left.
+        self._expiries: list[tuple[int, int, int]] = []
         #: Messages, and their octets, here; in memory or not.
         self.waiting = 0
         self.octets = 0
         #: Octets of whole messages in memory, overhead included.
         self.window_octets = 0
-        #: How many messages here may expire.
+        #: How many messages here may expire; where the store lost some, not less than that.
         self.expiring = 0
-        #: Seqs of the tail that are being read back.
-        self._reading: set[int] = set()
+        #: Messages that are in the store only, and how many of them are being read back.
+        self.behind = 0
+        self.reading = 0
 
     # --- in
 
     def put(self, run: Sequence[Message]) -> Sequence[Message]:
         """Add messages with rising seqs behind all others of their priority.
 
-        :returns: those that memory has no room for. Their seqs are in the tail now: the caller must have them stored.
+        :returns: those that memory has no room for. They are in the store only now: the caller must have them stored.
         """
         size = 0
         for message in run:
@@ -99,74 +76,123 @@ class Backlog:
                 self.expiring += 1
         self.waiting += len(run)
         self.octets += size
-        if not self._tailed and not self._reading and not (self._spill and self._memory.full(self.window_octets)):
-            octets = size + OVERHEAD * len(run)
-            self.window_octets += octets
-            self._memory.used += octets
-            first = run[0].headers.priority
-            level = self._levels.get(first) or self._level(first)
-            if len(run) == 1:
-                level.window.append(run[0])
-                return ()
-            for message in run:
-                if message.headers.priority != first:
-                    break
-            else:
-                level.window.extend(run)
-                return ()
-            for message in run:
-                self._level(message.headers.priority).window.append(message)
+        full = self._spill and self._memory.full(self.window_octets)
+        if self.behind or full:
+            return self._put_behind(run, full)
+        octets = size + OVERHEAD * len(run)
+        self.window_octets += octets
+        self._memory.used += octets
+        first = run[0].headers.priority
+        level = self._levels.get(first) or self._level(first)
+        if len(run) == 1:
+            level.window.append(run[0])
             return ()
         for message in run:
-            self._append_tail(message.headers.priority, message.seq)
-            if message.expires:
-                heappush(self._expiries, (message.expires, message.seq, message.headers.priority, message.size))
-        return run
+            if message.headers.priority != first:
+                break
+        else:
+            level.window.extend(run)
+            return ()
+        for message in run:
+            self._level(message.headers.priority).window.append(message)
+        return ()
 
-    def _append_tail(self, priority: int, seq: int) -> None:
-        level = self._level(priority)
-        level.tail.append(seq)
-        self._tailed += 1
+    def _put_behind(self, run: Sequence[Message], full: bool) -> Sequence[Message]:
+        """Put messages behind those in memory, where that is full or its order asks for it."""
+        spilled: list[Message] = []
+        for message in run:
+            level = self._level(message.headers.priority)
+            if not full and not level.behind:
+                level.window.append(message)
+                self._hold(message)
+            elif not message.stored and not self._memory.spilling:
+                # The disk is full and does not have it: it stays in memory, out of the window's order.
+                level.give_back([message])
+                self._hold(message)
+            else:
+                level.append(message.seq, message.size)
+                self.behind += 1
+                self._may_expire(message.headers.priority, message.seq, message.expires)
+                spilled.append(message)
+        return spilled
 
     def restore(self, priority: int, seq: int, size: int, expires: int) -> None:
         """Add a message that the store held when it was opened."""
-        self._append_tail(priority, seq)
+        self._level(priority).append(seq, size)
+        self.behind += 1
         self.waiting += 1
         self.octets += size
         if expires:
             self.expiring += 1
-            heappush(self._expiries, (expires, seq, priority, size))
+            self._may_expire(priority, seq, expires)
 
     def give_back(self, messages: Iterable[Message]) -> None:
-        """Messages that were taken wait again, in their old places."""
+        """Messages that were taken, or plucked, wait again in their old places, in memory."""
+        parts: dict[int, list[Message]] = {}
         for message in messages:
-            insort(self._level(message.headers.priority).returned, message, key=_seq)
-            octets = message.size + OVERHEAD
-            self.window_octets += octets
-            self._memory.used += octets
+            parts.setdefault(message.headers.priority, []).append(message)
+            self._hold(message)
             self.waiting += 1
             self.octets += message.size
             if message.expires:
                 self.expiring += 1
+        for priority, part in parts.items():
+            self._level(priority).give_back(part)
 
-    def refill(self, messages: Sequence[Message]) -> int:
-        """Messages of the tail, read back for :meth:`wanted`, are in memory now; what was wanted and is not among them is gone.
+    def wanted(self, most: int) -> list[int]:
+        """Seqs to read back now, in delivery order; empty when there is no need. Until :meth:`refill` there are no others."""
+        if not self.behind or self.reading:
+            return []
+        octets = self._memory.room(self.window_octets)
+        seqs: list[int] = []
+        for level in self._order:
+            if not seqs and not octets and level.blocked():
+                # Memory is full of what comes later. Without this one nothing would be delivered any more.
+                octets = 1
+            if octets and level.behind:
+                asked = level.read(most - len(seqs), octets)
+                octets -= sum([level.reading[seq] + OVERHEAD for seq in asked])
+                seqs += asked
+            if octets <= 0 or len(seqs) >= most:
+                break
+            if level.behind > len(level.reading):
+                break
+        self.reading = len(seqs)
+        return seqs
 
-        :returns: how many are gone.
+    def refill(self, asked: Sequence[int], messages: Iterable[Message]) -> tuple[int, int]:
+        """Messages that were :meth:`wanted` were read back; what was asked for and is not among them is gone.
+
+        :returns: how many are gone, and their octets.
         """
-        octets = 0
-        reading = self._reading
         for message in messages:
-            if message.seq in reading:
-                reading.discard(message.seq)
-                self._level(message.headers.priority).window.append(message)
-                octets += message.size + OVERHEAD
-        gone = len(reading)
-        self.waiting -= gone
-        reading.clear()
-        self.window_octets += octets
-        self._memory.used += octets
-        return gone
+            level = self._levels.get(message.headers.priority)
+            if level is not None and level.reading.pop(message.seq, None) is not None:
+                level.window.append(message)
+                level.behind -= 1
+                self.behind -= 1
+                self.reading -= 1
+                self._hold(message)
+        return self.drop_behind(asked)
+
+    def drop_behind(self, seqs: Iterable[int]) -> tuple[int, int]:
+        """The store does not have these: they wait no longer, as far as they are in the store only.
+
+        :returns: how many, and their octets.
+        """
+        count = octets = 0
+        for seq in seqs:
+            for level in self._order:
+                reading = seq in level.reading
+                size = level.pluck_behind(seq)
+                if size is not None:
+                    self.reading -= reading
+                    self.behind -= 1
+                    self._forget(size, 0)
+                    count += 1
+                    octets += size
+                    break
+        return count, octets
 
     # --- out
 
@@ -186,7 +212,7 @@ class Backlog:
                 size += gone
             else:
                 pop = window.popleft
-                count = min(most - len(taken), len(window))
+                count = min(most - len(taken) - len(expired), len(window))
                 if octets < 0:
                     run = [pop() for _ in range(count)]
                     for message in run:
@@ -200,7 +226,7 @@ class Backlog:
                         octets -= len(message.body)
                         count -= 1
                     octets = max(octets, 0)
-            if not octets or len(taken) >= most or level.tail_start < len(level.tail) or (self._reading and not window):
+            if level.behind or not octets or len(taken) + len(expired) >= most:
                 break
         count = len(taken) + len(expired)
         if count:
@@ -212,7 +238,7 @@ class Backlog:
         return taken, expired
 
     def _take_careful(
-        self, level: _Level, most: int, octets: int, now_ms: int, taken: list[Message], expired: list[Message]
+        self, level: Level, most: int, octets: int, now_ms: int, taken: list[Message], expired: list[Message]
     ) -> tuple[int, int]:
         """Take from one level, merging what was returned, leaving out what expired.
 
@@ -220,18 +246,18 @@ class Backlog:
         """
         size = 0
         returned, window = level.returned, level.window
-        tail_first = level.tail[level.tail_start] if level.tail_start < len(level.tail) else 0
-        back = 0
-        while len(taken) < most and octets:
-            if back < len(returned) and (not window or returned[back].seq < window[0].seq):
-                message = returned[back]
-                if not window and ((tail_first and message.seq > tail_first) or (self._reading and tail_first == 0)):
+        before = level.first_behind() or BEYOND
+        count = most - len(taken) - len(expired)
+        while count > 0 and octets:
+            if returned and (not window or returned[-1].seq < window[0].seq):
+                if returned[-1].seq > before:
                     break
-                back += 1
+                message = returned.pop()
             elif window:
                 message = window.popleft()
             else:
                 break
+            count -= 1
             size += message.size
             if message.expires:
                 self.expiring -= 1
@@ -241,59 +267,37 @@ class Backlog:
             taken.append(message)
             if octets > 0:
                 octets = max(octets - len(message.body), 0)
-        del returned[:back]
         return size, octets
 
-    def waiting_in_memory(self) -> Iterator[Message]:
-        """Whole messages in delivery order, for selectors and browsers; not to be changed meanwhile."""
-        for level in self._order:
-            window = iter(level.window)
-            ahead = next(window, None)
-            for message in level.returned:
-                while ahead is not None and ahead.seq < message.seq:
-                    yield ahead
-                    ahead = next(window, None)
-                yield message
-            while ahead is not None:
-                yield ahead
-                ahead = next(window, None)
-
-    def pluck(self, seqs: set[int]) -> list[Message]:
-        """Take out these, wherever they are; what is only in the tail is left out of the answer, but gone all the same.
-
-        :returns: the whole messages, in delivery order.
-        """
-        found: list[Message] = []
-        left = set(seqs)
-        for level in self._order:
-            for part in (level.returned, level.window):
-                here = [message for message in part if message.seq in left]
-                if here:
-                    found += here
-                    kept = [message for message in part if message.seq not in left]
-                    left.difference_update(message.seq for message in here)
-                    part.clear()
-                    part.extend(kept)
+    def pluck(self, seqs: Iterable[int], priority: int) -> list[Message]:
+        """Take out of memory those of these that are there. :returns: the messages."""
+        level = self._levels.get(priority)
+        if level is None:
+            return []
+        found = level.pluck(list(seqs))
         for message in found:
             self._forget(message.size, message.expires)
-            octets = message.size + OVERHEAD
-            self.window_octets -= octets
-            self._memory.used -= octets
+            self._let_go(message)
         return found
 
-    def pluck_tail(self, priority: int, seq: int, size: int, expires: int) -> bool:
+    def pluck_messages(self, messages: Iterable[Message]) -> list[Message]:
+        """Take out of memory those of these that are there. :returns: them."""
+        seqs: dict[int, list[int]] = {}
+        for message in messages:
+            seqs.setdefault(message.headers.priority, []).append(message.seq)
+        return [message for priority, part in seqs.items() for message in self.pluck(part, priority)]
+
+    def pluck_behind(self, priority: int, seq: int, expires: int) -> bool:
         """Take out a message that is in the store only. :returns: False when it is not there: in memory, or taken."""
-        if seq in self._reading:
-            self._reading.discard(seq)
-        else:
-            level = self._levels.get(priority)
-            if level is None or seq in level.gone:
-                return False
-            index = self._tail_index(level, seq - 1)
-            if index >= len(level.tail) or level.tail[index] != seq:
-                return False
-            level.gone.add(seq)
-            self._tailed -= 1
+        level = self._levels.get(priority)
+        if level is None:
+            return False
+        reading = seq in level.reading
+        size = level.pluck_behind(seq)
+        if size is None:
+            return False
+        self.reading -= reading
+        self.behind -= 1
         self._forget(size, expires)
         return True
 
@@ -302,122 +306,130 @@ class Backlog:
 
         :returns: the whole messages, and the seqs of those that are in the store only.
         """
-        here = {message.seq for message in self.waiting_in_memory() if 0 < message.expires <= now_ms}
-        stored = []
+        here = [message for message in self.waiting_in_memory() if 0 < message.expires <= now_ms]
+        stored: list[int] = []
         while self._expiries and self._expiries[0][0] <= now_ms:
-            expires, seq, priority, size = heappop(self._expiries)
-            if self.pluck_tail(priority, seq, size, expires):
+            expires, seq, priority = heappop(self._expiries)
+            if self.pluck_behind(priority, seq, expires):
                 stored.append(seq)
-        return (self.pluck(here) if here else []), stored
+        return self.pluck_messages(here), stored
 
     def oldest(self) -> Message | None:
         """The message that has waited longest, whatever its priority; None when none is in memory."""
-        candidates = [message for level in self._order for message in level.front()]
-        return min(candidates, key=_seq, default=None)
+        return min([message for level in self._order if (message := level.first()) is not None], key=seq_of, default=None)
 
     def least(self) -> Message | None:
-        """The oldest message of the lowest priority; None when none is in memory."""
+        """The oldest message of the lowest priority; None when it is not in memory."""
         for level in reversed(self._order):
-            candidates = level.front()
-            if candidates:
-                return min(candidates, key=_seq)
-            if level.tail_start < len(level.tail):
+            message = level.first()
+            if message is not None:
+                return message
+            if level.behind:
                 return None
         return None
 
-    # --- the tail
+    # --- looking
 
-    def wanted(self, most: int) -> list[int]:
-        """Seqs of the tail to read back now, in delivery order; empty when there is no need. Until :meth:`refill` there is nothing more to read."""
-        if not self._tailed or self._reading or not self._memory.low(self.window_octets):
-            return []
-        seqs: list[int] = []
+    def waiting_in_memory(self) -> Iterator[Message]:
+        """Whole messages, those of higher priority first; nothing is to be changed meanwhile."""
         for level in self._order:
-            while len(seqs) < most and level.tail_start < len(level.tail):
-                stop = min(level.tail_start + most - len(seqs), len(level.tail))
-                if level.gone:
-                    seqs += [seq for seq in level.tail[level.tail_start : stop] if seq not in level.gone]
-                    level.gone.difference_update(level.tail[level.tail_start : stop])
-                else:
-                    seqs += level.tail[level.tail_start : stop]
-                level.tail_start = stop
-                self._trim(level)
-            if len(seqs) >= most:
-                break
-        self._tailed -= len(seqs)
-        self._reading.update(seqs)
-        return seqs
+            yield from level.in_memory()
 
-    def tail_beyond(self, examined: Mapping[int, int], most: int) -> list[int]:
-        """Seqs of messages that are in the store only, in delivery order, for selectors and browsers that read on.
+    def ahead(self, examined: Mapping[int, int]) -> Iterator[Message]:
+        """What a reader comes to next, in delivery order, up to the first message that is in the store only.
 
-        :param examined: by priority, the seq up to which the reader has read.
+        :param examined: by priority, the seq up to which the reader has read. It may grow meanwhile; the backlog must not change.
         """
-        found: list[int] = []
         for priority in sorted(self._levels, reverse=True):
             level = self._levels[priority]
-            for index in range(self._tail_index(level, examined.get(priority, -1)), len(level.tail)):
-                if level.tail[index] not in level.gone:
-                    found.append(level.tail[index])
-                    if len(found) >= most:
-                        return found
-        return found
+            after = examined.get(priority, 0)
+            stop = level.first_behind(after)
+            yield from level.in_memory(after, stop or BEYOND)
+            if stop:
+                return
 
-    @property
-    def tailed(self) -> int:
-        """Messages that are in the store only."""
-        return self._tailed
+    def stored_ahead(self, examined: Mapping[int, int], most: int) -> list[int] | None:
+        """Seqs of messages of one priority that come next for a reader who has read everything :meth:`ahead`.
 
-    def stored_only(self) -> list[int]:
+        :returns: none when there is nothing more; None when they are being read back: look again then.
+        """
+        for priority in sorted(self._levels, reverse=True):
+            level = self._levels[priority]
+            after = examined.get(priority, 0)
+            first = level.first_behind(after)
+            if first in level.reading:
+                return None
+            if first:
+                return level.between(after, self._next_in_memory(level, after), most, _LOOK)
+        return []
+
+    def still_ahead(self, examined: Mapping[int, int], messages: Sequence[Message]) -> Sequence[Message]:
+        """Of messages :meth:`stored_ahead` that were read since, those that still come next, and still are in the store only."""
+        if not messages:
+            return messages
+        priority = messages[0].headers.priority
+        level = self._levels.get(priority)
+        after = examined.get(priority, 0)
+        if level is None or level.first_behind(after) != messages[0].seq:
+            return ()
+        before = self._next_in_memory(level, after)
+        for index, message in enumerate(messages):
+            if message.seq >= before or not level.is_behind(message.seq):
+                return messages[:index]
+        return messages
+
+    @staticmethod
+    def _next_in_memory(level: Level, after: int) -> int:
+        message = next(level.in_memory(after), None)
+        return BEYOND if message is None else message.seq
+
+    def stored_only(self) -> array[int]:
         """The seqs of all messages that are in the store only."""
-        seqs = list(self._reading)
+        seqs = array("Q")
         for level in self._order:
-            seqs += [seq for seq in level.tail[level.tail_start :] if seq not in level.gone]
+            seqs += level.seqs_behind()
         return seqs
 
-    def clear(self) -> list[Message]:
-        """Everything is gone. :returns: the whole messages; for the others see :meth:`stored_only` before this."""
-        found = list(self.waiting_in_memory())
+    def clear(self) -> tuple[list[Message], array[int]]:
+        """Everything is gone. :returns: the whole messages, and the seqs of those that are in the store only."""
+        found = list(self.waiting_in_memory()), self.stored_only()
         self._levels.clear()
         self._order.clear()
-        self._reading.clear()
         self._expiries.clear()
         self._memory.used -= self.window_octets
-        self.window_octets = self.waiting = self.octets = self.expiring = self._tailed = 0
+        self.window_octets = self.waiting = self.octets = self.expiring = self.behind = self.reading = 0
         return found
 
     # --- inside
 
-    def _level(self, priority: int) -> _Level:
+    def _level(self, priority: int) -> Level:
         level = self._levels.get(priority)
         if level is None:
-            level = self._levels[priority] = _Level()
+            level = self._levels[priority] = Level()
             self._order = [self._levels[number] for number in sorted(self._levels, reverse=True)]
         return level
+
+    def _hold(self, message: Message) -> None:
+        octets = message.size + OVERHEAD
+        self.window_octets += octets
+        self._memory.used += octets
+
+    def _let_go(self, message: Message) -> None:
+        octets = message.size + OVERHEAD
+        self.window_octets -= octets
+        self._memory.used -= octets
 
     def _forget(self, size: int, expires: int) -> None:
         self.waiting -= 1
         self.octets -= size
         if expires:
             self.expiring -= 1
+        elif not self.waiting:
+            self.expiring = 0
 
-    @staticmethod
-    def _tail_index(level: _Level, after: int) -> int:
-        """Index of the first seq of the tail above ``after``; seqs of a tail rise."""
-        low, high = level.tail_start, len(level.tail)
-        while low < high:
-            middle = (low + high) // 2
-            if level.tail[middle] <= after:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
-    @staticmethod
-    def _trim(level: _Level) -> None:
-        if level.tail_start == len(level.tail):
-            del level.tail[:]
-            level.tail_start = 0
-        elif level.tail_start >= _TRIM:
-            del level.tail[: level.tail_start]
-            level.tail_start = 0
+    def _may_expire(self, priority: int, seq: int, expires: int) -> None:
+        if expires:
+            heappush(self._expiries, (expires, seq, priority))
+            if len(self._expiries) > 1_000 + 2 * self.behind:
+                self._expiries = [entry for entry in self._expiries if self._levels[entry[2]].is_behind(entry[1])]
+                heapify(self._expiries)

@@ -8,7 +8,7 @@ Owns fairness, credit, selectors at delivery, and how often each message was tri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.broker.backlog import Backlog
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 MOST_IN_A_TURN: Final = 1_000
 #: Messages read back from the store at once.
 BLOCK: Final = 500
+#: A sender that outruns the consumers is slowed when this part of a backlog's share of memory is full, until only that part is, but
+#: not longer than a moment at a time: reading messages back from the store costs more than waiting does.
+_SLOW_DOWN: Final = 4
+_LET_GO: Final = 8
+_MOMENT_MS: Final = 50
 
 
 class Source(Protocol):
@@ -73,6 +78,8 @@ class Distribution:
         self._selective = 0
         self._turn_of = 0
         self._marked = False
+        #: Senders that wait a moment for the consumers to catch up.
+        self._slowed: list[Callable[[], None]] = []
         #: Handing out is paused, by an operator.
         self.paused = False
 
@@ -145,6 +152,26 @@ class Distribution:
                 if run and backlog.waiting:
                     self.mark()
         self._read_back()
+        if self._slowed and not self._outrun_by(_LET_GO):
+            self._let_go()
+
+    def outrun(self) -> bool:
+        """Whether messages come faster than the consumers take them, so that memory fills with them."""
+        return bool(self.consumers) and self._outrun_by(_SLOW_DOWN)
+
+    def slow_down(self, resume: Callable[[], None]) -> None:
+        """Call ``resume`` when the consumers have caught up, or after a moment: a sender is slowed, not stopped."""
+        self._slowed.append(resume)
+        if len(self._slowed) == 1:
+            self.broker.schedule.at(self.broker.turn.refresh() + _MOMENT_MS, self._let_go)
+
+    def _outrun_by(self, part: int) -> bool:
+        return self.backlog.window_octets > self.broker.memory.share // part
+
+    def _let_go(self) -> None:
+        self._slowed, resumed = [], self._slowed
+        for resume in resumed:
+            self.broker.turn.dispatch(resume)
 
     def _deal(self, ready: list[EmbeddedConsumer], run: list[Message]) -> None:
         """Deal messages out like cards, beginning with whoever is next."""
@@ -153,7 +180,8 @@ class Distribution:
         self._turn_of = start + len(run)
         ready = ready[start:] + ready[:start]
         share = -(-len(run) // count)
-        if all(consumer.octets is None and consumer.credit >= share for consumer in ready):
+        octets = sum([len(message.body) for message in run])
+        if all(consumer.credit >= share and (consumer.octets is None or consumer.octets > octets) for consumer in ready):
             for place, consumer in enumerate(ready):
                 hand = run[place::count]
                 if hand:

@@ -37,8 +37,8 @@ class Memory:
         """Whether a backlog that holds ``own`` octets must not take more into memory."""
         return self.spilling and (own >= self.share or (self.used >= self.total and own >= self.least))
 
-    def low(self, own: int) -> bool:
-        """Whether a backlog that holds ``own`` octets should read more back."""
+    def room(self, own: int) -> int:
+        """Octets that a backlog that holds ``own`` octets should read back now; 0 while it has enough."""
         if self.used >= self.total:
-            return own < self.least // 2
-        return own < self.share // 2
+            return self.least - own if own < self.least // 2 else 0
+        return min(self.share - own, max(self.total - self.used, self.least)) if own < self.share // 2 else 0

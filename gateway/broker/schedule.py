@@ -5,7 +5,7 @@ One heap and one timer of the reactor for all of them. Nothing is cancelled: wha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -25,17 +25,25 @@ class Schedule:
         self._asked = 0
         self._timer: IDelayedCall | None = None
         self._timer_at = 0
+        self._running = False
         self._closed = False
 
     def at(self, when_ms: int, work: Callable[[], None]) -> None:
         """Do ``work`` when it is ``when_ms``; at the earliest in the next turn."""
+        if self._closed:
+            return
         self._asked += 1
         heappush(self._heap, (when_ms, self._asked, work))
-        if self._timer is None or when_ms < self._timer_at:
+        if not self._running and (self._timer is None or when_ms < self._timer_at):
             self._arm()
 
+    def in_slices(self, steps: Iterator[None]) -> None:
+        """Go on with ``steps`` to their end: to the first ``yield`` now, then from one to the next in a turn of its own, others' between."""
+        if next(steps, steps) is not steps:
+            self.at(self._turn.refresh(), lambda: self.in_slices(steps))
+
     def close(self) -> None:
-        """Forget everything."""
+        """Forget everything, and what is asked from now on."""
         self._closed = True
         self._heap.clear()
         self._arm()
@@ -51,11 +59,22 @@ class Schedule:
     def _run(self) -> None:
         self._timer = None
         self._turn.begin()
+        self._running = True
+        last = self._asked
+        later: list[tuple[int, int, Callable[[], None]]] = []
         try:
             # A clock's float may fall just short of the millisecond that was asked for.
             now_ms = int(self._clock.seconds() * 1000 + 0.5)
             while self._heap and self._heap[0][0] <= now_ms:
-                heappop(self._heap)[2]()
+                entry = heappop(self._heap)
+                if entry[1] > last:
+                    # It was asked for by work of this turn.
+                    later.append(entry)
+                else:
+                    entry[2]()
         finally:
+            self._running = False
+            for entry in later:
+                heappush(self._heap, entry)
             self._arm()
             self._turn.end()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.broker.consumer import EmbeddedConsumer
 from gateway.broker.physical import Physical, nothing
+from gateway.broker.queue import PhysicalQueue
 from gateway.broker.store.interface import Batch, StoreError, StoreFull
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import (
@@ -27,7 +28,6 @@ from gateway.messaging.provider import Deliver, Done, Mode, Subscription
 
 if TYPE_CHECKING:
     from gateway.broker.connection import EmbeddedConnection
-    from gateway.broker.queue import PhysicalQueue
     from gateway.broker.topic import PhysicalTopic
 
     Arrivals = list[tuple[PhysicalQueue | PhysicalTopic, Sequence[Message]]]
@@ -57,6 +57,8 @@ class EmbeddedSession:
         #: Completions withheld while a destination holds this sender back.
         self._held: deque[Done] = deque()
         self._blocked: set[Physical] = set()
+        #: The queue it sent to last, whose consumers it may outrun.
+        self._fast: PhysicalQueue | None = None
         #: Something it sent was undone by the store, and it was not told yet.
         self._refused = False
         self._resume: list[Callable[[], None]] = []
@@ -83,6 +85,7 @@ class EmbeddedSession:
         self._broker.number(messages, self.connection.user, self.connection.number)
         for physical, run in arrivals:
             physical.arrive(physical.keep(run))
+            self._fast = physical if isinstance(physical, PhysicalQueue) else None
             if physical.properties.bounded and physical not in self._blocked and physical.at_limit():
                 self._blocked.add(physical)
                 physical.waiting_senders.append(self._unblock)
@@ -110,13 +113,15 @@ class EmbeddedSession:
         self._sends_octets += octets
 
     def writable(self) -> bool:
-        return not self._blocked and not self._commits.crowded()
+        return not self._blocked and not self._commits.crowded() and not (self._fast is not None and self._fast.outrun())
 
     def on_writable(self, resume: Callable[[], None]) -> None:
         if self._blocked:
             self._resume.append(resume)
         elif self._commits.crowded():
             self._commits.on_relief(lambda: self.on_writable(resume))
+        elif self._fast is not None and self._fast.outrun():
+            self._fast.slow_down(resume)
         else:
             self._broker.turn.dispatch(resume)
 

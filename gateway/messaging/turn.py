@@ -21,6 +21,8 @@ Work = Callable[[], None]
 
 #: Rounds of deliver, store, write in one ending; work that keeps making work waits for the reactor after that.
 _ROUNDS: Final = 8
+#: Seconds after which no other round is begun in one ending.
+_LONGEST: Final = 0.005
 
 
 class Turn:
@@ -90,22 +92,31 @@ class Turn:
     def _finish(self) -> None:
         self._ending = True
         try:
-            for _ in range(_ROUNDS):
+            rounds = 0
+            until = self._clock.seconds() + _LONGEST
+            while rounds < _ROUNDS and (self._dispatch or self._hand_off or self._write):
                 if self._dispatch:
                     self._dispatch, work = [], self._dispatch
                 elif self._hand_off:
                     self._hand_off, work = [], self._hand_off
-                elif self._write:
-                    self._write, work = [], self._write
                 else:
-                    return
-                for do in work:
-                    try:
-                        do()
-                    except Exception:  # noqa: BLE001
-                        # A defect in one piece of work must not take the others' turn away; it is logged, never silent.
-                        self._log.failure("work at the end of a turn failed: {work}", work=do)
+                    self._write, work = [], self._write
+                self._do(work)
+                rounds = rounds + 1 if self._clock.seconds() < until else _ROUNDS
+            # Deliveries that make deliveries without end must not keep the store and the transports waiting.
+            self._hand_off, work = [], self._hand_off
+            self._do(work)
+            self._write, work = [], self._write
+            self._do(work)
         finally:
             self._ending = False
             if (self._dispatch or self._hand_off or self._write) and self._scheduled is None:
                 self._schedule()
+
+    def _do(self, work: list[Work]) -> None:
+        for do in work:
+            try:
+                do()
+            except Exception:  # noqa: BLE001
+                # A defect in one piece of work must not take the others' turn away; it is logged, never silent.
+                self._log.failure("work at the end of a turn failed: {work}", work=do)

@@ -98,8 +98,10 @@ class Client:
         if tls is not None:
             self._socket = tls.wrap_socket(self._socket, server_hostname=host)
         self._buffer = b""
+        #: The line end that comes next may be that of the last frame.
+        self._after_frame = False
         self._receipts = 0
-        #: When end-of-lines that belong to no frame came, in monotonic seconds.
+        #: When end-of-lines that belong to no frame came, in monotonic seconds: one behind a frame is the frame's.
         self.beats: list[float] = []
         #: The CONNECTED frame, once there is one.
         self.connected: Frame | None = None
@@ -113,9 +115,9 @@ class Client:
     def send(self, command: str, headers: Mapping[str, str] | None = None, body: bytes | str = b"", /, **more: str) -> None:
         """Send a frame, escaped as the version spoken wants it.
 
-        :param more: more headers; ``_`` in their names stands for ``-``.
+        :param more: more headers; in lower case names ``_`` stands for ``-``.
         """
-        named = {name.rstrip("_").replace("_", "-"): value for name, value in more.items()}
+        named = {name.replace("_", "-") if name.islower() else name: value for name, value in more.items()}
         octets = body.encode() if isinstance(body, str) else body
         self.write(encode(command, {**(headers or {}), **named}, octets, self.version))
 
@@ -261,7 +263,9 @@ class Client:
     def _parse(self) -> Frame | None:
         while self._buffer[:1] in (b"\n", b"\r"):
             if self._buffer[:1] == b"\n":
-                self.beats.append(time.monotonic())
+                if not self._after_frame:
+                    self.beats.append(time.monotonic())
+                self._after_frame = False
             self._buffer = self._buffer[1:]
         head, blank, rest = self._buffer.partition(b"\n\n")
         if not blank:
@@ -285,4 +289,5 @@ class Client:
                 return None
         assert rest[end : end + 1] == b"\0", f"no NUL after the body: {rest[end : end + 20]!r}"
         self._buffer = rest[end + 1 :]
+        self._after_frame = True
         return Frame(command, tuple(pairs), rest[:end], time.monotonic())

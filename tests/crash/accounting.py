@@ -56,7 +56,9 @@ def _drain(load: Load, port: int, name: str) -> list[Id]:
                 unacknowledged = 0
                 early = [*reversed(client.ask("ACK", {"id": frame.headers["ack"]})), *early]
             epoch, producer, number = frame.body.split(b" ")[:3]
-            assert int(epoch) == load.epoch, f"{name}: a message of epoch {int(epoch)} is back in epoch {load.epoch}: {frame.headers}"
+            assert int(epoch) == load.epoch, (
+                f"{name}: a message of epoch {int(epoch)} is back in epoch {load.epoch}: {frame.headers}"
+            )
             ids.append((producer.decode(), int(number)))
 
 

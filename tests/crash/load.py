@@ -441,4 +441,3 @@ class Mover(Actor):
 
 def _nothing() -> None:
     pass
-

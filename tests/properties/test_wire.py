@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stompest.protocol import StompFrame, StompParser
 
@@ -26,6 +26,9 @@ from gateway.stomp.wire import (
     unescape_header,
 )
 from tests.gateway.stomp.wire.reading import Plain, read
+
+#: Streams are cheap and their corners are many; and a busy machine is no defect of the code.
+MANY = settings(max_examples=3 * settings().max_examples, suppress_health_check=[HealthCheck.too_slow])
 
 VERSIONS = st.sampled_from(list(Version))
 
@@ -187,7 +190,7 @@ def _naive_unescape(text: str, version: Version) -> str:
     return out if version is not Version.V1_0 else text
 
 
-@settings(max_examples=400)
+@MANY
 @given(STREAMS | REPEATS, VERSIONS, CUTS, st.integers(1, 5))
 def test_any_cut_gives_what_the_naive_reader_gives(octets: bytes, version: Version, sizes: list[int], most: int) -> None:
     frames, bad = naively(octets, version)
@@ -202,14 +205,14 @@ def test_any_cut_gives_what_the_naive_reader_gives(octets: bytes, version: Versi
         assert (other.message, other.receipt_id) == (error.message, error.receipt_id)
 
 
-@settings(max_examples=300)
+@MANY
 @given(st.binary(max_size=300), VERSIONS, CUTS)
 def test_any_octets_give_frames_or_a_protocol_error(octets: bytes, version: Version, sizes: list[int]) -> None:
     frames, error = read(cut(octets, sizes), version)
     assert (frames, error is not None) == naively(octets, version)
 
 
-@settings(max_examples=200)
+@MANY
 @given(REPEATS | STREAMS, st.integers(0, 400), st.binary(max_size=3), VERSIONS, CUTS)
 def test_mutated_streams_are_read_alike(octets: bytes, at: int, put: bytes, version: Version, sizes: list[int]) -> None:
     mutated = octets[:at] + put + octets[at + 1 :]
@@ -230,7 +233,7 @@ def carried(text: str, version: Version) -> str:
     return text.replace("\n", " ") if version is Version.V1_0 else text
 
 
-@settings(max_examples=300)
+@MANY
 @given(st.sampled_from(sorted(COMMANDS)), st.dictionaries(TEXT.filter(bool), TEXT, max_size=5), BODIES, VERSIONS, CUTS)
 def test_round_trip(command: str, headers: dict[str, str], body: bytes, version: Version, sizes: list[int]) -> None:
     headers.pop("content-length", None)
@@ -295,7 +298,7 @@ def shared_frames(draw: st.DrawFn) -> tuple[str, list[tuple[str, str]], bytes, V
     return command, [*headers, ("content-length", str(len(body)))], body, version
 
 
-@settings(max_examples=200)
+@MANY
 @given(st.lists(shared_frames(), min_size=1, max_size=3), st.integers(1, 4), CUTS)
 def test_stompest_reads_what_we_write(
     frames: list[tuple[str, list[tuple[str, str]], bytes, Version]], times: int, sizes: list[int]
@@ -313,7 +316,7 @@ def test_stompest_reads_what_we_write(
     assert not theirs.canRead()
 
 
-@settings(max_examples=200)
+@MANY
 @given(st.lists(shared_frames(), min_size=1, max_size=3), st.integers(1, 4), CUTS)
 def test_we_read_what_stompest_writes(
     frames: list[tuple[str, list[tuple[str, str]], bytes, Version]], times: int, sizes: list[int]
@@ -343,7 +346,7 @@ LIMITS = st.builds(
 )
 
 
-@settings(max_examples=500)
+@MANY
 @given(
     LIMITS,
     st.lists(st.tuples(st.sampled_from("abcde"), st.text("x", max_size=30)), max_size=8),
@@ -377,7 +380,7 @@ def test_a_frame_is_accepted_exactly_if_it_is_within_each_limit(
     assert (other and other.message) == (error and error.message)
 
 
-@settings(max_examples=200)
+@MANY
 @given(LIMITS, STREAMS, VERSIONS)
 def test_no_more_waits_than_a_frame_may_have(limits: Limits, octets: bytes, version: Version) -> None:
     parser = FrameParser(limits, version)
@@ -393,7 +396,7 @@ def test_no_more_waits_than_a_frame_may_have(limits: Limits, octets: bytes, vers
         assert parser.buffered <= max(limits.header_block, limits.frame)
 
 
-@settings(max_examples=200)
+@MANY
 @given(REPEATS, st.lists(st.tuples(st.integers(1, 60), st.sampled_from([*Version, Limits(body=2), Limits()])), max_size=6), CUTS)
 def test_rules_changed_between_frames_hold_for_what_is_not_yet_read(
     octets: bytes, changes: list[tuple[int, Version | Limits]], sizes: list[int]

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from gateway.broker.store import failures, opening, reading
 from gateway.broker.store.changes import Changes
@@ -119,7 +120,8 @@ class SqliteStore:
     def open(self) -> Recovered:
         """Open, making the store if there is none. Messages that are not persistent are gone.
 
-        A database that grew by a crash is checked: its log always, its pages if it is not large. Files are readable by their owner only.
+        The log is checked always, the pages of the database if it was not closed in order and is not large. Files are readable by
+        their owner only.
 
         :raises StoreDamaged: the database or its log holds what a store never wrote.
         :raises StoreVersionUnknown: another version's schema.
@@ -260,8 +262,10 @@ class SqliteStore:
         else:
             try:
                 found = reading.fetch(self._used, self.path, seqs)
-            except (sqlite3.Error, StoreDamaged) as error:
+            except Exception as error:  # noqa: BLE001
+                # Whatever it is, who asked is told.
                 found = failures.at_reading(self.path, error)
+                found.__cause__ = error if found is not error else None
         self._reactor.callFromThread(fetched, found)
 
     def _close(self, closed: Callable[[], None]) -> None:
@@ -319,9 +323,10 @@ class SqliteStore:
 
     def _broken(self, error: Exception) -> None:
         """A defect of this module: nothing is known any more."""
-        self._fail(StoreFailed(f"{self.path}: the store's thread failed: {type(error).__name__}: {error}"), error)
+        self._reactor.callFromThread(self._log.failure, "the store's thread failed", Failure(error))  # type: ignore[no-untyped-call]
+        self._fail(StoreFailed(f"{self.path}: the store's thread failed: {type(error).__name__}: {error}"))
 
-    def _fail(self, failure: StoreFailed, cause: BaseException | None = None) -> None:
+    def _fail(self, failure: StoreFailed) -> None:
         if self._failure is None:
             self._failure = failure
             self._reactor.callFromThread(self._log.critical, "{failure}", failure=str(failure))

@@ -1,0 +1,219 @@
+"""One priority of a backlog: which of its messages are in memory, and which in the store only.
+
+In memory are the *window*, a run of messages in order, and what was *returned*, to be delivered again in its old place. Behind the window are
+bare seqs whose messages are in the store: first those that are being read back, then the tail. So every seq of the window is below every
+seq behind it, while a returned message may belong anywhere.
+
+Owns order within the priority. Knows no other priority, and keeps no sums but its own.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from itertools import islice
+from typing import Final
+
+from gateway.messaging.message import Message
+
+#: Above every seq.
+BEYOND: Final = 1 << 63
+#: So many seqs that were read back are kept before the tail is moved to its front.
+_TRIM: Final = 65_536
+#: For so many messages one sort is cheaper than a search for each.
+_MANY: Final = 16
+
+
+def seq_of(message: Message) -> int:
+    """The order of delivery within a priority."""
+    return message.seq
+
+
+def _backwards(message: Message) -> int:
+    return -message.seq
+
+
+class Level:
+    """The messages of one priority that wait."""
+
+    __slots__ = ("_gone", "_seqs", "_sizes", "_start", "behind", "reading", "returned", "window")
+
+    def __init__(self) -> None:
+        self.window: deque[Message] = deque()
+        #: The next to be delivered is the last.
+        self.returned: list[Message] = []
+        #: Messages in the store only.
+        self.behind = 0
+        #: Seqs that are being read back, in order, and the sizes of their messages.
+        self.reading: dict[int, int] = {}
+        self._seqs = array("Q")
+        self._sizes = array("Q")
+        #: Index of the first seq of the tail; it was not taken out.
+        self._start = 0
+        #: Seqs of the tail that were taken out of its middle.
+        self._gone: set[int] = set()
+
+    # --- in memory
+
+    def give_back(self, messages: Sequence[Message]) -> None:
+        """These, in any order, are in memory, in the places that their seqs say."""
+        returned = self.returned
+        if len(messages) < _MANY:
+            for message in messages:
+                insort(returned, message, key=_backwards)
+        else:
+            # Two runs in order, or nearly: that is what sorting is quick at.
+            returned += reversed(messages)
+            returned.sort(key=seq_of, reverse=True)
+
+    def first(self) -> Message | None:
+        """The first that is in memory."""
+        returned, window = self.returned, self.window
+        if returned and (not window or returned[-1].seq < window[0].seq):
+            return returned[-1]
+        return window[0] if window else None
+
+    def in_memory(self, after: int = 0, before: int = BEYOND) -> Iterator[Message]:
+        """Messages in memory with seqs between, in order; nothing is to be changed meanwhile."""
+        window, returned = self.window, self.returned
+        parts: list[Iterator[Message]] = []
+        if window and window[-1].seq > after:
+            parts.append(islice(window, bisect_right(window, after, key=seq_of) if after else 0, None))
+        if returned and returned[0].seq > after:
+            end = bisect_left(returned, -after, key=_backwards) if after else len(returned)
+            parts.append(returned[index] for index in range(end - 1, -1, -1))
+        for message in parts[0] if len(parts) == 1 else merge(*parts, key=seq_of):
+            if message.seq >= before:
+                return
+            yield message
+
+    def pluck(self, seqs: Sequence[int]) -> list[Message]:
+        """Take out of memory those of these that are there."""
+        if len(seqs) < _MANY:
+            return [message for seq in seqs if (message := self._pluck_one(seq)) is not None]
+        wanted = set(seqs)
+        found: list[Message] = []
+        for part in (self.returned, self.window):
+            here = [message for message in part if message.seq in wanted]
+            if here:
+                found += here
+                kept = [message for message in part if message.seq not in wanted]
+                part.clear()
+                part.extend(kept)
+        return found
+
+    def _pluck_one(self, seq: int) -> Message | None:
+        window, returned = self.window, self.returned
+        index = bisect_left(window, seq, key=seq_of)
+        if index < len(window) and window[index].seq == seq:
+            message = window[index]
+            del window[index]
+            return message
+        index = bisect_left(returned, -seq, key=_backwards)
+        if index < len(returned) and returned[index].seq == seq:
+            return returned.pop(index)
+        return None
+
+    # --- in the store only
+
+    def append(self, seq: int, size: int) -> None:
+        """A message in the store, behind all others of this priority."""
+        self._seqs.append(seq)
+        self._sizes.append(size)
+        self.behind += 1
+
+    def first_behind(self, after: int = 0) -> int:
+        """The first seq above ``after`` whose message is in the store only; 0 when there is none."""
+        if not self.behind:
+            return 0
+        for seq in self.reading:
+            if seq > after:
+                return seq
+        seqs, gone = self._seqs, self._gone
+        for index in range(bisect_right(seqs, after, self._start) if after else self._start, len(seqs)):
+            if seqs[index] not in gone:
+                return seqs[index]
+        return 0
+
+    def is_behind(self, seq: int) -> bool:
+        """Whether this message is in the store only."""
+        return seq in self.reading or self._index(seq) is not None
+
+    def blocked(self) -> bool:
+        """Whether the next to be delivered is in the store only."""
+        if not self.behind:
+            return False
+        first = self.first()
+        return first is None or first.seq > self.first_behind()
+
+    def between(self, after: int, before: int, most: int, octets: int) -> list[int]:
+        """Seqs of the tail between, in order: at most ``most``, and not more than ``octets`` unless the first is."""
+        seqs, sizes, gone = self._seqs, self._sizes, self._gone
+        found: list[int] = []
+        for index in range(bisect_right(seqs, after, self._start), len(seqs)):
+            seq = seqs[index]
+            if seq in gone:
+                continue
+            octets -= sizes[index]
+            if seq >= before or len(found) >= most or (octets < 0 and found):
+                break
+            found.append(seq)
+        return found
+
+    def read(self, most: int, octets: int) -> list[int]:
+        """The first seqs of the tail are being read back from now on; bounded as :meth:`between`."""
+        seqs, sizes, gone = self._seqs, self._sizes, self._gone
+        asked: list[int] = []
+        index = self._start
+        while index < len(seqs) and len(asked) < most:
+            seq, size = seqs[index], sizes[index]
+            if seq in gone:
+                gone.discard(seq)
+            else:
+                octets -= size
+                if octets < 0 and asked:
+                    break
+                asked.append(seq)
+                self.reading[seq] = size
+            index += 1
+        self._start = index
+        self._trim()
+        return asked
+
+    def pluck_behind(self, seq: int) -> int | None:
+        """Take out a message that is in the store only. :returns: its size; None when it is not here, or in memory."""
+        size = self.reading.pop(seq, None)
+        if size is None:
+            index = self._index(seq)
+            if index is None:
+                return None
+            size = self._sizes[index]
+            self._gone.add(seq)
+            self._trim()
+        self.behind -= 1
+        return size
+
+    def seqs_behind(self) -> array[int]:
+        """All seqs whose messages are in the store only, in order."""
+        rest = self._seqs[self._start :]
+        if self._gone:
+            rest = array("Q", [seq for seq in rest if seq not in self._gone])
+        return array("Q", self.reading) + rest
+
+    def _index(self, seq: int) -> int | None:
+        seqs = self._seqs
+        index = bisect_left(seqs, seq, self._start)
+        return index if index < len(seqs) and seqs[index] == seq and seq not in self._gone else None
+
+    def _trim(self) -> None:
+        """The tail begins with a seq that was not taken out, and does not drag what was read behind it."""
+        seqs, gone = self._seqs, self._gone
+        while gone and self._start < len(seqs) and seqs[self._start] in gone:
+            gone.discard(seqs[self._start])
+            self._start += 1
+        if self._start and (self._start == len(seqs) or self._start >= _TRIM):
+            del seqs[: self._start], self._sizes[: self._start]
+            self._start = 0

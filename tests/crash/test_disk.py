@@ -1,0 +1,229 @@
+"""Disks that fill up, fail or were damaged, below a real gateway: what clients see, what the operator reads, and the exit code."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.client import Client, Frame, Refused, encode
+from tests.crash.waiting import log_of, until_logged
+from tests.gateway.broker.store.processes import build_faulty_disk
+from tests.gateway_process import GatewayProcess
+
+MIB = 1 << 20
+QUEUE = "/queue/disk"
+BODY = os.urandom(MIB // 2)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_faulty_disk(tmp_path_factory.mktemp("library"))
+
+
+@pytest.fixture
+def control(tmp_path: Path) -> Path:
+    control = tmp_path / "control"
+    control.write_text("")
+    return control
+
+
+def on_faulty_disk(tmp_path: Path, library: Path, control: Path) -> GatewayProcess:
+    """A gateway whose store is on a disk that fails as ``control`` says."""
+    gateway = GatewayProcess(tmp_path / "var")
+    environment = dict(os.environ, LD_PRELOAD=str(library), FAULTY_DISK_CONTROL=str(control))
+    environment["FAULTY_DISK"] = str(gateway.directory / "store")
+    return GatewayProcess(tmp_path / "var", environment=environment)
+
+
+@pytest.fixture(params=["preloaded", "tmpfs"])
+def small_disk(request: pytest.FixtureRequest, tmp_path: Path, library: Path, control: Path) -> Iterator[GatewayProcess]:
+    """A gateway whose store has 160 MiB: enough for the reserve, and for the room that must be beside it before sends are taken again."""
+    if request.param == "preloaded":
+        control.write_text(f"space {160 * MIB}\n")
+        with on_faulty_disk(tmp_path, library, control) as gateway:
+            yield gateway
+        return
+    gateway = GatewayProcess(tmp_path / "var")
+    folder = gateway.directory / "store"
+    folder.mkdir(parents=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=160m", "tmpfs", str(folder)], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("mounting a tmpfs is not permitted; the preloaded disk stands in for it")
+    try:
+        with gateway:
+            yield gateway
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_refuses_sends_takes_acknowledgements_and_recovers(small_disk: GatewayProcess) -> None:
+    gateway = small_disk
+    stored = 0
+    with Client(gateway.port) as consumer:
+        consumer.ask("SUBSCRIBE", {"destination": QUEUE, "id": "s", "ack": "client-individual", "prefetch-count": "5"})
+        with Client(gateway.port) as producer:
+            refusal = None
+            while refusal is None:
+                try:
+                    producer.store(QUEUE, b"%d " % stored + BODY)
+                    stored += 1
+                    assert stored < 1000, "the disk was never full"
+                except Refused as refused:
+                    refusal = refused.frame
+            assert refusal.headers["receipt-id"] == f"r{stored + 1}"
+            assert "full" in refusal.headers["message"]
+            assert list(producer.rest()) == []
+        until_logged(gateway, "the disk is full")
+        # While it is full, a sender is refused at once; what is not persistent is taken.
+        with Client(gateway.port) as second:
+            with pytest.raises(Refused, match="full") as again:
+                second.store("/queue/disk.other", b"too much")
+            assert again.value.frame.headers["receipt-id"] == "r1"
+        with Client(gateway.port) as third:
+            third.ask("SEND", {"destination": "/queue/disk.volatile", "persistent": "false"}, b"not for the disk")
+        # Acknowledgements are taken from the reserve, one by one; they make room.
+        early: list[Frame] = []
+        for number in range(stored):
+            message = early.pop(0) if early else consumer.message()
+            assert int(message.body[:8].split(b" ")[0]) == number
+            early += consumer.ask("ACK", {"id": message.headers["ack"]})
+        until_logged(gateway, "room again")
+        with Client(gateway.port) as producer:
+            producer.store(QUEUE, b"0 " + BODY)
+    gateway.kill()
+    gateway.start()
+    with Client(gateway.port) as consumer:
+        consumer.ask("SUBSCRIBE", {"destination": QUEUE, "id": "s", "ack": "client"})
+        assert consumer.message().body == b"0 " + BODY
+
+
+@pytest.mark.parametrize("fault", [f"fsync {errno.EIO}", f"fsync {errno.ENOSPC}", f"write {errno.EIO}"])
+def test_a_failed_fsync_ends_the_process(fault: str, tmp_path: Path, library: Path, control: Path) -> None:
+    gateway = on_faulty_disk(tmp_path, library, control)
+    with gateway:
+        with Client(gateway.port) as bystander, Client(gateway.port) as client:
+            for number in range(5):
+                client.store(QUEUE, b"%d" % number)
+            control.write_text(f"{fault}\n")
+            client.write(encode("SEND", {"destination": QUEUE, "persistent": "true", "receipt": "fatal"}, b"unsure"))
+            error = client.error()
+            assert error.headers["receipt-id"] == "fatal"
+            bystander.error()
+        assert gateway.wait() == 3
+        print(gateway.said)
+        assert gateway.said.count("the message store has failed:") == 1
+        assert str(gateway.directory / "store" / "messages.db") in gateway.said
+        assert "the message store has failed" in log_of(gateway)
+        assert "Traceback" not in gateway.said
+        control.write_text("")
+        gateway.start()
+        with Client(gateway.port) as client:
+            client.ask("SUBSCRIBE", {"destination": QUEUE, "id": "s", "ack": "auto"})
+            client.send(QUEUE, b"the last")
+            bodies = [client.message().body]
+            while bodies[-1] != b"the last":
+                bodies.append(client.message().body)
+        assert [body for body in bodies if body != b"unsure"] == [b"0", b"1", b"2", b"3", b"4", b"the last"]
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> GatewayProcess:
+    """An instance whose gateway was killed, so that its log is full, with 200 messages."""
+    gateway = GatewayProcess(tmp_path / "var")
+    with gateway, Client(gateway.port) as client:
+        for number in range(200):
+            client.send(QUEUE, b"%d " % number + BODY[:3000])
+        client.store(QUEUE, b"the last")
+    return gateway
+
+
+def refuses(gateway: GatewayProcess, file: str, *words: str) -> None:
+    """It ends with 2, names file and place in one line, and leaves the files as they are."""
+    store = gateway.directory / "store"
+    before = {path.name: path.read_bytes() for path in store.iterdir() if path.name != "messages.reserve"}
+    gateway.launch()
+    assert gateway.wait() == 2
+    lines = gateway.said.splitlines()
+    assert len(lines) == 1, lines
+    assert str(store / file) in lines[0]
+    for word in words:
+        assert word in lines[0], lines[0]
+    assert {path.name: path.read_bytes() for path in store.iterdir() if path.name != "messages.reserve"} == before
+
+
+def flip(path: Path, offset: int, count: int = 8) -> None:
+    """Invert some octets of a file."""
+    with path.open("r+b") as file:
+        file.seek(offset)
+        octets = file.read(count)
+        assert len(octets) == count
+        file.seek(offset)
+        file.write(bytes(octet ^ 0xFF for octet in octets))
+
+
+def test_a_damaged_log_is_refused(killed: GatewayProcess) -> None:
+    log = killed.directory / "store" / "messages.db-wal"
+    assert log.stat().st_size > 100_000
+    flip(log, 50_000)
+    refuses(killed, "messages.db-wal", "damaged", "offset")
+
+
+def test_a_log_cut_short_by_the_loss_of_power_is_no_damage(killed: GatewayProcess) -> None:
+    """The last commit is incomplete: it never got its RECEIPT. What was before it is there."""
+    log = killed.directory / "store" / "messages.db-wal"
+    with log.open("r+b") as file:
+        file.truncate(log.stat().st_size - 100)
+    with killed, Client(killed.port) as client:
+        client.ask("SUBSCRIBE", {"destination": QUEUE, "id": "s", "ack": "auto"})
+        client.store("/queue/disk.other", b"")
+
+
+def test_a_damaged_database_is_refused(killed: GatewayProcess) -> None:
+    killed.start()
+    assert killed.terminate() == 0
+    flip(killed.directory / "store" / "messages.db", 0, 16)
+    refuses(killed, "messages.db", "not a message store")
+
+
+def test_a_database_cut_short_is_refused(killed: GatewayProcess) -> None:
+    killed.start()
+    assert killed.terminate() == 0
+    path = killed.directory / "store" / "messages.db"
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - 1000)
+    refuses(killed, "messages.db", "damaged", "offset")
+
+
+def test_a_missing_database_beside_its_log_is_refused(killed: GatewayProcess) -> None:
+    (killed.directory / "store" / "messages.db").unlink()
+    refuses(killed, "messages.db", "missing")
+
+
+def test_another_versions_store_is_refused(killed: GatewayProcess) -> None:
+    killed.start()
+    assert killed.terminate() == 0
+    connection = sqlite3.connect(killed.directory / "store" / "messages.db")
+    connection.execute("PRAGMA user_version = 999")
+    connection.close()
+    refuses(killed, "messages.db", "999", "version")
+
+
+def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
+    gateway = GatewayProcess(tmp_path / "var")
+    store = gateway.directory / "store"
+    store.mkdir(parents=True)
+    connection = sqlite3.connect(store / "messages.db")
+    connection.execute("CREATE TABLE diary(day, text)")
+    connection.commit()
+    connection.close()
+    gateway.launch()
+    assert gateway.wait() == 2
+    assert "not a message store" in gateway.said
+    # An instance is there now; the store's file is what it was.
+    assert sqlite3.connect(store / "messages.db").execute("SELECT count(*) FROM diary").fetchone() == (0,)

@@ -1,0 +1,32 @@
+"""Waits until something that nobody announces has become so."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from tests.crash.client import PATIENCE
+from tests.gateway_process import GatewayProcess
+
+_never = threading.Event()
+
+
+def until(condition: Callable[[], object], what: Callable[[], str] | str) -> None:
+    """Ask again until ``condition`` holds. :param what: for the failure. :raises AssertionError: it did not in time."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, what if isinstance(what, str) else what()
+        _never.wait(0.02)
+
+
+def log_of(gateway: GatewayProcess) -> str:
+    """The text of the instance's log and of its bridge's."""
+    directory = gateway.directory
+    files = [*(directory / "log").iterdir(), *(directory / "bridges" / "stomp").glob("*.log")]
+    return "".join(path.read_text(errors="replace") for path in files)
+
+
+def until_logged(gateway: GatewayProcess, text: str, times: int = 1) -> None:
+    """Wait until the gateway's log files have ``text`` so many times."""
+    until(lambda: log_of(gateway).count(text) >= times, lambda: f"{text!r} is not in the log:\n{log_of(gateway)}")

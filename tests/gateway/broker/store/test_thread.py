@@ -1,0 +1,68 @@
+"""The thread that does the store's jobs."""
+
+from __future__ import annotations
+
+import threading
+from queue import Queue
+
+from gateway.broker.store.thread import JobThread
+
+
+def test_jobs_run_in_order_on_one_thread_until_finished() -> None:
+    done: Queue[tuple[int, int]] = Queue()
+    jobs = JobThread("jobs", lambda: None, 600, lambda error: None)
+    for number in range(100):
+        jobs.put(lambda number=number: done.put((number, threading.get_ident())))  # type: ignore[misc]
+    jobs.finish()
+    assert jobs.waiting()
+    jobs.start()
+    seen = [done.get(timeout=60) for _ in range(100)]
+    assert [number for number, _ in seen] == list(range(100))
+    assert len({thread for _, thread in seen}) == 1
+    assert seen[0][1] != threading.get_ident()
+    jobs._thread.join(60)
+    assert not jobs._thread.is_alive()
+    assert not jobs.waiting()
+
+
+def test_it_looks_after_the_place_as_often_as_it_wants_to() -> None:
+    looks: Queue[int] = Queue()
+    left = [3]
+
+    def idle() -> float | None:
+        left[0] -= 1
+        looks.put(left[0])
+        return 0.001 if left[0] else None
+
+    jobs = JobThread("jobs", idle, 0.001, lambda error: None)
+    jobs.start()
+    assert [looks.get(timeout=60) for _ in range(3)] == [2, 1, 0]
+    # Not again before there was another job; then again.
+    left[0] = 1
+    assert looks.empty()
+    jobs.put(lambda: None)
+    assert looks.get(timeout=60) == 0
+    jobs.finish()
+    jobs._thread.join(60)
+    assert not jobs._thread.is_alive()
+
+
+def test_what_a_job_or_the_looking_after_raises_is_told_and_the_thread_goes_on() -> None:
+    told: Queue[str] = Queue()
+
+    def idle() -> float | None:
+        raise RuntimeError("idle")
+
+    def job() -> None:
+        raise RuntimeError("job")
+
+    jobs = JobThread("jobs", idle, 0.001, lambda error: told.put(str(error)))
+    jobs.put(job)
+    jobs.start()
+    assert told.get(timeout=60) == "job"
+    assert told.get(timeout=60) == "idle"
+    jobs.put(job)
+    assert told.get(timeout=60) == "job"
+    jobs.finish()
+    jobs._thread.join(60)
+    assert not jobs._thread.is_alive()
