@@ -68,8 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         print("\n".join(cell.name for cell in options.cells))
         return 0
-    signal.signal(signal.SIGTERM, _end)
-    signal.signal(signal.SIGHUP, _end)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
     raise_descriptor_limit()
     folder = Path(tempfile.mkdtemp(prefix="stomp-benchmark-", dir=options.data))
     path = options.json or _RESULTS / time.strftime("%Y%m%dT%H%M%S.json")

@@ -17,7 +17,7 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
 from twisted.internet.endpoints import TCP4ServerEndpoint, TCP6ServerEndpoint
 from twisted.internet.error import CannotListenError
-from twisted.logger import Logger
+from twisted.logger import Logger, globalLogBeginner
 from twisted.python.failure import Failure
 
 from certs.contexts import ClientCertificates, ServerContextFactory, ServerFiles
@@ -159,6 +159,9 @@ class Gateway(Service):
             # A defect: nothing may be left half started.
             self.log.failure("the gateway could not be started")
             self._refuse(StartRefused([f"the gateway could not be started: {error!r}"]))
+        else:
+            # Else Twisted keeps the last events for ever, and prints critical ones beside what is announced.
+            globalLogBeginner.beginLoggingTo((), discardBuffer=True, redirectStandardIO=False)
         self._reactor.addSystemEventTrigger("before", "shutdown", self.stopService)
 
     def startService(self) -> None:

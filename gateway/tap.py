@@ -9,9 +9,12 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from twisted.python import usage
+
+from gateway.refusal import EXIT_REFUSED, StartRefused
 
 if TYPE_CHECKING:
     from gateway.app import Gateway
@@ -63,11 +66,14 @@ class Options(usage.Options):
 
 
 def makeService(options: Options) -> Gateway:
-    """The gateway as a service, configured and not started. Ends the process with code 2 when it cannot be configured."""
+    """The gateway as a service, configured and not started. Ends the process with code 2 when it cannot be configured.
+
+    A start that is refused later ends it so, too, where nobody catches :class:`StartRefused`, as in ``twistd``.
+    """
     from gateway.app import Gateway
     from gateway.configuration import configure
-    from gateway.refusal import EXIT_REFUSED, StartRefused
 
+    sys.excepthook = _uncaught
     try:
         configuration = configure(options.varhome, options["instance"], options.passfile, options.overrides)
         from twisted.internet import reactor
@@ -77,3 +83,15 @@ def makeService(options: Options) -> Gateway:
         for line in refused.lines:
             print(line, file=sys.stderr)
         sys.exit(EXIT_REFUSED)
+
+
+def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """``twistd`` lets what a service's start raises end the process: a refusal is told in its own lines, and by its code."""
+    if not isinstance(error, StartRefused):
+        sys.__excepthook__(kind, error, trace)
+        return
+    for line in error.lines:
+        print(line, file=sys.stderr)
+    for stream in (sys.stderr, sys.stdout):
+        stream.flush()
+    os._exit(EXIT_REFUSED)

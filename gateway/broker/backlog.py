@@ -10,16 +10,12 @@ memory sees to it that the store has it, and feeds what it read back to :meth:`B
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Final
 
 from gateway.broker.level import BEYOND, Level, seq_of
 from gateway.broker.memory import OVERHEAD, Memory
 from gateway.messaging.message import Message
-
-#: Octets that a reader who takes nothing reads from the store at once.
-_LOOK: Final = 4 * 1024 * 1024
 
 
 class Backlog:
@@ -146,9 +142,11 @@ class Backlog:
         octets = self._memory.room(self.window_octets)
         seqs: list[int] = []
         for level in self._order:
-            if not seqs and not octets and level.blocked():
-                # Memory is full of what comes later. Without this one nothing would be delivered any more.
-                octets = 1
+            if not octets and level.blocked():
+                # Memory is full of what comes later. Without these nothing would be delivered any more.
+                octets = self._memory.least
+            elif not octets and level.first() is not None:
+                break
             if octets and level.behind:
                 asked = level.read(most - len(seqs), octets)
                 octets -= sum([level.reading[seq] + OVERHEAD for seq in asked])
@@ -287,31 +285,31 @@ class Backlog:
             seqs.setdefault(message.headers.priority, []).append(message.seq)
         return [message for priority, part in seqs.items() for message in self.pluck(part, priority)]
 
-    def pluck_behind(self, priority: int, seq: int, expires: int) -> bool:
-        """Take out a message that is in the store only. :returns: False when it is not there: in memory, or taken."""
+    def pluck_behind(self, priority: int, seq: int, expires: int) -> int | None:
+        """Take out a message that is in the store only. :returns: its size; None when it is not there: in memory, or taken."""
         level = self._levels.get(priority)
         if level is None:
-            return False
+            return None
         reading = seq in level.reading
         size = level.pluck_behind(seq)
-        if size is None:
-            return False
-        self.reading -= reading
-        self.behind -= 1
-        self._forget(size, expires)
-        return True
+        if size is not None:
+            self.reading -= reading
+            self.behind -= 1
+            self._forget(size, expires)
+        return size
 
-    def take_expired(self, now_ms: int) -> tuple[list[Message], list[int]]:
+    def take_expired(self, now_ms: int) -> tuple[list[Message], list[tuple[int, int]]]:
         """Take out what has expired.
 
-        :returns: the whole messages, and the seqs of those that are in the store only.
+        :returns: the whole messages, and seq and size of those that are in the store only.
         """
         here = [message for message in self.waiting_in_memory() if 0 < message.expires <= now_ms]
-        stored: list[int] = []
+        stored: list[tuple[int, int]] = []
         while self._expiries and self._expiries[0][0] <= now_ms:
             expires, seq, priority = heappop(self._expiries)
-            if self.pluck_behind(priority, seq, expires):
-                stored.append(seq)
+            size = self.pluck_behind(priority, seq, expires)
+            if size is not None:
+                stored.append((seq, size))
         return self.pluck_messages(here), stored
 
     def oldest(self) -> Message | None:
@@ -335,53 +333,14 @@ class Backlog:
         for level in self._order:
             yield from level.in_memory()
 
-    def ahead(self, examined: Mapping[int, int]) -> Iterator[Message]:
-        """What a reader comes to next, in delivery order, up to the first message that is in the store only.
-
-        :param examined: by priority, the seq up to which the reader has read. It may grow meanwhile; the backlog must not change.
-        """
+    def levels(self) -> Iterator[tuple[int, Level]]:
+        """The priorities that are or were in use, from the highest down, for those who look."""
         for priority in sorted(self._levels, reverse=True):
-            level = self._levels[priority]
-            after = examined.get(priority, 0)
-            stop = level.first_behind(after)
-            yield from level.in_memory(after, stop or BEYOND)
-            if stop:
-                return
+            yield priority, self._levels[priority]
 
-    def stored_ahead(self, examined: Mapping[int, int], most: int) -> list[int] | None:
-        """Seqs of messages of one priority that come next for a reader who has read everything :meth:`ahead`.
-
-        :returns: none when there is nothing more; None when they are being read back: look again then.
-        """
-        for priority in sorted(self._levels, reverse=True):
-            level = self._levels[priority]
-            after = examined.get(priority, 0)
-            first = level.first_behind(after)
-            if first in level.reading:
-                return None
-            if first:
-                return level.between(after, self._next_in_memory(level, after), most, _LOOK)
-        return []
-
-    def still_ahead(self, examined: Mapping[int, int], messages: Sequence[Message]) -> Sequence[Message]:
-        """Of messages :meth:`stored_ahead` that were read since, those that still come next, and still are in the store only."""
-        if not messages:
-            return messages
-        priority = messages[0].headers.priority
-        level = self._levels.get(priority)
-        after = examined.get(priority, 0)
-        if level is None or level.first_behind(after) != messages[0].seq:
-            return ()
-        before = self._next_in_memory(level, after)
-        for index, message in enumerate(messages):
-            if message.seq >= before or not level.is_behind(message.seq):
-                return messages[:index]
-        return messages
-
-    @staticmethod
-    def _next_in_memory(level: Level, after: int) -> int:
-        message = next(level.in_memory(after), None)
-        return BEYOND if message is None else message.seq
+    def level(self, priority: int) -> Level:
+        """One priority, for those who look."""
+        return self._levels.get(priority) or self._level(priority)
 
     def stored_only(self) -> array[int]:
         """The seqs of all messages that are in the store only."""

@@ -14,27 +14,19 @@ from twisted.logger import Logger
 
 from gateway.broker.commit import GroupCommit
 from gateway.broker.dead_letters import DMQ, DeadLetters
+from gateway.broker.housekeeping import Housekeeping
 from gateway.broker.limits import DestinationProperties
 from gateway.broker.memory import Memory
 from gateway.broker.physical import Physical
 from gateway.broker.queue import PhysicalQueue
+from gateway.broker.rows import Rows
 from gateway.broker.schedule import Schedule
 from gateway.broker.settings import DMQ_PROPERTIES, BrokerOptions
-from gateway.broker.store.interface import (
-    Batch,
-    DestinationRow,
-    Row,
-    Store,
-    StoreDamaged,
-    StoreError,
-    SubscriptionRow,
-)
+from gateway.broker.store.interface import Batch, DestinationRow, Store, StoreError
 from gateway.broker.subscription import TopicSubscription
 from gateway.broker.topic import PhysicalTopic
 from gateway.broker.wildcards import is_wild, matches
-from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination, Kind
-from gateway.messaging.envelope import decode_head
 from gateway.messaging.errors import InvalidDestination
 from gateway.messaging.message import Message
 from gateway.messaging.turn import Turn
@@ -78,6 +70,8 @@ class Broker:
         self.memory = memory or Memory()
         self.schedule = Schedule(clock, turn)
         self.commits = GroupCommit(store, turn, failed)
+        self.commits.on_undone = self._undone
+        self.rows = Rows(store, self.commits, turn)
         self.dead_letters = DeadLetters(self, truncate=options.truncate_dead, log_all=options.log_dead)
         self.most_rollbacks = options.most_rollbacks
         self.store_id = store_id
@@ -88,21 +82,14 @@ class Broker:
         self.destinations: dict[Destination, PhysicalQueue | PhysicalTopic] = {}
         self.durables: dict[tuple[str, str], TopicSubscription] = {}
         self._wild: list[TopicSubscription] = []
-        #: Numbers of patterns that durable subscriptions name, in the store.
-        self._patterns: dict[Destination, int] = {}
-        #: Rows of topic messages that more than one subscription needs: how many others.
-        self._shared_rows: dict[int, int] = {}
         self._next_number = 1
         self._seq = 0
         self._reserved = 0
-        self._evicting: dict[Destination, int] = {}
-        self._reaping: set[Destination] = set()
         self._soon: list[Callable[[], None]] = []
         #: Messages accepted since the start.
         self.accepted = 0
         store.on_draining = self._draining
-        if options.expiration_interval:
-            self._sweep_later()
+        self.housekeeping = Housekeeping(self)
 
     # --- destinations
 
@@ -167,17 +154,18 @@ class Broker:
     def _register(self, physical: PhysicalQueue | PhysicalTopic) -> None:
         self.destinations[physical.destination] = physical
         if isinstance(physical, PhysicalTopic):
-            physical.subscriptions += [
-                subscription
-                for subscription in self._wild
-                if matches(subscription.pattern.name, physical.destination.name) and subscription.covers(physical.destination)
-            ]
+            physical.subscriptions += [subscription for subscription in self._wild if covers(subscription, physical.destination)]
 
     def topic(self, destination: Destination) -> PhysicalTopic:
         """The physical topic, made if there is none."""
         physical = self.create(destination)
         assert isinstance(physical, PhysicalTopic)
         return physical
+
+    def topic_of(self, message: Message) -> PhysicalTopic | None:
+        """The topic that the message was sent to, unless it was removed."""
+        physical = self.destinations.get(message.headers.destination)
+        return physical if isinstance(physical, PhysicalTopic) else None
 
     def queue(self, destination: Destination) -> PhysicalQueue:
         """The physical queue, made if there is none."""
@@ -186,33 +174,21 @@ class Broker:
         return physical
 
     def remove(self, physical: PhysicalQueue | PhysicalTopic) -> None:
-        """The destination goes, with what waits in it."""
+        """The destination goes, with what waits in it and what its consumers have; subscriptions of a topic lose its messages only."""
         physical.removed = True
         if self.destinations.pop(physical.destination, None) is None:
             return
         if isinstance(physical, PhysicalQueue):
-            physical.purge()
             error = InvalidDestination(physical.destination, "the destination was removed")
             for consumer in list(physical.consumers):
                 physical.leave(consumer)
                 consumer.fail(error)
+            physical.purge()
+        waiting, physical.waiting_senders = physical.waiting_senders, []
+        for resume in waiting:
+            self.turn.dispatch(resume)
         if physical.stored:
             self.commits.remove_destination(physical.number)
-
-    def reap_later(self, physical: Physical) -> None:
-        """Remove the destination if nobody uses it for the reap time."""
-        destination = physical.destination
-        if destination in self._reaping or not self.options.reap_time:
-            return
-        self._reaping.add(destination)
-
-        def reap() -> None:
-            self._reaping.discard(destination)
-            there = self.destinations.get(destination)
-            if there is not None and there.auto_created and not there.busy and not there.arrivals:
-                self.remove(there)
-
-        self.schedule.at(self.turn.refresh() + self.options.reap_time * 1000, reap)
 
     def new_number(self) -> int:
         """A number for a destination or a durable subscription, in the store and for as long as it lasts."""
@@ -231,27 +207,50 @@ class Broker:
         if is_wild(pattern.name):
             self._wild.append(subscription)
             for destination, physical in self.destinations.items():
-                if not isinstance(physical, PhysicalTopic) or not matches(pattern.name, destination.name):
-                    continue
-                if subscription.covers(destination):
+                if isinstance(physical, PhysicalTopic) and covers(subscription, destination):
                     physical.subscriptions.append(subscription)
         else:
             self.topic(pattern).subscriptions.append(subscription)
+
+    def store_subscription(self, subscription: TopicSubscription) -> None:
+        """Rows for a new durable subscription and for what it names."""
+        topic = None if is_wild(subscription.pattern.name) else self.topic(subscription.pattern)
+        self.rows.insert_subscription(subscription, topic, self.new_number)
 
     def end_subscription(self, subscription: TopicSubscription) -> None:
         """No more messages come to it, and what waits there is gone."""
         subscription.ended = True
         if subscription in self._wild:
             self._wild.remove(subscription)
-        left: list[PhysicalTopic] = []
-        for physical in self.destinations.values():
-            if isinstance(physical, PhysicalTopic) and subscription in physical.subscriptions:
-                physical.subscriptions.remove(subscription)
-                left.append(physical)
+            topics = [topic for topic in self.destinations.values() if isinstance(topic, PhysicalTopic)]
+        else:
+            named = self.destinations.get(subscription.pattern)
+            topics = [named] if isinstance(named, PhysicalTopic) else []
+        topics = [topic for topic in topics if subscription in topic.subscriptions]
+        for topic in topics:
+            topic.subscriptions.remove(subscription)
         if not subscription.durable:
             subscription.discard(None, lambda: None)
-        for topic in left:
+        for topic in topics:
             topic.emptied()
+
+    def end_durable(self, subscription: TopicSubscription, comment: str, done: Callable[[], None]) -> None:
+        """A durable subscription goes, with its backlog, block by block; ``done`` is called when nothing is left of it but commits.
+
+        Its row goes last. So a restart meanwhile finds it again, beside its successor if it has one, and ends it again.
+        """
+        if self.durables.get((subscription.client_id, subscription.name)) is subscription:
+            del self.durables[subscription.client_id, subscription.name]
+        self.end_subscription(subscription)
+        pattern = subscription.pattern
+
+        def emptied() -> None:
+            self.commits.remove_subscription(subscription.number)
+            if is_wild(pattern.name) and all(other.pattern != pattern for other in self.durables.values()):
+                self.rows.forget_pattern(pattern)
+            done()
+
+        subscription.discard(comment if self.properties_for(pattern).use_dmq else None, emptied)
 
     # --- arrivals
 
@@ -295,160 +294,32 @@ class Broker:
         for message in messages:
             self.check_size(physical, message)
         self.number(messages, messages[0].user, 0)
-        physical.arrive(physical.keep(messages))
+        physical.arrive(messages, physical.keep(messages))
 
-    # --- rows of the store
-
-    def store_row(self, physical: Physical, message: Message, *, persistent: bool) -> None:
-        """A row for the message, and one for its destination if the store has none."""
-        if not physical.stored:
-            self._store_destination(physical)
-        self.commits.insert(message, physical.number, persistent)
-
-    def _store_destination(self, physical: Physical) -> None:
-        physical.stored = True
-        destination = physical.destination
-        properties = "" if physical.auto_created else physical.properties.to_text()
-        self.commits.destination(DestinationRow(physical.number, int(destination.kind), destination.name, properties))
-
-    def store_subscription(self, subscription: TopicSubscription) -> None:
-        """Rows for a new durable subscription and for what it names."""
-        pattern = subscription.pattern
-        if is_wild(pattern.name):
-            number = self._patterns.get(pattern)
-            if number is None:
-                number = self._patterns[pattern] = self.new_number()
-                self.commits.destination(DestinationRow(number, int(pattern.kind), pattern.name, ""))
-        else:
-            topic = self.topic(pattern)
-            number = topic.number
-            if not topic.stored:
-                self._store_destination(topic)
-        selector = subscription.selector.text if subscription.selector is not None else ""
-        self.commits.subscription(
-            SubscriptionRow(
-                subscription.number, number, subscription.client_id, subscription.name, selector, int(subscription.no_local)
-            )
-        )
-
-    def restore_pattern(self, pattern: Destination, number: int) -> None:
-        """A pattern that the store knows."""
-        self._patterns[pattern] = number
-        self.used_number(number)
-
-    def hold_row(self, topic: PhysicalTopic, message: Message, *, persistent: bool) -> None:
-        """One more subscription needs the message's row."""
-        if message.stored:
-            self.share_row(message.seq)
-        else:
-            message.stored = 1
-            self.store_row(topic, message, persistent=persistent)
-
-    def share_row(self, seq: int) -> None:
-        self._shared_rows[seq] = self._shared_rows.get(seq, 0) + 1
-
-    def release_row(self, seq: int) -> None:
-        """One subscription less needs the row; the last one's going is its end."""
-        others = self._shared_rows.get(seq)
-        if others is None:
-            self.commits.delete(seq)
-        elif others == 1:
-            del self._shared_rows[seq]
-        else:
-            self._shared_rows[seq] = others - 1
-
-    def undo_arrivals(self, batch: Batch, arrivals: Iterable[tuple[PhysicalQueue | PhysicalTopic, Sequence[Message]]]) -> None:
-        """The store could not keep a batch: what it was to store of these arrivals never came."""
-        arrivals = list(arrivals)
-        self.undo_rows(batch, arrivals)
+    def undo_arrivals(self, batch: Batch, arrivals: Iterable[tuple[Physical, Sequence[Message]]]) -> bool:
+        """The store could not keep a batch: what it was to store of these arrivals never came. :returns: whether that is anything."""
+        arrivals = [(physical, run) for physical, run in arrivals if any(message.seq in batch.inserts for message in run)]
+        self.rows.undo(batch, arrivals)
         for physical, run in arrivals:
-            for message in run:
-                if message.seq in batch.inserts:
-                    physical.undo(message)
+            physical.undo_arrivals(batch.inserts, run)
+        return bool(arrivals)
 
-    def undo_rows(self, batch: Batch, arrivals: Iterable[tuple[PhysicalQueue | PhysicalTopic, Sequence[Message]]]) -> None:
-        """The store has no rows of a batch."""
-        for physical, run in arrivals:
-            if physical.number in batch.destinations:
-                physical.stored = False
-            for message in run:
-                if message.seq in batch.inserts:
-                    message.stored = 0
-                    self._shared_rows.pop(message.seq, None)
+    def _undone(self, batch: Batch, messages: dict[int, Message]) -> None:
+        """The store could not keep a batch: what is in it only because memory was full is in memory after all."""
+        spilled: dict[Destination, list[Message]] = {}
+        for seq, row in batch.inserts.items():
+            if not row.persistent:
+                message = messages[seq]
+                message.stored = 0
+                spilled.setdefault(message.headers.destination, []).append(message)
+        for destination, run in spilled.items():
+            physical = self.find(destination)
+            if physical is not None:
+                self.rows.undo(batch, [(physical, run)])
+                for place in [physical] if isinstance(physical, PhysicalQueue) else physical.subscriptions:
+                    place.in_memory_again(run)
 
-    def read_back(self, seqs: Sequence[int], done: Callable[[Sequence[Message]], None]) -> None:
-        """Get whole messages that are in the store only, in the order asked; ``done`` is called later, in a turn.
-
-        A row that is damaged is reported and left out.
-        """
-        waiting = {seq: message for seq in seqs if (message := self.commits.unstored(seq)) is not None}
-        wanted = [seq for seq in seqs if seq not in waiting]
-
-        def fetched(rows: Sequence[Row] | StoreError) -> None:
-            self.turn.begin()
-            try:
-                if isinstance(rows, StoreError):
-                    self._read_failed(rows, wanted, waiting, seqs, done)
-                    return
-                for row in rows:
-                    message = decode_head(row.head, row.body)
-                    message.seq = row.seq
-                    message.size = row.size
-                    message.stored = 1
-                    waiting[row.seq] = message
-                done([waiting[seq] for seq in seqs if seq in waiting])
-            finally:
-                self.turn.end()
-
-        if wanted:
-            self.store.fetch(wanted, fetched)
-        else:
-            self.turn.dispatch(lambda: done([waiting[seq] for seq in seqs]))
-
-    def _read_failed(
-        self,
-        error: StoreError,
-        wanted: Sequence[int],
-        waiting: dict[int, Message],
-        seqs: Sequence[int],
-        done: Callable[[Sequence[Message]], None],
-    ) -> None:
-        self.log.error("{count} messages could not be read from the store: {error}", count=len(wanted), error=str(error))
-        if isinstance(error, StoreDamaged) and len(wanted) > 1:
-            # Find the good ones: each half alone, until the damaged row is alone.
-            middle = len(wanted) // 2
-            found: list[Message] = []
-
-            def first(messages: Sequence[Message]) -> None:
-                found.extend(messages)
-                self.read_back(wanted[middle:], second)
-
-            def second(messages: Sequence[Message]) -> None:
-                for message in [*found, *messages]:
-                    waiting[message.seq] = message
-                done([waiting[seq] for seq in seqs if seq in waiting])
-
-            self.read_back(wanted[:middle], first)
-        else:
-            done([waiting[seq] for seq in seqs if seq in waiting])
-
-    # --- time
-
-    def _sweep_later(self) -> None:
-        self.schedule.at(self.turn.refresh() + self.options.expiration_interval * 1000, self._sweep)
-
-    def _sweep(self) -> None:
-        now_ms = self.turn.now_ms
-        subscriptions: dict[int, TopicSubscription] = {}
-        for physical in list(self.destinations.values()):
-            if isinstance(physical, PhysicalQueue):
-                physical.sweep(now_ms)
-            else:
-                for subscription in physical.subscriptions:
-                    subscriptions[id(subscription)] = subscription
-        for subscription in subscriptions.values():
-            subscription.sweep(now_ms)
-        self._sweep_later()
+    # --- turns and the end
 
     def soon(self, work: Callable[[], None]) -> None:
         """Do ``work`` at the end of this turn, in the order asked, before anything is written to a client."""
@@ -459,29 +330,11 @@ class Broker:
     def _do_soon(self) -> None:
         self._soon, work = [], self._soon
         for do in work:
-            do()
-
-    def evicting(self, physical: Physical, reason: DeadReason) -> None:
-        """A destination gives messages up to make room: said once a minute, with how many."""
-        count = self._evicting.get(physical.destination)
-        if count is not None:
-            self._evicting[physical.destination] = count + 1
-            return
-        self._evicting[physical.destination] = 0
-        self.log.warn(
-            "{destination} is at its limit and begins to give up messages ({reason})",
-            destination=str(physical.destination),
-            reason=reason.value,
-        )
-
-        def report() -> None:
-            more = self._evicting.pop(physical.destination, 0)
-            if more:
-                self.log.warn(
-                    "{destination} gave up {count} more messages in a minute", destination=str(physical.destination), count=more
-                )
-
-        self.schedule.at(self.turn.refresh() + 60_000, report)
+            try:
+                do()
+            except Exception:  # noqa: BLE001
+                # It must not take the others' turn away; it is logged, never silent.
+                self.log.failure("what was to be told at the end of a turn failed: {work}", work=do)
 
     def _draining(self, full: bool) -> None:
         self.memory.spilling = not full
@@ -498,6 +351,11 @@ class Broker:
             self.store.close(closed)
 
         self.commits.wait(flushed)
+
+
+def covers(subscription: TopicSubscription, topic: Destination) -> bool:
+    """Whether the pattern of a subscription covers a topic that its user may read; temporary topics are their creators' only."""
+    return not topic.temporary and matches(subscription.pattern.name, topic.name) and subscription.covers(topic)
 
 
 def check_name(destination: Destination) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from gateway.broker.distribution import BLOCK
+from gateway.broker.cursor import Cursor
+from gateway.broker.rows import BLOCK
 from gateway.broker.store.interface import Batch
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.message import Message
@@ -24,6 +27,7 @@ class QueueBrowser:
 
     def __init__(self, queue: PhysicalQueue) -> None:
         self._queue = queue
+        self._cursor = Cursor(queue.backlog)
         self._consumer: EmbeddedConsumer | None = None
         self._marked = False
         self._ended = False
@@ -41,43 +45,45 @@ class QueueBrowser:
 
     def _walk(self) -> None:
         self._marked = False
-        consumer = self._consumer
-        if consumer is None or not consumer.ready() or consumer.reading:
+        consumer, cursor = self._consumer, self._cursor
+        if consumer is None or self._ended or not consumer.ready() or cursor.reading:
             return
-        backlog = self._queue.backlog
-        # What is looked at is copied first: delivering may change the queue.
-        here = [
-            message for message in backlog.waiting_in_memory() if message.seq > consumer.examined.get(message.headers.priority, -1)
-        ]
-        self._show(here)
-        if self._consumer is None or not consumer.ready():
+        messages = list(islice(cursor.ahead(), BLOCK))
+        if messages:
+            self._show(messages)
+            self.mark()
             return
-        stored = backlog.tail_beyond(consumer.examined, BLOCK)
-        if stored:
-            consumer.reading = True
-            self._queue.broker.read_back(stored, self._read)
-        elif not self._ended:
+        seqs = cursor.stored_ahead(BLOCK)
+        if seqs:
+            cursor.reading = True
+            self._queue.broker.rows.read_back(seqs, partial(self._read, seqs))
+        elif seqs is None:
+            # The queue reads them for its consumers; that takes a moment.
+            self._queue.broker.schedule.at(self._queue.broker.turn.now_ms, self.mark)
+        else:
             self._ended = True
             consumer.end_of_browse()
 
-    def _read(self, messages: Sequence[Message]) -> None:
-        consumer = self._consumer
-        if consumer is not None:
-            consumer.reading = False
-            self._show(messages)
-            self.mark()
+    def _read(self, seqs: Sequence[int], messages: Sequence[Message]) -> None:
+        self._cursor.reading = False
+        self._queue.drop_missing(seqs, messages)
+        self._show(self._cursor.still_ahead(messages))
+        self.mark()
 
     def _show(self, messages: Sequence[Message]) -> None:
         consumer = self._consumer
-        if consumer is None:
+        if consumer is None or not consumer.ready():
             return
+        now_ms = self._queue.broker.turn.now_ms
+        octets = 1 << 62 if consumer.octets is None else consumer.octets
         run: list[Message] = []
         for message in messages:
-            if len(run) >= consumer.credit:
+            if len(run) >= consumer.credit or octets <= 0:
                 break
-            consumer.examined[message.headers.priority] = message.seq
-            if consumer.wants(message):
+            self._cursor.looked_at(message)
+            if not 0 < message.expires <= now_ms and consumer.wants(message):
                 run.append(message)
+                octets -= len(message.body)
         if run:
             consumer.hand(run, None)
 
@@ -89,7 +95,8 @@ class QueueBrowser:
 
     def settled(self, messages: Sequence[Message]) -> None: ...
 
-    def unrelease(self, messages: Sequence[Message], batch: Batch) -> None: ...
+    def unrelease(self, messages: Sequence[Message], batch: Batch) -> Sequence[Message]:
+        return ()
 
     def give_back(self, messages: Sequence[Message]) -> None: ...
 

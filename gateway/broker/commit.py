@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from twisted.logger import Logger
+
 from gateway.broker.store.interface import (
     Batch,
     DestinationRow,
@@ -57,6 +59,8 @@ class GroupCommit:
     :param failed: called once when the store has failed for good.
     """
 
+    _log = Logger(namespace="gateway.broker")
+
     def __init__(self, store: Store, turn: Turn, failed: Callable[[StoreError], None]) -> None:
         self._store = store
         self._turn = turn
@@ -72,6 +76,8 @@ class GroupCommit:
         self.octets_waiting = 0
         #: Why nothing can be stored any more.
         self.broken: StoreError | None = None
+        #: Told of a batch that the store has undone, and of the whole messages in it, before everyone else.
+        self.on_undone: Callable[[Batch, dict[int, Message]], None] = _ignore
         self._relief: list[Callable[[], None]] = []
 
     # --- gathering
@@ -141,6 +147,12 @@ class GroupCommit:
         self._gathering.batch.redeliveries[owner, seq] = RedeliveryRow(owner, seq, attempts, not_before)
         self._changed()
 
+    def forget_redelivery(self, owner: int, seq: int) -> None:
+        """A count that belongs to nothing any more."""
+        self._gathering.batch.redeliveries.pop((owner, seq), None)
+        self._gathering.batch.settled[owner, seq] = None
+        self._changed()
+
     def destination(self, row: DestinationRow) -> None:
         """A destination is new, or has new properties."""
         self._gathering.batch.destinations[row.id] = row
@@ -148,7 +160,9 @@ class GroupCommit:
 
     def remove_destination(self, number: int) -> None:
         batch = self._gathering.batch
-        batch.destinations.pop(number, None)
+        if not batch.inserts:
+            # Else one of them may be in it; what is removed is removed last.
+            batch.destinations.pop(number, None)
         batch.removed_destinations[number] = None
         self._changed()
 
@@ -171,7 +185,8 @@ class GroupCommit:
     def on_failure(self, undo: Callable[[Batch, StoreError], None]) -> None:
         """Call ``undo`` with the batch if the one that gathers now was undone by the store, before those who wait for it are told.
 
-        What ``undo`` takes out of ``deletes`` and ``settled`` is not tried again with the next batch.
+        What ``undo`` takes out of ``deletes`` and ``settled`` is not tried again with the next batch, as everything else is but messages and
+        what is owed.
         """
         self._gathering.undo.append(undo)
 
@@ -187,6 +202,10 @@ class GroupCommit:
                 gathered.waiters.append(waiter)
                 return
         self.wait(waiter)
+
+    def keep_row(self, seq: int) -> bool:
+        """After a batch was undone: do not delete a message after all. :returns: False when no batch that waits would have."""
+        return any(gathered.batch.deletes.pop(seq, self) is None for gathered in (*self._sealed, self._gathering))
 
     def begin(self) -> None:
         """What follows belongs together: it is not divided over two batches. Nests."""
@@ -286,14 +305,15 @@ class GroupCommit:
         self._in_store = None
         self.octets_waiting -= gathered.batch.octets
         if isinstance(error, StoreFull):
+            self._guard(self.on_undone, gathered.batch, gathered.messages)
             for undo in reversed(gathered.undo):
-                undo(gathered.batch, error)
-            self._keep_settlements(gathered.batch)
+                self._guard(undo, gathered.batch, error)
+            self._try_again(gathered.batch)
         elif error is not None and self.broken is None:
             self.broken = error
             self._failed(error)
         for waiter in gathered.waiters:
-            waiter(error)
+            self._guard(waiter, error)
         if self._relief and not self.crowded():
             self._relief, resumed = [], self._relief
             for resume in resumed:
@@ -301,16 +321,40 @@ class GroupCommit:
         if self._sealed or self._gathering.batch or self._gathering.waiters:
             self._ask()
 
-    def _keep_settlements(self, failed: Batch) -> None:
-        """The disk was full: what was acknowledged in the failed batch is tried again with the next one."""
-        batch = self._gathering.batch
-        for seq in failed.deletes:
-            batch.deletes[seq] = None
-        for key in failed.settled:
-            batch.settled[key] = None
-        for number in failed.removed_destinations:
-            batch.removed_destinations[number] = None
-        for number in failed.removed_subscriptions:
-            batch.removed_subscriptions[number] = None
+    def _try_again(self, failed: Batch) -> None:
+        """The disk was full: what was asked in the failed batch beside messages is tried again with the one that follows."""
+        inserts = failed.inserts
+        for gathered in (*self._sealed, self._gathering):
+            # The store never had those messages, so what came after is about nothing.
+            batch = gathered.batch
+            for seq in inserts.keys() & batch.deletes.keys():
+                del batch.deletes[seq]
+            for kind in (batch.owed, batch.settled, batch.redeliveries):
+                for key in [key for key in kind if key[1] in inserts]:
+                    del kind[key]
+        batch = (self._sealed[0] if self._sealed else self._gathering).batch
+        before = batch.operations
+        for pair, row in failed.redeliveries.items():
+            if pair[1] not in inserts and pair not in batch.settled:
+                batch.redeliveries.setdefault(pair, row)
+        for number, destination in failed.destinations.items():
+            batch.destinations.setdefault(number, destination)
+        for number, subscription in failed.subscriptions.items():
+            batch.subscriptions.setdefault(number, subscription)
+        batch.deletes.update(failed.deletes)
+        batch.settled.update(failed.settled)
+        batch.removed_destinations.update(failed.removed_destinations)
+        batch.removed_subscriptions.update(failed.removed_subscriptions)
         batch.reserved = max(batch.reserved, failed.reserved)
-        batch.operations += len(failed.deletes) + len(failed.settled)
+        batch.operations = before + failed.operations - len(inserts)
+
+    def _guard(self, call: Callable[..., None], *arguments: object) -> None:
+        """One who is told must not take the others' turn away; it is logged, never silent."""
+        try:
+            call(*arguments)
+        except Exception:  # noqa: BLE001
+            self._log.failure("what followed a commit failed: {call}", call=call)
+
+
+def _ignore(batch: Batch, messages: dict[int, Message]) -> None:
+    """Nobody keeps messages."""

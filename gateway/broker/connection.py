@@ -16,7 +16,7 @@ from gateway.broker.consumer import EmbeddedConsumer
 from gateway.broker.limits import LimitBehavior
 from gateway.broker.queue import PhysicalQueue
 from gateway.broker.session import EmbeddedSession
-from gateway.broker.store.interface import StoreError
+from gateway.broker.store.interface import StoreError, StoreFull
 from gateway.broker.subscription import TopicSubscription
 from gateway.broker.users import Principal
 from gateway.broker.wildcards import is_wild
@@ -233,6 +233,8 @@ class EmbeddedConnection:
         pattern = spec.destination
         if spec.browse:
             raise InvalidDestination(pattern, "only queues can be browsed")
+        if pattern.temporary and spec.durable_name is not None:
+            raise InvalidDestination(pattern, "a temporary topic has no durable subscriptions")
         if is_wild(pattern.name):
             if not self._rules.allows(self.principal, Operation.CONSUME, pattern, False):
                 raise AccessDenied(self.user, Operation.CONSUME.value, pattern)
@@ -267,7 +269,7 @@ class EmbeddedConnection:
                     existing.origin = self.number
                 return existing
             # JMS 1.1, section 6.11.1: that is the same as unsubscribing and creating a new one.
-            self._end_durable(existing, "the durable subscription was redefined", lambda: None)
+            broker.end_durable(existing, "the durable subscription was redefined", lambda: None)
         number = broker.new_number()
         subscription = TopicSubscription(
             broker,
@@ -285,19 +287,6 @@ class EmbeddedConnection:
         broker.store_subscription(subscription)
         return subscription
 
-    def _end_durable(self, subscription: TopicSubscription, comment: str, done: Callable[[], None]) -> None:
-        broker = self.broker
-        del broker.durables[subscription.client_id, subscription.name]
-        broker.end_subscription(subscription)
-        # Its row goes at once, so that a restart cannot bring it back beside its successor; its messages follow block by block.
-        use_dmq = broker.properties_for(subscription.pattern).use_dmq
-
-        def emptied() -> None:
-            broker.commits.remove_subscription(subscription.number)
-            done()
-
-        subscription.discard(comment if use_dmq else None, emptied)
-
     def _may_consume(self, topic: Destination) -> bool:
         return self._rules.allows(self.principal, Operation.CONSUME, topic, False)
 
@@ -305,8 +294,7 @@ class EmbeddedConnection:
 
     def temporary(self, kind: Kind) -> Destination:
         self.check_open()
-        word = "queue" if kind is Kind.QUEUE else "topic"
-        destination = Destination(kind, f"temporary_destination://{word}/{self._provider.random_name()}", True)
+        destination = Destination(kind, self._provider.random_name(), True)
         self.broker.create(destination)
         self._temporary.add(destination)
         return destination
@@ -322,13 +310,18 @@ class EmbeddedConnection:
             return fail(DurableInUse(self.client_id, durable_name))
         done: Deferred[None] = Deferred()
 
+        commits = self.broker.commits
+
         def stored(error: StoreError | None) -> None:
             if error is None:
                 done.callback(None)
+            elif isinstance(error, StoreFull):
+                # Others' messages did not fit. The removal is tried again.
+                commits.wait_for(commits.durable + 1, stored)
             else:
                 done.errback(StorageFailed(str(error)))
 
-        self._end_durable(subscription, "the durable subscription was removed", lambda: self.broker.commits.wait(stored))
+        self.broker.end_durable(subscription, "the durable subscription was removed", lambda: commits.wait(stored))
         return done
 
     def close(self) -> Deferred[None]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from gateway.broker.distribution import Source
+from twisted.logger import Logger
+
 from gateway.broker.ledger import CumulativeLedger, IndividualLedger, Ledger
+from gateway.broker.source import Source
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Message
@@ -27,18 +29,18 @@ class EmbeddedConsumer:
     :param selector: the parsed selector, where it is looked at on delivery (queues); a topic's subscription looks at its own on arrival.
     """
 
+    _log = Logger(namespace="gateway.broker")
+
     __slots__ = (
         "_deliver",
         "_failed",
         "_ledger",
         "_next",
-        "_running",
         "closed",
         "credit",
-        "examined",
         "mode",
         "octets",
-        "reading",
+        "running",
         "selector",
         "session",
         "source",
@@ -63,22 +65,19 @@ class EmbeddedConsumer:
         self._failed = failed
         self._ledger: Ledger = IndividualLedger() if session.mode is Mode.INDIVIDUAL else CumulativeLedger()
         self._next = 1
-        self._running = False
+        #: It was started, and not stopped or closed.
+        self.running = False
         self.closed = False
         #: Messages that may still be handed to it.
         self.credit = 0
         #: Octets that may, None when nobody counts them.
         self.octets: int | None = None
-        #: By priority, the seq up to which its source was searched for what its selector wants.
-        self.examined: dict[int, int] = {}
-        #: Its source is reading the store for it.
-        self.reading = False
 
     # --- for the source
 
     def ready(self) -> bool:
         """Whether something can be handed to it."""
-        return self._running and self.credit > 0 and (self.octets is None or self.octets > 0)
+        return self.running and self.credit > 0 and (self.octets is None or self.octets > 0)
 
     def wants(self, message: Message) -> bool:
         """Whether its selector matches."""
@@ -92,7 +91,12 @@ class EmbeddedConsumer:
         if self.octets is not None:
             self.octets -= sum([len(message.body) for message in run])
         self._ledger.add(first, run)
-        self._deliver(self, first, run, attempts)
+        try:
+            self._deliver(self, first, run, attempts)
+        except Exception:  # noqa: BLE001
+            # Its user broke the contract. What it was given stays outstanding, and others get theirs.
+            self._log.failure("a consumer of {source} failed on delivery", source=str(self.source))
+            return
         if self.mode is Mode.AUTO and not self.closed:
             self._settle(self._ledger.clear())
 
@@ -104,7 +108,7 @@ class EmbeddedConsumer:
         """Its source is gone."""
         if not self.closed:
             self.closed = True
-            self._running = False
+            self.running = False
             self.session.forget(self)
             self.source.settle(self._ledger.clear())
             self._failed(error)
@@ -123,11 +127,11 @@ class EmbeddedConsumer:
 
     def start(self) -> None:
         if not self.closed:
-            self._running = True
+            self.running = True
             self.source.mark()
 
     def stop(self) -> None:
-        self._running = False
+        self.running = False
 
     def grant(self, messages: int, octets: int = 0) -> None:
         if messages < 0 or octets < 0:
@@ -135,7 +139,7 @@ class EmbeddedConsumer:
         self.credit += messages
         if octets:
             self.octets = octets + (self.octets or 0)
-        if self._running:
+        if self.running:
             self.source.mark()
 
     def acknowledge_through(self, number: int, within: Session | None = None) -> int:
@@ -170,7 +174,7 @@ class EmbeddedConsumer:
     def close(self, requeue: bool = True) -> None:
         if not self.closed:
             self.closed = True
-            self._running = False
+            self.running = False
             self.source.leave(self)
         if requeue:
             self.session.forget(self)
@@ -191,6 +195,8 @@ class EmbeddedConsumer:
     def _settle(self, messages: Sequence[Message]) -> None:
         self.source.settle(messages)
         self.session.touch()
+        if self.closed and not self._ledger:
+            self.session.forget(self)
 
     def _transaction(self, within: Session | None) -> EmbeddedSession | None:
         if within is None:

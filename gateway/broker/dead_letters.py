@@ -5,8 +5,11 @@ Owns what a dead message looks like and whether it is kept. The reasons and prop
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from gateway.broker.store.interface import Batch, StoreError
 from gateway.messaging import dead
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination, Queue
@@ -15,12 +18,16 @@ from gateway.messaging.values import Int, Value
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
+    from gateway.broker.distribution import Distribution
     from gateway.broker.physical import Physical
 
 DMQ: Final[Destination] = Queue("mq.sys.dmq")
 
 #: Where the message was, which the original leaves to the reader to guess.
 ORIGINAL_DESTINATION: Final = "JMS_SUN_DMQ_DESTINATION"
+
+#: Before the disk is tried again that had no room for a dead message.
+_PAUSE_MS: Final = 1_000
 
 
 class DeadLetters:
@@ -35,15 +42,16 @@ class DeadLetters:
         self._truncate = truncate
         self._log_all = log_all
 
-    def bury(self, physical: Physical, message: Message, reason: DeadReason, comment: str, tries: int) -> None:
+    def bury(self, physical: Physical, source: Distribution, message: Message, reason: DeadReason, comment: str) -> None:
         """Keep a dead message of ``physical``, where its properties or the message's own say so.
 
-        The caller settles the message in the same batch, so that it is in one place or the other.
+        The caller settles the message at ``source`` in the same batch, so that it is in one place or the other.
         """
         broker = self._broker
         headers = message.headers
         properties = headers.properties
-        if _wish(properties, dead.LOG_DEAD_MESSAGES, self._log_all):
+        lost = physical.destination == DMQ and reason not in (DeadReason.OLDEST, DeadReason.LOW_PRIORITY)
+        if lost or _wish(properties, dead.LOG_DEAD_MESSAGES, self._log_all):
             broker.log.info(
                 "message {id} of {destination} is dead: {reason}, {comment}",
                 id=message.message_id,
@@ -58,7 +66,7 @@ class DeadLetters:
             dead.UNDELIVERED_TIMESTAMP: broker.turn.now_ms,
             dead.UNDELIVERED_REASON: reason.value,
             dead.UNDELIVERED_COMMENT: comment,
-            dead.DELIVERY_COUNT: Int(tries),
+            dead.DELIVERY_COUNT: Int(source.tried.get(message.seq, 0)),
             dead.BODY_TRUNCATED: truncate,
             dead.DEAD_BROKER: broker.options.name,
             ORIGINAL_DESTINATION: str(physical.destination),
@@ -71,6 +79,36 @@ class DeadLetters:
         )
         copy.user = message.user
         broker.arrive(DMQ, [copy])
+        if copy.stored:
+            broker.commits.on_failure(partial(self._undone, source, message, copy))
+
+    # The disk may be full. What is dead is not its sender's to send again, so the row of the message stays until there is one of the copy,
+    # which consumers may take meanwhile.
+
+    def _undone(self, source: Distribution, message: Message, copy: Message, batch: Batch, error: StoreError) -> None:
+        if copy.seq in batch.inserts:
+            self._broker.queue(DMQ).in_memory_again([copy])
+        self._later(source, source.unrelease([message], batch), copy)
+
+    def _later(self, source: Distribution, kept: Sequence[Message], copy: Message) -> None:
+        self._broker.schedule.at(self._broker.turn.refresh() + _PAUSE_MS, partial(self._again, source, kept, copy))
+
+    def _again(self, source: Distribution, kept: Sequence[Message], copy: Message) -> None:
+        commits = self._broker.commits
+        if commits.refusing() is not None:
+            self._later(source, kept, copy)
+            return
+        commits.begin()
+        try:
+            if copy.stored:
+                self._broker.rows.insert(self._broker.queue(DMQ), copy, persistent=True)
+            source.release(kept)
+            commits.on_failure(partial(self._undone_again, source, kept, copy))
+        finally:
+            commits.end()
+
+    def _undone_again(self, source: Distribution, kept: Sequence[Message], copy: Message, batch: Batch, error: StoreError) -> None:
+        self._later(source, source.unrelease(kept, batch), copy)
 
 
 def _wish(properties: object, name: str, default: bool) -> bool:

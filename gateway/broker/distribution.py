@@ -3,15 +3,20 @@
 A queue is one distribution, and so is each subscription of a topic. What differs between them (what settling a message means, where a dead one
 comes from) is theirs.
 
-Owns fairness, credit, selectors at delivery, and how often each message was tried.
+Owns fairness, credit, pauses before another try, and how often each message was tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 from gateway.broker.backlog import Backlog
+from gateway.broker.cursor import Cursor
+from gateway.broker.rows import BLOCK
+from gateway.broker.selection import Selection
 from gateway.broker.store.interface import Batch
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.message import Message
@@ -23,43 +28,11 @@ if TYPE_CHECKING:
 
 #: Messages handed out by one destination in one turn; others come between.
 MOST_IN_A_TURN: Final = 1_000
-#: Messages read back from the store at once.
-BLOCK: Final = 500
 #: A sender that outruns the consumers is slowed when this part of a backlog's share of memory is full, until only that part is, but
 #: not longer than a moment at a time: reading messages back from the store costs more than waiting does.
 _SLOW_DOWN: Final = 4
 _LET_GO: Final = 8
 _MOMENT_MS: Final = 50
-
-
-class Source(Protocol):
-    """What a consumer receives from."""
-
-    def mark(self) -> None:
-        """Something changed: look at the end of the turn whether anything can be handed out."""
-
-    def settle(self, messages: Sequence[Message]) -> None:
-        """These were taken for good."""
-
-    def release(self, messages: Sequence[Message]) -> None:
-        """These are being taken: their rows go in the batch that gathers now. The first half of :meth:`settle`."""
-
-    def settled(self, messages: Sequence[Message]) -> None:
-        """These, which were released, are taken. The second half."""
-
-    def unrelease(self, messages: Sequence[Message], batch: Batch) -> None:
-        """The batch in which these were released was undone: they keep their rows, and are not taken."""
-
-    def give_back(self, messages: Sequence[Message]) -> None:
-        """These were not taken: deliver them again, in order."""
-
-    def reject(
-        self, messages: Sequence[Message], delay_ms: int | None, dead: DeadReason | None, policy: RedeliveryPolicy | None
-    ) -> None:
-        """A consumer could not take these."""
-
-    def leave(self, consumer: EmbeddedConsumer) -> None:
-        """The consumer receives no more."""
 
 
 class Distribution:
@@ -73,9 +46,12 @@ class Distribution:
         self.tried: dict[int, int] = {}
         #: Rejected messages that wait for their pause to end, by seq.
         self.delayed: dict[int, Message] = {}
+        #: The same for messages that are in the store only since a restart: their sizes, by seq.
+        self.resting: dict[int, int] = {}
         #: Owner in the store's redelivery rows: 0 for a queue.
         self.owner = 0
-        self._selective = 0
+        self._selection = Selection(self)
+        #: Index of the consumer whose turn it is.
         self._turn_of = 0
         self._marked = False
         #: Senders that wait a moment for the consumers to catch up.
@@ -91,10 +67,7 @@ class Distribution:
     def release(self, messages: Sequence[Message]) -> None:
         raise AssertionError("a distribution is a queue or a subscription")
 
-    def settled(self, messages: Sequence[Message]) -> None:
-        raise AssertionError("a distribution is a queue or a subscription")
-
-    def unrelease(self, messages: Sequence[Message], batch: Batch) -> None:
+    def unrelease(self, messages: Sequence[Message], batch: Batch) -> Sequence[Message]:
         raise AssertionError("a distribution is a queue or a subscription")
 
     def use_policy(self) -> RedeliveryPolicy:
@@ -105,19 +78,31 @@ class Distribution:
         """Messages that wait no longer and are not outstanding are dead: to the dead message queue, and settle them here."""
         raise AssertionError("a distribution is a queue or a subscription")
 
+    def keeps_count(self, message: Message) -> bool:
+        """Whether the store is told how often the message was tried."""
+        raise AssertionError("a distribution is a queue or a subscription")
+
+    def lost(self, count: int, octets: int) -> None:
+        """The store has lost messages that waited here: they no longer count."""
+        raise AssertionError("a distribution is a queue or a subscription")
+
+    @property
+    def gone(self) -> bool:
+        """Whether it was removed: nothing waits here any more, and what comes back is settled."""
+        raise AssertionError("a distribution is a queue or a subscription")
+
     # --- consumers
 
     def join(self, consumer: EmbeddedConsumer) -> None:
         self.consumers.append(consumer)
         if consumer.selector is not None:
-            self._selective += 1
+            self._selection.cursors[consumer] = Cursor(self.backlog)
         self.mark()
 
     def leave(self, consumer: EmbeddedConsumer) -> None:
         if consumer in self.consumers:
             self.consumers.remove(consumer)
-            if consumer.selector is not None:
-                self._selective -= 1
+            self._selection.cursors.pop(consumer, None)
 
     # --- handing out
 
@@ -129,31 +114,35 @@ class Distribution:
     def _dispatch(self) -> None:
         self._marked = False
         backlog = self.backlog
-        if not backlog.waiting or self.paused:
-            return
-        if self._selective:
-            self._dispatch_selective()
-        else:
-            ready = [consumer for consumer in self.consumers if consumer.ready()]
-            if ready:
-                if len(ready) == 1:
-                    consumer = ready[0]
-                    octets = -1 if consumer.octets is None else consumer.octets
-                    run, expired = backlog.take(min(consumer.credit, MOST_IN_A_TURN), octets, self.broker.turn.now_ms)
-                    if run:
-                        self._hand(consumer, run)
-                else:
-                    most = min(sum(consumer.credit for consumer in ready), MOST_IN_A_TURN)
-                    run, expired = backlog.take(most, -1, self.broker.turn.now_ms)
-                    if run:
-                        self._deal(ready, run)
-                if expired:
-                    self.bury(expired, DeadReason.EXPIRED, "expired before it was delivered")
-                if run and backlog.waiting:
-                    self.mark()
-        self._read_back()
+        if backlog.waiting and not self.paused:
+            if self._selection.cursors:
+                self._selection.dispatch(self._in_turn())
+            else:
+                ready = [consumer for consumer in self.consumers if consumer.ready()]
+                if ready:
+                    self._dispatch_plain(ready)
+            if backlog.behind:
+                self._read_back()
         if self._slowed and not self._outrun_by(_LET_GO):
             self._let_go()
+
+    def _dispatch_plain(self, ready: list[EmbeddedConsumer]) -> None:
+        backlog = self.backlog
+        if len(ready) == 1:
+            consumer = ready[0]
+            octets = -1 if consumer.octets is None else consumer.octets
+            run, expired = backlog.take(min(consumer.credit, MOST_IN_A_TURN), octets, self.broker.turn.now_ms)
+            if run:
+                self.hand(consumer, run)
+        else:
+            most = min(sum([consumer.credit for consumer in ready]), MOST_IN_A_TURN)
+            run, expired = backlog.take(most, -1, self.broker.turn.now_ms)
+            if run:
+                self._deal(run)
+        if expired:
+            self.bury(expired, DeadReason.EXPIRED, "expired before it was delivered")
+        if (run or expired) and backlog.waiting:
+            self.mark()
 
     def outrun(self) -> bool:
         """Whether messages come faster than the consumers take them, so that memory fills with them."""
@@ -173,20 +162,28 @@ class Distribution:
         for resume in resumed:
             self.broker.turn.dispatch(resume)
 
-    def _deal(self, ready: list[EmbeddedConsumer], run: list[Message]) -> None:
+    def _deal(self, run: list[Message]) -> None:
         """Deal messages out like cards, beginning with whoever is next."""
+        ready = [consumer for consumer in self._in_turn() if consumer.ready()]
         count = len(ready)
-        start = self._turn_of % count
-        self._turn_of = start + len(run)
-        ready = ready[start:] + ready[:start]
         share = -(-len(run) // count)
         octets = sum([len(message.body) for message in run])
         if all(consumer.credit >= share and (consumer.octets is None or consumer.octets > octets) for consumer in ready):
-            for place, consumer in enumerate(ready):
-                hand = run[place::count]
-                if hand:
-                    self._hand(consumer, hand)
-            return
+            hands = [run[place::count] for place in range(count)]
+            place = len(run) % count
+        else:
+            hands, place = self._deal_singly(ready, run)
+        self._turn_of = self.consumers.index(ready[place])
+        for consumer, hand in zip(ready, hands, strict=True):
+            if hand and consumer.running:
+                self.hand(consumer, hand)
+            elif hand:
+                # Another one's delivery has closed or stopped it.
+                self._wait_again(hand)
+
+    def _deal_singly(self, ready: list[EmbeddedConsumer], run: list[Message]) -> tuple[list[list[Message]], int]:
+        """Deal to consumers who may not have room for their share. :returns: their hands, and the place of the next."""
+        count = len(ready)
         hands: list[list[Message]] = [[] for _ in ready]
         room = [consumer.octets if consumer.octets is not None else 1 << 62 for consumer in ready]
         place = 0
@@ -201,145 +198,165 @@ class Distribution:
             hands[place].append(message)
             room[place] -= len(message.body)
             place = (place + 1) % count
-        for consumer, hand in zip(ready, hands, strict=True):
-            if hand:
-                self._hand(consumer, hand)
+        return hands, place
 
-    def _hand(self, consumer: EmbeddedConsumer, run: list[Message]) -> None:
+    def _in_turn(self) -> list[EmbeddedConsumer]:
+        start = self._turn_of % len(self.consumers)
+        self._turn_of = start + 1
+        return self.consumers[start:] + self.consumers[:start]
+
+    def hand(self, consumer: EmbeddedConsumer, run: list[Message]) -> None:
+        """Deliver what was taken out of the backlog."""
         if self.tried:
             attempts = [self.tried.get(message.seq, 0) + 1 for message in run]
             consumer.hand(run, attempts if max(attempts) > 1 else None)
         else:
             consumer.hand(run, None)
 
-    def _dispatch_selective(self) -> None:
-        """Some consumer has a selector: each looks at what it has not looked at yet, the one whose turn it is first."""
-        now_ms = self.broker.turn.now_ms
-        count = len(self.consumers)
-        start = self._turn_of % count
-        self._turn_of = start + 1
-        more = False
-        for consumer in self.consumers[start:] + self.consumers[:start]:
-            if not consumer.ready():
-                continue
-            run: list[Message] = []
-            expired: list[Message] = []
-            most = min(consumer.credit, 64)
-            for message in self.backlog.waiting_in_memory():
-                priority = message.headers.priority
-                if message.seq <= consumer.examined.get(priority, -1):
-                    continue
-                if len(run) >= most:
-                    more = True
-                    break
-                consumer.examined[priority] = message.seq
-                if message.expires and message.expires <= now_ms:
-                    expired.append(message)
-                elif consumer.wants(message):
-                    run.append(message)
-            if run or expired:
-                self.backlog.pluck({message.seq for message in run} | {message.seq for message in expired})
-                if run:
-                    self._hand(consumer, run)
-                if expired:
-                    self.bury(expired, DeadReason.EXPIRED, "expired before it was delivered")
-            elif self.backlog.tailed and consumer.selector is not None and not consumer.reading:
-                self._search_tail(consumer)
-        if more:
-            self.mark()
-
-    def _search_tail(self, consumer: EmbeddedConsumer) -> None:
-        """What this consumer wants may be behind the window: read on, without taking the window's place."""
-        seqs = self.backlog.tail_beyond(consumer.examined, BLOCK)
-        if not seqs:
-            return
-        consumer.reading = True
-
-        def found(messages: Sequence[Message]) -> None:
-            consumer.reading = False
-            if consumer not in self.consumers:
-                return
-            run: list[Message] = []
-            for message in messages:
-                if not consumer.ready() or len(run) >= consumer.credit:
-                    break
-                consumer.examined[message.headers.priority] = message.seq
-                if consumer.wants(message) and self.backlog.pluck_tail(
-                    message.headers.priority, message.seq, message.size, message.expires
-                ):
-                    run.append(message)
-            if run:
-                self._hand(consumer, run)
-            self.mark()
-
-        self.broker.read_back(seqs, found)
+    # --- the store
 
     def _read_back(self) -> None:
-        seqs = self.backlog.wanted(BLOCK) if self.backlog.tailed else []
+        seqs = self.backlog.wanted(BLOCK)
         if seqs:
-            self.broker.read_back(seqs, self._refilled)
+            self.broker.rows.read_back(seqs, partial(self._refilled, seqs))
 
-    def _refilled(self, messages: Sequence[Message]) -> None:
-        gone = self.backlog.refill(messages)
-        if gone:
-            self.broker.log.error("{count} messages of {source} could not be read back", count=gone, source=str(self))
+    def _refilled(self, seqs: Sequence[int], messages: Sequence[Message]) -> None:
+        self.not_found(*self.backlog.refill(seqs, messages))
         self.mark()
+
+    def drop_missing(self, seqs: Sequence[int], messages: Sequence[Message]) -> None:
+        """These seqs were to be read: what is not among the messages, and still should be in the store, is there no more."""
+        if len(messages) < len(seqs):
+            self.not_found(*self.backlog.drop_behind(set(seqs).difference([message.seq for message in messages])))
+
+    def not_found(self, count: int, octets: int) -> None:
+        """So many messages should have been in the store, and are not."""
+        if count:
+            self.broker.log.error("{count} messages of {source} are not in the store any more", count=count, source=str(self))
+            self.lost(count, octets)
+
+    def _find_and_forget(self, message: Message) -> bool:
+        """Whether the message waited here; it does no longer."""
+        priority = message.headers.priority
+        return bool(
+            self.backlog.pluck([message.seq], priority)
+            or self.backlog.pluck_behind(priority, message.seq, message.expires) is not None
+            or self.delayed.pop(message.seq, None)
+        )
+
+    def in_memory_again(self, messages: Sequence[Message]) -> list[Message]:
+        """The store could not take these, which memory had no room for: what still waits of them is in memory. :returns: it."""
+        found = [
+            message
+            for message in messages
+            if self.backlog.pluck_behind(message.headers.priority, message.seq, message.expires) is not None
+        ]
+        self.backlog.give_back(found)
+        return found
+
+    # --- expiry
 
     def sweep(self, now_ms: int) -> None:
         """Give up what has expired and still waits."""
-        if not self.backlog.expiring:
+        if self.backlog.expiring:
+            expired, stored = self.backlog.take_expired(now_ms)
+            if expired:
+                self.broker.schedule.in_slices(self._bury_slowly(expired, DeadReason.EXPIRED, "expired while it waited"))
+            self._bury_stored(dict(stored), DeadReason.EXPIRED, "expired while it waited", lambda: None)
+
+    def _bury_slowly(self, messages: list[Message], reason: DeadReason, comment: str) -> Iterator[None]:
+        for start in range(0, len(messages), BLOCK):
+            if start:
+                yield
+            self.bury(messages[start : start + BLOCK], reason, comment)
+
+    def _bury_stored(self, sizes: dict[int, int], reason: DeadReason, comment: str, done: Callable[[], None]) -> None:
+        """Bury messages that are in the store only, given by their sizes, block by block; then call ``done``."""
+        if not sizes:
+            done()
             return
-        comment = "expired while it waited"
-        expired, stored = self.backlog.take_expired(now_ms)
-        if expired:
-            self.bury(expired, DeadReason.EXPIRED, comment)
-        for start in range(0, len(stored), BLOCK):
-            self.broker.read_back(stored[start : start + BLOCK], lambda messages: self.bury(messages, DeadReason.EXPIRED, comment))
+        seqs = list(islice(sizes, BLOCK))
+
+        def found(messages: Sequence[Message]) -> None:
+            octets = sum([sizes.pop(seq) for seq in seqs])
+            if len(messages) < len(seqs):
+                self.not_found(len(seqs) - len(messages), octets - sum([message.size for message in messages]))
+            if messages:
+                self.bury(messages, reason, comment)
+            self._bury_stored(sizes, reason, comment, done)
+
+        self.broker.rows.read_back(seqs, found)
 
     # --- taking back
 
     def give_back(self, messages: Sequence[Message]) -> None:
         """Deliver these again at once, in order; each was tried once more."""
-        limit = self.broker.most_rollbacks
-        kept: list[Message] = []
+        if self.gone:
+            self.settle(messages)
+            return
+        tried, limit = self.tried, self.broker.most_rollbacks
+        kept = messages
         for message in messages:
-            count = self._count(message, 0)
-            if limit and count > limit:
-                self.bury([message], DeadReason.UNDELIVERABLE, f"rolled back {count} times")
-            else:
-                kept.append(message)
+            tried[message.seq] = tried.get(message.seq, 0) + 1
+        if limit:
+            kept = [message for message in messages if tried[message.seq] <= limit]
+            for message in messages:
+                if tried[message.seq] > limit:
+                    self.bury([message], DeadReason.UNDELIVERABLE, f"rolled back {tried[message.seq]} times")
+        self.broker.schedule.in_slices(self._count_slowly([message for message in kept if self.keeps_count(message)]))
         self._wait_again(kept)
+
+    def _count_slowly(self, messages: list[Message]) -> Iterator[None]:
+        """Have the store know how often these were tried, those that were settled meanwhile left out."""
+        for start in range(0, len(messages), 4 * BLOCK):
+            if start:
+                yield
+            for message in messages[start : start + 4 * BLOCK]:
+                count = self.tried.get(message.seq)
+                if count is not None and message.seq not in self.delayed:
+                    self.broker.commits.redelivery(self.owner, message.seq, count, 0)
 
     def reject(
         self, messages: Sequence[Message], delay_ms: int | None, dead: DeadReason | None, policy: RedeliveryPolicy | None
     ) -> None:
         """A consumer could not take these: later again, or dead."""
+        if self.gone:
+            self.settle(messages)
+            return
         rules = policy or self.use_policy()
         again: list[Message] = []
         for message in messages:
-            tries = self.tried.get(message.seq, 0) + 1
+            tries = self.tried[message.seq] = self.tried.get(message.seq, 0) + 1
             pause = rules.delay(tries) if delay_ms is None else delay_ms
             if dead is not None or pause is None:
-                self.tried[message.seq] = tries
                 reason = dead or DeadReason.UNDELIVERABLE
                 self.bury([message], reason, f"refused by its consumer {tries} times")
-            elif pause == 0:
-                self._count(message, 0)
-                again.append(message)
+                continue
+            due = self.broker.turn.now_ms + pause if pause else 0
+            if self.keeps_count(message):
+                self.broker.commits.redelivery(self.owner, message.seq, tries, due)
+            if due:
+                self._pause(message, due)
             else:
-                due = self.broker.turn.now_ms + pause
-                self._count(message, due)
-                self.pause(message, due)
+                again.append(message)
         self._wait_again(again)
 
-    def pause(self, message: Message, due_ms: int) -> None:
-        """Let an outstanding message wait again, but not before ``due_ms``."""
+    def _pause(self, message: Message, due_ms: int) -> None:
+        """Let a message wait again, but not before ``due_ms``."""
         self.delayed[message.seq] = message
         self.broker.schedule.at(due_ms, lambda: self._due(message.seq))
 
-    def resume_pause(self, seq: int, due_ms: int) -> None:
-        """The same for a message that is in the store only."""
-        self.broker.schedule.at(due_ms, lambda: self.broker.read_back([seq], self._wait_again))
+    def resume_pause(self, seq: int, size: int, due_ms: int) -> None:
+        """The same for a message that is in the store only since a restart."""
+        self.resting[seq] = size
+        self.broker.schedule.at(due_ms, lambda: self.broker.rows.read_back([seq], partial(self._rested, seq)))
+
+    def _rested(self, seq: int, messages: Sequence[Message]) -> None:
+        size = self.resting.pop(seq, None)
+        if size is not None and messages:
+            self._wait_again(messages)
+        elif size is not None:
+            self.not_found(1, size)
 
     def _due(self, seq: int) -> None:
         message = self.delayed.pop(seq, None)
@@ -349,15 +366,9 @@ class Distribution:
     def _wait_again(self, messages: Sequence[Message]) -> None:
         if messages:
             self.backlog.give_back(messages)
-            for consumer in self.consumers:
-                consumer.examined.clear()
+            if self._selection.cursors:
+                self._selection.look_again(messages)
             self.mark()
-
-    def _count(self, message: Message, not_before: int) -> int:
-        count = self.tried[message.seq] = self.tried.get(message.seq, 0) + 1
-        if message.stored and message.headers.persistent:
-            self.broker.commits.redelivery(self.owner, message.seq, count, not_before)
-        return count
 
     def forget_tries(self, messages: Iterable[Message]) -> None:
         for message in messages:

@@ -5,8 +5,9 @@ Owns the counts that limits are about, and the decision at a limit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections import deque
+from collections.abc import Callable, Container, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gateway.broker.limits import DestinationProperties, LimitBehavior
 from gateway.messaging.destination import Destination
@@ -17,12 +18,23 @@ if TYPE_CHECKING:
     from gateway.broker.broker import Broker
 
 
-#: Lets messages that were kept take their places.
-Arrival: TypeAlias = Callable[[], None]
+#: Messages that were kept and are to take their places, as their destination has them; empty for none.
+Kept: TypeAlias = Sequence[Any]
 
 
-def nothing() -> None:
-    """The arrival of no message."""
+class Place:
+    """A place in the order of arrivals of one destination.
+
+    :param kept: None while it is not known what, if anything, arrives there.
+    """
+
+    __slots__ = ("count", "kept", "octets")
+
+    def __init__(self, kept: Kept | None) -> None:
+        self.kept = kept
+        #: Messages and octets that limits count as if they were here.
+        self.count = 0
+        self.octets = 0
 
 
 class Physical:
@@ -45,17 +57,33 @@ class Physical:
         self.stored = False
         #: Called once there is room again.
         self.waiting_senders: list[Callable[[], None]] = []
-        #: Arrivals that wait for the commit of a transaction before them.
-        self.arrivals: list[list[Arrival | None]] = []
+        #: Arrivals that wait for the commit of a transaction before them, and the sums of what they count for.
+        self.arrivals: deque[Place] = deque()
+        self.coming = 0
+        self.coming_octets = 0
+        #: Epoch milliseconds since which nobody has used it, as far as is known.
+        self.idle_since = 0
         self.removed = False
 
     # --- what differs
 
-    def keep(self, run: Sequence[Message]) -> Arrival:
+    def keep(self, run: Sequence[Message]) -> Kept:
         """Messages are coming, with rising seqs: put what must be stored of them into the gathering batch.
 
         :returns: what :meth:`arrive` or :meth:`fill_place` is to be given for them.
         """
+        raise AssertionError("a physical destination is a queue or a topic")
+
+    def place(self, kept: Kept) -> None:
+        """What was kept takes its places, and may be delivered."""
+        raise AssertionError("a physical destination is a queue or a topic")
+
+    def without(self, kept: Kept, seqs: Container[int]) -> Kept:
+        """The same but for messages with these seqs."""
+        raise AssertionError("a physical destination is a queue or a topic")
+
+    def undo(self, seqs: Container[int], run: Sequence[Message]) -> None:
+        """The store could not keep those of a run that have these seqs: what no consumer has of them never came."""
         raise AssertionError("a physical destination is a queue or a topic")
 
     def evict(self, lowest_priority: bool) -> bool:
@@ -72,9 +100,9 @@ class Physical:
         properties = self.properties
         if properties.limit_behavior is not LimitBehavior.REJECT_NEWEST:
             return
-        if 0 <= properties.max_num_msgs < self.count + count:
+        if 0 <= properties.max_num_msgs < self.count + self.coming + count:
             raise DestinationFull(self.destination, "maxNumMsgs", properties.max_num_msgs)
-        if 0 <= properties.max_total_msg_bytes < self.octets + octets:
+        if 0 <= properties.max_total_msg_bytes < self.octets + self.coming_octets + octets:
             raise DestinationFull(self.destination, "maxTotalMsgBytes", properties.max_total_msg_bytes)
 
     def over(self) -> bool:
@@ -86,7 +114,8 @@ class Physical:
         """Whether senders should be held back: a FLOW_CONTROL destination has reached a limit."""
         properties = self.properties
         return properties.limit_behavior is LimitBehavior.FLOW_CONTROL and (
-            0 <= properties.max_num_msgs <= self.count or 0 <= properties.max_total_msg_bytes <= self.octets
+            0 <= properties.max_num_msgs <= self.count + self.coming
+            or 0 <= properties.max_total_msg_bytes <= self.octets + self.coming_octets
         )
 
     def make_room(self) -> None:
@@ -105,32 +134,52 @@ class Physical:
 
     # --- arrivals in order
 
-    def arrive(self, arrival: Arrival) -> None:
-        """Messages that may be delivered at once; behind a transaction that came before and is not durable yet, they wait for it."""
+    def arrive(self, run: Sequence[Message], kept: Kept) -> None:
+        """Messages that were kept may be delivered at once; behind a transaction that came before and is not durable yet, they wait for it."""
         if self.arrivals:
-            self.arrivals.append([arrival])
+            self.hold_place(run).kept = kept
         else:
-            arrival()
+            self.place(kept)
             if self.properties.bounded:
                 self.make_room()
 
-    def hold_place(self) -> list[Arrival | None]:
-        """A place in the order of arrivals for messages of a transaction; see :meth:`fill_place`."""
-        place: list[Arrival | None] = [None]
+    def hold_place(self, run: Sequence[Message]) -> Place:
+        """A place in the order of arrivals for messages of a transaction, for which limits leave room; see :meth:`fill_place`."""
+        place = Place(None)
+        place.count = len(run)
+        place.octets = sum([message.size for message in run])
+        self.coming += place.count
+        self.coming_octets += place.octets
         self.arrivals.append(place)
         return place
 
-    def fill_place(self, place: list[Arrival | None], arrival: Arrival) -> None:
-        """The transaction is durable, and its messages arrive, or it is rolled back, and :func:`nothing` does; then what waited behind."""
-        place[0] = arrival
-        while self.arrivals and self.arrivals[0][0] is not None:
-            ready = self.arrivals.pop(0)[0]
-            assert ready is not None
-            ready()
-            if self.properties.bounded:
-                self.make_room()
+    def fill_place(self, place: Place, kept: Kept) -> None:
+        """The transaction is durable, and its messages arrive; rolled back, none do. Then what waited behind."""
+        place.kept = kept
+        while self.arrivals and (ready := self.arrivals[0].kept) is not None:
+            first = self.arrivals.popleft()
+            self.coming -= first.count
+            self.coming_octets -= first.octets
+            if ready:
+                self.place(ready)
+                if self.properties.bounded:
+                    self.make_room()
+        if self.waiting_senders:
+            self.let_senders_go()
+        self.emptied()
+
+    def undo_arrivals(self, seqs: Container[int], run: Sequence[Message]) -> None:
+        """The store could not keep those of a run that have these seqs: they never came, and do not come."""
+        for place in self.arrivals:
+            if place.kept:
+                place.kept = self.without(place.kept, seqs)
+        self.undo(seqs, run)
+        if self.waiting_senders:
+            self.let_senders_go()
+        self.emptied()
 
     def emptied(self) -> None:
-        """Nothing is left here: an auto-created destination that nobody uses is reaped after a while."""
+        """Something left: an auto-created destination that has nothing more and that nobody uses is reaped after a while."""
         if self.auto_created and not self.removed and not self.busy:
-            self.broker.reap_later(self)
+            self.idle_since = self.broker.turn.now_ms
+            self.broker.housekeeping.reap_later(self)

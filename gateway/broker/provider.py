@@ -61,9 +61,7 @@ class EmbeddedProvider:
     ) -> Deferred[Connection]:
         return Deferred.fromCoroutine(self._connect(credentials, client_id or None, lost))
 
-    async def _connect(
-        self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]
-    ) -> Connection:
+    async def _connect(self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]) -> Connection:
         principal = await self._users.authenticate(credentials)
         if not self._rules.may_connect(principal):
             raise AccessDenied(principal.name, "connect", "this broker")

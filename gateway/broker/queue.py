@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Container, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from gateway.broker.distribution import Distribution
 from gateway.broker.limits import DestinationProperties
-from gateway.broker.physical import Arrival, Physical
+from gateway.broker.physical import Kept, Physical
 from gateway.broker.store.interface import Batch
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
@@ -19,6 +18,9 @@ if TYPE_CHECKING:
     from gateway.broker.broker import Broker
     from gateway.broker.consumer import EmbeddedConsumer
     from gateway.messaging.redelivery import RedeliveryPolicy
+
+#: Messages whose rows are deleted in one turn when a queue is purged.
+_PURGED: Final = 2_000
 
 
 class PhysicalQueue(Physical, Distribution):
@@ -31,27 +33,45 @@ class PhysicalQueue(Physical, Distribution):
         Physical.__init__(self, broker, destination, number, properties)
         Distribution.__init__(self, broker)
 
-    def keep(self, run: Sequence[Message]) -> Arrival:
+    # --- arrivals
+
+    def keep(self, run: Sequence[Message]) -> Kept:
         if not self.destination.temporary:
+            insert = self.broker.rows.insert
             for message in run:
                 if message.headers.persistent:
                     message.stored = 1
-                    self.broker.store_row(self, message, persistent=True)
-        return partial(self._place, run)
+                    insert(self, message, persistent=True)
+        return run
 
-    def _place(self, run: Sequence[Message]) -> None:
-        self.count += len(run)
+    def place(self, kept: Kept) -> None:
+        if self.removed:
+            self.release(kept)
+            return
+        self.count += len(kept)
         size = 0
-        for message in run:
+        for message in kept:
             size += message.size
         self.octets += size
-        for message in self.backlog.put(run):
+        for message in self.backlog.put(kept):
             if not message.stored:
                 # Memory is full: what would only live there goes to the store too, until it is read back.
                 message.stored = 1
-                self.broker.store_row(self, message, persistent=False)
+                self.broker.rows.insert(self, message, persistent=False)
         if not self._marked:
             self.mark()
+
+    def without(self, kept: Kept, seqs: Container[int]) -> Kept:
+        return [message for message in kept if message.seq not in seqs]
+
+    def undo(self, seqs: Container[int], run: Sequence[Message]) -> None:
+        for message in run:
+            if message.seq in seqs and self._find_and_forget(message):
+                self.count -= 1
+                self.octets -= message.size
+                self.tried.pop(message.seq, None)
+
+    # --- departures
 
     def settle(self, messages: Sequence[Message]) -> None:
         delete = self.broker.commits.delete
@@ -64,6 +84,7 @@ class PhysicalQueue(Physical, Distribution):
     def release(self, messages: Sequence[Message]) -> None:
         for message in messages:
             if message.stored:
+                message.stored = 0
                 self.broker.commits.delete(message.seq)
 
     def settled(self, messages: Sequence[Message]) -> None:
@@ -79,9 +100,25 @@ class PhysicalQueue(Physical, Distribution):
         if not self.count:
             self.emptied()
 
-    def unrelease(self, messages: Sequence[Message], batch: Batch) -> None:
-        for message in messages:
-            batch.deletes.pop(message.seq, None)
+    def unrelease(self, messages: Sequence[Message], batch: Batch) -> Sequence[Message]:
+        kept = [message for message in messages if batch.deletes.pop(message.seq, self) is None]
+        for message in kept:
+            message.stored = 1
+        return kept
+
+    def keeps_count(self, message: Message) -> bool:
+        return bool(message.stored) and message.headers.persistent
+
+    def lost(self, count: int, octets: int) -> None:
+        self.count -= count
+        self.octets -= octets
+        if self.waiting_senders:
+            self.let_senders_go()
+        self.emptied()
+
+    @property
+    def gone(self) -> bool:
+        return self.removed
 
     def use_policy(self) -> RedeliveryPolicy:
         return self.properties.redelivery
@@ -90,7 +127,7 @@ class PhysicalQueue(Physical, Distribution):
         self.broker.commits.begin()
         try:
             for message in messages:
-                self.broker.dead_letters.bury(self, message, reason, comment, self.tried.get(message.seq, 0))
+                self.broker.dead_letters.bury(self, self, message, reason, comment)
             self.settle(messages)
         finally:
             self.broker.commits.end()
@@ -116,40 +153,41 @@ class PhysicalQueue(Physical, Distribution):
         victim = self.backlog.least() if lowest_priority else self.backlog.oldest()
         if victim is None:
             return False
-        self.backlog.pluck({victim.seq})
+        self.backlog.pluck([victim.seq], victim.headers.priority)
         reason = DeadReason.LOW_PRIORITY if lowest_priority else DeadReason.OLDEST
-        self.broker.evicting(self, reason)
+        self.broker.housekeeping.evicting(self, reason)
         self.bury([victim], reason, f"{self.destination} was at its limit")
         return True
 
     def purge(self) -> int:
-        """Remove every waiting message. :returns: how many."""
-        seqs = self.backlog.stored_only()
-        waiting = self.backlog.waiting
-        octets = self.backlog.octets
-        for message in self.backlog.clear():
-            if message.stored:
-                message.stored = 0
-                self.broker.commits.delete(message.seq)
-        for seq in seqs:
-            self.broker.commits.delete(seq)
-        self.count -= waiting
-        self.octets -= octets
-        delayed = list(self.delayed.values())
+        """Remove every message that is not outstanding. :returns: how many."""
+        count = self.backlog.waiting + len(self.delayed) + len(self.resting)
+        octets = self.backlog.octets + sum([message.size for message in self.delayed.values()]) + sum(self.resting.values())
+        messages, seqs = self.backlog.clear()
+        messages += self.delayed.values()
+        seqs.extend(self.resting)
         self.delayed.clear()
-        self.settle(delayed)
-        self.tried.clear()
-        return waiting + len(delayed)
+        self.resting.clear()
+        self.count -= count
+        self.octets -= octets
+        self.broker.schedule.in_slices(self._delete_slowly(messages, seqs))
+        if self.waiting_senders:
+            self.let_senders_go()
+        self.emptied()
+        return count
 
-    def undo(self, message: Message) -> None:
-        """The store could not keep a message that has arrived: if no consumer has it, it never came."""
-        message.stored = 0
-        taken = bool(self.backlog.pluck({message.seq})) or self.backlog.pluck_tail(
-            message.headers.priority, message.seq, message.size, message.expires
-        )
-        if taken or self.delayed.pop(message.seq, None) is not None:
-            self.count -= 1
-            self.octets -= message.size
+    def _delete_slowly(self, messages: list[Message], seqs: Sequence[int]) -> Iterator[None]:
+        for start in range(0, len(messages), _PURGED):
+            part = messages[start : start + _PURGED]
+            self.release(part)
+            self.forget_tries(part)
+            if len(part) == _PURGED:
+                yield
+        for start in range(0, len(seqs), _PURGED):
+            for seq in seqs[start : start + _PURGED]:
+                self.broker.commits.delete(seq)
+                self.tried.pop(seq, None)
+            yield
 
     def __str__(self) -> str:
         return str(self.destination)

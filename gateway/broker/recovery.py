@@ -13,11 +13,12 @@ from gateway.broker.distribution import Distribution
 from gateway.broker.memory import Memory
 from gateway.broker.queue import PhysicalQueue
 from gateway.broker.settings import BrokerOptions
-from gateway.broker.store.interface import IndexRow, RedeliveryRow, Store, StoreError
+from gateway.broker.store.interface import IndexRow, RedeliveryRow, Store, StoreError, SubscriptionRow
 from gateway.broker.subscription import TopicSubscription
 from gateway.broker.topic import PhysicalTopic
 from gateway.broker.wildcards import is_wild
 from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.errors import InvalidSelector
 from gateway.messaging.selector import parse
 from gateway.messaging.turn import Turn
 
@@ -51,7 +52,8 @@ def open_broker(
     for row in recovered.destinations:
         patterns[row.id] = destination = Destination(Kind(row.kind), row.name)
         if destination.kind is Kind.TOPIC and is_wild(destination.name):
-            broker.restore_pattern(destination, row.id)
+            broker.used_number(row.id)
+            broker.rows.restore_pattern(destination, row.id)
             continue
         physical = broker.restore(row)
         if isinstance(physical, PhysicalQueue):
@@ -59,22 +61,20 @@ def open_broker(
         else:
             topics[row.id] = physical
     durables: dict[int, TopicSubscription] = {}
-    for known in recovered.subscriptions:
+    superseded: list[TopicSubscription] = []
+    for known in sorted(recovered.subscriptions):
         broker.used_number(known.id)
-        subscription = TopicSubscription(
-            broker,
-            patterns[known.destination],
-            parse(known.selector) if known.selector else None,
-            no_local=bool(known.no_local),
-            number=known.id,
-            client_id=known.client_id,
-            name=known.name,
-        )
-        durables[known.id] = subscription
-        broker.durables[known.client_id, known.name] = subscription
+        subscription = durables[known.id] = _subscription(broker, known, patterns)
+        key = (known.client_id, known.name)
+        if key in broker.durables:
+            superseded.append(broker.durables[key])
+        broker.durables[key] = subscription
         broker.subscribe(subscription)
     count = _restore_messages(broker, store, queues, topics, durables)
     broker.start_numbering(recovered.next_seq)
+    for subscription in superseded:
+        # The process ended while it was being redefined.
+        broker.end_durable(subscription, "the durable subscription was redefined", lambda: None)
     for physical in list(broker.destinations.values()):
         physical.emptied()
     log.info(
@@ -85,6 +85,23 @@ def open_broker(
         subscriptions=len(recovered.subscriptions),
     )
     return broker
+
+
+def _subscription(broker: Broker, row: SubscriptionRow, patterns: dict[int, Destination]) -> TopicSubscription:
+    try:
+        return TopicSubscription(
+            broker,
+            patterns[row.destination],
+            parse(row.selector) if row.selector else None,
+            no_local=bool(row.no_local),
+            number=row.id,
+            client_id=row.client_id,
+            name=row.name,
+        )
+    except (KeyError, InvalidSelector) as error:
+        what = f"durable subscription '{row.name}' of client-id '{row.client_id}' (row {row.id})"
+        reason = f"its topic, row {row.destination}, is missing" if isinstance(error, KeyError) else str(error)
+        raise StoreError(f"the store holds a {what} that cannot be restored: {reason}") from error
 
 
 def _restore_messages(
@@ -107,25 +124,28 @@ def _restore_messages(
                 continue
             queue.count += 1
             queue.octets += row.size
-            _restore(broker, queue, row, tried.get((0, row.seq)) if tried else None)
+            _restore(broker, queue, row, tried.pop((0, row.seq), None) if tried else None)
     owed: set[int] = set()
     for pairs in store.scan_owed():
         for number, seq in pairs:
             message = of_topics.get(seq)
             subscription = durables.get(number)
             if message is None or subscription is None:
+                broker.commits.forget_redelivery(number, seq)
                 continue
             topic = topics[message.destination]
             topic.count += 1
             topic.octets += message.size
-            _restore(broker, subscription, message, tried.get((number, seq)) if tried else None)
+            _restore(broker, subscription, message, tried.pop((number, seq), None) if tried else None)
             if seq in owed:
-                broker.share_row(seq)
+                broker.rows.share(seq)
             owed.add(seq)
     for seq in of_topics.keys() - owed:
         # Nobody is owed it any more: its subscription was being removed when the process ended.
         broker.commits.delete(seq)
         count -= 1
+    for owner, seq in tried:
+        broker.commits.forget_redelivery(owner, seq)
     return count
 
 
@@ -134,6 +154,6 @@ def _restore(broker: Broker, place: Distribution, row: IndexRow, tried: Redelive
     if tried is not None:
         place.tried[row.seq] = tried.attempts
         if tried.not_before > broker.turn.now_ms:
-            place.resume_pause(row.seq, tried.not_before)
+            place.resume_pause(row.seq, row.size, tried.not_before)
             return
     place.backlog.restore(row.priority, row.seq, row.size, row.expires)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.broker.consumer import EmbeddedConsumer
-from gateway.broker.physical import Physical, nothing
+from gateway.broker.physical import Kept, Physical, Place
 from gateway.broker.queue import PhysicalQueue
 from gateway.broker.store.interface import Batch, StoreError, StoreFull
 from gateway.messaging.dead import DeadReason
@@ -40,6 +40,24 @@ class _Rejected(NamedTuple):
     dead: DeadReason | None
 
 
+class _Promise:
+    """A completion that was asked for.
+
+    :param sends: it speaks for so many of the session's sends.
+    """
+
+    __slots__ = ("done", "error", "held", "ready", "sends")
+
+    def __init__(self, done: Done, sends: int) -> None:
+        self.done = done
+        self.sends = sends
+        #: Withheld while a destination holds the sender back.
+        self.held = False
+        #: What it waited for has come.
+        self.ready = False
+        self.error: MessagingError | None = None
+
+
 class EmbeddedSession:
     """One session. Made by its connection."""
 
@@ -52,15 +70,14 @@ class EmbeddedSession:
         self._closed = False
         #: The last batch that holds something this session was asked for.
         self._mark = 0
-        #: Completions that were asked for and have not fired.
-        self._pending = 0
-        #: Completions withheld while a destination holds this sender back.
-        self._held: deque[Done] = deque()
+        #: Completions that were asked for and have not fired, in the order asked, which is that in which they fire.
+        self._promises: deque[_Promise] = deque()
         self._blocked: set[Physical] = set()
         #: The queue it sent to last, whose consumers it may outrun.
         self._fast: PhysicalQueue | None = None
-        #: Something it sent was undone by the store, and it was not told yet.
-        self._refused = False
+        #: Sends until now, and those the store has undone and the user was not told of yet.
+        self._sent = 0
+        self._refused: list[int] = []
         self._resume: list[Callable[[], None]] = []
         # The open transaction.
         self._sends: list[Message] = []
@@ -81,23 +98,27 @@ class EmbeddedSession:
         arrivals = self.connection.route(messages)
         commits = self._commits
         before = commits.changes
+        self._sent += 1
         commits.begin()
-        self._broker.number(messages, self.connection.user, self.connection.number)
-        for physical, run in arrivals:
-            physical.arrive(physical.keep(run))
-            self._fast = physical if isinstance(physical, PhysicalQueue) else None
-            if physical.properties.bounded and physical not in self._blocked and physical.at_limit():
-                self._blocked.add(physical)
-                physical.waiting_senders.append(self._unblock)
-        if commits.changes != before:
-            self._mark = commits.number
-            commits.on_failure(partial(self._undo_send, arrivals))
-        commits.end()
+        try:
+            self._broker.number(messages, self.connection.user, self.connection.number)
+            for physical, run in arrivals:
+                physical.arrive(run, physical.keep(run))
+                self._fast = physical if isinstance(physical, PhysicalQueue) else None
+                if physical.properties.bounded and physical.at_limit():
+                    self._block(physical)
+            if commits.changes != before:
+                self._mark = commits.number
+                commits.on_failure(partial(self._undo_send, self._sent, arrivals))
+        finally:
+            commits.end()
 
-    def _undo_send(self, arrivals: Arrivals, batch: Batch, error: StoreError) -> None:
-        self._broker.undo_arrivals(batch, arrivals)
-        self._refused = True
-        if not self._pending:
+    def _undo_send(self, number: int, arrivals: Arrivals, batch: Batch, error: StoreError) -> None:
+        if not self._broker.undo_arrivals(batch, arrivals):
+            # All that the store was to have of it had been settled.
+            return
+        self._refused.append(number)
+        if not (self._promises and self._promises[-1].sends >= number):
             # Nobody waits for a receipt that could tell the sender.
             self.connection.fail(StorageFailed(str(error)))
 
@@ -116,6 +137,8 @@ class EmbeddedSession:
         return not self._blocked and not self._commits.crowded() and not (self._fast is not None and self._fast.outrun())
 
     def on_writable(self, resume: Callable[[], None]) -> None:
+        if self._closed:
+            return
         if self._blocked:
             self._resume.append(resume)
         elif self._commits.crowded():
@@ -125,6 +148,12 @@ class EmbeddedSession:
         else:
             self._broker.turn.dispatch(resume)
 
+    def _block(self, physical: Physical) -> None:
+        """A destination at its limit holds this sender back."""
+        if physical not in self._blocked:
+            self._blocked.add(physical)
+            physical.waiting_senders.append(self._unblock)
+
     def _unblock(self) -> None:
         """A destination that held this sender back has room again."""
         self._blocked = {physical for physical in self._blocked if physical.at_limit() and not physical.removed}
@@ -132,10 +161,10 @@ class EmbeddedSession:
             if self._unblock not in physical.waiting_senders:
                 physical.waiting_senders.append(self._unblock)
         if not self._blocked:
-            held, self._held = self._held, deque()
-            for done in held:
-                self._pending -= 1
-                self.completion(done)
+            for promise in self._promises:
+                if promise.held:
+                    promise.held = False
+                    self._ask(promise)
             resumed, self._resume = self._resume, []
             for resume in resumed:
                 self.on_writable(resume)
@@ -174,23 +203,41 @@ class EmbeddedSession:
 
     def completion(self, done: Done) -> None:
         self._check_open()
-        self._pending += 1
+        promise = self._promise(done)
         if self._blocked:
-            self._held.append(done)
-        elif self._mark > self._commits.durable:
-            self._commits.wait_for(self._mark, partial(self._complete, done))
+            promise.held = True
         else:
-            self._broker.soon(partial(self._complete, done, None))
+            self._ask(promise)
 
-    def _complete(self, done: Done, error: StoreError | None) -> None:
-        if isinstance(error, StoreFull) and not self._refused:
-            # Others' sends did not fit. This session's acknowledgements are in the next batch.
-            self._mark = self._commits.number
-            self._commits.wait(partial(self._complete, done))
+    def _promise(self, done: Done) -> _Promise:
+        promise = _Promise(done, self._sent)
+        self._promises.append(promise)
+        return promise
+
+    def _ask(self, promise: _Promise) -> None:
+        if self._mark > self._commits.durable:
+            self._commits.wait_for(self._mark, partial(self._durable, promise))
+        else:
+            self._broker.soon(partial(self._keep, promise, None))
+
+    def _durable(self, promise: _Promise, error: StoreError | None) -> None:
+        if isinstance(error, StoreFull) and not any(number <= promise.sends for number in self._refused):
+            # Others' sends did not fit. What this session asked for is tried again.
+            self._commits.wait_for(self._commits.durable + 1, partial(self._durable, promise))
             return
-        self._refused = False
-        self._pending -= 1
-        done(None if error is None else StorageFailed(str(error)))
+        self._keep(promise, None if error is None else StorageFailed(str(error)))
+
+    def _keep(self, promise: _Promise, error: MessagingError | None) -> None:
+        """What a promise waited for has come: tell, as far as those before it were told."""
+        promise.ready = True
+        promise.error = error
+        while self._promises and self._promises[0].ready:
+            first = self._promises.popleft()
+            if self._refused and min(self._refused) <= first.sends:
+                # Maybe in an earlier batch than the one that it waited for.
+                self._refused = [number for number in self._refused if number > first.sends]
+                first.error = first.error or StorageFailed("what was sent did not fit on the disk")
+            first.done(first.error)
 
     # --- transactions
 
@@ -213,7 +260,7 @@ class EmbeddedSession:
         self._check_open()
         if self.mode is not Mode.TRANSACTED:
             raise NotSupported("commit outside of a transacted session")
-        self._pending += 1
+        promise = self._promise(done)
         most = self._broker.options.transaction_acknowledgements
         try:
             if self._acknowledged_count > most:
@@ -222,7 +269,7 @@ class EmbeddedSession:
         except MessagingError as error:
             self._undo()
             cause = error.cause if isinstance(error, MessageRejected) else error
-            self._broker.soon(partial(self._finish, done, cause))
+            self._broker.soon(partial(self._keep, promise, cause))
             return
         sends, acknowledged, rejected = self._sends, self._acknowledged, self._rejected
         self._forget_transaction()
@@ -230,64 +277,62 @@ class EmbeddedSession:
         taken = [(consumer, [message for _, message in deliveries]) for consumer, deliveries in acknowledged]
         commits.seal_if_inserted(message.seq for _, messages in taken for message in messages)
         before = commits.changes
-        commits.begin()
-        self._broker.number(sends, self.connection.user, self.connection.number)
-        places = []
-        for physical, run in arrivals:
-            places.append((physical, physical.hold_place(), physical.keep(run)))
-        for consumer, messages in taken:
-            consumer.source.release(messages)
+        places: list[tuple[Physical, Place, Kept]] = []
 
         def outcome(error: StoreError | None) -> None:
             if isinstance(error, StoreFull) and not sends:
-                # It only acknowledges, and that goes into the next batch.
-                commits.wait(outcome)
+                # It only acknowledges, and that is tried again.
+                commits.wait_for(commits.durable + 1, outcome)
                 return
-            for physical, place, arrival in places:
-                physical.fill_place(place, arrival if error is None else nothing)
+            for physical, place, kept in places:
+                physical.fill_place(place, kept if error is None else ())
+                if physical.properties.bounded and physical.at_limit() and not self._closed:
+                    self._block(physical)
             if error is None:
                 for consumer, messages in taken:
                     consumer.source.settled(messages)
                 for refusal in rejected:
                     messages = [message for _, message in refusal.deliveries]
                     refusal.consumer.source.reject(messages, refusal.delay_ms, refusal.dead, refusal.consumer.spec.redelivery)
-            self._finish(done, None if error is None else StorageFailed(str(error)))
+            self._keep(promise, None if error is None else StorageFailed(str(error)))
 
         def undo(batch: Batch, error: StoreError) -> None:
-            self._broker.undo_rows(batch, arrivals)
+            self._broker.rows.undo(batch, arrivals)
             for consumer, messages in taken:
                 consumer.source.unrelease(messages, batch)
             self._give_back(acknowledged, rejected)
 
-        if commits.changes != before:
-            self._mark = commits.number
-            if sends:
-                commits.on_failure(undo)
-            commits.wait(outcome)
-        elif self._mark > commits.durable:
-            commits.wait_for(self._mark, outcome)
-        else:
-            self._broker.soon(partial(outcome, None))
-        commits.end()
+        commits.begin()
+        try:
+            self._broker.number(sends, self.connection.user, self.connection.number)
+            for physical, run in arrivals:
+                places.append((physical, physical.hold_place(run), physical.keep(run)))
+            for consumer, messages in taken:
+                consumer.source.release(messages)
+            if commits.changes != before:
+                self._mark = commits.number
+                if sends:
+                    commits.on_failure(undo)
+                commits.wait(outcome)
+            elif self._mark > commits.durable:
+                # Nothing of it is stored. Who did not fit on the disk before it has been told.
+                commits.wait_for(self._mark, lambda error: outcome(None if isinstance(error, StoreFull) else error))
+            else:
+                self._broker.soon(partial(outcome, None))
+        finally:
+            commits.end()
 
     def rollback(self, done: Done) -> None:
         self._check_open()
         if self.mode is not Mode.TRANSACTED:
             raise NotSupported("rollback outside of a transacted session")
-        self._pending += 1
-        before = self._commits.changes
-        self._undo()
-        if self._commits.changes != before:
-            self._mark = self._commits.number
-        self._broker.soon(partial(self._finish, done, None))
+        promise = self._promise(done)
+        self.touch_after(self._undo)
+        self._broker.soon(partial(self._keep, promise, None))
 
     def recover(self) -> None:
         self._check_open()
         self.touch_after(self._undo)
-
-    def _finish(self, done: Done, error: MessagingError | None) -> None:
-        self._pending -= 1
-        done(error)
 
     def _forget_transaction(self) -> None:
         self._sends = []
@@ -332,11 +377,12 @@ class EmbeddedSession:
                 physical.waiting_senders.remove(self._unblock)
         self._blocked.clear()
         self._resume.clear()
-        held, self._held = self._held, deque()
         self._closed = True
         gone = ProviderUnavailable("the session was closed")
-        for done in held:
-            self._broker.soon(partial(self._finish, done, gone))
+        for promise in self._promises:
+            if promise.held:
+                promise.held = False
+                self._broker.soon(partial(self._keep, promise, gone))
         self.connection.forget(self)
 
     def _check_open(self) -> None:

@@ -5,10 +5,11 @@ Owns which messages it accepts, and which rows of the store it still needs. A du
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gateway.broker.distribution import BLOCK, Distribution
+from gateway.broker.distribution import Distribution
+from gateway.broker.rows import BLOCK
 from gateway.broker.store.interface import Batch
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
@@ -80,11 +81,13 @@ class TopicSubscription(Distribution):
         if self.number:
             for message in run:
                 if message.headers.persistent:
-                    self.broker.hold_row(topic, message, persistent=True)
+                    self.broker.rows.hold(topic, message, persistent=True)
                     self.broker.commits.owe(self.number, message.seq)
 
     def arrive(self, topic: PhysicalTopic, run: Sequence[Message]) -> None:
         """What was kept arrives, with rising seqs."""
+        if not run:
+            return
         if self.ended:
             self.release(run)
             return
@@ -95,7 +98,7 @@ class TopicSubscription(Distribution):
         topic.octets += size
         for message in self.backlog.put(run):
             if not (self.number and message.headers.persistent):
-                self.broker.hold_row(topic, message, persistent=False)
+                self.broker.rows.hold(topic, message, persistent=False)
                 self._spilled.add(message.seq)
         if not self._marked:
             self.mark()
@@ -112,29 +115,49 @@ class TopicSubscription(Distribution):
         for message in messages:
             if self.number and message.headers.persistent:
                 self.broker.commits.settle(self.number, message.seq)
-                self.broker.release_row(message.seq)
+                self.broker.rows.release(message.seq)
             elif message.seq in self._spilled:
                 self._spilled.discard(message.seq)
-                self.broker.release_row(message.seq)
+                self.broker.rows.release(message.seq)
 
     def settled(self, messages: Sequence[Message]) -> None:
-        topic: PhysicalTopic | None = None
-        for message in messages:
-            if topic is None or topic.destination != message.headers.destination:
-                topic = self.broker.topic(message.headers.destination)
-            topic.count -= 1
-            topic.octets -= message.size
-            if topic.waiting_senders:
-                topic.let_senders_go()
         if self.tried:
             self.forget_tries(messages)
-
-    def unrelease(self, messages: Sequence[Message], batch: Batch) -> None:
+        left: PhysicalTopic | None = None
         for message in messages:
-            if self.number and message.headers.persistent:
-                batch.settled.pop((self.number, message.seq), None)
-                if batch.deletes.pop(message.seq, self) is self:
-                    self.broker.share_row(message.seq)
+            if left is None or left.destination != message.headers.destination:
+                if left is not None:
+                    left.taken()
+                left = self.broker.topic_of(message)
+                if left is None:
+                    continue
+            left.count -= 1
+            left.octets -= message.size
+        if left is not None:
+            left.taken()
+
+    def unrelease(self, messages: Sequence[Message], batch: Batch) -> Sequence[Message]:
+        kept: list[Message] = []
+        for message in messages:
+            if self.number and message.headers.persistent and batch.settled.pop((self.number, message.seq), self) is None:
+                self.broker.rows.unrelease(message.seq, batch)
+                kept.append(message)
+        return kept
+
+    def keeps_count(self, message: Message) -> bool:
+        return self.number != 0 and message.headers.persistent
+
+    def lost(self, count: int, octets: int) -> None:
+        topic = self.broker.destinations.get(self.pattern)
+        if topic is not None:
+            # Of which topic a message was that came by a pattern, only the message knew.
+            topic.count -= count
+            topic.octets -= octets
+            topic.emptied()
+
+    @property
+    def gone(self) -> bool:
+        return self.ended
 
     def use_policy(self) -> RedeliveryPolicy:
         return self.broker.properties_for(self.pattern).redelivery
@@ -143,39 +166,49 @@ class TopicSubscription(Distribution):
         self.broker.commits.begin()
         try:
             for message in messages:
-                topic = self.broker.topic(message.headers.destination)
-                self.broker.dead_letters.bury(topic, message, reason, comment, self.tried.get(message.seq, 0))
+                topic = self.broker.topic_of(message)
+                if topic is not None:
+                    self.broker.dead_letters.bury(topic, self, message, reason, comment)
             self.settle(messages)
         finally:
             self.broker.commits.end()
 
-    def evict(self, lowest_priority: bool) -> bool:
-        """Give up one waiting message to make room. :returns: False when none is at hand."""
+    def evict(self, topic: PhysicalTopic, lowest_priority: bool) -> bool:
+        """Give up one waiting message of ``topic`` to make room. :returns: False when none is at hand."""
         victim = self.backlog.least() if lowest_priority else self.backlog.oldest()
+        if victim is not None and victim.headers.destination != topic.destination:
+            # It has messages of other topics too, which are not to suffer for this one's limit.
+            victim = self._first_of(topic.destination, lowest_priority)
         if victim is None:
             return False
-        self.backlog.pluck({victim.seq})
+        self.backlog.pluck([victim.seq], victim.headers.priority)
         reason = DeadReason.LOW_PRIORITY if lowest_priority else DeadReason.OLDEST
-        self.broker.evicting(self.broker.topic(victim.headers.destination), reason)
+        self.broker.housekeeping.evicting(topic, reason)
         self.bury([victim], reason, f"{self} was at the limit of its topic")
         return True
 
-    def undo(self, message: Message) -> None:
-        """The store could not keep a message that has arrived: if the subscriber has it not, it never came."""
-        self._spilled.discard(message.seq)
-        taken = bool(self.backlog.pluck({message.seq})) or self.backlog.pluck_tail(
-            message.headers.priority, message.seq, message.size, message.expires
-        )
-        if taken or self.delayed.pop(message.seq, None) is not None:
-            topic = self.broker.topic(message.headers.destination)
-            topic.count -= 1
-            topic.octets -= message.size
+    def _first_of(self, destination: Destination, lowest_priority: bool) -> Message | None:
+        of_topic = [message for message in self.backlog.waiting_in_memory() if message.headers.destination == destination]
+        if lowest_priority:
+            return min(of_topic, key=lambda message: (message.headers.priority, message.seq), default=None)
+        return min(of_topic, key=lambda message: message.seq, default=None)
 
-    def _wait_again(self, messages: Sequence[Message]) -> None:
-        if self.ended:
-            self.settle(messages)
-        else:
-            super()._wait_again(messages)
+    def undo(self, topic: PhysicalTopic, seqs: Container[int], run: Sequence[Message]) -> None:
+        """The store could not keep those of a run that have these seqs: what the subscriber has not, never came."""
+        for message in run:
+            if message.seq in seqs and self._find_and_forget(message):
+                self._spilled.discard(message.seq)
+                topic.count -= 1
+                topic.octets -= message.size
+                self.tried.pop(message.seq, None)
+
+    def in_memory_again(self, messages: Sequence[Message]) -> list[Message]:
+        """The store could not take these for this subscription, which has them not durably: what waits of them is in memory."""
+        mine = [message for message in messages if message.seq in self._spilled]
+        self._spilled.difference_update([message.seq for message in mine])
+        return super().in_memory_again(mine)
+
+    # --- the end
 
     def leave(self, consumer: EmbeddedConsumer) -> None:
         """The consumer receives no more; a subscription that is not durable ends with it."""
@@ -185,22 +218,46 @@ class TopicSubscription(Distribution):
 
     def discard(self, comment: str | None, done: Callable[[], None]) -> None:
         """Give up everything that waits, block by block, to the dead message queue if there is a comment; then call ``done``."""
-        waiting = [*self.backlog.waiting_in_memory(), *self.delayed.values()]
+        octets = self.backlog.octets
+        messages, seqs = self.backlog.clear()
+        octets -= sum([message.size for message in messages])
+        messages += self.delayed.values()
         self.delayed.clear()
-        stored = self.backlog.stored_only()
-        self.backlog.clear()
-        self._give_up(waiting, comment)
-        blocks = [stored[start : start + BLOCK] for start in range(0, len(stored), BLOCK)]
-        blocks.reverse()
+        octets += sum(self.resting.values())
+        seqs.extend(self.resting)
+        self.resting.clear()
 
-        def next_block(messages: Sequence[Message] = ()) -> None:
+        def steps() -> Iterator[None]:
+            for start in range(0, len(messages), BLOCK):
+                self._give_up(messages[start : start + BLOCK], comment)
+                if len(messages) > start + BLOCK:
+                    yield
+            self._give_up_stored(seqs, 0, octets, comment, done)
+
+        self.broker.schedule.in_slices(steps())
+
+    def _give_up_stored(self, seqs: Sequence[int], start: int, octets: int, comment: str | None, done: Callable[[], None]) -> None:
+        """Give up what is in the store only, from ``start`` on; :param octets: what is left of it."""
+        asked = seqs[start : start + BLOCK]
+        if not asked:
+            done()
+            return
+
+        def found(messages: Sequence[Message]) -> None:
             self._give_up(messages, comment)
-            if blocks:
-                self.broker.read_back(blocks.pop(), next_block)
-            else:
-                done()
+            left = octets - sum([message.size for message in messages])
+            if len(messages) < len(asked):
+                self._never_found(asked, messages, left if start + BLOCK >= len(seqs) else 0)
+            self._give_up_stored(seqs, start + BLOCK, left, comment, done)
 
-        next_block()
+        self.broker.rows.read_back(asked, found)
+
+    def _never_found(self, asked: Sequence[int], messages: Sequence[Message], octets: int) -> None:
+        missing = set(asked).difference([message.seq for message in messages])
+        if self.number:
+            for seq in missing:
+                self.broker.commits.settle(self.number, seq)
+        self.not_found(len(missing), octets)
 
     def _give_up(self, messages: Sequence[Message], comment: str | None) -> None:
         if messages and comment is not None:

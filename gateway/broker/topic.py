@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
 from gateway.broker.limits import DestinationProperties
-from gateway.broker.physical import Arrival, Physical
+from gateway.broker.physical import Kept, Physical
 from gateway.messaging.destination import Destination
 from gateway.messaging.message import Message
 
@@ -27,33 +26,42 @@ class PhysicalTopic(Physical):
         #: Subscriptions whose name or pattern covers this topic.
         self.subscriptions: list[TopicSubscription] = []
 
-    def keep(self, run: Sequence[Message]) -> Arrival:
+    def keep(self, run: Sequence[Message]) -> Kept:
         places: list[tuple[TopicSubscription, Sequence[Message]]] = []
         for subscription in self.subscriptions:
             accepted = subscription.wanted(run)
             if accepted:
                 subscription.keep(self, accepted)
                 places.append((subscription, accepted))
-        return partial(self._place, places)
+        return places
 
-    def _place(self, places: list[tuple[TopicSubscription, Sequence[Message]]]) -> None:
-        for subscription, accepted in places:
+    def place(self, kept: Kept) -> None:
+        for subscription, accepted in kept:
             subscription.arrive(self, accepted)
 
+    def without(self, kept: Kept, seqs: Container[int]) -> Kept:
+        return [(subscription, [message for message in run if message.seq not in seqs]) for subscription, run in kept]
+
+    def undo(self, seqs: Container[int], run: Sequence[Message]) -> None:
+        for subscription in self.subscriptions:
+            subscription.undo(self, seqs, run)
+
     def evict(self, lowest_priority: bool) -> bool:
-        """Give up a message of the subscription that has the most waiting."""
-        longest = max(self.subscriptions, key=lambda subscription: subscription.backlog.waiting, default=None)
-        return longest is not None and longest.evict(lowest_priority)
+        """Give up a message of this topic, of the subscription that has the most waiting and has one at hand."""
+        longest = sorted(self.subscriptions, key=lambda subscription: subscription.backlog.waiting, reverse=True)
+        return any(subscription.evict(self, lowest_priority) for subscription in longest)
 
     @property
     def busy(self) -> bool:
         """Whether it has subscriptions, or messages they have not settled."""
         return bool(self.count or self.subscriptions)
 
-    def undo(self, message: Message) -> None:
-        """The store could not keep a message that has arrived."""
-        for subscription in self.subscriptions:
-            subscription.undo(message)
+    def taken(self) -> None:
+        """Messages of it were settled."""
+        if self.waiting_senders:
+            self.let_senders_go()
+        if not self.count:
+            self.emptied()
 
     def __str__(self) -> str:
         return str(self.destination)

@@ -54,6 +54,7 @@ class Headers:
     :param properties: JMS properties by name, with their types (:mod:`gateway.messaging.values`).
     :param extras: headers whose names are not JMS property names, in the order they came. They travel with
         the message; selectors do not see them.
+    :param octets: roughly what names and values take, where the caller knows; else they are counted.
     """
 
     __slots__ = (
@@ -82,6 +83,7 @@ class Headers:
         type: str | None = None,
         properties: Mapping[str, Value] | None = None,
         extras: tuple[tuple[str, str], ...] = (),
+        octets: int = -1,
     ) -> None:
         self.destination: Final = destination
         self.body_type: Final = body_type
@@ -94,13 +96,18 @@ class Headers:
         self.extras: Final = extras
         self.memo: Final[dict[int, object]] = {}
         #: Roughly the octets that names and values take, for limits.
-        self.octets: Final = (
-            len(destination.name)
-            + (len(reply_to.name) if reply_to else 0)
-            + len(correlation_id or "")
-            + len(type or "")
-            + sum([len(name) + (len(value) if isinstance(value, (str, bytes)) else 8) for name, value in self.properties.items()])
-            + sum([len(name) + len(value) for name, value in extras])
+        self.octets: Final = octets if octets >= 0 else self._count()
+
+    def _count(self) -> int:
+        properties = [len(name) + (len(value) if isinstance(value, (str, bytes)) else 8) for name, value in self.properties.items()]
+        extras = [len(name) + len(value) for name, value in self.extras]
+        return (
+            len(self.destination.name)
+            + (len(self.reply_to.name) if self.reply_to else 0)
+            + len(self.correlation_id or "")
+            + len(self.type or "")
+            + sum(properties)
+            + sum(extras)
         )
 
     def replace(self, **changes: object) -> Headers:

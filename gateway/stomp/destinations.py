@@ -21,6 +21,12 @@ _PREFIXES: Final = (
 )
 
 
+#: Destinations that were parsed, and their spellings: producers repeat them. No temporary ones, whose names come and go.
+_parsed: Final[dict[str, Destination]] = {}
+_spelt: Final[dict[Destination, str]] = {}
+_MOST_KNOWN: Final = 4096
+
+
 class LocalTemporary(NamedTuple):
     """``/temp-queue/NAME`` or ``/temp-topic/NAME``: a temporary destination by the name that this connection gave it."""
 
@@ -34,6 +40,9 @@ def parse(text: str, header: str) -> Destination | LocalTemporary:
     :param header: the header's name, for the error.
     :raises CommandRefused: it is no destination.
     """
+    known = _parsed.get(text)
+    if known is not None:
+        return known
     for prefix, kind, temporary in _PREFIXES:
         if not text.startswith(prefix):
             continue
@@ -46,7 +55,10 @@ def parse(text: str, header: str) -> Destination | LocalTemporary:
                 break
             name = name[len(generated) :]
         if name:
-            return Destination(kind, name, temporary)
+            destination = Destination(kind, name, temporary)
+            if not temporary and len(_parsed) < _MOST_KNOWN:
+                _parsed[text] = destination
+            return destination
         break
     raise CommandRefused(
         f"{header} '{text[:200]}' is no destination: expected /queue/NAME, /topic/NAME, /temp-queue/NAME or /temp-topic/NAME"
@@ -55,6 +67,16 @@ def parse(text: str, header: str) -> Destination | LocalTemporary:
 
 def spell(destination: Destination) -> str:
     """How ``destination`` is told to clients; any of them may send to that string."""
+    known = _spelt.get(destination)
+    if known is not None:
+        return known
+    spelling = _spell(destination)
+    if not destination.temporary and len(_spelt) < _MOST_KNOWN:
+        _spelt[destination] = spelling
+    return spelling
+
+
+def _spell(destination: Destination) -> str:
     if destination.kind is Kind.QUEUE:
         return f"/temp-queue/{_GENERATED[Kind.QUEUE]}{destination.name}" if destination.temporary else f"/queue/{destination.name}"
     return f"/temp-topic/{_GENERATED[Kind.TOPIC]}{destination.name}" if destination.temporary else f"/topic/{destination.name}"

@@ -153,8 +153,6 @@ def test_ack_takes_either_value_in_either_header(
     client.subscribe(queue, ack=mode)
     headers = {name: client.message()[value]} | ({"subscription": "s"} if subscription else {})
     assert client.ask("ACK", headers) == []
-    client.put(queue, "2")
-    assert client.message().text == "2"
 
 
 def test_ack_of_a_1_0_client_that_escapes_is_understood(connect: Connect, queue: str) -> None:
@@ -284,21 +282,6 @@ def test_nack_follows_the_policy_of_the_subscribe(connect: Connect, queue: str, 
     assert client.ask("SUBSCRIBE", {"destination": queue, "ack": "client-individual", **headers}, id="s") == []
     for gap, wanted in zip(_gaps(client, len(expected)), expected, strict=True):
         assert wanted - 0.06 < gap < wanted + 0.7
-
-
-def _attempts(client: Client, id: str = "s") -> list[str]:
-    """Refuse the next message again and again. :returns: its JMSXDeliveryCounts until another message comes."""
-    counts = []
-    first = message = client.message()
-    while message["message-id"] == first["message-id"]:
-        counts.append(message.headers.get("JMSXDeliveryCount", "1"))
-        client.nack(message)
-        client.send("SEND", {"destination": first["destination"]}, "next") if len(counts) == 1 else None
-        message = client.message()
-        if message.text == "next" and len(counts) == 1:
-            client.ack(message)
-            message = client.message()
-    return counts
 
 
 @pytest.mark.parametrize(("most", "attempts"), [(None, 6), ("0", 1), ("2", 3), ("9", 10)])

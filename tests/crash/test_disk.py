@@ -116,11 +116,10 @@ def test_a_failed_fsync_ends_the_process(fault: str, tmp_path: Path, library: Pa
             assert error.headers["receipt-id"] == "fatal"
             bystander.error()
         assert gateway.wait() == 3
-        print(gateway.said)
-        assert gateway.said.count("the message store has failed:") == 1
-        assert str(gateway.directory / "store" / "messages.db") in gateway.said
+        said = gateway.said.splitlines()
+        assert said[-2].startswith("stomp-gateway"), said
+        assert said[-1].startswith(f"the message store has failed: {gateway.directory / 'store' / 'messages.db'} cannot be written")
         assert "the message store has failed" in log_of(gateway)
-        assert "Traceback" not in gateway.said
         control.write_text("")
         gateway.start()
         with Client(gateway.port) as client:

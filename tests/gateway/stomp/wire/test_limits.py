@@ -125,6 +125,12 @@ def test_repeated_headers_cost_no_memory() -> None:
     assert frame.head.headers == {"a": "x" * 1000}
 
 
+def test_padded_repeats_are_repeats_in_1_0() -> None:
+    found, error = read_alike(b"SEND\na:1\n a :2\n\n\0", Version.V1_0, Limits(header_count=1))
+    assert (found, error) == ([("SEND", (("a", "1"),), b"")], None)
+    assert "more than 1 headers" in error_of(b"SEND\na:1\n a :2\n\n\0", Version.V1_2, Limits(header_count=1)).message
+
+
 def test_a_large_body_exists_at_most_twice() -> None:
     size = 16 * 1024 * 1024
     piece = bytes(65536)

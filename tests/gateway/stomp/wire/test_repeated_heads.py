@@ -126,3 +126,9 @@ def test_a_body_like_a_header_block_is_a_body() -> None:
     octets = b"SEND\ncontent-length:10\n\n" + body + b"\0"
     parser.receive(send("a:b") * 3 + octets * 3 + send("a:b", body))
     assert [frame.body for frame in parser.frames(10)] == [b"x"] * 3 + [body] * 4
+
+
+def test_only_a_bounded_number_of_blocks_seen_once_is_known() -> None:
+    parser = parser_of()
+    others = b"".join([send(f"a:{number}") for number in range(300)])
+    assert not any(head.repeats for head in heads(parser, send("b:1") + others + send("b:1")))

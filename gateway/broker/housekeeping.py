@@ -1,0 +1,97 @@
+"""What the broker does because time has passed: expired messages go, unused destinations go, and what is dropped at a limit is reported.
+
+Owns when; how a message is given up or a destination removed is theirs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gateway.broker.queue import PhysicalQueue
+from gateway.broker.subscription import TopicSubscription
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.destination import Destination
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
+    from gateway.broker.physical import Physical
+
+#: Between two log lines about one destination at its limit.
+_REPORT_MS: Final = 60_000
+
+
+class Housekeeping:
+    """Of one broker, on its schedule."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._evicting: dict[Destination, int] = {}
+        self._reaping: set[Destination] = set()
+        if broker.options.expiration_interval:
+            self._sweep_later()
+
+    # --- expired messages
+
+    def _sweep_later(self) -> None:
+        self._broker.schedule.at(self._broker.turn.refresh() + self._broker.options.expiration_interval * 1000, self._sweep)
+
+    def _sweep(self) -> None:
+        now_ms = self._broker.turn.now_ms
+        subscriptions: dict[int, TopicSubscription] = {}
+        for physical in list(self._broker.destinations.values()):
+            if isinstance(physical, PhysicalQueue):
+                physical.sweep(now_ms)
+            else:
+                for subscription in physical.subscriptions:
+                    subscriptions[id(subscription)] = subscription
+        for subscription in subscriptions.values():
+            subscription.sweep(now_ms)
+        self._sweep_later()
+
+    # --- unused destinations
+
+    def reap_later(self, physical: Physical) -> None:
+        """Remove the destination if nobody uses it for the reap time."""
+        if physical.destination not in self._reaping and self._broker.options.reap_time:
+            self._reaping.add(physical.destination)
+            self._reap_at(physical.destination, physical.idle_since + self._broker.options.reap_time * 1000)
+
+    def _reap_at(self, destination: Destination, when_ms: int) -> None:
+        def reap() -> None:
+            self._reaping.discard(destination)
+            there = self._broker.destinations.get(destination)
+            if there is None or not there.auto_created or there.busy or there.arrivals:
+                return
+            due = there.idle_since + self._broker.options.reap_time * 1000
+            if due <= when_ms:
+                self._broker.remove(there)
+            else:
+                # It was used meanwhile.
+                self._reaping.add(destination)
+                self._reap_at(destination, due)
+
+        self._broker.schedule.at(when_ms, reap)
+
+    # --- limits
+
+    def evicting(self, physical: Physical, reason: DeadReason) -> None:
+        """A destination gives messages up to make room: said once a minute, with how many."""
+        count = self._evicting.get(physical.destination)
+        if count is not None:
+            self._evicting[physical.destination] = count + 1
+            return
+        self._evicting[physical.destination] = 0
+        self._broker.log.warn(
+            "{destination} is at its limit and begins to give up messages ({reason})",
+            destination=str(physical.destination),
+            reason=reason.value,
+        )
+
+        def report() -> None:
+            more = self._evicting.pop(physical.destination, 0)
+            if more:
+                self._broker.log.warn(
+                    "{destination} gave up {count} more messages in a minute", destination=str(physical.destination), count=more
+                )
+
+        self._broker.schedule.at(self._broker.turn.refresh() + _REPORT_MS, report)

@@ -1,0 +1,181 @@
+"""The rows that messages, destinations and durable subscriptions have in the store.
+
+Owns which rows there are, how many subscriptions share the row of one message, and reading whole messages back. When a row becomes durable is
+``commit``'s business; what a message means where it waits is its destination's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from twisted.logger import Logger
+
+from gateway.broker.commit import GroupCommit
+from gateway.broker.store.interface import Batch, DestinationRow, Row, Store, StoreDamaged, StoreError, SubscriptionRow
+from gateway.messaging.destination import Destination
+from gateway.messaging.envelope import decode_head
+from gateway.messaging.message import Message
+from gateway.messaging.turn import Turn
+
+if TYPE_CHECKING:
+    from gateway.broker.physical import Physical
+    from gateway.broker.subscription import TopicSubscription
+    from gateway.broker.topic import PhysicalTopic
+
+#: Messages read back from the store at once.
+BLOCK = 500
+
+
+class Rows:
+    """What the broker has in its store."""
+
+    _log = Logger(namespace="gateway.broker")
+
+    def __init__(self, store: Store, commits: GroupCommit, turn: Turn) -> None:
+        self._store = store
+        self._commits = commits
+        self._turn = turn
+        #: Messages of topics whose row more than one subscription needs: how many others.
+        self._shared: dict[int, int] = {}
+        #: Numbers of the patterns that durable subscriptions name.
+        self._patterns: dict[Destination, int] = {}
+
+    # --- messages
+
+    def insert(self, physical: Physical, message: Message, *, persistent: bool) -> None:
+        """A row for the message, and one for its destination if the store has none."""
+        if not physical.stored:
+            self._insert_destination(physical)
+        self._commits.insert(message, physical.number, persistent)
+
+    def hold(self, topic: PhysicalTopic, message: Message, *, persistent: bool) -> None:
+        """One more subscription needs the message's row."""
+        if message.stored:
+            self.share(message.seq)
+        else:
+            message.stored = 1
+            self.insert(topic, message, persistent=persistent)
+
+    def share(self, seq: int) -> None:
+        """One more subscription needs a row that is there."""
+        self._shared[seq] = self._shared.get(seq, 0) + 1
+
+    def release(self, seq: int) -> None:
+        """One subscription less needs the row; the last one's going is its end."""
+        others = self._shared.get(seq)
+        if others is None:
+            self._commits.delete(seq)
+        elif others == 1:
+            del self._shared[seq]
+        else:
+            self._shared[seq] = others - 1
+
+    def unrelease(self, seq: int, batch: Batch) -> None:
+        """A batch in which a subscription released the row was undone: it needs it again."""
+        if batch.deletes.pop(seq, self) is self and not self._commits.keep_row(seq):
+            self.share(seq)
+
+    def undo(self, batch: Batch, arrivals: Iterable[tuple[Physical, Sequence[Message]]]) -> None:
+        """The store has no rows of a batch."""
+        for _, run in arrivals:
+            for message in run:
+                if message.seq in batch.inserts:
+                    message.stored = 0
+                    self._shared.pop(message.seq, None)
+
+    @property
+    def shared(self) -> int:
+        """How many rows more than one subscription needs."""
+        return len(self._shared)
+
+    # --- what they belong to
+
+    def _insert_destination(self, physical: Physical) -> None:
+        physical.stored = True
+        destination = physical.destination
+        properties = "" if physical.auto_created else physical.properties.to_text()
+        self._commits.destination(DestinationRow(physical.number, int(destination.kind), destination.name, properties))
+
+    def insert_subscription(
+        self, subscription: TopicSubscription, topic: PhysicalTopic | None, new_number: Callable[[], int]
+    ) -> None:
+        """Rows for a new durable subscription and for what it names: a topic, or a pattern, which gets a number."""
+        pattern = subscription.pattern
+        if topic is None:
+            number = self._patterns.get(pattern)
+            if number is None:
+                number = self._patterns[pattern] = new_number()
+                self._commits.destination(DestinationRow(number, int(pattern.kind), pattern.name, ""))
+        else:
+            number = topic.number
+            if not topic.stored:
+                self._insert_destination(topic)
+        selector = subscription.selector.text if subscription.selector is not None else ""
+        self._commits.subscription(
+            SubscriptionRow(
+                subscription.number, number, subscription.client_id, subscription.name, selector, int(subscription.no_local)
+            )
+        )
+
+    def restore_pattern(self, pattern: Destination, number: int) -> None:
+        """A pattern that the store knows."""
+        self._patterns[pattern] = number
+
+    def forget_pattern(self, pattern: Destination) -> None:
+        """No durable subscription names the pattern any more."""
+        number = self._patterns.pop(pattern, None)
+        if number is not None:
+            self._commits.remove_destination(number)
+
+    # --- reading back
+
+    def read_back(self, seqs: Sequence[int], done: Callable[[Sequence[Message]], None]) -> None:
+        """Get whole messages that are in the store only, in the order asked; ``done`` is called later, in a turn.
+
+        Those that cannot be read are reported to the log and left out, as are those that are gone.
+        """
+        unstored = {seq: message for seq in seqs if (message := self._commits.unstored(seq)) is not None}
+        wanted = [seq for seq in seqs if seq not in unstored]
+
+        def found(messages: Sequence[Message]) -> None:
+            if unstored:
+                here = {message.seq: message for message in messages} | unstored
+                messages = [here[seq] for seq in seqs if seq in here]
+            done(messages)
+
+        if wanted:
+            self._fetch(wanted, found)
+        else:
+            self._turn.dispatch(partial(found, ()))
+
+    def _fetch(self, seqs: Sequence[int], done: Callable[[Sequence[Message]], None]) -> None:
+        def fetched(rows: Sequence[Row] | StoreError) -> None:
+            self._turn.begin()
+            try:
+                if isinstance(rows, StoreError):
+                    self._failed(rows, seqs, done)
+                else:
+                    done([_message(row) for row in rows])
+            finally:
+                self._turn.end()
+
+        self._store.fetch(seqs, fetched)
+
+    def _failed(self, error: StoreError, seqs: Sequence[int], done: Callable[[Sequence[Message]], None]) -> None:
+        if isinstance(error, StoreDamaged) and len(seqs) > 1:
+            # Find the good ones: each half alone, until the damaged row is alone.
+            middle = len(seqs) // 2
+            self._fetch(seqs[:middle], lambda first: self._fetch(seqs[middle:], lambda second: done([*first, *second])))
+        else:
+            self._log.error("{count} messages could not be read from the store: {error}", count=len(seqs), error=str(error))
+            done(())
+
+
+def _message(row: Row) -> Message:
+    message = decode_head(row.head, row.body)
+    message.seq = row.seq
+    message.size = row.size
+    message.stored = 1
+    return message

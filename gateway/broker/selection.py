@@ -1,0 +1,117 @@
+"""Handing out where some consumer has a selector: each takes what it wants, wherever in the backlog that is.
+
+Owns how far each of these consumers has looked: it looks at every message once, in delivery order, at those in memory and at those in the
+store only alike, and again at what comes back. Fairness between destinations and what a delivery means are ``distribution``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from gateway.broker.cursor import Cursor
+from gateway.broker.rows import BLOCK
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.message import Message
+
+if TYPE_CHECKING:
+    from gateway.broker.consumer import EmbeddedConsumer
+    from gateway.broker.distribution import Distribution
+
+#: Messages that one consumer looks at in one turn.
+_MOST_EXAMINED: Final = 1_000
+#: Consumers are each asked about a few returned messages; more than so many are simply shown to them again.
+_FEW: Final = 64
+_NO_BOUND: Final = 1 << 62
+
+
+class Selection:
+    """The consumers with selectors of one distribution, and those without beside them."""
+
+    __slots__ = ("_distribution", "cursors")
+
+    def __init__(self, distribution: Distribution) -> None:
+        self._distribution = distribution
+        #: The consumers that have a selector; while there are none, nothing here is used.
+        self.cursors: dict[EmbeddedConsumer, Cursor] = {}
+
+    def dispatch(self, consumers: Sequence[EmbeddedConsumer]) -> None:
+        """Each looks at what it has not looked at yet, in this order."""
+        distribution = self._distribution
+        backlog = distribution.backlog
+        again = False
+        for consumer in consumers:
+            if not consumer.ready():
+                continue
+            cursor = self.cursors.get(consumer)
+            if cursor is None:
+                # It takes all it looks at.
+                cursor, most = Cursor(backlog), min(consumer.credit, _MOST_EXAMINED)
+            elif cursor.reading:
+                continue
+            else:
+                most = _MOST_EXAMINED
+            messages = list(islice(cursor.ahead(), most))
+            if messages:
+                again = True
+                run, expired = self._choose(consumer, cursor, messages)
+                backlog.pluck_messages([*run, *expired])
+                self._hand(consumer, run, expired)
+            elif backlog.behind and consumer.selector is not None:
+                self._search(consumer, cursor)
+        if again:
+            distribution.mark()
+
+    def _choose(
+        self, consumer: EmbeddedConsumer, cursor: Cursor, messages: Iterable[Message]
+    ) -> tuple[list[Message], list[Message]]:
+        """What the consumer takes of these, as far as it has credit, and what has expired; it has looked at them then."""
+        now_ms = self._distribution.broker.turn.now_ms
+        run: list[Message] = []
+        expired: list[Message] = []
+        octets = _NO_BOUND if consumer.octets is None else consumer.octets
+        for message in messages:
+            if len(run) >= consumer.credit or octets <= 0:
+                break
+            cursor.looked_at(message)
+            if message.expires and message.expires <= now_ms:
+                expired.append(message)
+            elif consumer.wants(message):
+                run.append(message)
+                octets -= len(message.body)
+        return run, expired
+
+    def _hand(self, consumer: EmbeddedConsumer, run: list[Message], expired: list[Message]) -> None:
+        if run:
+            self._distribution.hand(consumer, run)
+        if expired:
+            self._distribution.bury(expired, DeadReason.EXPIRED, "expired before it was delivered")
+
+    def _search(self, consumer: EmbeddedConsumer, cursor: Cursor) -> None:
+        """What this consumer wants may be in the store only: read on, without taking the place of what is in memory."""
+        seqs = cursor.stored_ahead(BLOCK)
+        if seqs:
+            cursor.reading = True
+            self._distribution.broker.rows.read_back(seqs, partial(self._searched, consumer, cursor, seqs))
+
+    def _searched(self, consumer: EmbeddedConsumer, cursor: Cursor, seqs: Sequence[int], messages: Sequence[Message]) -> None:
+        cursor.reading = False
+        distribution = self._distribution
+        backlog = distribution.backlog
+        distribution.drop_missing(seqs, messages)
+        if consumer in self.cursors and consumer.ready() and not distribution.paused:
+            # Meanwhile others may have taken some, and some may have come back before these.
+            run, expired = self._choose(consumer, cursor, cursor.still_ahead(messages))
+            for message in (*run, *expired):
+                backlog.pluck_behind(message.headers.priority, message.seq, message.expires)
+            self._hand(consumer, run, expired)
+        distribution.mark()
+
+    def look_again(self, messages: Sequence[Message]) -> None:
+        """Messages have come back, maybe before the places up to which the consumers have looked."""
+        for consumer, cursor in self.cursors.items():
+            for message in messages:
+                if cursor.has_passed(message) and (len(messages) > _FEW or consumer.wants(message)):
+                    cursor.go_back_to(message)

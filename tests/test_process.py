@@ -1,0 +1,429 @@
+"""The gateway as a process: how it starts, is refused, reloads and ends, by the signals, exit codes and lines that an operator sees."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.crash.client import PATIENCE, Client, Gone, Refused, encode
+from tests.crash.waiting import log_of, until, until_logged
+from tests.gateway_process import HOST, ROOT, Certificates, GatewayProcess, free_port
+
+QUEUE = "/queue/process"
+TWISTD = Path(sys.executable).with_name("twistd")
+
+
+def files_below(directory: Path) -> set[str]:
+    return {str(path.relative_to(directory)) for path in directory.rglob("*")} if directory.exists() else set()
+
+
+# The end.
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_in_order_under_load(number: signal.Signals, tmp_path: Path) -> None:
+    """Clients get an ERROR, what got a RECEIPT is there at the next start, the exit code is 0, and it takes no more than ten seconds."""
+    promised: list[int] = []
+    told: list[str] = []
+
+    def produce(gateway: GatewayProcess, half: int) -> None:
+        with Client(gateway.port) as client:
+            sent = half
+            try:
+                while True:
+                    client.store(QUEUE, b"%d" % sent)
+                    promised.append(sent)
+                    sent += 2
+            except Refused as refused:
+                told.append(refused.frame.headers["message"])
+            except Gone:
+                pass
+
+    gateway = GatewayProcess(tmp_path)
+    with gateway:
+        threads = [threading.Thread(target=produce, args=(gateway, half)) for half in (0, 1)]
+        for thread in threads:
+            thread.start()
+        with Client(gateway.port, receive_buffer=4096) as paused, Client(gateway.port) as idle:
+            # One who reads nothing holds nothing up.
+            paused.write(encode("SUBSCRIBE", {"destination": "/queue/process.paused", "id": "1", "ack": "client"}))
+            for _ in range(2000):
+                idle.send("/queue/process.paused", b"x" * 2000)
+            idle.ask("BEGIN", {"transaction": "t"})
+            idle.send("/queue/process.transaction", b"never committed", transaction="t")
+            until(lambda: len(promised) > 100, lambda: f"only {len(promised)} were received")
+            began = time.monotonic()
+            gateway.signal(number)
+            error = idle.error()
+            assert "stop" in error.headers["message"]
+            assert gateway.wait(60) == 0, gateway.said
+            # Ten seconds are promised to an idle machine; this one may be busy.
+            assert time.monotonic() - began < 30
+        for thread in threads:
+            thread.join(PATIENCE)
+    assert any("stop" in message for message in told), told
+    assert "Traceback" not in log_of(gateway)
+    with gateway, Client(gateway.port) as client:
+        client.ask("SUBSCRIBE", {"destination": QUEUE, "id": "1", "ack": "auto"})
+        client.send(QUEUE, b"end")
+        found = []
+        while (body := client.message().body) != b"end":
+            found.append(int(body))
+        assert set(promised) <= set(found)
+        assert len(found) == len(set(found))
+        for half in (0, 1):
+            mine = [number for number in found if number % 2 == half]
+            assert mine == sorted(mine)
+        client.ask("SUBSCRIBE", {"destination": "/queue/process.transaction", "id": "2", "ack": "auto"})
+        client.send("/queue/process.transaction", b"end")
+        assert client.message().body == b"end"
+
+
+def test_it_can_be_ended_twice_while_it_ends(tmp_path: Path) -> None:
+    with GatewayProcess(tmp_path) as gateway, Client(gateway.port):
+        gateway.signal(signal.SIGTERM)
+        gateway.signal(signal.SIGTERM)
+        assert gateway.wait() == 0, gateway.said
+
+
+def test_ports_and_files_are_let_go(tmp_path: Path) -> None:
+    gateway = GatewayProcess(tmp_path)
+    for _ in range(2):
+        with gateway, Client(gateway.port) as client:
+            client.store(QUEUE, b"x")
+            assert gateway.terminate() == 0
+        assert (gateway.directory / "lock").read_bytes() == b""
+        # Closed in order, its log is empty.
+        wal = gateway.directory / "store" / "messages.db-wal"
+        assert not wal.exists() or not wal.stat().st_size
+
+
+# Reload.
+
+
+def run(*words: str | Path, input: str | None = None) -> None:
+    done = subprocess.run(
+        [sys.executable, *map(str, words)], cwd=ROOT, input=input, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_reload_keeps_connections_and_takes_users_and_rules(tmp_path: Path) -> None:
+    passwords = tmp_path / "passwords"
+    passwords.write_text("imq.imqusermgr.password=secret\n")
+    passwords.chmod(0o600)
+    with GatewayProcess(tmp_path / "var") as gateway, Client(gateway.port) as guest:
+        guest.store("/queue/process.secret", b"allowed")
+        with pytest.raises(Refused):
+            Client(gateway.port, login="alice", passcode="secret")
+        place = ("-varhome", tmp_path / "var", "--instance", gateway.directory.name)
+        run("-m", "gateway.broker.usermgr", "add", *place, "-u", "alice", "-passfile", passwords)
+        rules = gateway.directory / "etc" / "accesscontrol.properties"
+        kept = rules.read_text()
+        rules.write_text(kept + "queue.process.secret.produce.deny.user=guest\n")
+        gateway.signal(signal.SIGHUP)
+        until_logged(gateway, "log files were read again")
+        with Client(gateway.port, login="alice", passcode="secret") as alice:
+            alice.store("/queue/process.secret", b"x")
+            # The connection from before is there, and the new rules are its own, too.
+            guest.store(QUEUE, b"x")
+            with pytest.raises(Refused) as refused:
+                guest.store("/queue/process.secret", b"x")
+            assert "guest" in refused.value.frame.headers["message"]
+            # What cannot be used leaves what was.
+            rules.write_text(kept + "queue.nonsense\n")
+            gateway.signal(signal.SIGHUP)
+            until_logged(gateway, "access rules stay as they were")
+            assert str(rules) in log_of(gateway)
+            alice.store("/queue/process.secret", b"x")
+            with Client(gateway.port) as again, pytest.raises(Refused):
+                again.store("/queue/process.secret", b"x")
+        run("-m", "gateway.broker.usermgr", "delete", *place, "-u", "alice", "-f")
+        gateway.signal(signal.SIGHUP)
+        until_logged(gateway, "log files were read again", 3)
+        with pytest.raises(Refused):
+            Client(gateway.port, login="alice", passcode="secret")
+
+
+def client_context(certificates: Certificates) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(certificates.ca))
+    context.load_cert_chain(certificates.client_certificate, certificates.client_key)
+    return context
+
+
+def test_a_revoked_certificate_is_refused_after_a_reload(tmp_path: Path, certificates: Certificates) -> None:
+    context = client_context(certificates)
+    with GatewayProcess(tmp_path, tls=certificates, require_client_certificate=True) as gateway:
+        with Client(gateway.tls_port, tls=context) as before:
+            run("-m", "certs.command", "revoke", certificates.client, "--dir", gateway.directory / "etc" / "tls")
+            Client(gateway.tls_port, tls=context).close()  # not known yet
+            gateway.signal(signal.SIGHUP)
+            until_logged(gateway, "certificates were read again")
+            with pytest.raises((ssl.SSLError, Gone)):
+                Client(gateway.tls_port, tls=context)
+            before.store(QUEUE, b"still here")
+        with Client(gateway.port) as plain:
+            plain.store(QUEUE, b"x")
+
+
+def test_a_new_certificate_is_shown_after_a_reload(tmp_path: Path, certificates: Certificates) -> None:
+    context = ssl.create_default_context(cafile=str(certificates.ca))
+
+    def serial(gateway: GatewayProcess) -> object:
+        with Client(gateway.tls_port, tls=context) as client:
+            assert isinstance(client.socket, ssl.SSLSocket)
+            shown = client.socket.getpeercert()
+            assert shown
+            return shown["serialNumber"]
+
+    with GatewayProcess(tmp_path, tls=certificates) as gateway:
+        first = serial(gateway)
+        tls = gateway.directory / "etc" / "tls"
+        run("-m", "certs.command", "renew", "server", "--dir", tls)
+        assert serial(gateway) == first
+        gateway.signal(signal.SIGHUP)
+        until_logged(gateway, "certificates were read again")
+        second = serial(gateway)
+        assert second != first
+        (tls / "server.pem").write_text("no certificate\n")
+        gateway.signal(signal.SIGHUP)
+        until_logged(gateway, "certificates stay as they were")
+        assert serial(gateway) == second
+
+
+# Starts that are refused.
+
+
+def refused(gateway: GatewayProcess) -> str:
+    """It ends with code 2 and says why in one line. :returns: the line."""
+    gateway.launch()
+    assert gateway.wait() == 2, gateway.said
+    lines = gateway.said.splitlines()
+    assert len(lines) == 1, lines
+    assert "Traceback" not in lines[0]
+    return lines[0]
+
+
+def test_one_process_has_an_instance(tmp_path: Path) -> None:
+    with GatewayProcess(tmp_path) as first, Client(first.port) as client:
+        line = refused(GatewayProcess(tmp_path))
+        assert f"process {first.pid}" in line
+        assert str(first.directory / "lock") in line
+        client.store(QUEUE, b"not disturbed")
+        first.kill()
+        # What a dead process left does no harm.
+        with GatewayProcess(tmp_path) as second, Client(second.port) as other:
+            other.store(QUEUE, b"x")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"imq.bridge.stomp.tcp.prot": "7672"}, ["imq.bridge.stomp.tcp.prot", "imq.bridge.stomp.tcp.port"]),
+        ({"imq.persist.stroe": "sqlite"}, ["imq.persist.stroe", "imq.persist.store"]),
+        ({"imq.persist.store": "oracle"}, ["imq.persist.store=oracle", "sqlite"]),
+        ({"imq.persist.store": "jdbc"}, ["jdbc"]),
+        ({"imq.portmapper.port": "seventy"}, ["imq.portmapper.port=seventy"]),
+        ({"imq.message.max_size": "-2x"}, ["imq.message.max_size"]),
+    ],
+)
+def test_a_wrong_setting_is_named(settings: dict[str, str], words: Sequence[str], tmp_path: Path) -> None:
+    line = refused(GatewayProcess(tmp_path / "var", settings=settings))
+    for word in words:
+        assert word in line, line
+    if "jdbc" not in words:
+        assert files_below(tmp_path / "var") == set(), "something was made though the command line is wrong"
+
+
+def test_a_wrong_setting_of_the_file_is_named_with_its_line(tmp_path: Path) -> None:
+    gateway = GatewayProcess(tmp_path)
+    gateway.start()
+    assert gateway.terminate() == 0
+    file = gateway.directory / "etc" / "gateway.properties"
+    count = len(file.read_text().splitlines())
+    file.write_text(file.read_text() + "imq.persist.stroe=memory\n")
+    before = files_below(tmp_path)
+    line = refused(gateway)
+    assert f"{file}:{count + 1}" in line
+    assert "imq.persist.store" in line
+    assert files_below(tmp_path) == before
+
+
+def test_tls_without_a_certificate_names_the_command(tmp_path: Path) -> None:
+    gateway = GatewayProcess(tmp_path)
+    gateway.start()
+    assert gateway.terminate() == 0
+    gateway.settings["imq.bridge.stomp.tls.enabled"] = "true"
+    line = refused(gateway)
+    assert "imqkeytool" in line
+    assert "server.pem" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("etc/users", "nonsense"),
+        ("etc/accesscontrol.properties", "queue.nonsense"),
+        ("etc/gateway.properties", "imq.instancename=\\u12"),
+    ],
+)
+def test_a_file_that_cannot_be_understood_is_named(name: str, content: str, tmp_path: Path) -> None:
+    gateway = GatewayProcess(tmp_path)
+    gateway.start()
+    assert gateway.terminate() == 0
+    file = gateway.directory / name
+    file.write_text(file.read_text() + content + "\n")
+    file.chmod(0o600)
+    assert str(file) in refused(gateway)
+
+
+@pytest.mark.parametrize("name", ["etc/users", "etc/accesscontrol.properties", "etc/passfile", "store/messages.db"])
+def test_a_file_that_cannot_be_read_is_named(name: str, tmp_path: Path) -> None:
+    """A directory in its place, because nothing else is unreadable for root."""
+    gateway = GatewayProcess(tmp_path)
+    gateway.start()
+    assert gateway.terminate() == 0
+    file = gateway.directory / name
+    file.unlink()
+    file.mkdir()
+    assert str(file) in refused(gateway)
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert str(tmp_path / "file") in refused(GatewayProcess(tmp_path / "file" / "var"))
+
+
+def test_a_taken_port_mapper_port_is_named(tmp_path: Path) -> None:
+    gateway = GatewayProcess(tmp_path)
+    gateway.start()
+    assert gateway.terminate() == 0
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind((HOST, gateway.port_mapper_port))
+        taken.listen()
+        assert f":{gateway.port_mapper_port}" in refused(gateway)
+    gateway.start()
+    gateway.kill()
+
+
+def test_a_taken_stomp_port_stops_the_bridge_and_with_none_left_the_process(tmp_path: Path) -> None:
+    gateway = GatewayProcess(tmp_path)
+    gateway.start()
+    assert gateway.terminate() == 0
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind((HOST, gateway.port))
+        taken.listen()
+        gateway.launch()
+        assert gateway.wait() == 2
+        assert f"{HOST}:{gateway.port}" in gateway.said
+    gateway.start()
+    gateway.kill()
+
+
+# twistd.
+
+
+class Daemon:
+    """The gateway under ``twistd``, on free ports.
+
+    :param options: twistd's own.
+    """
+
+    def __init__(self, varhome: Path, *options: str) -> None:
+        self.port = free_port()
+        self.command = [
+            str(TWISTD),
+            *options,
+            "stomp-gateway",
+            "--varhome",
+            str(varhome),
+            "-Dimq.hostname=127.0.0.1",
+            f"-Dimq.bridge.stomp.tcp.port={self.port}",
+            f"-Dimq.portmapper.port={free_port()}",
+        ]
+
+    def answers(self) -> bool:
+        try:
+            with Client(self.port) as client:
+                client.store(QUEUE, b"x")
+        except (OSError, Gone):
+            return False
+        return True
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def test_twistd_in_the_foreground(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path / "var", "--nodaemon", "--pidfile=")
+    process = subprocess.Popen(
+        daemon.command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        until(lambda: process.poll() is not None or daemon.answers(), "it does not answer")
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=PATIENCE)
+        # twistd ends by the signal that ended it.
+        assert process.returncode in (0, -signal.SIGTERM), output
+        assert "is ready" in output
+        assert "Traceback" not in output
+        assert (tmp_path / "var" / "instances" / "imqbroker" / "lock").read_bytes() == b""
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_twistd_as_a_daemon(tmp_path: Path) -> None:
+    pidfile, logfile = tmp_path / "gateway.pid", tmp_path / "gateway.log"
+    daemon = Daemon(tmp_path / "var", f"--pidfile={pidfile}", f"--logfile={logfile}")
+    started = subprocess.run(
+        daemon.command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert started.returncode == 0, started.stdout + started.stderr
+    until(pidfile.exists, "there is no pid file")
+    pid = int(pidfile.read_text())
+    try:
+        until(daemon.answers, lambda: f"it does not answer:\n{logfile.read_text()}")
+        # The lock names the process that is in the background, not the one that went.
+        lock = tmp_path / "var" / "instances" / "imqbroker" / "lock"
+        assert int(lock.read_text()) == pid
+        assert "is ready" in logfile.read_text()
+        second = Daemon(tmp_path / "var", "--nodaemon", f"--pidfile={tmp_path / 'second.pid'}")
+        done = subprocess.run(
+            second.command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert f"process {pid}" in done.stdout + done.stderr
+        assert "Traceback" not in done.stdout + done.stderr
+        assert not (tmp_path / "second.pid").exists()
+    finally:
+        os.kill(pid, signal.SIGTERM)
+    until(lambda: not pidfile.exists(), lambda: f"it does not end:\n{logfile.read_text()}")
+    until(lambda: not lock.read_bytes(), "the instance was not let go")
+    assert "Traceback" not in logfile.read_text()
+
+
+def test_twistd_refuses_what_the_command_refuses(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path / "var", "--nodaemon", "--pidfile=")
+    done = subprocess.run(
+        [*daemon.command, "-Dimq.persist.stroe=x"], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "imq.persist.store" in done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert files_below(tmp_path) == set()
+    assert shutil.which(str(TWISTD))
