@@ -261,7 +261,7 @@ class Broker:
 
     def number(self, messages: Sequence[Message], user: str, origin: int) -> None:
         """Give messages that are accepted now their identity and time."""
-        now_ms = self.turn.now_ms
+        now_ms = self.turn.refresh()
         prefix = self._prefix
         seq = self._seq
         for message in messages:

@@ -1,9 +1,11 @@
 """Group commit: what changes while the store is busy becomes durable with one synced commit.
 
 Changes are gathered in a batch. At the end of a turn the batch goes to the store if the store is idle, else it goes on gathering. Those who must
-not speak before a change is durable wait for the batch that holds it, and are told in order.
+not speak before a change is durable wait for the batch that holds it, and are told in order. A batch that nobody waits for lingers a little:
+its sync would only delay that of somebody who does.
 
-A message stored and settled within one batch that is still gathering never touches the disk: its insert is taken out again.
+A message stored and settled within one batch that is still gathering never touches the disk: its insert is taken out again. A batch of few
+messages therefore gets two passes of the reactor before it goes: in the first a consumer's socket takes them, in the second they are settled.
 
 Owns batches, their order and their bounds. Knows nothing of destinations: the owner of a message is told by callbacks when a commit failed.
 """
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
@@ -30,10 +32,18 @@ from gateway.messaging.envelope import encode_head
 from gateway.messaging.message import Message
 from gateway.messaging.turn import Turn
 
+if TYPE_CHECKING:
+    from twisted.internet.interfaces import IDelayedCall
+
 #: Bounds of one commit, and of what may wait before senders of persistent messages are held back.
 MOST_OPERATIONS: Final = 2_000
 MOST_OCTETS: Final = 4 * 1024 * 1024
 MOST_WAITING: Final = 16 * 1024 * 1024
+#: Seconds that a batch may linger which nobody waits for.
+LINGER: Final = 0.01
+#: A batch of fewer messages than this gets so many passes of the reactor, in which they may be settled.
+FEW: Final = 32
+PASSES: Final = 2
 
 #: Told once when its batch is durable (None) or has failed.
 Waiter = Callable[[StoreError | None], None]
@@ -78,7 +88,14 @@ class GroupCommit:
         self.broken: StoreError | None = None
         #: Told of a batch that the store has undone, and of the whole messages in it, before everyone else.
         self.on_undone: Callable[[Batch, dict[int, Message]], None] = _ignore
+        #: Messages whose row is another's until they have their own: what to do when they are deleted.
+        self.stand_ins: dict[int, Callable[[], None]] = {}
         self._relief: list[Callable[[], None]] = []
+        #: The reactor's pass that is waited for, and how many were.
+        self._pass: IDelayedCall | None = None
+        self._passes = 0
+        #: Ends the lingering of the gathering batch.
+        self._lingering: IDelayedCall | None = None
 
     # --- gathering
 
@@ -126,6 +143,8 @@ class GroupCommit:
                     del batch.redeliveries[key]
             return
         batch.deletes[seq] = None
+        if self.stand_ins:
+            self.stand_ins.pop(seq, _nothing)()
         self._changed()
 
     def owe(self, subscription: int, seq: int) -> None:
@@ -274,8 +293,36 @@ class GroupCommit:
 
     def _hand_off(self) -> None:
         self._asked = False
-        if self._in_store is not None:
+        if self._in_store is not None or self._pass is not None:
             return
+        if not self._sealed and self.broken is None:
+            gathering = self._gathering
+            if gathering.waiters:
+                if self._passes < PASSES and 0 < len(gathering.batch.inserts) < FEW:
+                    self._pass = self._turn.later(0, self._passed)
+                    return
+            elif gathering.batch:
+                if self._lingering is None:
+                    self._lingering = self._turn.later(LINGER, self._lingered)
+                return
+        self._submit()
+
+    def _passed(self) -> None:
+        self._pass = None
+        self._passes += 1
+        self._ask()
+
+    def _lingered(self) -> None:
+        self._lingering = None
+        if self._in_store is None:
+            self._submit()
+
+    def _submit(self) -> None:
+        """Give the oldest batch to the store, which is idle."""
+        self._passes = 0
+        if self._lingering is not None:
+            self._lingering.cancel()
+            self._lingering = None
         if self._sealed:
             gathered = self._sealed.popleft()
         elif self._gathering.batch or self._gathering.waiters:
@@ -354,6 +401,10 @@ class GroupCommit:
             call(*arguments)
         except Exception:  # noqa: BLE001
             self._log.failure("what followed a commit failed: {call}", call=call)
+
+
+def _nothing() -> None:
+    """Nothing stands in."""
 
 
 def _ignore(batch: Batch, messages: dict[int, Message]) -> None:

@@ -63,7 +63,7 @@ class DeadLetters:
             return
         truncate = _wish(properties, dead.TRUNCATE_MSG_BODY, self._truncate) and bool(message.body)
         added: dict[str, Value] = {
-            dead.UNDELIVERED_TIMESTAMP: broker.turn.now_ms,
+            dead.UNDELIVERED_TIMESTAMP: broker.turn.refresh(),
             dead.UNDELIVERED_REASON: reason.value,
             dead.UNDELIVERED_COMMENT: comment,
             dead.DELIVERY_COUNT: Int(source.tried.get(message.seq, 0)),
@@ -82,33 +82,51 @@ class DeadLetters:
         if copy.stored:
             broker.commits.on_failure(partial(self._undone, source, message, copy))
 
-    # The disk may be full. What is dead is not its sender's to send again, so the row of the message stays until there is one of the copy,
-    # which consumers may take meanwhile.
+    # The disk may be full. What is dead is not its sender's to send again: until there is a row of the copy, that of the message stands in for
+    # it, and goes when the copy does.
 
     def _undone(self, source: Distribution, message: Message, copy: Message, batch: Batch, error: StoreError) -> None:
         if copy.seq in batch.inserts:
             self._broker.queue(DMQ).in_memory_again([copy])
-        self._later(source, source.unrelease([message], batch), copy)
+            # Had the copy been taken since, its message would go too.
+            if copy.stored and (kept := source.unrelease([message], batch)):
+                self._stand_in(source, kept, copy)
 
-    def _later(self, source: Distribution, kept: Sequence[Message], copy: Message) -> None:
+    def _stand_in(self, source: Distribution, kept: Sequence[Message], copy: Message) -> None:
+        commits = self._broker.commits
+
+        def taken() -> None:
+            source.release(kept)
+            commits.on_failure(untaken)
+
+        def untaken(batch: Batch, error: StoreError) -> None:
+            if copy.seq not in batch.deletes and source.unrelease(kept, batch):
+                # A transaction had taken the copy, and was undone.
+                self._stand_in(source, kept, copy)
+
+        commits.stand_ins[copy.seq] = taken
         self._broker.schedule.at(self._broker.turn.refresh() + _PAUSE_MS, partial(self._again, source, kept, copy))
 
     def _again(self, source: Distribution, kept: Sequence[Message], copy: Message) -> None:
         commits = self._broker.commits
-        if commits.refusing() is not None:
-            self._later(source, kept, copy)
+        taken = commits.stand_ins.pop(copy.seq, None)
+        if taken is None:
             return
+        if commits.refusing() is not None:
+            self._stand_in(source, kept, copy)
+            return
+
+        def undone(batch: Batch, error: StoreError) -> None:
+            if copy.seq in batch.inserts and source.unrelease(kept, batch):
+                self._stand_in(source, kept, copy)
+
         commits.begin()
         try:
-            if copy.stored:
-                self._broker.rows.insert(self._broker.queue(DMQ), copy, persistent=True)
+            self._broker.rows.insert(self._broker.queue(DMQ), copy, persistent=copy.headers.persistent)
             source.release(kept)
-            commits.on_failure(partial(self._undone_again, source, kept, copy))
+            commits.on_failure(undone)
         finally:
             commits.end()
-
-    def _undone_again(self, source: Distribution, kept: Sequence[Message], copy: Message, batch: Batch, error: StoreError) -> None:
-        self._later(source, source.unrelease(kept, batch), copy)
 
 
 def _wish(properties: object, name: str, default: bool) -> bool:

@@ -56,6 +56,11 @@ class Distribution:
         self._marked = False
         #: Senders that wait a moment for the consumers to catch up.
         self._slowed: list[Callable[[], None]] = []
+        #: Messages handed out since the start, and as many as there were when senders were last slowed.
+        self._handed = 0
+        self._handed_before = -1
+        #: A moment went by in which the consumers took nothing: waiting for them is for nothing until they do.
+        self._stuck = False
         #: Handing out is paused, by an operator.
         self.paused = False
 
@@ -146,13 +151,19 @@ class Distribution:
 
     def outrun(self) -> bool:
         """Whether messages come faster than the consumers take them, so that memory fills with them."""
-        return bool(self.consumers) and self._outrun_by(_SLOW_DOWN)
+        return bool(self.consumers) and not self._stuck and self._outrun_by(_SLOW_DOWN)
 
     def slow_down(self, resume: Callable[[], None]) -> None:
         """Call ``resume`` when the consumers have caught up, or after a moment: a sender is slowed, not stopped."""
         self._slowed.append(resume)
         if len(self._slowed) == 1:
-            self.broker.schedule.at(self.broker.turn.refresh() + _MOMENT_MS, self._let_go)
+            self._handed_before = self._handed
+            self.broker.schedule.at(self.broker.turn.refresh() + _MOMENT_MS, self._moment_over)
+
+    def _moment_over(self) -> None:
+        if self._slowed and self._handed == self._handed_before:
+            self._stuck = True
+        self._let_go()
 
     def _outrun_by(self, part: int) -> bool:
         return self.backlog.window_octets > self.broker.memory.share // part
@@ -207,6 +218,8 @@ class Distribution:
 
     def hand(self, consumer: EmbeddedConsumer, run: list[Message]) -> None:
         """Deliver what was taken out of the backlog."""
+        self._handed += len(run)
+        self._stuck = False
         if self.tried:
             attempts = [self.tried.get(message.seq, 0) + 1 for message in run]
             consumer.hand(run, attempts if max(attempts) > 1 else None)
@@ -332,7 +345,7 @@ class Distribution:
                 reason = dead or DeadReason.UNDELIVERABLE
                 self.bury([message], reason, f"refused by its consumer {tries} times")
                 continue
-            due = self.broker.turn.now_ms + pause if pause else 0
+            due = self.broker.turn.refresh() + pause if pause else 0
             if self.keeps_count(message):
                 self.broker.commits.redelivery(self.owner, message.seq, tries, due)
             if due:

@@ -181,5 +181,5 @@ class Physical:
     def emptied(self) -> None:
         """Something left: an auto-created destination that has nothing more and that nobody uses is reaped after a while."""
         if self.auto_created and not self.removed and not self.busy:
-            self.idle_since = self.broker.turn.now_ms
+            self.idle_since = self.broker.turn.refresh()
             self.broker.housekeeping.reap_later(self)

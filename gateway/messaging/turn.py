@@ -74,6 +74,18 @@ class Turn:
         if not self._depth and not self._ending and self._scheduled is None:
             self._schedule()
 
+    def later(self, seconds: float, work: Work) -> IDelayedCall:
+        """Do ``work`` in a turn of its own after so many seconds; 0 is the reactor's next pass."""
+
+        def run() -> None:
+            self.begin()
+            try:
+                self._do([work])
+            finally:
+                self.end()
+
+        return self._clock.callLater(seconds, run)
+
     def refresh(self) -> int:
         """The time now, in epoch milliseconds, for callers that may be outside of a turn."""
         if not self._depth and not self._ending:

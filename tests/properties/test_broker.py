@@ -4,33 +4,50 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
+from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
+from twisted.python.failure import Failure
 
 from gateway.broker.access import DEFAULT_RULES, AccessRules
-from gateway.broker.memory import Memory
+from gateway.broker.backlog import Backlog
+from gateway.broker.dead_letters import DMQ, ORIGINAL_DESTINATION
+from gateway.broker.distribution import Distribution
+from gateway.broker.limits import DestinationProperties, LimitBehavior
+from gateway.broker.memory import OVERHEAD, Memory
 from gateway.broker.provider import EmbeddedProvider
+from gateway.broker.queue import PhysicalQueue
 from gateway.broker.recovery import open_broker
 from gateway.broker.settings import BrokerOptions
 from gateway.broker.users import Principal
-from gateway.messaging.destination import Destination, Queue, Topic
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.errors import MessageRejected, MessagingError
 from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import Connection, Consumer, Credentials, Mode, Session, Subscription
 from gateway.messaging.turn import Turn
 from tests.gateway.broker.step_store import Disk, StepStore
 
-QUEUE = Queue("q")
-TOPIC = Topic("t")
-#: Where a message can wait: the queue, and two durable subscriptions of the topic.
-PLACES = ("queue", "one", "two")
+QUEUE, LIMITED, TOPIC, TEMPORARY = Queue("q"), Queue("limited"), Topic("t.one"), Destination(Kind.QUEUE, "temporary", True)
+#: Where messages of each destination wait. The topic has two durable subscriptions, one of them by a pattern, and maybe one that is not durable.
+PLACES = {QUEUE: ("queue",), LIMITED: ("limited",), TOPIC: ("one", "wild", "now"), TEMPORARY: ("temporary",)}
+LASTING = ("queue", "limited", "one", "wild")
+DURABLE = {"one": TOPIC, "wild": Topic("t.*")}
+MOST = 5
+OPTIONS = BrokerOptions(
+    expiration_interval=60,
+    reap_time=0,
+    destinations=((LIMITED, DestinationProperties(max_num_msgs=MOST, limit_behavior=LimitBehavior.REMOVE_OLDEST)),),
+)
 
 
 class _Everyone:
@@ -38,29 +55,66 @@ class _Everyone:
         return succeed(Principal(credentials.username, frozenset()))
 
 
-@dataclass
+@dataclass(eq=False)
 class _Fate:
     """What is known of one message at one place."""
 
     body: str
+    place: str
     priority: int
     persistent: bool
-    number: int
-    #: Its sender was told that it is durable.
+    red: bool
+    expires: int
+    #: Its place in the order of arrivals.
+    number: int = 0
+    #: waiting, out (with a consumer), delayed, acknowledged (not yet durable, or in an open transaction), or gone.
+    where: str = "waiting"
+    #: Its sender was told that it is durable; or was told that it was refused.
     receipted: bool = False
-    #: Its sender was told that it was refused, or may yet be.
     refused: bool = False
-    #: Someone acknowledged it; and was told that this is durable.
+    #: An acknowledgement of it is on its way to the disk, so a crash may bring it back.
     settling: bool = False
-    settled: bool = False
+    #: It was seen in the dead message queue, or may be there.
+    dead: bool = False
+    #: Bounds of how often it was tried and came back.
+    fewest: int = 0
+    most: int = 0
+
+    def tried(self) -> None:
+        """It came back from whoever had it."""
+        self.fewest += 1
+        self.most += 1
+        if self.where != "gone":
+            self.where = "waiting"
 
 
-@dataclass
+@dataclass(eq=False)
 class _Reader:
+    name: str
     place: str
     session: Session
-    consumer: Consumer
-    outstanding: dict[int, str] = field(default_factory=dict)
+    mode: Mode
+    red: bool
+    browser: bool
+    consumer: Consumer = field(init=False)
+    outstanding: dict[int, _Fate] = field(default_factory=dict)
+    credit: int = 0
+
+
+#: Readers by name: their place, mode, and whether they want red ones only.
+READERS = {
+    "queue": ("queue", Mode.CLIENT, False),
+    "queue individually": ("queue", Mode.INDIVIDUAL, False),
+    "queue red": ("queue", Mode.INDIVIDUAL, True),
+    "queue transacted": ("queue", Mode.TRANSACTED, False),
+    "queue browser": ("queue", Mode.CLIENT, False),
+    "limited": ("limited", Mode.INDIVIDUAL, False),
+    "temporary": ("temporary", Mode.CLIENT, False),
+    "one": ("one", Mode.CLIENT, False),
+    "wild": ("wild", Mode.INDIVIDUAL, False),
+    "now": ("now", Mode.CLIENT, False),
+    "dead": ("dead", Mode.INDIVIDUAL, False),
+}
 
 
 class BrokerModel(RuleBasedStateMachine):
@@ -68,18 +122,27 @@ class BrokerModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        #: What failed where exceptions are logged and the broker goes on.
+        self.failures: list[Failure] = []
+        globalLogPublisher.addObserver(cast("ILogObserver", self.observe))
         self.folder = tempfile.TemporaryDirectory()
-        self.rules_ = AccessRules(Path(self.folder.name) / "rules")
-        self.rules_.path.write_text(DEFAULT_RULES)
-        self.rules_.load()
+        self.access = AccessRules(Path(self.folder.name) / "rules")
+        self.access.path.write_text(DEFAULT_RULES)
+        self.access.load()
         self.disk = Disk()
         self.clock = Clock()
         self.clock.advance(1_000_000)
         self.sent = 0
-        self.fates: dict[str, dict[str, _Fate]] = {place: {} for place in PLACES}
+        self.crashed = 0
+        self.fates: dict[str, dict[str, _Fate]] = {place: {} for places in PLACES.values() for place in places}
 
     def teardown(self) -> None:
+        globalLogPublisher.removeObserver(cast("ILogObserver", self.observe))
         self.folder.cleanup()
+
+    def observe(self, event: LogEvent) -> None:
+        if "log_failure" in event:
+            self.failures.append(event["log_failure"])
 
     # --- plumbing
 
@@ -87,20 +150,19 @@ class BrokerModel(RuleBasedStateMachine):
         self.store = StepStore(self.disk)
         self.turn = Turn(self.clock)
         self.broker = open_broker(
-            self.clock,
-            self.turn,
-            self.store,
-            BrokerOptions(expiration_interval=0, reap_time=0),
-            lambda error: None,
-            memory=Memory(total=6000, share=3000, least=1500),
+            self.clock, self.turn, self.store, OPTIONS, lambda error: None, memory=Memory(total=9000, share=4000, least=1500)
         )
-        self.provider = EmbeddedProvider(self.broker, _Everyone(), self.rules_, os.urandom)
+        self.provider = EmbeddedProvider(self.broker, _Everyone(), self.access, os.urandom)
         self.readers: dict[str, _Reader] = {}
-        self.transaction: list[tuple[str, _Fate]] = []
-        self.transaction_acks: list[_Fate] = []
+        self.sends: list[tuple[Destination, list[Message]]] = []
+        self.acks: list[tuple[_Fate, _Reader, int]] = []
+        #: What is acknowledged in a transaction whose outcome is open, and where it was.
+        self.held: dict[_Fate, object] = {}
         self.sender = self.connect(None)
         self.sending = self.sender.session(Mode.CLIENT)
-        self.transacted = self.sender.session(Mode.TRANSACTED)
+        self.client = self.connect("me")
+        self.transacted = self.client.session(Mode.TRANSACTED)
+        self.temporary = self.client.temporary(Kind.QUEUE)
         self.turns()
 
     def connect(self, client_id: str | None) -> Connection:
@@ -108,181 +170,361 @@ class BrokerModel(RuleBasedStateMachine):
         self.provider.connect(Credentials("u", "p"), client_id, lambda error: None).addCallback(made.append)
         return made[0]
 
+    def destination(self, destination: Destination) -> Destination:
+        return self.temporary if destination is TEMPORARY else destination
+
+    @property
+    def now_ms(self) -> int:
+        return int(self.clock.seconds() * 1000)
+
     def turns(self) -> None:
         """Let the reactor do what is due."""
         for _ in range(20):
             self.clock.advance(0)
 
-    def steps(self, full: bool = False) -> None:
+    def steps(self) -> None:
+        self.turns()
         while self.store.busy:
-            self.store.step(full)
+            self.store.step()
             self.turns()
 
-    def read(self, place: str, credit: int) -> None:
-        client_id = None if place == "queue" else place
-        connection = self.connect(client_id)
-        session = connection.session(Mode.CLIENT)
-        spec = Subscription(QUEUE) if place == "queue" else Subscription(TOPIC, durable_name="d")
+    def read(self, name: str, credit: int) -> None:
+        place, mode, red = READERS[name]
+        session = self.transacted if mode is Mode.TRANSACTED else self.client.session(mode)
+        reader = _Reader(name, place, session, mode, red, name.endswith("browser"))
+        spec = {
+            "queue": Subscription(QUEUE, "colour = 'red'" if red else None, browse=reader.browser),
+            "limited": Subscription(LIMITED),
+            "temporary": Subscription(self.temporary),
+            "now": Subscription(TOPIC),
+            "dead": Subscription(DMQ),
+        }.get(place) or Subscription(DURABLE[place], durable_name=place)
 
-        def deliver(consumer: Consumer, first: int, messages: Any, attempts: Any, /) -> None:
-            for number, message in enumerate(messages, first):
-                fate = self.fates[place][message.text]
-                assert not fate.settled, "an acknowledged message came back"
-                assert message.text not in reader.outstanding.values(), "a message was delivered twice at one time"
-                for other in reader.outstanding.values():
-                    before = self.fates[place][other]
-                    if before.priority == fate.priority and before.number > fate.number and not self.given_back:
-                        raise AssertionError("order was not kept")
-                reader.outstanding[number] = message.text
+        def deliver(consumer: Consumer, first: int, messages: Sequence[Message], attempts: Sequence[int] | None, /) -> None:
+            self.delivered(reader, first, messages, attempts or [1] * len(messages))
 
-        consumer = session.consumer(spec, deliver, lambda error: None)
-        reader = self.readers[place] = _Reader(place, session, consumer)
-        self.given_back = False
-        consumer.grant(credit)
-        consumer.start()
+        reader.consumer = session.consumer(spec, deliver, lambda error: None)
+        self.readers[name] = reader
+        self.grant(reader, credit)
+        reader.consumer.start()
 
-    # --- rules
+    def grant(self, reader: _Reader, credit: int) -> None:
+        reader.credit += credit
+        reader.consumer.grant(credit)
+
+    def delivered(self, reader: _Reader, first: int, messages: Sequence[Message], attempts: Sequence[int]) -> None:
+        reader.credit -= len(messages)
+        assert reader.credit >= 0, "more was delivered than was granted"
+        seen = -1
+        for number, message, attempt in zip(range(first, first + len(messages)), messages, attempts, strict=True):
+            if reader.place == "dead":
+                fate = self.buried(message)
+            else:
+                fate = self.fates[reader.place][message.text]
+                assert not fate.dead, "a dead message was delivered"
+                assert not 0 < fate.expires <= self.now_ms, "an expired message was delivered"
+            if reader.browser:
+                assert fate.where in ("waiting", "acknowledged"), "a browser saw what was not there"
+                continue
+            assert fate.where == "waiting", f"a message was delivered that was {fate.where}"
+            assert not reader.red or fate.red, "a selector was passed over"
+            if reader.place != "dead":
+                assert fate.fewest < attempt <= fate.most + 1, "attempts were not counted"
+                self.check_order(reader, fate)
+            fate.where = "out"
+            reader.outstanding[number] = fate
+            assert number > seen
+            seen = number
+
+    def check_order(self, reader: _Reader, fate: _Fate) -> None:
+        """Nothing that this reader wants and that came before is still waiting."""
+        if fate.place == "limited" or fate.refused:
+            return
+        for other in self.fates[fate.place].values():
+            before = other.priority == fate.priority and other.number < fate.number
+            if before and other.where == "waiting" and not other.refused and not 0 < other.expires <= self.now_ms:
+                unwanted = reader.red and not other.red
+                assert unwanted, f"{fate.body} was delivered before {other.body}"
+
+    def buried(self, message: Message) -> _Fate:
+        """The fate of a message that is in the dead message queue."""
+        origin = message.headers.properties[ORIGINAL_DESTINATION]
+        place = {str(QUEUE): "queue", str(LIMITED): "limited"}.get(str(origin), "temporary")
+        fate = self.fates[place][message.text]
+        if not fate.dead:
+            assert fate.place == "limited" or 0 < fate.expires <= self.now_ms, "a message is dead for no reason"
+            fate.dead = True
+        return fate
+
+    # --- rules: sending
 
     @initialize()
     def begin(self) -> None:
-        self.given_back = False
         self.open()
-        for place in ("one", "two"):
-            connection = self.connect(place)
-            connection.session(Mode.CLIENT).consumer(
-                Subscription(TOPIC, durable_name="d"), lambda *arguments: None, lambda error: None
-            )
-            connection.close()
-        self.turns()
+        for place, destination in DURABLE.items():
+            session = self.client.session(Mode.CLIENT)
+            session.consumer(Subscription(destination, durable_name=place), lambda *arguments: None, lambda error: None)
+            session.close()
         self.steps()
 
-    def _messages(self, destination: Destination, count: int, persistent: bool, priority: int) -> list[Message]:
-        run = []
-        for _ in range(count):
-            self.sent += 1
-            run.append(Message(Headers(destination, persistent=persistent, priority=priority), f"m{self.sent}".encode()))
-        return run
+    def make(self, destination: Destination, count: int, persistent: bool, priority: int, red: bool, ttl: int) -> list[Message]:
+        headers = Headers(
+            self.destination(destination),
+            persistent=persistent,
+            priority=priority,
+            properties={"colour": "red"} if red else {},
+        )
+        self.sent += count
+        expires = self.now_ms + ttl if ttl else 0
+        return [Message(headers, f"m{self.sent - index}".encode(), expires=expires) for index in reversed(range(count))]
 
-    def _expect(self, destination: Destination, run: list[Message], persistent: bool, priority: int) -> list[_Fate]:
+    def expect(self, destination: Destination, run: list[Message]) -> list[_Fate]:
         fates = []
         for message in run:
-            for place in PLACES if destination is TOPIC else ("queue",):
-                if (place == "queue") == (destination is QUEUE):
-                    number = int(message.text[1:])
-                    fate = self.fates[place][message.text] = _Fate(message.text, priority, persistent, number)
-                    fates.append(fate)
+            headers = message.headers
+            for place in PLACES[destination]:
+                if place == "now" and "now" not in self.readers:
+                    continue
+                fates.append(
+                    _Fate(
+                        message.text,
+                        place,
+                        headers.priority,
+                        headers.persistent and destination is not TEMPORARY and place != "now",
+                        "colour" in headers.properties,
+                        message.expires,
+                    )
+                )
         return fates
 
+    def enter(self, fates: list[_Fate]) -> None:
+        """From now on these are there, or will be."""
+        for fate in fates:
+            self.sent += 1
+            fate.number = self.sent
+            self.fates[fate.place][fate.body] = fate
+
     @rule(
-        destination=st.sampled_from([QUEUE, TOPIC]),
+        destination=st.sampled_from([QUEUE, QUEUE, TOPIC, LIMITED, TEMPORARY]),
         count=st.integers(1, 8),
         persistent=st.booleans(),
         priority=st.sampled_from([4, 4, 4, 9, 0]),
+        red=st.booleans(),
+        ttl=st.sampled_from([0, 0, 0, 0, 500, 90_000]),
     )
-    def send(self, destination: Destination, count: int, persistent: bool, priority: int) -> None:
-        run = self._messages(destination, count, persistent, priority)
-        fates = self._expect(destination, run, persistent, priority)
-        if self.sending_is_lost():
-            return
+    def send(self, destination: Destination, count: int, persistent: bool, priority: int, red: bool, ttl: int) -> None:
+        # The dead of other places could not be told apart.
+        ttl = ttl if destination in (QUEUE, LIMITED) else 0
+        run = self.make(destination, count, persistent, priority, red, ttl)
+        fates = self.expect(destination, run)
+        self.enter(fates)
+        told: list[bool] = []
+
+        def done(error: MessagingError | None) -> None:
+            told.append(True)
+            for fate in fates:
+                fate.receipted = error is None
+                if error is not None:
+                    self.refuse(fate)
+
         try:
             self.sending.send(run)
         except MessageRejected:
             for fate in fates:
-                fate.refused = True
+                fate.where = "gone"
             return
-
-        def done(error: MessagingError | None) -> None:
-            for fate in fates:
-                fate.receipted = error is None
-                fate.refused = error is not None
-
         self.sending.completion(done)
-        assert not any(fate.receipted for fate in fates), "a receipt came from inside the call"
+        assert not told, "a receipt came from inside the call"
 
-    def sending_is_lost(self) -> bool:
-        try:
-            self.sender.session(Mode.CLIENT).close()
-        except MessagingError:
-            return True
-        return False
+    def refuse(self, fate: _Fate) -> None:
+        """Its sender was told so: it comes to nobody who has not got it already, and not again to who gave it back."""
+        fate.refused = True
+        if fate.where in ("waiting", "delayed") and not fate.dead and fate.place != "limited":
+            fate.where = "gone"
 
-    @rule(count=st.integers(1, 4), destination=st.sampled_from([QUEUE, TOPIC]))
-    def send_in_transaction(self, count: int, destination: Destination) -> None:
-        run = self._messages(destination, count, True, 4)
+    @rule(count=st.integers(1, 4), destination=st.sampled_from([QUEUE, TOPIC, LIMITED]), persistent=st.booleans())
+    def send_in_transaction(self, count: int, destination: Destination, persistent: bool) -> None:
+        run = self.make(destination, count, persistent, 4, False, 0)
         self.transacted.send(run)
-        for message in run:
-            for place in PLACES:
-                if (place == "queue") == (destination is QUEUE):
-                    self.transaction.append((place, _Fate(message.text, 4, True, 0)))
+        self.sends.append((destination, run))
 
-    @rule()
-    def commit(self) -> None:
-        fates = []
-        for place, fate in self.transaction:
-            # Its place in the order is that of the commit.
-            self.sent += 1
-            fate.number = self.sent
-            self.fates[place][fate.body] = fate
-            fates.append(fate)
-        self.transaction = []
-        acks, self.transaction_acks = self.transaction_acks, []
-        for fate in acks:
-            fate.settling = True
+    # --- rules: receiving
 
-        def done(error: MessagingError | None) -> None:
-            for fate in fates:
-                fate.receipted = error is None
-                fate.refused = error is not None
-            for fate in acks:
-                fate.settled = error is None
+    @rule(name=st.sampled_from(sorted(READERS)), credit=st.integers(1, 30))
+    def start_reader(self, name: str, credit: int) -> None:
+        if name not in self.readers:
+            self.read(name, credit)
+        elif not self.readers[name].browser:
+            self.grant(self.readers[name], credit)
 
-        self.transacted.commit(done)
-
-    @rule()
-    def roll_back(self) -> None:
-        self.transaction = []
-        if self.transaction_acks:
-            self.given_back = True
-        self.transaction_acks = []
-        self.transacted.rollback(lambda error: None)
-
-    @rule(place=st.sampled_from(PLACES), credit=st.integers(1, 30))
-    def start_reader(self, place: str, credit: int) -> None:
-        if place in self.readers:
-            self.readers[place].consumer.grant(credit)
-        else:
-            self.read(place, credit)
-
-    @rule(place=st.sampled_from(PLACES), upto=st.integers(0, 100))
-    def acknowledge(self, place: str, upto: int) -> None:
-        reader = self.readers.get(place)
+    @rule(name=st.sampled_from(sorted(READERS)), upto=st.integers(0, 100), joined=st.booleans())
+    def acknowledge(self, name: str, upto: int, joined: bool) -> None:
+        reader = self.readers.get(name)
         if reader is None or not reader.outstanding:
             return
         numbers = sorted(reader.outstanding)
         number = numbers[min(upto, len(numbers) - 1)]
-        reader.consumer.acknowledge_through(number)
-        fates = [self.fates[place][reader.outstanding.pop(one)] for one in numbers if one <= number]
+        taken = [number] if reader.mode is Mode.INDIVIDUAL else [one for one in numbers if one <= number]
+        fates = [reader.outstanding.pop(one) for one in taken]
+        within = self.transacted if joined else None
+        if reader.mode is Mode.INDIVIDUAL:
+            reader.consumer.acknowledge([number], within)
+        else:
+            assert reader.consumer.acknowledge_through(number, within) == len(fates)
+        for fate in fates:
+            fate.where = "acknowledged"
+        if joined or reader.mode is Mode.TRANSACTED:
+            self.acks += [(fate, reader, one) for fate, one in zip(fates, taken, strict=True)]
+            consumer: Any = reader.consumer
+            self.held |= dict.fromkeys(fates, consumer.source)
+            return
+        self.settled(reader, fates)
+
+    def settled(self, reader: _Reader, fates: list[_Fate]) -> None:
         for fate in fates:
             fate.settling = True
 
         def done(error: MessagingError | None) -> None:
             assert error is None, "an acknowledgement is taken even when the disk is full"
             for fate in fates:
-                fate.settled = True
+                fate.where = "gone"
+                fate.settling = False
 
         reader.session.completion(done)
 
-    @rule(place=st.sampled_from(PLACES))
-    def stop_reader(self, place: str) -> None:
-        reader = self.readers.pop(place, None)
-        if reader is not None:
+    @rule(
+        name=st.sampled_from(sorted(READERS)),
+        index=st.integers(0, 100),
+        delay_ms=st.sampled_from([None, 0, 700]),
+        dead=st.booleans(),
+    )
+    def reject(self, name: str, index: int, delay_ms: int | None, dead: bool) -> None:
+        reader = self.readers.get(name)
+        if reader is None or not reader.outstanding or reader.mode is Mode.TRANSACTED:
+            return
+        number = sorted(reader.outstanding)[index % len(reader.outstanding)]
+        fate = reader.outstanding.pop(number)
+        if reader.place not in ("queue", "limited", "dead"):
+            dead, delay_ms = False, delay_ms or 0
+        given_up = dead or (delay_ms is None and fate.most + 1 > 5)
+        reader.consumer.reject([number], delay_ms, DeadReason.ERROR if dead else None)
+        if given_up and reader.place == "dead":
+            self.settled(reader, [fate])
+            fate.where = "acknowledged"
+        elif given_up:
+            fate.dead = True
+            fate.where = "waiting"
+            fate.fewest = fate.most = 0
+        else:
+            fate.tried()
+            if delay_ms != 0:
+                fate.where = "delayed"
+                pause = delay_ms if delay_ms is not None else 1000 * 2 ** (fate.most - 1)
+                self.clock.callLater(pause / 1000, self.due, fate, self.crashed)
+
+    def due(self, fate: _Fate, crashed: int) -> None:
+        if fate.where == "delayed" and crashed == self.crashed:
+            fate.where = "waiting"
+
+    def come_back(self, reader: _Reader) -> None:
+        """Everything outstanding with a reader waits again."""
+        for fate in reader.outstanding.values():
+            fate.tried()
+        reader.outstanding.clear()
+
+    @rule(name=st.sampled_from(sorted(READERS)))
+    def recover(self, name: str) -> None:
+        reader = self.readers.get(name)
+        if reader is not None and reader.mode is not Mode.TRANSACTED:
+            self.come_back(reader)
+            reader.session.recover()
+
+    @rule(name=st.sampled_from(sorted(READERS)))
+    def stop_reader(self, name: str) -> None:
+        reader = self.readers.pop(name, None)
+        if reader is None:
+            return
+        if reader.place == "now":
+            for fate in self.fates["now"].values():
+                fate.where = "gone"
+        self.come_back(reader)
+        if reader.mode is Mode.TRANSACTED:
+            reader.consumer.close()
+        else:
             reader.session.close()
-            connection: Any = reader.session
-            connection.connection.close()
+
+    # --- rules: transactions
+
+    @rule()
+    def commit(self) -> None:
+        sends, self.sends = self.sends, []
+        acks, self.acks = self.acks, []
+        # Their place in the order is that of the commit.
+        fates = [fate for destination, run in sends for fate in self.expect(destination, run)]
+        self.enter(fates)
+        for fate, _, _ in acks:
+            fate.settling = True
+
+        def done(error: MessagingError | None) -> None:
+            for fate in fates:
+                fate.receipted = error is None
+                if error is not None:
+                    fate.where = "gone"
+            if error is not None:
+                self.rolled_back(acks)
+                return
+            for fate, _, _ in acks:
+                del self.held[fate]
+                fate.where = "gone"
+                fate.settling = False
+
+        self.transacted.commit(done)
+
+    @rule()
+    def roll_back(self) -> None:
+        self.sends = []
+        acks, self.acks = self.acks, []
+        self.rolled_back(acks)
+        self.transacted.rollback(lambda error: None)
+
+    def rolled_back(self, acks: list[tuple[_Fate, _Reader, int]]) -> None:
+        for fate, reader, number in acks:
+            del self.held[fate]
+            if fate.where == "gone":
+                continue
+            fate.settling = False
+            if reader.mode is not Mode.TRANSACTED and self.readers.get(reader.name) is reader:
+                fate.where = "out"
+                reader.outstanding[number] = fate
+            else:
+                fate.tried()
+        own = self.readers.get("queue transacted")
+        if own is not None:
+            self.come_back(own)
+
+    # --- rules: the world
+
+    @rule(milliseconds=st.sampled_from([100, 1_000, 70_000]))
+    def time_passes(self, milliseconds: int) -> None:
+        self.clock.advance(milliseconds / 1000)
+        self.turns()
 
     @rule()
     def some_turns(self) -> None:
         self.turns()
+
+    @rule()
+    def queue_is_removed(self) -> None:
+        physical = self.broker.find(QUEUE)
+        if physical is None or physical.arrivals:
+            return
+        for name in [name for name, reader in self.readers.items() if reader.place == "queue"]:
+            self.readers.pop(name)
+        for fate in self.fates["queue"].values():
+            if not fate.dead:
+                fate.where = "gone"
+                fate.settling = True
+        self.broker.remove(physical)
 
     @precondition(lambda self: self.store.busy)
     @rule()
@@ -295,69 +537,135 @@ class BrokerModel(RuleBasedStateMachine):
         """A batch with inserts does not fit; its senders hear of it, acknowledgements are tried again."""
         self.store.step(full=True)
         self.turns()
-        if self.sending_is_lost():
-            self.transaction, self.transaction_acks = [], []
-            self.sender = self.connect(None)
-            self.sending = self.sender.session(Mode.CLIENT)
-            self.transacted = self.sender.session(Mode.TRANSACTED)
 
-    @precondition(lambda self: self.store.busy)
     @rule()
-    def disk_catches_up(self) -> None:
-        self.turns()
+    def everything_comes_to_rest(self) -> None:
+        """When there is nothing to do any more, nobody waits for what is there, and the disk has what it should and nothing else."""
         self.steps()
+        self.check_nobody_is_stuck()
+        self.clock.advance(2)
+        self.steps()
+        self.check_rows()
+
+    def check_nobody_is_stuck(self) -> None:
+        for reader in self.readers.values():
+            if not reader.credit or reader.browser:
+                continue
+            source: Any = reader.consumer
+            assert isinstance(source.source, Distribution)
+            if not reader.red:
+                assert not source.source.backlog.waiting, f"{reader.name} has credit, and messages wait"
+            for fate in self.fates["queue"].values() if reader.red else ():
+                assert fate.where != "waiting" or not fate.red or fate.dead or fate.refused or 0 < fate.expires <= self.now_ms
+
+    def check_rows(self) -> None:
+        places = self.fates["queue"] | self.fates["limited"]
+        sure = {fate.body for fate in places.values() if fate.persistent and fate.where != "gone" and not fate.refused}
+        possible = sure | {fate.body for fate in places.values() if fate.persistent and fate.refused}
+        owed: dict[str, set[str]] = {place: set() for place in DURABLE}
+        for place in DURABLE:
+            owed[place] = {fate.body for fate in self.fates[place].values() if fate.persistent and fate.where != "gone"}
+        queued: list[str] = []
+        topical: list[str] = []
+        of_topic = {row.id for row in self.disk.destinations.values() if row.kind == Kind.TOPIC}
+        for row in self.disk.rows.values():
+            if row.persistent:
+                (topical if row.destination in of_topic else queued).append(row.body.decode())
+        assert len(queued) == len(set(queued)), "a message has two rows"
+        assert sure <= set(queued) <= possible, "rows and messages differ"
+        unrefused = {fate.body for place in DURABLE for fate in self.fates[place].values() if not fate.refused}
+        assert {body for bodies in owed.values() for body in bodies} & unrefused == set(topical) & unrefused
+        assert len(topical) == len(set(topical))
+        bodies = {row.seq: row.body.decode() for row in self.disk.rows.values()}
+        names = {row.id: row.name for row in self.disk.subscriptions.values()}
+        for place in DURABLE:
+            here = {bodies[seq] for number, seq in self.disk.owed if names[number] == place}
+            assert here & unrefused == owed[place] & unrefused
+        assert {seq for _, seq in self.disk.redeliveries} <= self.disk.rows.keys(), "a count of tries belongs to nothing"
+        # Each subscription that needs a row is counted once.
+        holders = Counter([seq for _, seq in self.disk.owed])
+        for subscription in self.broker.topic(TOPIC).subscriptions:
+            spilled: set[int] = subscription._spilled
+            holders.update(spilled)
+        assert self.broker.rows.shared == sum(count > 1 for count in holders.values())
+        assert holders.keys() == {row.seq for row in self.disk.rows.values() if row.destination in of_topic}
 
     @rule()
     def crash(self) -> None:
         """The process dies; what is read afterwards is all there is."""
+        self.crashed += 1
         self.open()
         self.steps()
-        for place in PLACES:
-            seen: list[str] = []
-            self.read(place, 10_000)
-            reader = self.readers[place]
-            self.turns()
+        # Pauses end, and some expire.
+        self.clock.advance(61)
+        self.steps()
+        everyone = [fate for fates in self.fates.values() for fate in fates.values()]
+        sure = {
+            fate
+            for fate in everyone
+            if fate.receipted and fate.persistent and not fate.refused and not fate.settling and fate.where != "gone"
+        }
+        for fate in everyone:
+            if fate.where != "gone" or fate.settling:
+                fate.where = "waiting"
+                fate.dead = False
+                fate.fewest = 0
+        seen: list[_Fate] = []
+        for name in (*LASTING, "dead"):
+            self.read(name, 10_000)
             self.steps()
-            seen = [reader.outstanding[number] for number in sorted(reader.outstanding)]
-            expected = self.fates[place]
-            for body, fate in expected.items():
-                if fate.receipted and fate.persistent and not fate.settling and not fate.refused:
-                    assert body in seen, f"{body} was receipted at {place} and is lost"
-                if fate.settled:
-                    assert body not in seen, f"{body} was acknowledged at {place} and is back"
-                if not fate.persistent:
-                    assert body not in seen, f"{body} was not persistent and outlived the process"
-            assert len(set(seen)) == len(seen)
-            ranks = [(-expected[body].priority, expected[body].number) for body in seen]
-            assert ranks == sorted(ranks), "order was not kept over the crash"
-            self.fates[place] = {body: expected[body] for body in seen}
-            for body in seen:
-                expected[body].receipted = True
-                expected[body].settling = False
-            self.stop_reader(place)
-            self.turns()
-            self.steps()
+            outstanding = self.readers[name].outstanding
+            seen += [outstanding[number] for number in sorted(outstanding)]
+        assert len(seen) == len(set(seen)), "a message is in two places"
+        for name in (*LASTING, "dead"):
+            self.stop_reader(name)
+        self.steps()
+        for fate in seen:
+            assert fate.persistent, f"{fate.body} was not persistent and outlived the process"
+            fate.receipted, fate.settling, fate.refused = True, False, False
+        assert not sure.difference(seen), "a message was receipted and is lost"
+        for fate in set(everyone).difference(seen):
+            fate.where, fate.settling = "gone", False
 
     # --- what always holds
+
+    @invariant()
+    def nothing_failed(self) -> None:
+        if self.failures:
+            self.failures[0].raiseException()
 
     @invariant()
     def counts_agree(self) -> None:
         if not hasattr(self, "broker"):
             return
-        used = 0
+        places: dict[int, Any] = {}
         for physical in self.broker.destinations.values():
-            parts = [physical] if physical.destination.kind.name == "QUEUE" else physical.subscriptions  # type: ignore[union-attr]
+            parts: list[Any] = [physical] if isinstance(physical, PhysicalQueue) else list(physical.subscriptions)
+            places |= {id(part): part for part in parts}
+            here = 0
             for part in parts:
-                backlog: Any = part.backlog  # type: ignore[union-attr]
-                used += backlog.window_octets
-                here = list(backlog.waiting_in_memory())
-                stored = backlog.stored_only()
-                assert backlog.waiting == len(here) + len(stored)
-                assert backlog.window_octets == sum(message.size + 512 for message in here)
-                outstanding = sum(consumer.outstanding for consumer in part.consumers)  # type: ignore[union-attr]
-                if part is physical:
-                    assert physical.count >= backlog.waiting + outstanding
-        assert self.broker.memory.used == used
+                outstanding = sum(consumer.outstanding for consumer in part.consumers)
+                here += part.backlog.waiting + len(part.delayed) + len(part.resting) + outstanding
+                here += sum(source is part for source in self.held.values())
+            assert physical.count == here
+            assert physical.octets == 0 or physical.count
+            assert physical.coming == sum(place.count for place in physical.arrivals)
+        assert self.broker.memory.used == sum(place.backlog.window_octets for place in places.values())
+        for place in places.values():
+            check_backlog(place.backlog)
+
+
+def check_backlog(backlog: Backlog) -> None:
+    here = list(backlog.waiting_in_memory())
+    behind = backlog.stored_only()
+    assert backlog.waiting == len(here) + len(behind)
+    assert backlog.window_octets == sum(message.size + OVERHEAD for message in here)
+    assert backlog.behind == len(behind) == sum(level.behind for _, level in backlog.levels())
+    assert backlog.reading == sum(len(level.reading) for _, level in backlog.levels())
+    for _, level in backlog.levels():
+        seqs = [message.seq for message in level.in_memory()]
+        assert seqs == sorted(set(seqs))
+        assert len(level.seqs_behind()) == level.behind
 
 
 BrokerModel.TestCase.settings = settings(stateful_step_count=60, deadline=None)
