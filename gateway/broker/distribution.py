@@ -33,6 +33,8 @@ MOST_IN_A_TURN: Final = 1_000
 _SLOW_DOWN: Final = 4
 _LET_GO: Final = 8
 _MOMENT_MS: Final = 50
+#: Octets that may come between two such moments.
+_GRACE: Final = 1024 * 1024
 
 
 class Distribution:
@@ -56,6 +58,7 @@ class Distribution:
         self._marked = False
         #: Senders that wait a moment for the consumers to catch up.
         self._slowed: list[Callable[[], None]] = []
+        self._let_go_until = 0
         #: Messages handed out since the start, and as many as there were when senders were last slowed.
         self._handed = 0
         self._handed_before = -1
@@ -128,6 +131,8 @@ class Distribution:
                     self._dispatch_plain(ready)
             if backlog.behind:
                 self._read_back()
+        if self._let_go_until and not self._outrun_by(_LET_GO):
+            self._let_go_until = 0
         if self._slowed and not self._outrun_by(_LET_GO):
             self._let_go()
 
@@ -151,7 +156,9 @@ class Distribution:
 
     def outrun(self) -> bool:
         """Whether messages come faster than the consumers take them, so that memory fills with them."""
-        return bool(self.consumers) and not self._stuck and self._outrun_by(_SLOW_DOWN)
+        if not self.consumers or self._stuck or not self._outrun_by(_SLOW_DOWN):
+            return False
+        return self.backlog.window_octets > self._let_go_until
 
     def slow_down(self, resume: Callable[[], None]) -> None:
         """Call ``resume`` when the consumers have caught up, or after a moment: a sender is slowed, not stopped."""
@@ -163,6 +170,7 @@ class Distribution:
     def _moment_over(self) -> None:
         if self._slowed and self._handed == self._handed_before:
             self._stuck = True
+        self._let_go_until = self.backlog.window_octets + _GRACE
         self._let_go()
 
     def _outrun_by(self, part: int) -> bool:
@@ -312,9 +320,9 @@ class Distribution:
         for message in messages:
             tried[message.seq] = tried.get(message.seq, 0) + 1
         if limit:
-            kept = [message for message in messages if tried[message.seq] <= limit]
+            kept = [message for message in messages if tried[message.seq] < limit]
             for message in messages:
-                if tried[message.seq] > limit:
+                if tried[message.seq] >= limit:
                     self.bury([message], DeadReason.UNDELIVERABLE, f"rolled back {tried[message.seq]} times")
         self.broker.schedule.in_slices(self._count_slowly([message for message in kept if self.keeps_count(message)]))
         self._wait_again(kept)

@@ -18,7 +18,7 @@ from typing import Final
 from tests.gateway_process import HOST
 
 #: How long anything that must come may take, in seconds.
-PATIENCE: Final = 20.0
+PATIENCE: Final = 10.0
 
 _ESCAPES: Final = {"1.0": {}, "1.1": {"n": "\n", "c": ":", "\\": "\\"}, "1.2": {"n": "\n", "c": ":", "\\": "\\", "r": "\r"}}
 

@@ -339,8 +339,12 @@ class BrokerModel(RuleBasedStateMachine):
     def refuse(self, fate: _Fate) -> None:
         """Its sender was told so: it comes to nobody who has not got it already, and not again to who gave it back."""
         fate.refused = True
-        if fate.where in ("waiting", "delayed") and not fate.dead and fate.place != "limited":
+        if fate.where in ("waiting", "delayed") and not fate.dead and not self.may_be_dead(fate):
             fate.where = "gone"
+
+    def may_be_dead(self, fate: _Fate) -> bool:
+        """Whether it may be in the dead message queue although nobody has seen it there."""
+        return fate.place == "limited" or 0 < fate.expires <= self.now_ms
 
     @rule(count=st.integers(1, 4), destination=st.sampled_from([QUEUE, TOPIC, LIMITED]), persistent=st.booleans())
     def send_in_transaction(self, count: int, destination: Destination, persistent: bool) -> None:
@@ -521,7 +525,9 @@ class BrokerModel(RuleBasedStateMachine):
         for name in [name for name, reader in self.readers.items() if reader.place == "queue"]:
             self.readers.pop(name)
         for fate in self.fates["queue"].values():
-            if not fate.dead:
+            if fate.where == "waiting" and self.may_be_dead(fate):
+                fate.refused = True
+            elif not fate.dead:
                 fate.where = "gone"
                 fate.settling = True
         self.broker.remove(physical)
@@ -606,7 +612,9 @@ class BrokerModel(RuleBasedStateMachine):
             if fate.receipted and fate.persistent and not fate.refused and not fate.settling and fate.where != "gone"
         }
         for fate in everyone:
-            if fate.where != "gone" or fate.settling:
+            if not fate.persistent:
+                fate.where = "gone"
+            elif fate.where != "gone" or fate.settling:
                 fate.where = "waiting"
                 fate.dead = False
                 fate.fewest = 0
