@@ -99,7 +99,9 @@ class Headers:
         self.octets: Final = octets if octets >= 0 else self._count()
 
     def _count(self) -> int:
-        properties = [len(name) + (len(value) if isinstance(value, (str, bytes)) else 8) for name, value in self.properties.items()]
+        # An encoder says of a value that is none of JMS's where it is; compiled, Mapping[str, Value] would be refused here, without that.
+        given: Mapping[str, object] = self.properties
+        properties = [len(name) + (len(value) if isinstance(value, (str, bytes)) else 8) for name, value in given.items()]
         extras = [len(name) + len(value) for name, value in self.extras]
         return (
             len(self.destination.name)
@@ -112,7 +114,16 @@ class Headers:
 
     def replace(self, **changes: object) -> Headers:
         """A copy with some fields changed; the arguments are those of the constructor."""
-        fields: dict[str, object] = {
+        fields = self._fields()
+        unknown = changes.keys() - fields.keys()
+        if unknown:
+            raise TypeError(f"message headers have no {', '.join(sorted(unknown))}")
+        fields.update(changes)
+        return Headers(**fields)  # type: ignore[arg-type]
+
+    def _fields(self) -> dict[str, object]:
+        """What was said, by the names of the constructor's arguments."""
+        return {
             "destination": self.destination,
             "body_type": self.body_type,
             "persistent": self.persistent,
@@ -123,16 +134,11 @@ class Headers:
             "properties": self.properties,
             "extras": self.extras,
         }
-        unknown = changes.keys() - fields.keys()
-        if unknown:
-            raise TypeError(f"message headers have no {', '.join(sorted(unknown))}")
-        fields.update(changes)
-        return Headers(**fields)  # type: ignore[arg-type]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Headers):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__ if name not in ("memo", "octets"))
+        return self._fields() == other._fields()
 
     __hash__ = None  # type: ignore[assignment]
 

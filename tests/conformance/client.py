@@ -195,7 +195,7 @@ class Client:
         self._receipts += 1
         receipt = f"receipt-{self._receipts}"
         self.send(command, headers, body, **more, receipt=receipt)
-        before = []
+        before: list[Frame] = []
         while True:
             frame = self.frame()
             assert frame.command != "ERROR", frame

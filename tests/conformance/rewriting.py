@@ -27,7 +27,7 @@ class Rewriting(MessageTransformer):
         if "wish" not in message.properties:
             return message
         direction = "in" if source == self.STOMP else "out"
-        match f"{message.properties['wish']}", direction:
+        match message.properties["wish"], direction:
             case "refuse in", "in":
                 raise ValueError("a secret of the operator's")
             case "refuse out", "out":
@@ -41,7 +41,7 @@ class Rewriting(MessageTransformer):
                 return made
             case "spell", "out":
                 text = self.create_message(BodyType.TEXT)
-                text.text = f"answer={message.entries['answer']}"
+                text.text = f"answer={message.entries['answer']!r}"
                 return text
             case "change", "in":
                 message.text = message.text.upper()

@@ -275,7 +275,9 @@ def test_nack_redelivers_after_1_s_and_then_2_s(connect: Connect, queue: str) ->
         ({"initialRedeliveryDelay": "0", "useExponentialBackOff": "false", "redeliveryDelay": "0"}, [0, 0, 0, 0, 0]),
     ],
 )
-def test_nack_follows_the_policy_of_the_subscribe(connect: Connect, queue: str, policy: dict[str, str], expected: list[float]) -> None:
+def test_nack_follows_the_policy_of_the_subscribe(
+    connect: Connect, queue: str, policy: dict[str, str], expected: list[float]
+) -> None:
     client = connect()
     client.put(queue, "1")
     headers = {f"activemq.{name}": value for name, value in policy.items()}
@@ -395,7 +397,9 @@ def test_given_back_is_redelivered_at_once_in_order_and_without_limit(connect: C
     assert time.monotonic() - start < 8, "as many refusals would have taken more than two minutes"
 
 
-def test_given_back_too_often_is_dead_where_the_operator_says_so(start_gateway: Callable[..., GatewayProcess], connect: Connect) -> None:
+def test_given_back_too_often_is_dead_where_the_operator_says_so(
+    start_gateway: Callable[..., GatewayProcess], connect: Connect
+) -> None:
     """``imq.transaction.message.maxConsecutiveRollbacks``."""
     gateway = start_gateway(store="memory", settings={"imq.transaction.message.maxConsecutiveRollbacks": "3"})
     client = connect(to=gateway)
@@ -506,13 +510,13 @@ def test_transformer_leaves_other_messages_alone(connect_there: Connect, queue: 
     assert (message.body, message["x-foo"]) == (b"\xff\0\xfe", "bar")
 
 
-def test_transformer_spelt_with_a_dot_is_the_same(start_gateway: Callable[..., GatewayProcess], tmp_path: Path, connect: Connect) -> None:
+def test_transformer_spelt_with_a_dot_is_the_same(
+    start_gateway: Callable[..., GatewayProcess], tmp_path: Path, connect: Connect
+) -> None:
     package = tmp_path / "var" / "lib" / "ext" / "conformance_package"
     package.mkdir(parents=True)
     shutil.copy(rewriting.__file__, package / "__init__.py")
-    gateway = start_gateway(
-        store="memory", settings={"imq.bridge.stomp.messageTransformer": "conformance_package.Rewriting"}
-    )
+    gateway = start_gateway(store="memory", settings={"imq.bridge.stomp.messageTransformer": "conformance_package.Rewriting"})
     client = connect(to=gateway)
     client.subscribe("/queue/q")
     client.send("SEND", {"destination": "/queue/q", "wish": "change"}, "small")

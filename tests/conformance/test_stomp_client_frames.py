@@ -337,7 +337,9 @@ def test_an_acknowledgement_must_name_something(connect: Connect, version: str, 
 
 @pytest.mark.parametrize("command", ["ACK", "NACK"])
 @pytest.mark.parametrize("name", ["id", "message-id"])
-def test_what_was_never_delivered_cannot_be_acknowledged(connect: Connect, queue: str, version: str, command: str, name: str) -> None:
+def test_what_was_never_delivered_cannot_be_acknowledged(
+    connect: Connect, queue: str, version: str, command: str, name: str
+) -> None:
     client = connect(version)
     client.subscribe(queue, ack="client")
     client.send(command, {name: "1-1", "subscription": "s"})

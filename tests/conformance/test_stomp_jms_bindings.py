@@ -49,7 +49,9 @@ def test_what_was_not_given_is_not_there(connect: Connect, queue: str) -> None:
     client.subscribe(queue)
     client.send("SEND", {"destination": queue}, "1")
     message = client.message()
-    assert not {"correlation-id", "type", "reply-to", "ack", "JMSXDeliveryCount", "JMSXUserID", "transaction"} & set(message.headers)
+    assert not {"correlation-id", "type", "reply-to", "ack", "JMSXDeliveryCount", "JMSXUserID", "transaction"} & set(
+        message.headers
+    )
 
 
 @pytest.mark.parametrize(("value", "persistent"), [("true", True), ("TRUE", True), ("True", True), ("false", False), ("no", False)])
@@ -60,7 +62,9 @@ def test_persistent_is_true_in_any_case(connect: Connect, queue: str, value: str
     assert client.message().headers.get("persistent") == ("true" if persistent else None)
 
 
-@pytest.mark.parametrize("header", ["priority:10", "priority:-1", "priority:high", "priority:", "expires:soon", "expires:-5", "ttl:1.5"])
+@pytest.mark.parametrize(
+    "header", ["priority:10", "priority:-1", "priority:high", "priority:", "expires:soon", "expires:-5", "ttl:1.5"]
+)
 def test_a_bound_header_that_is_none_is_an_error_that_names_it(connect: Connect, queue: str, header: str) -> None:
     name, _, value = header.partition(":")
     client = connect()
@@ -80,9 +84,19 @@ def test_spent_headers_are_no_properties(connect: Connect, queue: str, version: 
     assert not {"receipt", "transaction"} & set(client.message().headers)
 
 
-def test_headers_that_are_no_jms_names_come_as_they_went_and_selectors_do_not_see_them(connect: Connect, queue: str, version: str) -> None:
+def test_headers_that_are_no_jms_names_come_as_they_went_and_selectors_do_not_see_them(
+    connect: Connect, queue: str, version: str
+) -> None:
     client = connect(version)
-    headers = {"content-type": "application/json", "x-foo": "bar", "7up": "1", "a b": "c", "select": "me", "NULL": "null", "like": "x"}
+    headers = {
+        "content-type": "application/json",
+        "x-foo": "bar",
+        "7up": "1",
+        "a b": "c",
+        "select": "me",
+        "NULL": "null",
+        "like": "x",
+    }
     client.subscribe(queue)
     client.send("SEND", {"destination": queue, **headers}, "{}")
     assert headers.items() <= client.message().headers.items()
@@ -94,7 +108,10 @@ def test_a_body_without_content_length_is_text_and_with_it_bytes(connect: Connec
     client.subscribe(queue)
     client.send("SEND", {"destination": queue}, "grün")
     client.send("SEND", {"destination": queue, "content-length": "3"}, b"\xff\x00\xfe")
-    assert [(message.body, message["content-length"]) for message in client.messages(2)] == [("grün".encode(), "5"), (b"\xff\0\xfe", "3")]
+    assert [(message.body, message["content-length"]) for message in client.messages(2)] == [
+        ("grün".encode(), "5"),
+        (b"\xff\0\xfe", "3"),
+    ]
     client.send("SEND", {"destination": queue}, b"\xff\xfe", receipt="r")
     error = client.error()
     assert "UTF-8" in error["message"]
@@ -102,7 +119,18 @@ def test_a_body_without_content_length_is_text_and_with_it_bytes(connect: Connec
 
 
 @pytest.mark.parametrize(
-    "name", ["message-id", "subscription", "ack", "redelivered", "receipt-id", "JMSXDeliveryCount", "JMSXUserID", "JMSXRcvTimestamp", "timestamp"]
+    "name",
+    [
+        "message-id",
+        "subscription",
+        "ack",
+        "redelivered",
+        "receipt-id",
+        "JMSXDeliveryCount",
+        "JMSXUserID",
+        "JMSXRcvTimestamp",
+        "timestamp",
+    ],
 )
 def test_what_only_the_gateway_may_say_cannot_be_forged(connect: Connect, queue: str, version: str, name: str) -> None:
     client = connect(version)
@@ -230,7 +258,10 @@ def test_the_dead_message_queue_tells_what_died_and_why(connect: Connect, queue:
     assert dead["expires"] == "0"
 
 
-@pytest.mark.parametrize(("name", "value", "kept", "body"), [("JMS_SUN_PRESERVE_UNDELIVERED", "false", False, ""), ("JMS_SUN_TRUNCATE_MSG_BODY", "TRUE", True, "")])
+@pytest.mark.parametrize(
+    ("name", "value", "kept", "body"),
+    [("JMS_SUN_PRESERVE_UNDELIVERED", "false", False, ""), ("JMS_SUN_TRUNCATE_MSG_BODY", "TRUE", True, "")],
+)
 def test_a_producer_may_say_what_becomes_of_it_when_dead(
     connect: Connect, queue: str, name: str, value: str, kept: bool, body: str
 ) -> None:
@@ -297,7 +328,9 @@ def test_topics_cannot_be_browsed(connect: Connect, topic: str) -> None:
         (">", ["a", "a.b", "a.c", "a.b.c"]),
     ],
 )
-def test_a_subscription_to_a_topic_may_have_wildcards(connect: Connect, topic: str, version: str, pattern: str, matched: list[str]) -> None:
+def test_a_subscription_to_a_topic_may_have_wildcards(
+    connect: Connect, topic: str, version: str, pattern: str, matched: list[str]
+) -> None:
     """``*`` is one level, a last ``>`` all that follow, at least one."""
     client = connect(version)
     client.subscribe(f"{topic}.{pattern}")

@@ -49,10 +49,15 @@ def test_a_header_stands_once_in_a_message(connect: Connect, queue: str, version
 def test_receipts_come_in_the_order_of_their_frames(connect: Connect, queue: str, version: str) -> None:
     """1.1 and 1.2 "RECEIPT": "a cumulative acknowledgment that all the previous frames have been received"."""
     client = connect(version)
-    expected = []
+    expected: list[str] = []
     octets = b""
     for number in range(200):
-        for frame in ("SEND\ndestination:%s\n" % queue, "BEGIN\ntransaction:t\n", "SEND\ndestination:%s\ntransaction:t\n" % queue, "COMMIT\ntransaction:t\n"):
+        for frame in (
+            f"SEND\ndestination:{queue}\n",
+            "BEGIN\ntransaction:t\n",
+            f"SEND\ndestination:{queue}\ntransaction:t\n",
+            "COMMIT\ntransaction:t\n",
+        ):
             expected.append(f"{number}-{len(expected)}")
             octets += f"{frame}receipt:{expected[-1]}\n\n\0".encode()
     client.write(octets)
@@ -115,7 +120,15 @@ def test_an_error_reaches_a_client_that_goes_on_sending(connect: Connect, queue:
 
 @pytest.mark.parametrize(
     "frame",
-    ["SEND\n\n", "SUBSCRIBE\nid:1\n\n", "UNSUBSCRIBE\nid:1\n\n", "ACK\nid:1\n\n", "BEGIN\n\n", "COMMIT\ntransaction:t\n\n", "NONSENSE\n\n"],
+    [
+        "SEND\n\n",
+        "SUBSCRIBE\nid:1\n\n",
+        "UNSUBSCRIBE\nid:1\n\n",
+        "ACK\nid:1\n\n",
+        "BEGIN\n\n",
+        "COMMIT\ntransaction:t\n\n",
+        "NONSENSE\n\n",
+    ],
 )
 def test_an_error_ends_its_own_connection_only(connect: Connect, queue: str, frame: str) -> None:
     other = connect()

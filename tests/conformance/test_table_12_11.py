@@ -568,7 +568,7 @@ def test_ack_in_a_transaction_without_commit_consumes_nothing(connect: Connect, 
 
 
 def test_ack_without_transaction_joins_the_current_one(connect: Connect, queue: str, version: str) -> None:
-    """"If the transaction header is not specified but the subscription header is [...] in the current transaction"."""
+    """ "If the transaction header is not specified but the subscription header is [...] in the current transaction"."""
     client = connect(version)
     client.put(queue, "1", "2")
     client.send("BEGIN", transaction="t1")
@@ -669,7 +669,7 @@ def test_message_and_error_always_have_content_length(connect: Connect, queue: s
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
 def test_reply_to_in_the_same_session_by_its_own_name(connect: Connect, queue: str, version: str, kind: str) -> None:
-    """"use the same temporary destination string that is used in the SEND's reply-to header"."""
+    """ "use the same temporary destination string that is used in the SEND's reply-to header"."""
     client = connect(version)
     answers = f"/temp-{kind}/answers"
     client.subscribe(answers, "answers")
@@ -683,7 +683,7 @@ def test_reply_to_in_the_same_session_by_its_own_name(connect: Connect, queue: s
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
 def test_reply_to_in_the_same_session_by_the_string_of_the_message(connect: Connect, queue: str, version: str, kind: str) -> None:
-    """"This technique can also be used for sending the reply message when in the same CONNECT session"."""
+    """ "This technique can also be used for sending the reply message when in the same CONNECT session"."""
     client = connect(version)
     client.subscribe(f"/temp-{kind}/answers", "answers")
     client.subscribe(queue, "requests")

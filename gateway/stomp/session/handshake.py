@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gateway.messaging.provider import Credentials
 from gateway.stomp.errors import CommandRefused
-from gateway.stomp.wire import Head, Version
+from gateway.stomp.wire import Head, Version, serialize
 
 _BEATS = re.compile(r"([0-9]{1,9}),([0-9]{1,9})")
 _VERSIONS = {str(version): version for version in Version}
@@ -72,3 +72,14 @@ def credentials(head: Head, address: str, certificate: str | None) -> Credential
         if name not in headers:
             raise CommandRefused(f"{head.command} without {name}: both login and passcode are required")
     return Credentials(headers["login"], headers["passcode"], address)
+
+
+def connected_frame(version: Version, session: str, server: str, beats: Heartbeat, receipt: str | None) -> bytes:
+    """The answer to CONNECT (STOMP 1.2, "CONNECTED Frame").
+
+    :param receipt: the ``receipt`` header of CONNECT, which the original answers here.
+    """
+    headers = {"version": str(version), "session": session, "server": server, "heart-beat": f"{beats.send},{beats.receive}"}
+    if receipt is not None:
+        headers["receipt-id"] = receipt
+    return serialize("CONNECTED", headers.items()) + b"\n"

@@ -6,9 +6,8 @@ one by one. Knows no sockets: octets come in as frames and leave through :class:
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import ClassVar, Final
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -22,6 +21,7 @@ from gateway.stomp.conversion import MessageEncoder, SendPlan, check_text
 from gateway.stomp.counters import Counters
 from gateway.stomp.errors import CommandRefused, error_frame
 from gateway.stomp.session import handshake
+from gateway.stomp.session.holding import Held
 from gateway.stomp.session.peer import Peer
 from gateway.stomp.session.receipts import Receipts
 from gateway.stomp.session.sending import Sending
@@ -32,10 +32,7 @@ from gateway.stomp.session.temporaries import Temporaries
 from gateway.stomp.session.transactions import Transaction
 from gateway.stomp.session.transforming import Transforming
 from gateway.stomp.settings import SessionOptions
-from gateway.stomp.wire import Frame, Head, Version, serialize
-
-#: What a held frame counts for besides its body.
-_FRAME: Final = 256
+from gateway.stomp.wire import Frame, Head, Version
 
 _OPEN: Final = frozenset((State.CONNECTED, State.IN_TRANSACTION))
 
@@ -47,7 +44,8 @@ class Session:
     :param encoders: by version, shared by all sessions.
     """
 
-    _log = Logger()
+    # Named, because Logger finds no frame to take its name from where this is compiled.
+    _log: ClassVar = Logger(namespace="gateway.stomp.session.session")
 
     def __init__(
         self,
@@ -78,10 +76,7 @@ class Session:
         self._subscriptions: Subscriptions | None = None
         self._settlement: Settlement
         self._transaction: Transaction
-        self._held: deque[Frame] = deque()
-        self._held_octets = 0
-        #: Held are commands that ACK and NACK must not overtake.
-        self._holding_boundary = False
+        self._held: Final = Held(options.input_hold)
         self._paused = False
         self._incidents = 0
         self._commands: Final[Mapping[Command, Callable[[Head], None]]] = {
@@ -180,21 +175,15 @@ class Session:
 
     def _hold(self, frame: Frame) -> None:
         head = frame.head
-        if head.command in ("ACK", "NACK") and not self._holding_boundary and "transaction" not in head.headers:
+        if head.command in ("ACK", "NACK") and not self._held.has_boundary and "transaction" not in head.headers:
             self._command(head, frame.body)
-            return
-        if head.command in ("BEGIN", "COMMIT", "ABORT"):
-            self._holding_boundary = True
-        self._held.append(frame)
-        before = self._held_octets
-        self._held_octets += len(frame.body) + _FRAME
-        if before < self._options.input_hold <= self._held_octets:
+        elif self._held.add(frame):
             self._peer.pause_input()
 
     def _resumed(self) -> None:
         """The provider takes messages again."""
-        was_full = self._held_octets >= self._options.input_hold
-        held, self._held, self._held_octets, self._holding_boundary = self._held, deque(), 0, False
+        was_full = self._held.is_full
+        held = self._held.take()
         self._turn.begin()
         try:
             while held and self.state in _OPEN and not self._sending.blocked:
@@ -206,7 +195,7 @@ class Session:
                     self._hold(frame)
         finally:
             self._turn.end()
-        if was_full and self.state in _OPEN and self._held_octets < self._options.input_hold:
+        if was_full and self.state in _OPEN and not self._held.is_full:
             self._peer.resume_input()
 
     # CONNECT.
@@ -264,16 +253,10 @@ class Session:
         )
         if self._paused:
             subscriptions.pause()
-        headers = {
-            "version": str(self.version),
-            "session": self.identifier,
-            "server": self._options.server,
-            "heart-beat": f"{beats.send},{beats.receive}",
-        }
-        if "receipt" in head.headers:
-            headers["receipt-id"] = head.headers["receipt"]
         self._counters.frames_out += 1
-        self._write(serialize("CONNECTED", headers.items()) + b"\n")
+        self._write(
+            handshake.connected_frame(self.version, self.identifier, self._options.server, beats, head.headers.get("receipt"))
+        )
         self.state = State.CONNECTED
         self._peer.accepted(self.version, beats.send, beats.receive)
 

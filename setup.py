@@ -1,0 +1,142 @@
+"""Compiles the modules that every message passes, where that is possible. All else about the package is in ``setup.cfg``.
+
+mypyc makes C of the same annotated Python that also runs as it is, and the gateway is complete without. It stays pure Python where mypyc or a
+C compiler is missing, where ``STOMP_GATEWAY_PURE`` is set in the environment, and in editable installs, whose sources are to change. Why it does is
+printed; whether it did, the gateway says when it starts.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import BaseError, CCompilerError
+
+PURE = "STOMP_GATEWAY_PURE"
+
+#: Those on the path of every message. Not here: classes with two base classes (queues), with decorators of Twisted or below those (transports,
+#: turns), and errors, which pure modules derive theirs from.
+MODULES = [
+    "gateway/broker/backlog.py",
+    "gateway/broker/commit.py",
+    "gateway/broker/connection.py",
+    "gateway/broker/consumer.py",
+    "gateway/broker/ledger.py",
+    "gateway/broker/level.py",
+    "gateway/broker/rows.py",
+    "gateway/broker/session.py",
+    "gateway/broker/store/interface.py",
+    "gateway/messaging/destination.py",
+    "gateway/messaging/envelope.py",
+    "gateway/messaging/message.py",
+    "gateway/stomp/conversion.py",
+    "gateway/stomp/destinations.py",
+    "gateway/stomp/dialects.py",
+    "gateway/stomp/session/outstanding.py",
+    "gateway/stomp/session/receipts.py",
+    "gateway/stomp/session/sending.py",
+    "gateway/stomp/session/session.py",
+    "gateway/stomp/session/settlement.py",
+    "gateway/stomp/session/subscription.py",
+    "gateway/stomp/wire/escaping.py",
+    "gateway/stomp/wire/frame.py",
+    "gateway/stomp/wire/grammar.py",
+    "gateway/stomp/wire/head.py",
+    "gateway/stomp/wire/limits.py",
+    "gateway/stomp/wire/parser.py",
+    "gateway/stomp/wire/partial.py",
+    "gateway/stomp/wire/repeats.py",
+    "gateway/stomp/wire/serializer.py",
+]
+
+#: setup.py runs for other purposes, too, and for an editable install by none of these.
+BUILDING = {"build", "build_ext", "bdist_wheel", "install"}
+
+OPTIONS = [
+    # Not the settings in setup.cfg: they need a plugin that is not there where wheels are built.
+    "--config-file=",
+    "--explicit-package-bases",
+    "--follow-imports=silent",
+    "--ignore-missing-imports",
+]
+
+
+class PureInstead(Exception):
+    """Nothing can be compiled, or shall be; the text says why."""
+
+
+class BuildAllOrNone(build_ext):
+    """The compiled modules need each other: where one cannot be built, none is."""
+
+    def build_extensions(self) -> None:
+        try:
+            super().build_extensions()
+        except (CCompilerError, BaseError) as error:
+            for extension in self.extensions:
+                Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
+            self.extensions.clear()
+            tell(f"the C compiler failed: {error}")
+
+
+def extensions() -> list[Extension]:
+    """What is to be compiled; nothing for a pure package."""
+    if not BUILDING.intersection(sys.argv):
+        return []
+    try:
+        if os.environ.get(PURE):
+            raise PureInstead(f"{PURE} is set")
+        if platform.python_implementation() != "CPython":
+            raise PureInstead(f"mypyc compiles for CPython, and this is {platform.python_implementation()}")
+        try_compiler()
+        return by_mypyc()
+    except PureInstead as why:
+        tell(str(why))
+        return []
+
+
+def try_compiler() -> None:
+    """Compile next to nothing: before mypyc works for long, and before the name of the wheel says that it is compiled.
+
+    :raises PureInstead: a C compiler is missing, or Python's headers are.
+    """
+    # Setuptools has them, and from Python 3.12 on nobody else.
+    from distutils.ccompiler import new_compiler
+    from distutils.sysconfig import customize_compiler
+
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "trial.c")
+        source.write_text("#include <Python.h>\n")
+        compiler = new_compiler()
+        customize_compiler(compiler)
+        try:
+            compiler.compile([str(source)], output_dir=folder, include_dirs=[sysconfig.get_path("include")])
+        except (CCompilerError, BaseError) as error:
+            raise PureInstead(f"a C compiler and Python's headers are needed to compile modules: {error}") from error
+
+
+def by_mypyc() -> list[Extension]:
+    """The C of all modules.
+
+    :raises PureInstead: mypyc is missing, or refuses a module, which newer versions of it may.
+    """
+    try:
+        from mypyc.build import mypycify
+    except ImportError as error:
+        raise PureInstead(f"mypyc is missing: {error}") from error
+    try:
+        return list(mypycify([*OPTIONS, *MODULES], target_dir="build/c", group_name="stomp_gateway"))  # type: ignore[arg-type]
+    except SystemExit as ended:
+        raise PureInstead("mypyc refuses the modules; it has said why above") from ended
+
+
+def tell(why: str) -> None:
+    print(f"stomp-gateway is built in pure Python, which is slower and complete: {why}", file=sys.stderr)
+
+
+setup(ext_modules=extensions(), cmdclass={"build_ext": BuildAllOrNone})
