@@ -59,8 +59,10 @@ MODULES = [
 BUILDING = {"build", "build_ext", "bdist_wheel", "install"}
 
 OPTIONS = [
-    # Not the settings in setup.cfg: they need a plugin that is not there where wheels are built.
+    # What is installed makes no difference, so that a checkout compiles what a wheel does; nor do the settings in setup.cfg, whose plugin is
+    # not there where wheels are built.
     "--config-file=",
+    "--no-site-packages",
     "--explicit-package-bases",
     "--follow-imports=silent",
     "--ignore-missing-imports",

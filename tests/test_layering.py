@@ -64,7 +64,10 @@ EMPTY_WORDS = frozenset({"manager", "handler", "processor", "engine", "helper", 
 ALLOWED_NAMES = frozenset({"bridge.manager", "BridgeServiceManager"})
 
 #: Modules above ``LONGEST`` lines, each with the reason.
-LONG_MODULES: Mapping[str, str] = {}
+LONG_MODULES: Mapping[str, str] = {
+    "gateway.stomp.session.session": "the steps of one connection, from CONNECT to its end, are read in one place",
+    "gateway.stomp.transport.connection": "the stages of one socket and their time limits are one table of transitions",
+}
 
 
 def within(module: str, around: str) -> bool:

@@ -134,12 +134,15 @@ class Broker:
         return physical
 
     def restore(self, row: DestinationRow) -> PhysicalQueue | PhysicalTopic:
-        """A destination that the store knows."""
+        """A destination that the store knows. :raises StoreError: its properties cannot be read."""
         destination = Destination(Kind(row.kind), row.name)
         number = row.id
         properties = self.configured.get(destination)
         if properties is None:
-            properties = DestinationProperties.from_text(row.properties) if row.properties else self.properties_for(destination)
+            try:
+                properties = DestinationProperties.from_text(row.properties) if row.properties else self.properties_for(destination)
+            except ValueError as error:
+                raise StoreError(f"the store holds {destination} with properties that cannot be read: {error}") from error
         made: PhysicalQueue | PhysicalTopic
         if destination.kind is Kind.QUEUE:
             made = PhysicalQueue(self, destination, number, properties)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from twisted.logger import Logger
 
@@ -69,7 +69,7 @@ class GroupCommit:
     :param failed: called once when the store has failed for good.
     """
 
-    _log = Logger(namespace="gateway.broker")
+    _log: ClassVar = Logger(namespace="gateway.broker")
 
     def __init__(self, store: Store, turn: Turn, failed: Callable[[StoreError], None]) -> None:
         self._store = store

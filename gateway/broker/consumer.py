@@ -7,7 +7,7 @@ source's business; when an acknowledgement takes effect is its session's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from twisted.logger import Logger
 
@@ -29,7 +29,7 @@ class EmbeddedConsumer:
     :param selector: the parsed selector, where it is looked at on delivery (queues); a topic's subscription looks at its own on arrival.
     """
 
-    _log = Logger(namespace="gateway.broker")
+    _log: ClassVar = Logger(namespace="gateway.broker")
 
     __slots__ = (
         "_deliver",

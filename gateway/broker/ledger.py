@@ -9,9 +9,9 @@ Owns the numbers; what settling a message means is the caller's business.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from gateway.messaging.errors import UnknownDelivery
 from gateway.messaging.message import Message
@@ -77,13 +77,14 @@ class CumulativeLedger:
     def take(self, numbers: Sequence[int]) -> list[Message]:
         run = self._run
         found: list[Message] = []
-        _refuse_repeats(numbers)
         for number in numbers:
             index = number - self._base
             message = run[index] if 0 <= index < len(run) else None
             if message is None:
-                raise UnknownDelivery(number)
+                _refuse(numbers, self._is_open)
             found.append(message)
+        if len(numbers) > 1 and len(set(numbers)) != len(numbers):
+            _refuse(numbers, self._is_open)
         for number in numbers:
             run[number - self._base] = None
         self._holes += len(numbers)
@@ -121,6 +122,10 @@ class CumulativeLedger:
         self._holes = 0
         return found
 
+    def _is_open(self, number: int) -> bool:
+        index = number - self._base
+        return 0 <= index < len(self._run) and self._run[index] is not None
+
     def _trim(self) -> None:
         run = self._run
         while run and run[0] is None:
@@ -153,10 +158,8 @@ class IndividualLedger:
             if message is None:
                 raise UnknownDelivery(numbers[0])
             return [message]
-        _refuse_repeats(numbers)
-        for number in numbers:
-            if number not in self._open:
-                raise UnknownDelivery(number)
+        if not self._open.keys() >= set(numbers) or len(set(numbers)) != len(numbers):
+            _refuse(numbers, self._open.__contains__)
         return [pop(number) for number in numbers]
 
     def numbers_through(self, number: int) -> list[int]:
@@ -173,11 +176,11 @@ class IndividualLedger:
         return found
 
 
-def _refuse_repeats(numbers: Sequence[int]) -> None:
-    """A delivery named twice cannot be outstanding the second time."""
-    if len(numbers) > 1 and len(set(numbers)) != len(numbers):
-        seen: set[int] = set()
-        for number in numbers:
-            if number in seen:
-                raise UnknownDelivery(number)
-            seen.add(number)
+def _refuse(numbers: Sequence[int], is_open: Callable[[int], bool]) -> NoReturn:
+    """One of these is not outstanding, or is named twice and is not the second time. :raises UnknownDelivery: for the first."""
+    seen: set[int] = set()
+    for number in numbers:
+        if number in seen or not is_open(number):
+            raise UnknownDelivery(number)
+        seen.add(number)
+    raise AssertionError("all are outstanding")

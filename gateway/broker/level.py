@@ -84,7 +84,7 @@ class Level:
             parts.append(islice(window, bisect_right(window, after, key=seq_of) if after else 0, None))
         if returned and returned[0].seq > after:
             end = bisect_left(returned, -after, key=_backwards) if after else len(returned)
-            parts.append(returned[index] for index in range(end - 1, -1, -1))
+            parts.append(map(returned.__getitem__, range(end - 1, -1, -1)))
         for message in parts[0] if len(parts) == 1 else merge(*parts, key=seq_of):
             if message.seq >= before:
                 return

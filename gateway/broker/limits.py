@@ -31,7 +31,8 @@ class LimitBehavior(Enum):
 class DestinationProperties:
     """Properties of one destination; -1 is no limit.
 
-    :param max_num_msgs: messages not yet acknowledged (``maxNumMsgs``). On a topic each subscription counts its own.
+    :param max_num_msgs: messages not yet acknowledged (``maxNumMsgs``). On a topic a message counts once for each subscription that has yet to
+        take it.
     :param max_total_msg_bytes: octets of those, headers and bodies (``maxTotalMsgBytes``).
     :param max_bytes_per_msg: octets of one message (``maxBytesPerMsg``).
     :param limit_behavior: at the first two limits (``limitBehavior``).
@@ -71,13 +72,14 @@ class DestinationProperties:
         changes: dict[str, object] = {}
         policy: dict[str, object] = {}
         for line in text.splitlines():
-            name, separator, value = line.partition("=")
-            if separator and name.startswith("redelivery."):
-                policy[name.removeprefix("redelivery.")] = _policy_value(name.removeprefix("redelivery."), value)
-            elif separator and name in _NAMES:
-                changes[_NAMES[name]] = _value(_NAMES[name], value)
-            else:
-                raise ValueError(f"'{line}' is no property of a destination")
+            name, _, value = line.partition("=")
+            try:
+                if name in _NAMES:
+                    changes[_NAMES[name]] = _value(_NAMES[name], value)
+                else:
+                    policy[_POLICY_NAMES[name]] = _policy_value(_POLICY_NAMES[name], value)
+            except (KeyError, ValueError) as error:
+                raise ValueError(f"'{line}' is no property of a destination") from error
         if policy:
             changes["redelivery"] = replace(RedeliveryPolicy(), **policy)  # type: ignore[arg-type]
         return replace(cls(), **changes)  # type: ignore[arg-type]
@@ -91,19 +93,21 @@ _NAMES = {
     "maxNumActiveConsumers": "max_num_active_consumers",
     "useDMQ": "use_dmq",
 }
+_POLICY_NAMES = {f"redelivery.{field.name}": field.name for field in fields(RedeliveryPolicy)}
+_BOOLEANS = {"true": True, "false": False}
 
 
 def _value(attribute: str, text: str) -> object:
     if attribute == "limit_behavior":
         return LimitBehavior(text)
     if attribute == "use_dmq":
-        return text == "true"
+        return _BOOLEANS[text]
     return int(text)
 
 
 def _policy_value(name: str, text: str) -> object:
     if name == "use_exponential_back_off":
-        return text == "True"
+        return _BOOLEANS[text.lower()]
     if name == "back_off_multiplier":
         return float(text)
     return int(text)

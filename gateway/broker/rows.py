@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from twisted.logger import Logger
 
@@ -31,7 +31,7 @@ BLOCK = 500
 class Rows:
     """What the broker has in its store."""
 
-    _log = Logger(namespace="gateway.broker")
+    _log: ClassVar = Logger(namespace="gateway.broker")
 
     def __init__(self, store: Store, commits: GroupCommit, turn: Turn) -> None:
         self._store = store

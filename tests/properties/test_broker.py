@@ -69,6 +69,8 @@ class _Fate:
     number: int = 0
     #: waiting, out (with a consumer), delayed, acknowledged (not yet durable, or in an open transaction), or gone.
     where: str = "waiting"
+    #: When a delayed one waits again.
+    due: float = 0.0
     #: Its sender was told that it is durable; or was told that it was refused.
     receipted: bool = False
     refused: bool = False
@@ -227,6 +229,8 @@ class BrokerModel(RuleBasedStateMachine):
             if reader.browser:
                 assert fate.where in ("waiting", "acknowledged"), "a browser saw what was not there"
                 continue
+            if fate.where == "delayed" and fate.due <= self.clock.seconds():
+                fate.where = "waiting"
             assert fate.where == "waiting", f"a message was delivered that was {fate.where}"
             assert not reader.red or fate.red, "a selector was passed over"
             if reader.place != "dead":
@@ -424,7 +428,9 @@ class BrokerModel(RuleBasedStateMachine):
             if delay_ms != 0:
                 fate.where = "delayed"
                 pause = delay_ms if delay_ms is not None else 1000 * 2 ** (fate.most - 1)
-                self.clock.callLater(pause / 1000, self.due, fate)
+                # The clock's floats and the broker's milliseconds differ by one at most.
+                fate.due = self.clock.seconds() + (pause - 1) / 1000
+                self.clock.callLater((pause + 1) / 1000, self.due, fate)
 
     def due(self, fate: _Fate) -> None:
         if fate.where == "delayed":
