@@ -17,6 +17,7 @@ from gateway.messaging.errors import ClientIdRequired, MessagingError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Connection, Mode
 from gateway.messaging.provider import Subscription as Spec
+from gateway.messaging.transformer import TransformFailed
 from gateway.stomp import dialects
 from gateway.stomp.conversion import MessageEncoder, Resolve, UnsendableBody
 from gateway.stomp.counters import Counters
@@ -278,12 +279,12 @@ class Subscriptions:
 
     def unsendable(self, subscription: Subscription, number: int, error: Exception) -> None:
         """Reject what cannot be sent, so that it counts against the redelivery policy, and end the connection."""
-        if isinstance(error, UnsendableBody):
+        if isinstance(error, (UnsendableBody, TransformFailed)):
             if not subscription.transacted:
                 subscription.consumer.reject([number])
             elif self._transaction is not None:
                 self._transaction.reject_alone(subscription, number)
-            self._fail(CommandRefused(str(error)), None)
+            self._fail(error if isinstance(error, TransformFailed) else CommandRefused(str(error)), None)
         else:
             self._fail(error, None)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.broker.ledger import CumulativeLedger, IndividualLedger, Ledger
@@ -59,9 +59,7 @@ def outcome(call: Callable[[Any], list[Any]], argument: object) -> list[Any] | i
         return refused.number
 
 
-@pytest.mark.parametrize("kind", LEDGERS)
-@given(steps=STEPS)
-@settings(max_examples=300)
+@given(kind=st.sampled_from(LEDGERS), steps=STEPS)
 def test_ledgers_agree_with_a_list(kind: type[CumulativeLedger] | type[IndividualLedger], steps: list[tuple[str, object]]) -> None:
     ledger: Ledger = kind()
     naive = Naive()
