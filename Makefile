@@ -5,6 +5,7 @@
 #   make test-full  the same with long samples
 #   make lint       ruff and mypy only
 #   make bench      measure
+#   make compiled   build the hottest modules as C below build, for which mypyc and a C compiler are needed; run and bench use them from then on
 #   make docs       the documentation, in docs/_build/html
 #
 # Another interpreter: make PYTHON=python3.12 run
@@ -15,33 +16,50 @@ BIN = $(VENV)/bin
 VAR ?= var
 INSTANCE = $(VAR)/instances/imqbroker
 KEYS = $(INSTANCE)/etc/tls
+# A copy of the packages with compiled modules. Where there is one it is kept up to date and used.
+COMPILED = build/compiled
+USED = $(if $(STOMP_GATEWAY_PURE),,$(wildcard $(COMPILED)/.built))
 
 .DELETE_ON_ERROR:
-.PHONY: run test test-full lint bench docs packages
+.PHONY: run test test-full test-compiled lint bench compiled docs packages
 
-run: $(VENV)/.installed $(KEYS)/server.pem $(KEYS)/clients/guest.pem
+run: $(VENV)/.installed $(KEYS)/server.pem $(KEYS)/clients/guest.pem $(USED)
 	@echo "Files:        $(INSTANCE) (settings in etc/gateway.properties, users in etc/users, logs in log and bridges/stomp)"
 	@echo "STOMP:        127.0.0.1:7672; user guest, passcode guest"
 	@echo "STOMP, TLS:   127.0.0.1:7673; a client needs $(KEYS)/clients/guest.pem and .key, and trusts $(KEYS)/ca.pem"
 	@echo "Port mapper:  127.0.0.1:7676"
 	@echo "Try, in another terminal:  $(BIN)/pip install -q stomp.py && $(BIN)/python docs/first_session.py"
 	@echo "Ctrl-C ends it."
-	@exec $(BIN)/stomp-gateway --varhome $(VAR) -Dimq.hostname=127.0.0.1 \
+	@exec $(if $(USED),env PYTHONPATH='$(CURDIR)/$(COMPILED)') $(BIN)/stomp-gateway --varhome $(VAR) -Dimq.hostname=127.0.0.1 \
 	    -Dimq.bridge.stomp.tls.enabled=true -Dimq.bridge.stomp.tls.requireClientAuth=true
 
-test: lint packages
+test: lint packages test-compiled
 	$(BIN)/python -m pytest
 
-test-full: lint packages
+test-full: lint packages test-compiled
 	$(BIN)/python -m pytest --long
+
+# The tests of the modules that are compiled, once more; but not that of octets searched and copied, which counts inside of one.
+test-compiled: packages $(COMPILED)/.built
+	$(BIN)/python -m pytest -q -o pythonpath='$(COMPILED) .' tests/compiled.py tests/gateway/stomp tests/gateway/messaging tests/gateway/broker \
+	    tests/properties/test_wire.py --ignore=tests/gateway/broker/store --ignore=tests/gateway/stomp/wire/test_work.py
 
 lint: $(VENV)/.installed-for-tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.installed-for-tests
-	$(BIN)/python -m benchmarks
+bench: $(VENV)/.installed-for-tests $(USED)
+	$(BIN)/python -m benchmarks $(if $(USED),--gateway-path $(COMPILED))
+
+compiled: $(COMPILED)/.built
+
+# Not beside the sources, where a compiled module would hide what is edited. What cannot be compiled setup.py says; then the gateway runs as it is.
+$(COMPILED)/.built: setup.py setup.cfg pyproject.toml $(shell find gateway certs twisted -name '*.py' -o -name '*.sql' -o -name py.typed) | $(VENV)/.installed-for-tests
+	@echo "Compiling into build/compiled, which takes a minute"
+	@rm -rf $(COMPILED) $(COMPILED).new
+	@$(BIN)/python setup.py --quiet build --build-lib $(COMPILED).new
+	@if find $(COMPILED).new -name '*.so' | grep -q .; then mv $(COMPILED).new $(COMPILED) && touch $@; else rm -rf $(COMPILED).new; fi
 
 docs: $(VENV)/.installed-for-tests
 	$(BIN)/python -m sphinx -n -W --keep-going -q -b html docs docs/_build/html
@@ -59,7 +77,7 @@ $(VENV)/bin/python:
 
 # In compatible mode, because twistd does not find plugins of the other editable installs. Listing the plugins once lets Twisted write
 # its cache now, and not at each start.
-INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat
+INSTALL = STOMP_GATEWAY_PURE=1 $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat
 LIST_PLUGINS = $(BIN)/python -c 'from twisted.plugin import IPlugin, getPlugins; list(getPlugins(IPlugin))'
 
 $(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/bin/python

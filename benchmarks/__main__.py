@@ -15,7 +15,7 @@ from types import FrameType
 from benchmarks import results, table
 from benchmarks.cells import Cell, Timing, full, quick, select
 from benchmarks.idle import raise_descriptor_limit
-from benchmarks.peers import PEERS
+from benchmarks.peers import PEERS, Gateway
 from benchmarks.results import RowResult
 from benchmarks.runner import Runner
 
@@ -38,6 +38,12 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         default="gateway,activemq,rabbitmq",
         help=f"of {', '.join(PEERS)}; the first is compared with the others (%(default)s)",
     )
+    parser.add_argument(
+        "--gateway-path",
+        type=Path,
+        metavar="DIR",
+        help="run the gateway from the packages in this folder, such as build/compiled; as it is installed, if not given",
+    )
     parser.add_argument("--repetitions", type=int, default=3, metavar="N", help="of each cell but the longest (%(default)s)")
     parser.add_argument("--seconds", type=float, default=1.5, help="length of each measurement (%(default)s)")
     parser.add_argument("--warm-up", type=float, default=0.5, metavar="SECONDS", help="load before each measurement (%(default)s)")
@@ -50,6 +56,10 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     for name in options.peers:
         if name not in PEERS:
             parser.error(f"--peers: {name!r} is none of {', '.join(PEERS)}")
+    if options.gateway_path is not None:
+        if not (options.gateway_path / "gateway").is_dir():
+            parser.error(f"--gateway-path: {options.gateway_path} has no package gateway")
+        Gateway.path = options.gateway_path
     if options.repetitions < 1 or options.seconds <= 0 or options.warm_up < 0:
         parser.error("--repetitions must be 1 or more, --seconds more than 0, --warm-up not negative")
     try:
@@ -107,7 +117,9 @@ def _measure(options: argparse.Namespace, folder: Path, path: Path) -> list[RowR
                 }
                 results.write(path, measured, settings)
         finally:
-            print(f"\n{table.summary(measured)}\n\n{path if path.exists() else 'no figures were kept'}", flush=True)
+            print(
+                f"\n{table.summary(measured, runner.versions)}\n\n{path if path.exists() else 'no figures were kept'}", flush=True
+            )
     return measured
 
 

@@ -7,6 +7,7 @@ loads. Each is run as its project ships it, at the durability it ships with; wha
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -198,9 +199,13 @@ class Peer(ABC):
 
 
 class Gateway(Peer):
-    """This project's server, as installed in the environment that runs the benchmark."""
+    """This project's server, as installed in the environment that runs the benchmark.
+
+    :cvar path: a folder whose packages are used in place of those installed, such as a build with compiled modules; None for none.
+    """
 
     name = "gateway"
+    path: Path | None = None
 
     def __init__(self, folder: Path, tls: bool = False) -> None:
         super().__init__(folder, tls)
@@ -221,12 +226,30 @@ class Gateway(Peer):
             self._make_keys()
         arguments = [str(executable), "--varhome", str(self.folder / "var"), "--instance", _INSTANCE]
         arguments += [f"-D{name}={value}" for name, value in settings.items()]
-        return ProcessTree(arguments, os.environ, self.folder, self.log)
+        environment = {**os.environ, "PYTHONPATH": "" if self.path is None else str(self.path.resolve())}
+        return ProcessTree(arguments, environment, self.folder, self.log)
+
+    def _answers(self) -> bool:
+        answers = super()._answers()
+        if answers:
+            # CONNECTED does not tell what kind it is; the line in which it says that it is ready does.
+            kind = re.search(r"\(([^)]*)\) is ready", self.log.read_text(errors="replace"))
+            if kind is None:
+                return False
+            self.version += f" ({kind[1]})"
+        return answers
 
     @property
     def keys(self) -> Path:
         """The instance's own key store."""
         return self.folder / "var" / "instances" / _INSTANCE / "etc" / "tls"
+
+
+class PureGateway(Gateway):
+    """The same, always as installed: beside a compiled :class:`Gateway` it shows what compiling gains."""
+
+    name = "pure"
+    path = None
 
 
 class ActiveMQ(Peer):
@@ -346,7 +369,7 @@ class Pump(Peer):
         return ProcessTree([sys.executable, "-m", "benchmarks.pump", str(self.port)], os.environ, ROOT, self.log)
 
 
-PEERS: dict[str, type[Peer]] = {peer.name.lower(): peer for peer in (Gateway, ActiveMQ, RabbitMQ, Pump)}
+PEERS: dict[str, type[Peer]] = {peer.name.lower(): peer for peer in (Gateway, PureGateway, ActiveMQ, RabbitMQ, Pump)}
 
 
 def free_port() -> int:

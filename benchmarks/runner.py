@@ -105,7 +105,8 @@ class Runner:
         if peer is None:
             peer = self._made(kind, tls=False)
             self._running[kind.name] = peer
-            self._say(f"{kind.name} started in {peer.start():.1f} s")
+            seconds = peer.start()
+            self._say(f"{kind.name} started in {seconds:.1f} s: {peer.version}")
             self.versions[kind.name] = peer.version
             load.run(peer, Load(), "warm-up", 0, self._timing.first / 2)
             load.run(peer, Load(persistent=True, ack="client"), "warm-up-persistent", 0, self._timing.first / 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from benchmarks.measurement import Measurement
@@ -84,8 +84,11 @@ def _extra(runs: Sequence[Measurement]) -> str:
     return ", ".join(f"{name} {number(median([run.extra[name] for run in runs if name in run.extra]))}" for name in names)
 
 
-def summary(results: Sequence[RowResult]) -> str:
-    """One line for each row: medians, ratios of the first server to the others, goals."""
+def summary(results: Sequence[RowResult], versions: Mapping[str, str]) -> str:
+    """One line for each row: medians, ratios of the first server to the others, goals.
+
+    :param versions: what each server calls itself, by its name.
+    """
     if not results:
         return "nothing was measured"
     servers = results[0].servers
@@ -103,7 +106,7 @@ def summary(results: Sequence[RowResult]) -> str:
         )
         ratios = [_times(result.ratio(other)) for other in servers[1:]]
         lines.append([result.row.title, result.row.unit, *(number(result.median(server)) for server in servers), *ratios, verdict])
-    text = _aligned(lines, "  ")
+    text = [*(f"  {server}: {versions[server]}" for server in servers if server in versions), "", *_aligned(lines, "  ")]
     others = [share for result in results for runs in result.runs.values() for run in runs if (share := run.others) is not None]
     if others and median(others) > _QUIET:
         text += [

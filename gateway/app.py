@@ -38,6 +38,7 @@ from gateway.instance import settings_general
 from gateway.instance.layout import InstanceLock, LayoutError
 from gateway.instance.logs import Logs, open_bridge_log, open_logs
 from gateway.instance.portmapper import PortMapper
+from gateway.messaging import message
 from gateway.messaging.errors import ProviderUnavailable, StorageFailed
 from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.turn import Turn
@@ -262,7 +263,8 @@ class Gateway(Service):
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD, 20, 100)
-        self._say(f"stomp-gateway {__version__} is ready; instance {self.configuration.layout.directory}")
+        kind = "pure Python" if str(message.__file__).endswith(".py") else "compiled"
+        self._say(f"stomp-gateway {__version__} ({kind}) is ready; instance {self.configuration.layout.directory}")
 
     def _say(self, line: str) -> None:
         self.log.info("{line}", line=line)

@@ -1,10 +1,12 @@
-"""The wheel: what is in it, and that it works where nothing else is installed."""
+"""The wheel, compiled and pure: what is in it, and that it works where nothing else is installed."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import gateway
+from tests.hot_modules import hot_modules
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = ("stomp-gateway", "imqkeytool", "imqusermgr")
@@ -20,20 +23,36 @@ NOT_SOURCES = shutil.ignore_patterns(
 )
 
 
-def run(*command: str | Path, cwd: Path) -> str:
-    done = subprocess.run(command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
+
+
+def run(*command: str | Path, cwd: Path, **environment: str) -> str:
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, f"{command} exited with {done.returncode}:\n{done.stdout}{done.stderr}"
     return done.stdout
 
 
+def built(folder: Path, pure: str) -> Path:
+    """A wheel, from a copy, because setuptools leaves files beside the sources; the copy has the tests too."""
+    shutil.copytree(ROOT, folder / "source", ignore=NOT_SOURCES)
+    command = (sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", folder / "dist", folder / "source")
+    run(*command, cwd=folder, STOMP_GATEWAY_PURE=pure)
+    [wheel] = (folder / "dist").iterdir()
+    return wheel
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy, because setuptools leaves files beside the sources; the copy has the tests too."""
-    folder = tmp_path_factory.mktemp("wheel")
-    shutil.copytree(ROOT, folder / "source", ignore=NOT_SOURCES)
-    run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", folder / "dist", folder / "source", cwd=folder)
-    [built] = (folder / "dist").iterdir()
-    return built
+    """With compiled modules; ``tests/install-packages`` sees to the compiler."""
+    return built(tmp_path_factory.mktemp("wheel"), pure="")
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +73,34 @@ def sources() -> Iterator[str]:
     yield "twisted/plugins/stomp_gateway_plugin.py"
 
 
-def test_the_wheel_has_our_packages_and_nothing_else(wheel: Path) -> None:
+def contents(wheel: Path) -> set[str]:
+    """What is in the wheel but its metadata, which has the license."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    metadata = f"stomp_gateway-{gateway.__version__}.dist-info"
-    assert {name.split("/")[0] for name in names} == {"gateway", "certs", "twisted", metadata}
-    assert {name for name in names if not name.startswith(metadata)} == set(sources())
-    assert f"{metadata}/licenses/LICENSE" in names
+    metadata = f"stomp_gateway-{gateway.__version__}.dist-info/"
+    assert f"{metadata}licenses/LICENSE" in names
+    return {name for name in names if not name.startswith(metadata)}
+
+
+def test_the_pure_wheel_has_our_packages_and_nothing_else(tmp_path: Path) -> None:
+    wheel = built(tmp_path, pure="1")
+    assert wheel.name == f"stomp_gateway-{gateway.__version__}-py3-none-any.whl"
+    assert contents(wheel) == set(sources())
+
+
+def test_the_compiled_wheel_has_the_same_and_compiled_modules(wheel: Path) -> None:
+    this = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    assert wheel.name.startswith(f"stomp_gateway-{gateway.__version__}-{this}-{this}")
+    compiled = {name.replace(".", "/") + SUFFIX for name in hot_modules()}
+    assert contents(wheel) == {*sources(), *compiled, f"stomp_gateway__mypyc{SUFFIX}"}
+
+
+def test_the_compiled_modules_are_those_that_are_imported(installed: Path) -> None:
+    program = (
+        "import importlib, sys; print([importlib.import_module(name).__file__.endswith(sys.argv[1]) for name in sys.argv[2:]])"
+    )
+    found = run(installed / "python", "-c", program, SUFFIX, *hot_modules(), cwd=installed)
+    assert found.strip() == str([True] * len(hot_modules()))
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -145,15 +145,11 @@ class Backlog:
             if not octets and level.blocked():
                 # Memory is full of what comes later. Without these nothing would be delivered any more.
                 octets = self._memory.least
-            elif not octets and level.first() is not None:
-                break
-            if octets and level.behind:
+            if octets > 0 and level.behind:
                 asked = level.read(most - len(seqs), octets)
                 octets -= sum([level.reading[seq] + OVERHEAD for seq in asked])
                 seqs += asked
-            if octets <= 0 or len(seqs) >= most:
-                break
-            if level.behind > len(level.reading):
+            if level.behind > len(level.reading) or len(seqs) >= most or (octets <= 0 and (seqs or level.first() is not None)):
                 break
         self.reading = len(seqs)
         return seqs

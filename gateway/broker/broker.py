@@ -298,6 +298,8 @@ class Broker:
             self.check_size(physical, message)
         self.number(messages, messages[0].user, 0)
         physical.arrive(messages, physical.keep(messages))
+        if physical.properties.bounded:
+            physical.make_room()
 
     def undo_arrivals(self, batch: Batch, arrivals: Iterable[tuple[Physical, Sequence[Message]]]) -> bool:
         """The store could not keep a batch: what it was to store of these arrivals never came. :returns: whether that is anything."""

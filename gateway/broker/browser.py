@@ -58,8 +58,8 @@ class QueueBrowser:
             cursor.reading = True
             self._queue.broker.rows.read_back(seqs, partial(self._read, seqs))
         elif seqs is None:
-            # The queue reads them for its consumers; that takes a moment.
-            self._queue.broker.schedule.at(self._queue.broker.turn.now_ms, self.mark)
+            # The queue is reading them for its consumers.
+            self._queue.after_reading(self.mark)
         else:
             self._ended = True
             consumer.end_of_browse()

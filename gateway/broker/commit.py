@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from twisted.logger import Logger
 
+from gateway.broker.gathered import Gathered, Waiter
 from gateway.broker.store.interface import (
     Batch,
     DestinationRow,
@@ -45,23 +46,6 @@ LINGER: Final = 0.01
 FEW: Final = 32
 PASSES: Final = 2
 
-#: Told once when its batch is durable (None) or has failed.
-Waiter = Callable[[StoreError | None], None]
-
-
-class _Gathered:
-    """A batch and those who wait for it."""
-
-    __slots__ = ("batch", "messages", "undo", "waiters")
-
-    def __init__(self, number: int) -> None:
-        self.batch = Batch(number)
-        self.waiters: list[Waiter] = []
-        #: The whole messages behind ``batch.inserts``, until they can be read from the store.
-        self.messages: dict[int, Message] = {}
-        #: Called with the batch if it fails, the last first, before its waiters are told.
-        self.undo: list[Callable[[Batch, StoreError], None]] = []
-
 
 class GroupCommit:
     """Gathers changes and hands them to the store, one batch at a time.
@@ -75,9 +59,9 @@ class GroupCommit:
         self._store = store
         self._turn = turn
         self._failed = failed
-        self._gathering = _Gathered(1)
-        self._sealed: deque[_Gathered] = deque()
-        self._in_store: _Gathered | None = None
+        self._gathering = Gathered(1)
+        self._sealed: deque[Gathered] = deque()
+        self._in_store: Gathered | None = None
         self._asked = False
         self._atomic = 0
         #: Changes gathered since the beginning.
@@ -235,9 +219,12 @@ class GroupCommit:
         self._seal_if_large()
 
     def seal_if_inserted(self, seqs: Iterable[int]) -> None:
-        """Begin a new batch if the insert of one of these is still gathering, so that what follows is no reason to leave it out."""
+        """Begin a new batch if the insert of one of these is still gathering, so that what follows is no reason to leave it out.
+
+        Not between :meth:`begin` and :meth:`end`.
+        """
         inserts = self._gathering.batch.inserts
-        if inserts and any(seq in inserts for seq in seqs):
+        if inserts and not self._atomic and any(seq in inserts for seq in seqs):
             self._seal()
 
     def unstored(self, seq: int) -> Message | None:
@@ -283,7 +270,7 @@ class GroupCommit:
     def _seal(self) -> None:
         """The gathering batch waits for the store. Elision looks only at the one that gathers, so it goes to the disk as it is."""
         self._sealed.append(self._gathering)
-        self._gathering = _Gathered(self._gathering.batch.number + 1)
+        self._gathering = Gathered(self._gathering.batch.number + 1)
         self._ask()
 
     def _ask(self) -> None:
@@ -327,7 +314,7 @@ class GroupCommit:
             gathered = self._sealed.popleft()
         elif self._gathering.batch or self._gathering.waiters:
             gathered = self._gathering
-            self._gathering = _Gathered(gathered.batch.number + 1)
+            self._gathering = Gathered(gathered.batch.number + 1)
         else:
             return
         self._in_store = gathered

@@ -59,7 +59,7 @@ class DeadLetters:
                 reason=reason.value,
                 comment=comment,
             )
-        if physical.destination == DMQ or not _wish(properties, dead.PRESERVE_UNDELIVERED, physical.properties.use_dmq):
+        if not self._keeps(physical, message):
             return
         truncate = _wish(properties, dead.TRUNCATE_MSG_BODY, self._truncate) and bool(message.body)
         added: dict[str, Value] = {
@@ -81,6 +81,17 @@ class DeadLetters:
         broker.arrive(DMQ, [copy])
         if copy.stored:
             broker.commits.on_failure(partial(self._undone, source, message, copy))
+
+    def _keeps(self, physical: Physical, message: Message) -> bool:
+        wish = _wish(message.headers.properties, dead.PRESERVE_UNDELIVERED, physical.properties.use_dmq)
+        return wish and physical.destination != DMQ
+
+    def prepare(self, physical: Physical, messages: Sequence[Message]) -> None:
+        """These are about to be buried. One that is not in the store yet is to come there all the same.
+
+        For what is promised to its sender is the message, and it is kept by its copy, which a full disk may refuse.
+        """
+        self._broker.commits.seal_if_inserted([message.seq for message in messages if self._keeps(physical, message)])
 
     # The disk may be full. What is dead is not its sender's to send again: until there is a row of the copy, that of the message stands in for
     # it, and goes when the copy does.

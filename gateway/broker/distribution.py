@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.broker.backlog import Backlog
 from gateway.broker.cursor import Cursor
+from gateway.broker.pace import Pace
 from gateway.broker.rows import BLOCK
 from gateway.broker.selection import Selection
 from gateway.broker.store.interface import Batch
@@ -28,13 +29,6 @@ if TYPE_CHECKING:
 
 #: Messages handed out by one destination in one turn; others come between.
 MOST_IN_A_TURN: Final = 1_000
-#: A sender that outruns the consumers is slowed when this part of a backlog's share of memory is full, until only that part is, but
-#: not longer than a moment at a time: reading messages back from the store costs more than waiting does.
-_SLOW_DOWN: Final = 4
-_LET_GO: Final = 8
-_MOMENT_MS: Final = 50
-#: Octets that may come between two such moments.
-_GRACE: Final = 1024 * 1024
 
 
 class Distribution:
@@ -56,14 +50,12 @@ class Distribution:
         #: Index of the consumer whose turn it is.
         self._turn_of = 0
         self._marked = False
-        #: Senders that wait a moment for the consumers to catch up.
-        self._slowed: list[Callable[[], None]] = []
-        self._let_go_until = 0
-        #: Messages handed out since the start, and as many as there were when senders were last slowed.
-        self._handed = 0
-        self._handed_before = -1
-        #: A moment went by in which the consumers took nothing: waiting for them is for nothing until they do.
-        self._stuck = False
+        #: Senders that outrun the consumers.
+        self.pace = Pace(broker, self.backlog)
+        #: Browsers that wait for what is being read back.
+        self._readers: list[Callable[[], None]] = []
+        #: Messages that have expired and are being read or buried, slice by slice: they wait no longer, but still count.
+        self.dying = 0
         #: Handing out is paused, by an operator.
         self.paused = False
 
@@ -131,10 +123,7 @@ class Distribution:
                     self._dispatch_plain(ready)
             if backlog.behind:
                 self._read_back()
-        if self._let_go_until and not self._outrun_by(_LET_GO):
-            self._let_go_until = 0
-        if self._slowed and not self._outrun_by(_LET_GO):
-            self._let_go()
+        self.pace.look()
 
     def _dispatch_plain(self, ready: list[EmbeddedConsumer]) -> None:
         backlog = self.backlog
@@ -153,33 +142,6 @@ class Distribution:
             self.bury(expired, DeadReason.EXPIRED, "expired before it was delivered")
         if (run or expired) and backlog.waiting:
             self.mark()
-
-    def outrun(self) -> bool:
-        """Whether messages come faster than the consumers take them, so that memory fills with them."""
-        if not self.consumers or self._stuck or not self._outrun_by(_SLOW_DOWN):
-            return False
-        return self.backlog.window_octets > self._let_go_until
-
-    def slow_down(self, resume: Callable[[], None]) -> None:
-        """Call ``resume`` when the consumers have caught up, or after a moment: a sender is slowed, not stopped."""
-        self._slowed.append(resume)
-        if len(self._slowed) == 1:
-            self._handed_before = self._handed
-            self.broker.schedule.at(self.broker.turn.refresh() + _MOMENT_MS, self._moment_over)
-
-    def _moment_over(self) -> None:
-        if self._slowed and self._handed == self._handed_before:
-            self._stuck = True
-        self._let_go_until = self.backlog.window_octets + _GRACE
-        self._let_go()
-
-    def _outrun_by(self, part: int) -> bool:
-        return self.backlog.window_octets > self.broker.memory.share // part
-
-    def _let_go(self) -> None:
-        self._slowed, resumed = [], self._slowed
-        for resume in resumed:
-            self.broker.turn.dispatch(resume)
 
     def _deal(self, run: list[Message]) -> None:
         """Deal messages out like cards, beginning with whoever is next."""
@@ -226,8 +188,7 @@ class Distribution:
 
     def hand(self, consumer: EmbeddedConsumer, run: list[Message]) -> None:
         """Deliver what was taken out of the backlog."""
-        self._handed += len(run)
-        self._stuck = False
+        self.pace.handed(len(run))
         if self.tried:
             attempts = [self.tried.get(message.seq, 0) + 1 for message in run]
             consumer.hand(run, attempts if max(attempts) > 1 else None)
@@ -244,6 +205,13 @@ class Distribution:
     def _refilled(self, seqs: Sequence[int], messages: Sequence[Message]) -> None:
         self.not_found(*self.backlog.refill(seqs, messages))
         self.mark()
+        self._readers, waiting = [], self._readers
+        for look in waiting:
+            look()
+
+    def after_reading(self, look: Callable[[], None]) -> None:
+        """Call ``look`` when what is being read back is in memory."""
+        self._readers.append(look)
 
     def drop_missing(self, seqs: Sequence[int], messages: Sequence[Message]) -> None:
         """These seqs were to be read: what is not among the messages, and still should be in the store, is there no more."""
@@ -281,6 +249,7 @@ class Distribution:
         """Give up what has expired and still waits."""
         if self.backlog.expiring:
             expired, stored = self.backlog.take_expired(now_ms)
+            self.dying += len(expired) + len(stored)
             if expired:
                 self.broker.schedule.in_slices(self._bury_slowly(expired, DeadReason.EXPIRED, "expired while it waited"))
             self._bury_stored(dict(stored), DeadReason.EXPIRED, "expired while it waited", lambda: None)
@@ -289,7 +258,9 @@ class Distribution:
         for start in range(0, len(messages), BLOCK):
             if start:
                 yield
-            self.bury(messages[start : start + BLOCK], reason, comment)
+            part = messages[start : start + BLOCK]
+            self.dying -= len(part)
+            self.bury(part, reason, comment)
 
     def _bury_stored(self, sizes: dict[int, int], reason: DeadReason, comment: str, done: Callable[[], None]) -> None:
         """Bury messages that are in the store only, given by their sizes, block by block; then call ``done``."""
@@ -300,6 +271,7 @@ class Distribution:
 
         def found(messages: Sequence[Message]) -> None:
             octets = sum([sizes.pop(seq) for seq in seqs])
+            self.dying -= len(seqs)
             if len(messages) < len(seqs):
                 self.not_found(len(seqs) - len(messages), octets - sum([message.size for message in messages]))
             if messages:

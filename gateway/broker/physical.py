@@ -135,13 +135,14 @@ class Physical:
     # --- arrivals in order
 
     def arrive(self, run: Sequence[Message], kept: Kept) -> None:
-        """Messages that were kept may be delivered at once; behind a transaction that came before and is not durable yet, they wait for it."""
+        """Messages that were kept may be delivered at once; behind a transaction that came before and is not durable yet, they wait for it.
+
+        The caller lets the destination :meth:`make_room` then, outside of what it has stored together.
+        """
         if self.arrivals:
             self.hold_place(run).kept = kept
         else:
             self.place(kept)
-            if self.properties.bounded:
-                self.make_room()
 
     def hold_place(self, run: Sequence[Message]) -> Place:
         """A place in the order of arrivals for messages of a transaction, for which limits leave room; see :meth:`fill_place`."""

@@ -124,6 +124,7 @@ class PhysicalQueue(Physical, Distribution):
         return self.properties.redelivery
 
     def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
+        self.broker.dead_letters.prepare(self, messages)
         self.broker.commits.begin()
         try:
             for message in messages:

@@ -112,6 +112,9 @@ class EmbeddedSession:
                 commits.on_failure(partial(self._undo_send, self._sent, arrivals))
         finally:
             commits.end()
+        for physical, _ in arrivals:
+            if physical.properties.bounded:
+                physical.make_room()
 
     def _undo_send(self, number: int, arrivals: Arrivals, batch: Batch, error: StoreError) -> None:
         if not self._broker.undo_arrivals(batch, arrivals):
@@ -134,7 +137,11 @@ class EmbeddedSession:
         self._sends_octets += octets
 
     def writable(self) -> bool:
-        return not self._blocked and not self._commits.crowded() and not (self._fast is not None and self._fast.outrun())
+        return not self._blocked and not self._commits.crowded() and not self._outruns()
+
+    def _outruns(self) -> bool:
+        """Whether it sends faster than the consumers of its queue take; without any, nobody is outrun."""
+        return self._fast is not None and bool(self._fast.consumers) and self._fast.pace.outrun()
 
     def on_writable(self, resume: Callable[[], None]) -> None:
         if self._closed:
@@ -143,8 +150,8 @@ class EmbeddedSession:
             self._resume.append(resume)
         elif self._commits.crowded():
             self._commits.on_relief(lambda: self.on_writable(resume))
-        elif self._fast is not None and self._fast.outrun():
-            self._fast.slow_down(resume)
+        elif self._fast is not None and self._outruns():
+            self._fast.pace.slow_down(resume)
         else:
             self._broker.turn.dispatch(resume)
 

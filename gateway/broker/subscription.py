@@ -163,6 +163,10 @@ class TopicSubscription(Distribution):
         return self.broker.properties_for(self.pattern).redelivery
 
     def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
+        for message in messages:
+            topic = self.broker.topic_of(message)
+            if topic is not None:
+                self.broker.dead_letters.prepare(topic, [message])
         self.broker.commits.begin()
         try:
             for message in messages:

@@ -104,15 +104,15 @@ def test_the_table_says_ratios_losses_and_errors() -> None:
     assert "goal none lost or twice: MISSED" in text
     gateway = next(line.split() for line in text.splitlines() if line.split()[0] == "gateway")
     assert gateway == ["gateway", "181,000", "170,000", "190,000", "7", "0", "0", "-", "-", "1", "22", "333", "25", "-"]
-    assert "MISSED: none lost or twice" in table.summary([row])
-    assert "Others" not in table.summary([row])
-    assert table.summary([]) == "nothing was measured"
+    assert "MISSED: none lost or twice" in table.summary([row], {})
+    assert "Others" not in table.summary([row], {})
+    assert table.summary([], {}) == "nothing was measured"
 
 
 def test_a_busy_machine_is_named() -> None:
     row = result(gateway=[1.0])
     row.runs["gateway"] = [Measurement(1.0, others=share) for share in (0.0, 1.25, 1.5)]
-    assert "Others kept 125 % of a core busy" in table.summary([row])
+    assert "Others kept 125 % of a core busy" in table.summary([row], {})
 
 
 def test_the_figures_are_kept(tmp_path: Path) -> None:

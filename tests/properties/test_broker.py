@@ -20,6 +20,7 @@ from twisted.python.failure import Failure
 
 from gateway.broker.access import DEFAULT_RULES, AccessRules
 from gateway.broker.backlog import Backlog
+from gateway.broker.commit import LINGER
 from gateway.broker.dead_letters import DMQ, ORIGINAL_DESTINATION
 from gateway.broker.distribution import Distribution
 from gateway.broker.limits import DestinationProperties, LimitBehavior
@@ -181,8 +182,11 @@ class BrokerModel(RuleBasedStateMachine):
         return int(self.clock.seconds() * 1000)
 
     def turns(self) -> None:
-        """Let the reactor do what is due."""
-        for _ in range(20):
+        """Let the reactor do what is due, and hand off to the disk what is to go there."""
+        for _ in range(15):
+            self.clock.advance(0)
+        self.clock.advance(LINGER)
+        for _ in range(5):
             self.clock.advance(0)
 
     def steps(self) -> None:
@@ -666,7 +670,7 @@ class BrokerModel(RuleBasedStateMachine):
             here = 0
             for part in parts:
                 outstanding = sum(consumer.outstanding for consumer in part.consumers)
-                here += part.backlog.waiting + len(part.delayed) + len(part.resting) + outstanding
+                here += part.backlog.waiting + len(part.delayed) + len(part.resting) + part.dying + outstanding
                 here += sum(source is part for source in self.held.values())
             assert physical.count == here
             assert physical.octets == 0 or physical.count

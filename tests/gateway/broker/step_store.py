@@ -80,7 +80,7 @@ class StepStore:
         if not isinstance(what, Batch):
             answer([self.disk.rows[seq] for seq in what if seq in self.disk.rows])  # type: ignore[arg-type]
         elif full and what.inserts:
-            answer(StoreFull("the test's disk is full"))  # type: ignore[arg-type]
+            answer(StoreFull("the test's disk is full"))
         else:
             self._apply(what)
             answer(None)  # type: ignore[arg-type]

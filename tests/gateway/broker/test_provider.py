@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-import pytest_twisted
+import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor
 
 from gateway.broker.limits import DestinationProperties, LimitBehavior
@@ -407,8 +408,8 @@ async def test_the_backlog_of_a_redefined_or_removed_durable_subscription_is_dea
     if change == "removed":
         await client.connection.unsubscribe("d")
     else:
-        spec = {"topic": {}, "selector": {"selector": "x = 1"}, "no_local": {"no_local": True}}[change]
-        client.consumer(client.session(), Topic("u" if change == "topic" else "t"), durable_name="d", **spec)
+        specs: dict[str, dict[str, Any]] = {"topic": {}, "selector": {"selector": "x = 1"}, "no_local": {"no_local": True}}
+        client.consumer(client.session(), Topic("u" if change == "topic" else "t"), durable_name="d", **specs[change])
     dead = sender.consumer(sender.session(), Queue("mq.sys.dmq"))
     await dead.count(1)
     assert dead.texts == ["owed"]
@@ -582,7 +583,7 @@ async def test_a_browser_sees_everything_and_takes_nothing(deployment: Deploymen
 LIMITED = Queue("limited")
 
 
-def limited(behavior: LimitBehavior, **limits: int) -> BrokerOptions:
+def limited(behavior: LimitBehavior, **limits: Any) -> BrokerOptions:
     return BrokerOptions(destinations=((LIMITED, DestinationProperties(limit_behavior=behavior, **limits)),))
 
 
@@ -607,9 +608,7 @@ async def test_reject_newest_refuses_the_first_that_is_too_many(tmp_path: Path, 
     ("behavior", "kept"),
     [(LimitBehavior.REMOVE_OLDEST, ["2", "1", "3"]), (LimitBehavior.REMOVE_LOW_PRIORITY, ["0", "2", "3"])],
 )
-async def test_room_is_made_as_the_destination_says(
-    tmp_path: Path, kind: str, behavior: LimitBehavior, kept: list[str]
-) -> None:
+async def test_room_is_made_as_the_destination_says(tmp_path: Path, kind: str, behavior: LimitBehavior, kept: list[str]) -> None:
     (tmp_path / "b").mkdir()
     deployment = Deployment(reactor, tmp_path / "b", kind, limited(behavior, max_num_msgs=3))
     client = await deployment.connect()

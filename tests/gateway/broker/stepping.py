@@ -1,0 +1,140 @@
+"""A broker that does nothing until a test lets it: its clock stands still, and its disk commits when told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.task import Clock
+
+from gateway.broker.access import DEFAULT_RULES, AccessRules
+from gateway.broker.broker import Broker
+from gateway.broker.commit import LINGER
+from gateway.broker.memory import Memory
+from gateway.broker.provider import EmbeddedProvider
+from gateway.broker.recovery import open_broker
+from gateway.broker.settings import BrokerOptions
+from gateway.broker.store.interface import StoreError
+from gateway.messaging.destination import Destination
+from gateway.messaging.errors import MessagingError
+from gateway.messaging.message import Message
+from gateway.messaging.provider import Connection, Credentials, Mode, Session, Subscription
+from gateway.messaging.turn import Turn
+from tests.gateway.broker.brokers import EveryoneIn, Inbox, text
+from tests.gateway.broker.step_store import Disk, StepStore
+
+
+class Told:
+    """What completions and commits said."""
+
+    def __init__(self) -> None:
+        self.results: list[MessagingError | None] = []
+
+    def __call__(self, error: MessagingError | None) -> None:
+        self.results.append(error)
+
+    @property
+    def well(self) -> bool:
+        """Told once, and that all is well."""
+        return self.results == [None]
+
+    @property
+    def failed(self) -> bool:
+        """Told once, and that it failed."""
+        return len(self.results) == 1 and self.results[0] is not None
+
+
+class Stepped:
+    """A broker over a disk; :meth:`restart` is what a crash and a new start leave."""
+
+    def __init__(self, folder: Path, options: BrokerOptions | None = None, memory: Memory | None = None, rules: str = "") -> None:
+        self.access = AccessRules(folder / "accesscontrol.properties")
+        self.access.path.write_text(DEFAULT_RULES + rules)
+        self.access.load()
+        self.options = options or BrokerOptions(reap_time=0)
+        self.memory = memory
+        self.disk = Disk()
+        self.clock = Clock()
+        self.clock.advance(1_000_000)
+        self.failures: list[StoreError] = []
+        self.losses: list[MessagingError] = []
+        self.open()
+
+    def open(self) -> None:
+        self.store = StepStore(self.disk)
+        self.turn = Turn(self.clock)
+        self.broker: Broker = open_broker(self.clock, self.turn, self.store, self.options, self.failures.append, memory=self.memory)
+        self.provider = EmbeddedProvider(self.broker, EveryoneIn(), self.access, lambda count: bytes(count))
+
+    def restart(self, memory: Memory | None = None) -> None:
+        clock = Clock()
+        clock.advance(self.clock.seconds())
+        self.clock = clock
+        if memory is not None or self.memory is not None:
+            self.memory = memory or Memory(self.memory.total, self.memory.share, self.memory.least) if self.memory else memory
+        self.open()
+
+    def connect(self, client_id: str | None = None) -> Connection:
+        made: list[Connection] = []
+        self.provider.connect(Credentials("guest", "guest"), client_id, self.losses.append).addCallback(made.append)
+        return made[0]
+
+    def session(self, mode: Mode = Mode.CLIENT, client_id: str | None = None) -> Session:
+        """A session of a connection of its own."""
+        return self.connect(client_id).session(mode)
+
+    def consume(
+        self, session: Session, destination: Destination, *, credit: int = 1000, octets: int = 0, start: bool = True, **spec: Any
+    ) -> Inbox:
+        inbox = Inbox()
+        inbox.consumer = session.consumer(Subscription(destination, **spec), inbox.deliver, inbox.failures.append)
+        if credit:
+            inbox.consumer.grant(credit, octets)
+        if start:
+            inbox.consumer.start()
+        return inbox
+
+    def turns(self) -> None:
+        """Let the reactor do what is due now, and hand off to the disk what is to go there."""
+        for _ in range(20):
+            self.clock.advance(0)
+        self.clock.advance(LINGER)
+        for _ in range(10):
+            self.clock.advance(0)
+
+    def settle(self) -> None:
+        """Let reactor and disk do all there is."""
+        self.turns()
+        while self.store.busy:
+            self.store.step()
+            self.turns()
+
+    def later(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.settle()
+
+    @property
+    def now_ms(self) -> int:
+        return int(self.clock.seconds() * 1000)
+
+    @property
+    def bodies(self) -> list[str]:
+        """What the disk has, by seq."""
+        return [self.disk.rows[seq].body.decode() for seq in sorted(self.disk.rows)]
+
+    @property
+    def empty(self) -> bool:
+        """The disk has no message, and nothing about any; and no row is shared."""
+        return not (self.disk.rows or self.disk.owed or self.disk.redeliveries or self.broker.rows.shared)
+
+
+def texts(destination: Destination, bodies: Sequence[object], **headers: Any) -> list[Message]:
+    return [text(destination, str(body), **headers) for body in bodies]
+
+
+def all_of(inbox: Inbox) -> list[str]:
+    """The texts delivered until now, forgotten here."""
+    found = inbox.texts
+    inbox.clear()
+    return found

@@ -1,0 +1,443 @@
+"""Group commit: what goes to the disk together, in which order it is told, and what a full or failing disk leaves."""
+
+from __future__ import annotations
+
+import pytest
+from twisted.internet.task import Clock
+
+from gateway.broker.commit import FEW, LINGER, MOST_OCTETS, MOST_OPERATIONS, MOST_WAITING, PASSES, GroupCommit
+from gateway.broker.store.interface import (
+    Batch,
+    Committed,
+    DestinationRow,
+    Store,
+    StoreError,
+    StoreFailed,
+    StoreFull,
+    SubscriptionRow,
+)
+from gateway.messaging.destination import Queue
+from gateway.messaging.message import Headers, Message
+from gateway.messaging.turn import Turn
+
+HEADERS = Headers(Queue("q"))
+FULL = StoreFull("no room")
+
+
+class Disk:
+    """Takes batches, and answers when told."""
+
+    def __init__(self) -> None:
+        self.submitted: list[Batch] = []
+        self.answers: list[Committed] = []
+        self.draining = False
+
+    def submit(self, batch: Batch, committed: Committed) -> None:
+        self.submitted.append(batch)
+        self.answers.append(committed)
+
+    def answer(self, error: StoreError | None = None) -> None:
+        self.answers.pop(0)(error)
+
+
+class Scene:
+    """A commit between a reactor's turns and a disk."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.turn = Turn(self.clock)
+        self.disk = Disk()
+        self.failures: list[StoreError] = []
+        store: Store = self.disk  # type: ignore[assignment]
+        self.commits = GroupCommit(store, self.turn, self.failures.append)
+        self.told: list[tuple[object, StoreError | None]] = []
+
+    def wait(self, name: object) -> None:
+        self.commits.wait(lambda error: self.told.append((name, error)))
+
+    def passes(self, count: int) -> None:
+        """The reactor passes that often, and no time does."""
+        for _ in range(count):
+            self.clock.advance(0)
+
+    def turns(self) -> None:
+        """Whatever lingers is handed off."""
+        self.passes(PASSES + 2)
+        self.clock.advance(LINGER)
+        self.passes(1)
+
+    def insert(self, *seqs: int, body: bytes = b"body") -> None:
+        for seq in seqs:
+            self.commits.insert(Message(HEADERS, body, seq=seq), 1, True)
+
+    def done(self, error: StoreError | None = None) -> Batch:
+        """The disk answers for the batch it has. :returns: the batch."""
+        batch = self.disk.submitted[-len(self.disk.answers)]
+        self.disk.answer(error)
+        self.turns()
+        return batch
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_what_gathers_while_the_disk_is_busy_is_one_batch(scene: Scene) -> None:
+    scene.insert(1)
+    assert scene.disk.submitted == [], "nothing is handed off inside a call"
+    scene.turns()
+    scene.insert(2)
+    scene.turns()
+    scene.insert(3)
+    scene.commits.delete(1)
+    scene.turns()
+    assert [list(batch.inserts) for batch in scene.disk.submitted] == [[1]]
+    scene.done()
+    assert [list(batch.inserts) for batch in scene.disk.submitted] == [[1], [2, 3]]
+    assert list(scene.disk.submitted[1].deletes) == [1]
+    assert [batch.number for batch in scene.disk.submitted] == [1, 2]
+
+
+def test_waiters_are_told_in_order_each_after_the_batch_that_holds_what_came_before(scene: Scene) -> None:
+    scene.insert(1)
+    scene.wait("a")
+    scene.turns()
+    scene.wait("b")
+    scene.insert(2)
+    scene.wait("c")
+    scene.turns()
+    assert scene.told == []
+    scene.done()
+    assert scene.told == [("a", None)]
+    scene.done()
+    assert scene.told == [("a", None), ("b", None), ("c", None)]
+
+
+def test_a_waiter_with_nothing_to_wait_for_is_told_in_a_turn_and_not_inside_the_call(scene: Scene) -> None:
+    scene.wait("a")
+    assert scene.told == []
+    scene.turns()
+    assert scene.told == [("a", None)]
+    assert scene.disk.submitted == []
+
+
+def test_a_batch_that_nobody_waits_for_lingers_a_moment(scene: Scene) -> None:
+    scene.insert(1)
+    scene.passes(10)
+    assert scene.disk.submitted == []
+    scene.clock.advance(LINGER / 2)
+    scene.insert(2)
+    scene.passes(10)
+    assert scene.disk.submitted == []
+    scene.clock.advance(LINGER / 2)
+    assert [list(batch.inserts) for batch in scene.disk.submitted] == [[1, 2]]
+    assert scene.clock.getDelayedCalls() == []
+
+
+@pytest.mark.parametrize(("count", "stored"), [(FEW - 1, False), (FEW, True)])
+def test_a_few_messages_that_somebody_waits_for_get_a_chance_to_be_settled(scene: Scene, count: int, stored: bool) -> None:
+    seqs = range(1, count + 1)
+    scene.insert(*seqs)
+    scene.wait("a")
+    for seq in seqs:
+        scene.clock.callLater(0, scene.commits.delete, seq)
+    scene.passes(1)
+    assert [list(batch.inserts) for batch in scene.disk.submitted] == ([list(seqs)] if stored else [])
+    assert scene.told == ([] if stored else [("a", None)])
+
+
+def test_a_few_messages_that_somebody_waits_for_do_not_wait_for_time_to_pass(scene: Scene) -> None:
+    scene.insert(1)
+    scene.wait("a")
+    scene.passes(1)
+    assert len(scene.disk.submitted) == 1
+    assert scene.clock.getDelayedCalls() == []
+
+
+def test_acknowledgements_that_somebody_waits_for_do_not_linger(scene: Scene) -> None:
+    scene.commits.delete(1)
+    scene.wait("a")
+    scene.passes(1)
+    assert len(scene.disk.submitted) == 1
+
+
+def test_what_gathers_behind_a_busy_disk_does_not_linger_when_it_is_sealed(scene: Scene) -> None:
+    scene.insert(1)
+    scene.turns()
+    scene.insert(2)
+    scene.commits.seal_if_inserted([2])
+    scene.disk.answer()
+    scene.passes(1)
+    assert len(scene.disk.submitted) == 2
+
+
+def test_waiting_for_a_batch_by_number(scene: Scene) -> None:
+    scene.insert(1)
+    number = scene.commits.number
+    scene.turns()
+    scene.insert(2)
+    scene.commits.wait_for(number, lambda error: scene.told.append(("first", error)))
+    scene.commits.wait_for(scene.commits.number, lambda error: scene.told.append(("second", error)))
+    assert scene.commits.durable == 0
+    scene.done()
+    assert scene.told == [("first", None)]
+    assert scene.commits.durable == 1
+    scene.done()
+    assert scene.told == [("first", None), ("second", None)]
+    assert scene.commits.durable == 2
+
+
+def test_an_insert_and_its_delete_in_the_gathering_batch_are_left_out(scene: Scene) -> None:
+    scene.insert(1, 2)
+    scene.commits.redelivery(0, 1, 3, 0)
+    scene.commits.delete(1)
+    assert scene.commits.unstored(1) is None
+    scene.turns()
+    (batch,) = scene.disk.submitted
+    assert (list(batch.inserts), list(batch.deletes), list(batch.redeliveries)) == ([2], [], [])
+    assert scene.commits.octets_waiting == batch.octets
+
+
+def test_nothing_is_left_out_of_a_batch_that_is_on_its_way(scene: Scene) -> None:
+    scene.insert(1)
+    scene.turns()
+    scene.commits.delete(1)
+    assert list(scene.disk.submitted[0].inserts) == [1]
+    scene.done()
+    assert list(scene.disk.submitted[1].deletes) == [1]
+
+
+def test_nothing_is_left_out_across_a_sealed_batch(scene: Scene) -> None:
+    scene.insert(1)
+    scene.turns()
+    scene.insert(2)
+    scene.commits.seal_if_inserted([7])
+    scene.insert(3)
+    scene.commits.seal_if_inserted([2])
+    scene.insert(4)
+    scene.commits.delete(2)
+    scene.commits.delete(4)
+    scene.done()
+    assert (list(scene.disk.submitted[1].inserts), list(scene.disk.submitted[1].deletes)) == ([2, 3], [])
+    scene.done()
+    assert (list(scene.disk.submitted[2].inserts), list(scene.disk.submitted[2].deletes)) == ([], [2])
+
+
+def test_what_is_owed_and_taken_in_one_batch_is_left_out(scene: Scene) -> None:
+    scene.insert(1)
+    scene.commits.owe(5, 1)
+    scene.commits.owe(6, 1)
+    scene.commits.redelivery(5, 1, 1, 0)
+    scene.commits.settle(5, 1)
+    scene.turns()
+    (batch,) = scene.disk.submitted
+    assert (list(batch.owed), list(batch.settled), list(batch.redeliveries)) == ([(6, 1)], [], [])
+
+
+@pytest.mark.parametrize("octets", [False, True])
+def test_a_batch_is_bounded_in_operations_and_octets(scene: Scene, octets: bool) -> None:
+    scene.insert(1)
+    scene.turns()
+    if octets:
+        scene.insert(2, 3, 4, body=bytes(MOST_OCTETS // 2))
+    else:
+        scene.insert(*range(2, MOST_OPERATIONS + 10))
+    scene.wait("last")
+    scene.turns()
+    while scene.disk.answers:
+        batch = scene.done()
+        assert batch.operations <= MOST_OPERATIONS
+        assert batch.octets < MOST_OCTETS + MOST_OCTETS // 2 + 1000
+    assert len(scene.disk.submitted) == 3
+    assert scene.told == [("last", None)]
+    assert scene.commits.octets_waiting == 0
+
+
+def test_what_belongs_together_is_not_divided(scene: Scene) -> None:
+    scene.commits.begin()
+    scene.insert(*range(1, 2 * MOST_OPERATIONS))
+    scene.commits.begin()
+    scene.insert(2 * MOST_OPERATIONS)
+    scene.commits.end()
+    scene.commits.seal_if_inserted([1])
+    scene.insert(2 * MOST_OPERATIONS + 1)
+    scene.commits.end()
+    scene.insert(2 * MOST_OPERATIONS + 2)
+    scene.turns()
+    assert len(scene.disk.submitted[0].inserts) == 2 * MOST_OPERATIONS + 1
+
+
+def test_a_full_disk_undoes_the_last_first_and_then_tells_who_waits(scene: Scene) -> None:
+    events: list[object] = []
+    scene.insert(1)
+    scene.commits.on_failure(lambda batch, error: events.append(("undo", 1, list(batch.inserts))))
+    scene.insert(2)
+    scene.commits.on_failure(lambda batch, error: events.append(("undo", 2, error)))
+    scene.commits.on_undone = lambda batch, messages: events.append(sorted(messages))
+    scene.commits.wait(events.append)
+    scene.turns()
+    scene.done(FULL)
+    assert events == [[1, 2], ("undo", 2, FULL), ("undo", 1, [1, 2]), FULL]
+    assert scene.commits.unstored(1) is None
+    assert scene.disk.submitted[1:] == []
+    assert scene.failures == []
+
+
+def test_a_full_disk_keeps_everything_but_messages_for_the_batch_that_follows(scene: Scene) -> None:
+    scene.insert(1)
+    scene.turns()
+    scene.done()
+    # In one batch: a message, and what is about others.
+    scene.commits.destination(DestinationRow(1, 0, "q", ""))
+    scene.commits.subscription(SubscriptionRow(2, 1, "me", "d", "", 0))
+    scene.insert(10)
+    scene.commits.owe(2, 10)
+    scene.commits.redelivery(0, 10, 1, 0)
+    scene.commits.redelivery(0, 5, 4, 99)
+    scene.commits.redelivery(3, 6, 4, 99)
+    scene.commits.delete(1)
+    scene.commits.settle(3, 4)
+    scene.commits.remove_destination(8)
+    scene.commits.remove_subscription(9)
+    scene.commits.reserve(1000)
+    scene.turns()
+    # Gathered meanwhile: about the message that is not to be, and about one whose count is older.
+    scene.commits.delete(10)
+    scene.commits.settle(2, 10)
+    scene.commits.redelivery(0, 10, 2, 0)
+    scene.commits.settle(3, 6)
+    scene.insert(11)
+    scene.done(FULL)
+    batch = scene.disk.submitted[2]
+    assert list(batch.inserts) == [11]
+    assert list(batch.destinations) == [1]
+    assert list(batch.subscriptions) == [2]
+    assert list(batch.owed) == []
+    assert list(batch.redeliveries) == [(0, 5)]
+    assert list(batch.deletes) == [1]
+    assert set(batch.settled) == {(3, 4), (3, 6)}
+    assert list(batch.removed_destinations) == [8]
+    assert list(batch.removed_subscriptions) == [9]
+    assert batch.reserved == 1000
+
+
+def test_what_is_kept_comes_before_batches_that_may_need_it(scene: Scene) -> None:
+    scene.commits.destination(DestinationRow(1, 0, "q", ""))
+    scene.insert(1)
+    scene.turns()
+    scene.insert(2)
+    scene.commits.seal_if_inserted([2])
+    scene.insert(3)
+    scene.done(FULL)
+    assert (list(scene.disk.submitted[1].destinations), list(scene.disk.submitted[1].inserts)) == ([1], [2])
+
+
+def test_what_an_undo_takes_out_is_not_tried_again(scene: Scene) -> None:
+    def undo(batch: Batch, error: StoreError) -> None:
+        del batch.deletes[5]
+
+    scene.commits.delete(4)
+    scene.commits.delete(5)
+    scene.insert(9)
+    scene.commits.on_failure(undo)
+    scene.turns()
+    scene.done(FULL)
+    assert list(scene.disk.submitted[1].deletes) == [4]
+
+
+def test_a_delete_that_waits_can_be_withdrawn(scene: Scene) -> None:
+    scene.insert(1)
+    scene.turns()
+    scene.commits.delete(5)
+    assert scene.commits.keep_row(5)
+    assert not scene.commits.keep_row(5)
+    scene.done()
+    assert len(scene.disk.submitted) == 1
+
+
+def test_one_who_fails_when_told_does_not_take_the_others_turn(scene: Scene) -> None:
+    def fails(error: StoreError | None) -> None:
+        raise ZeroDivisionError("on purpose")
+
+    scene.insert(1)
+    scene.commits.wait(fails)
+    scene.wait("other")
+    scene.turns()
+    scene.insert(2)
+    scene.done()
+    assert scene.told == [("other", None)]
+    assert len(scene.disk.submitted) == 2
+
+
+def test_a_failed_disk_is_final(scene: Scene) -> None:
+    undone: list[object] = []
+    failure = StoreFailed("the disk is gone")
+    scene.insert(1)
+    scene.commits.on_failure(lambda batch, error: undone.append(batch))
+    scene.wait("first")
+    scene.turns()
+    scene.insert(2)
+    scene.wait("second")
+    scene.done(failure)
+    assert scene.told == [("first", failure), ("second", failure)]
+    assert scene.failures == [failure]
+    assert undone == [], "what is on the disk is not known"
+    assert scene.commits.refusing() == "the disk is gone"
+    scene.insert(3)
+    scene.wait("third")
+    scene.turns()
+    assert scene.told[-1] == ("third", failure)
+    assert len(scene.disk.submitted) == 1
+    assert scene.failures == [failure]
+
+
+def test_persistent_messages_are_refused_while_the_disk_drains(scene: Scene) -> None:
+    assert scene.commits.refusing() is None
+    scene.disk.draining = True
+    assert scene.commits.refusing() == "the disk is full"
+
+
+def test_senders_are_held_while_too_much_waits_and_let_go_in_a_turn(scene: Scene) -> None:
+    resumed: list[int] = []
+    scene.insert(1)
+    scene.turns()
+    count = MOST_WAITING // MOST_OCTETS + 1
+    for seq in range(2, count + 2):
+        scene.insert(seq, body=bytes(MOST_OCTETS))
+    assert scene.commits.crowded()
+    scene.commits.on_relief(lambda: resumed.append(1))
+    while scene.commits.crowded():
+        assert resumed == []
+        scene.done()
+    assert resumed == [1]
+    assert scene.disk.answers, "not only when all is on the disk"
+    while scene.disk.answers:
+        scene.done()
+    assert resumed == [1]
+    assert scene.commits.octets_waiting == 0
+
+
+def test_whole_messages_are_at_hand_until_they_can_be_read(scene: Scene) -> None:
+    scene.insert(1)
+    scene.turns()
+    scene.insert(2)
+    scene.commits.seal_if_inserted([2])
+    scene.insert(3)
+    found = [scene.commits.unstored(seq) for seq in (1, 2, 3, 4)]
+    assert [message.seq if message else None for message in found] == [1, 2, 3, None]
+    scene.done()
+    assert scene.commits.unstored(1) is None
+
+
+def test_a_destination_that_is_made_and_removed_in_one_batch_is_left_out_unless_messages_are_in_it(scene: Scene) -> None:
+    scene.commits.destination(DestinationRow(1, 0, "q", ""))
+    scene.commits.remove_destination(1)
+    scene.turns()
+    assert list(scene.disk.submitted[0].destinations) == []
+    scene.commits.destination(DestinationRow(2, 0, "q", ""))
+    scene.insert(1)
+    scene.commits.remove_destination(2)
+    scene.done()
+    batch = scene.disk.submitted[1]
+    assert (list(batch.destinations), list(batch.removed_destinations)) == ([2], [2])

@@ -1,0 +1,264 @@
+"""What a broker finds in its store when it is opened again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.broker.broker import _RESERVE
+from gateway.broker.limits import DestinationProperties, LimitBehavior
+from gateway.broker.memory import OVERHEAD, Memory
+from gateway.broker.settings import BrokerOptions
+from gateway.broker.store.interface import DestinationRow, RedeliveryRow, StoreError, SubscriptionRow
+from gateway.messaging.destination import Queue, Topic
+from gateway.messaging.provider import Mode
+from gateway.messaging.redelivery import RedeliveryPolicy
+from tests.gateway.broker.stepping import Stepped, Told, texts
+
+Q = Queue("q")
+
+
+@pytest.fixture
+def stepped(tmp_path: Path) -> Stepped:
+    return Stepped(tmp_path)
+
+
+def test_order_and_priorities_are_as_they_were(stepped: Stepped) -> None:
+    session = stepped.session()
+    for number in range(30):
+        session.send(texts(Q, [number], priority=(4, 9, 0)[number % 3]))
+    stepped.settle()
+    stepped.restart(Memory(total=20 * OVERHEAD, share=5 * OVERHEAD, least=OVERHEAD))
+    queue = stepped.broker.queue(Q)
+    assert (queue.count, queue.backlog.waiting, stepped.broker.memory.used) == (30, 30, 0), "nothing is read before it is wanted"
+    inbox = stepped.consume(stepped.session(), Q)
+    stepped.settle()
+    expected = [number for remainder in (1, 0, 2) for number in range(30) if number % 3 == remainder]
+    assert [int(body) for body in inbox.texts] == expected
+    assert queue.octets == sum(message.size for message in inbox.messages)
+
+
+def test_messages_are_what_they_were(stepped: Stepped) -> None:
+    session = stepped.session()
+    sent = texts(
+        Q, ["body"], properties={"x": "y"}, correlation_id="c", type="t", reply_to=Topic("a"), extras=(("x-e", "1"),), priority=6
+    )
+    sent[0].expires = stepped.now_ms + 10**6
+    session.send(sent)
+    stepped.settle()
+    stepped.restart()
+    inbox = stepped.consume(stepped.session(), Q)
+    stepped.settle()
+    (found,) = inbox.messages
+    assert found.headers == sent[0].headers
+    for name in ("body", "expires", "timestamp", "message_id", "seq", "size", "user"):
+        assert getattr(found, name) == getattr(sent[0], name)
+
+
+def test_what_was_not_persistent_is_gone_and_so_are_its_destinations_numbers_not(stepped: Stepped) -> None:
+    small = Memory(total=4 * OVERHEAD, share=2 * OVERHEAD, least=OVERHEAD)
+    stepped.restart(small)
+    session = stepped.session()
+    session.send(texts(Q, range(20), persistent=False))
+    session.send(texts(Q, range(20, 40), persistent=False))
+    stepped.settle()
+    assert stepped.disk.rows
+    stepped.restart()
+    assert stepped.broker.queue(Q).count == 0
+    stepped.settle()
+    assert stepped.disk.rows == {}
+
+
+def test_tries_and_pauses_go_on(stepped: Stepped) -> None:
+    session = stepped.session(Mode.INDIVIDUAL)
+    policy = RedeliveryPolicy(initial_redelivery_delay=50_000, back_off_multiplier=1.0)
+    inbox = stepped.consume(session, Q, redelivery=policy)
+    session.send(texts(Q, ["paused", "given back", "fresh"]))
+    stepped.settle()
+    inbox.consumer.reject([1])
+    inbox.consumer.reject([2], delay_ms=0)
+    stepped.settle()
+    assert inbox.texts[-1] == "given back"
+    stepped.later(20)
+    stepped.restart()
+    inbox = stepped.consume(stepped.session(), Q)
+    stepped.settle()
+    assert inbox.texts == ["given back", "fresh"]
+    assert inbox.attempts == [2, 1], "what was outstanding when the process died was not counted"
+    queue = stepped.broker.queue(Q)
+    assert (queue.count, len(queue.resting)) == (3, 1)
+    stepped.later(29)
+    assert len(inbox.messages) == 2
+    stepped.later(2)
+    assert inbox.texts == ["given back", "fresh", "paused"]
+    assert inbox.attempts == [2, 1, 2]
+    inbox.consumer.acknowledge_through(3)
+    stepped.settle()
+    assert stepped.empty
+
+
+def test_a_purge_during_a_pause_from_before_the_restart_is_the_end_of_it(stepped: Stepped) -> None:
+    session = stepped.session(Mode.INDIVIDUAL)
+    inbox = stepped.consume(session, Q)
+    session.send(texts(Q, ["paused"]))
+    stepped.settle()
+    inbox.consumer.reject([1], delay_ms=50_000)
+    stepped.settle()
+    stepped.restart()
+    assert stepped.broker.queue(Q).purge() == 1
+    inbox = stepped.consume(stepped.session(), Q)
+    stepped.later(60)
+    assert inbox.messages == []
+    assert stepped.empty
+    assert (stepped.broker.queue(Q).count, stepped.broker.queue(Q).octets) == (0, 0)
+
+
+def test_a_paused_message_that_cannot_be_read_does_not_count_any_more(stepped: Stepped) -> None:
+    session = stepped.session(Mode.INDIVIDUAL)
+    inbox = stepped.consume(session, Q)
+    session.send(texts(Q, ["paused"]))
+    stepped.settle()
+    inbox.consumer.reject([1], delay_ms=50_000)
+    stepped.settle()
+    stepped.restart()
+    stepped.disk.rows.clear()
+    stepped.later(60)
+    assert (stepped.broker.queue(Q).count, stepped.broker.queue(Q).octets) == (0, 0)
+
+
+def test_what_expires_in_the_store_only_is_given_up(stepped: Stepped) -> None:
+    session = stepped.session()
+    session.send(texts(Q, range(0, 1_000), expires=stepped.now_ms + 30_000))
+    session.send(texts(Q, range(1_000, 1_010)))
+    session.send(texts(Q, range(1_010, 1_020), expires=stepped.now_ms + 10**7))
+    stepped.settle()
+    stepped.restart()
+    stepped.later(61)
+    queue = stepped.broker.queue(Q)
+    assert (queue.count, queue.backlog.waiting, queue.backlog.expiring, queue.dying) == (20, 20, 10, 0)
+    dead = stepped.consume(stepped.session(), Queue("mq.sys.dmq"), credit=2_000)
+    stepped.settle()
+    assert sorted(int(body) for body in dead.texts) == list(range(1_000))
+    assert {message.headers.properties["JMS_SUN_DMQ_UNDELIVERED_REASON"] for message in dead.messages} == {"EXPIRED"}
+
+
+def test_a_seq_is_never_used_again(stepped: Stepped) -> None:
+    used: set[int] = set()
+    for _ in range(3):
+        session = stepped.session()
+        inbox = stepped.consume(session, Q)
+        session.send(texts(Q, range(3), persistent=False) + texts(Q, range(3)))
+        stepped.settle()
+        seqs = {message.seq for message in inbox.messages if message.seq not in used}
+        assert len(seqs) >= 6
+        used |= seqs
+        assert stepped.disk.next_seq > max(used)
+        inbox.consumer.acknowledge_through(len(inbox.messages))
+        stepped.settle()
+        stepped.restart()
+
+
+def test_seqs_are_reserved_ahead_of_their_use(stepped: Stepped) -> None:
+    session = stepped.session()
+    stepped.settle()
+    stepped.broker._seq = stepped.disk.next_seq - _RESERVE // 2
+    session.send(texts(Q, ["x"]))
+    stepped.settle()
+    assert stepped.disk.next_seq > stepped.broker._seq + _RESERVE // 2
+
+
+def test_what_belongs_to_nothing_is_removed(stepped: Stepped) -> None:
+    session = stepped.session()
+    connection = stepped.connect("me")
+    stepped.consume(connection.session(Mode.CLIENT), Topic("t"), durable_name="d")
+    session.send(texts(Topic("t"), ["owed"]) + texts(Q, ["waits"]))
+    stepped.settle()
+    disk = stepped.disk
+    (owed_seq,) = {seq for _, seq in disk.owed}
+    (queue_seq,) = disk.rows.keys() - {owed_seq}
+    (number,) = disk.subscriptions
+    # A message of a destination that is gone, one that nobody is owed, and rows about what is not there.
+    disk.rows[101] = disk.rows[queue_seq]._replace(seq=101, destination=99)
+    disk.rows[102] = disk.rows[owed_seq]._replace(seq=102)
+    disk.owed |= {(77, owed_seq), (number, 103)}
+    disk.redeliveries = {
+        (0, 104): RedeliveryRow(0, 104, 1, 0),
+        (77, owed_seq): RedeliveryRow(77, owed_seq, 1, 0),
+        (0, queue_seq): RedeliveryRow(0, queue_seq, 4, 0),
+    }
+    disk.next_seq = 1_000
+    stepped.restart()
+    stepped.settle()
+    assert disk.rows.keys() == {owed_seq, queue_seq}
+    assert disk.owed == {(number, owed_seq)}
+    assert disk.redeliveries.keys() == {(0, queue_seq)}
+    inbox = stepped.consume(stepped.session(), Q)
+    stepped.settle()
+    assert (inbox.texts, inbox.attempts) == (["waits"], [5])
+
+
+def test_the_properties_that_a_destination_was_given_outlive_the_settings(tmp_path: Path) -> None:
+    given = DestinationProperties(max_num_msgs=7, limit_behavior=LimitBehavior.REMOVE_OLDEST)
+    stepped = Stepped(tmp_path, BrokerOptions(destinations=((Q, given),)))
+    stepped.session().send(texts(Q, ["x"]))
+    stepped.settle()
+    stepped.options = BrokerOptions()
+    stepped.restart()
+    assert stepped.broker.queue(Q).properties == given
+    assert not stepped.broker.queue(Q).auto_created
+    changed = DestinationProperties(max_num_msgs=8)
+    stepped.options = BrokerOptions(destinations=((Q, changed),))
+    stepped.restart()
+    assert stepped.broker.queue(Q).properties == changed
+
+
+def test_an_empty_auto_created_destination_is_reaped_after_a_restart(tmp_path: Path) -> None:
+    stepped = Stepped(tmp_path, BrokerOptions(reap_time=10))
+    session = stepped.session()
+    inbox = stepped.consume(session, Q)
+    session.send(texts(Q, ["x"]))
+    stepped.settle()
+    inbox.consumer.acknowledge_through(1)
+    stepped.settle()
+    stepped.restart()
+    assert Q in stepped.broker.destinations
+    stepped.later(11)
+    assert Q not in stepped.broker.destinations
+    assert stepped.disk.destinations == {}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (DestinationRow(1, 0, "q", "maxNumMsgs=many"), "queue:q with properties that cannot be read: 'maxNumMsgs=many'"),
+        (SubscriptionRow(9, 1234, "me", "d", "", 0), "durable subscription 'd' of client-id 'me'.*row 1234, is missing"),
+        (SubscriptionRow(9, 1, "me", "d", "x =", 0), "durable subscription 'd' of client-id 'me'.*selector 'x =' is invalid"),
+    ],
+)
+def test_rows_that_make_no_sense_are_refused_by_name(
+    stepped: Stepped, spoil: DestinationRow | SubscriptionRow, sentence: str
+) -> None:
+    stepped.disk.destinations[1] = DestinationRow(1, 1, "t", "")
+    if isinstance(spoil, DestinationRow):
+        stepped.disk.destinations[1] = spoil
+    else:
+        stepped.disk.subscriptions[9] = spoil
+    with pytest.raises(StoreError, match=sentence):
+        stepped.restart()
+
+
+def test_what_was_being_committed_when_the_process_died_is_there_whole_or_not_at_all(stepped: Stepped) -> None:
+    connection = stepped.connect()
+    session, transacted = connection.session(Mode.CLIENT), connection.session(Mode.TRANSACTED)
+    inbox = stepped.consume(session, Q)
+    session.send(texts(Q, ["taken"]))
+    stepped.settle()
+    told = Told()
+    inbox.consumer.acknowledge([1], within=transacted)
+    transacted.send(texts(Queue("out"), ["made"]))
+    transacted.commit(told)
+    stepped.turns()
+    before = stepped.bodies
+    stepped.store.step()
+    assert (before, stepped.bodies) == (["taken"], ["made"])

@@ -1,0 +1,133 @@
+"""Things to do later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.task import Clock
+
+from gateway.broker.schedule import Schedule
+from gateway.messaging.turn import Turn
+
+
+def make() -> tuple[Clock, Turn, Schedule]:
+    clock = Clock()
+    clock.advance(1_700_000_000.123)
+    turn = Turn(clock)
+    return clock, turn, Schedule(clock, turn)
+
+
+@given(st.lists(st.integers(-5, 50), max_size=20), st.lists(st.integers(0, 30), max_size=10))
+def test_everything_is_done_once_when_it_is_due_and_in_order(delays: list[int], steps: list[int]) -> None:
+    clock, turn, schedule = make()
+    now = turn.refresh()
+    done: list[tuple[int, int]] = []
+    for place, delay in enumerate(delays):
+        schedule.at(now + delay, partial(done.append, (delay, place)))
+    passed = 0
+    for step in steps:
+        clock.advance(step / 1000)
+        passed += step
+        assert {place for _, place in done} >= {place for place, delay in enumerate(delays) if delay < passed}
+        assert {place for _, place in done} <= {place for place, delay in enumerate(delays) if delay <= passed + 1}
+    clock.advance(1)
+    assert [place for _, place in done] == [place for _, place in sorted((delay, place) for place, delay in enumerate(delays))]
+    assert clock.getDelayedCalls() == []
+
+
+def test_one_timer_serves_all() -> None:
+    clock, turn, schedule = make()
+    for delay in (500, 100, 900, 100):
+        schedule.at(turn.refresh() + delay, lambda: None)
+        assert len(clock.getDelayedCalls()) == 1
+    assert clock.getDelayedCalls()[0].getTime() - clock.seconds() < 0.101
+
+
+def test_work_is_done_inside_a_turn() -> None:
+    clock, turn, schedule = make()
+    events: list[str] = []
+
+    def work() -> None:
+        turn.dispatch(lambda: events.append("dispatched"))
+        events.append("done")
+
+    schedule.at(0, work)
+    schedule.at(0, lambda: events.append("other"))
+    clock.advance(0)
+    assert events == ["done", "other", "dispatched"]
+
+
+def one_pass(clock: Clock) -> None:
+    """What is due, but not what that asks for, which :meth:`Clock.advance` would do too."""
+    due: list[Any] = clock.calls
+    clock.calls = []
+    for call in due:
+        call.called = 1
+        call.func(*call.args)
+
+
+def test_what_work_asks_for_at_once_is_done_in_another_turn() -> None:
+    clock, _, schedule = make()
+    done: list[int] = []
+
+    def again() -> None:
+        done.append(len(done))
+        schedule.at(0, again)
+
+    schedule.at(0, again)
+    for passed in range(5):
+        assert len(done) == passed
+        one_pass(clock)
+
+
+def test_one_failure_leaves_the_rest_for_the_next_time() -> None:
+    clock, _, schedule = make()
+    done: list[int] = []
+
+    def fail() -> None:
+        raise ZeroDivisionError("on purpose")
+
+    schedule.at(0, fail)
+    schedule.at(0, lambda: done.append(1))
+    with pytest.raises(ZeroDivisionError):
+        clock.advance(0)
+    clock.advance(0)
+    assert done == [1]
+
+
+def test_a_closed_schedule_does_nothing_any_more() -> None:
+    clock, _, schedule = make()
+    done: list[int] = []
+    schedule.at(0, lambda: done.append(1))
+    schedule.close()
+    schedule.at(0, lambda: done.append(2))
+    clock.advance(10)
+    assert done == []
+    assert clock.getDelayedCalls() == []
+
+
+def test_slices_begin_at_once_and_go_on_in_turns_of_their_own() -> None:
+    clock, _, schedule = make()
+    done: list[str] = []
+
+    def steps(name: str, count: int) -> Iterator[None]:
+        for index in range(count):
+            if index:
+                yield
+            done.append(f"{name}{index}")
+
+    schedule.in_slices(steps("a", 3))
+    schedule.in_slices(steps("b", 2))
+    assert done == ["a0", "b0"]
+    one_pass(clock)
+    assert done == ["a0", "b0", "a1", "b1"]
+    one_pass(clock)
+    assert done == ["a0", "b0", "a1", "b1", "a2"]
+    assert clock.getDelayedCalls() == []
+    schedule.in_slices(steps("c", 0))
+    assert clock.getDelayedCalls() == []

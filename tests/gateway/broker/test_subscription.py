@@ -1,0 +1,406 @@
+"""Subscriptions of topics: which rows they need, and what is left when they end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.broker.limits import DestinationProperties
+from gateway.broker.memory import OVERHEAD, Memory
+from gateway.broker.settings import BrokerOptions
+from gateway.messaging.destination import Destination, Kind, Queue, Topic
+from gateway.messaging.errors import InvalidDestination, MessagingError
+from gateway.messaging.provider import Connection, Mode
+from tests.gateway.broker.brokers import Inbox, with_properties
+from tests.gateway.broker.stepping import Stepped, Told, texts
+
+T = Topic("t")
+DMQ = Queue("mq.sys.dmq")
+
+
+def little() -> Memory:
+    """Room for some ten messages of a subscription."""
+    return Memory(total=60 * OVERHEAD, share=10 * OVERHEAD, least=2 * OVERHEAD)
+
+
+@pytest.fixture
+def stepped(tmp_path: Path) -> Stepped:
+    return Stepped(tmp_path)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Stepped:
+    return Stepped(tmp_path, memory=little())
+
+
+def leave_durable(stepped: Stepped, client_id: str, destination: Destination = T, **spec: Any) -> None:
+    """Make a durable subscription, and leave it alone."""
+    connection = stepped.connect(client_id)
+    stepped.consume(connection.session(Mode.CLIENT), destination, durable_name="d", **spec)
+    connection.close()
+    stepped.settle()
+
+
+def take_up(stepped: Stepped, client_id: str, destination: Destination = T, **spec: Any) -> tuple[Connection, Inbox]:
+    """Read a durable subscription again."""
+    connection = stepped.connect(client_id)
+    inbox = stepped.consume(connection.session(Mode.CLIENT), destination, durable_name="d", **spec)
+    stepped.settle()
+    return connection, inbox
+
+
+# --- rows
+
+
+def test_a_message_for_many_has_one_row_until_the_last_has_taken_it(stepped: Stepped) -> None:
+    for client_id in ("a", "b", "c"):
+        leave_durable(stepped, client_id)
+    stepped.session().send(texts(T, ["x", "y"]))
+    stepped.settle()
+    assert stepped.bodies == ["x", "y"]
+    assert len(stepped.disk.owed) == 6
+    assert stepped.broker.rows.shared == 2
+    for left, client_id in ((2, "b"), (2, "a"), (0, "c")):
+        _, inbox = take_up(stepped, client_id)
+        inbox.consumer.acknowledge_through(2)
+        stepped.settle()
+        assert len(stepped.disk.rows) == left
+    assert stepped.empty
+    assert stepped.broker.topic(T).count == 0
+
+
+def test_one_who_is_not_durable_needs_no_row_while_there_is_memory(stepped: Stepped) -> None:
+    session = stepped.session()
+    inbox = stepped.consume(session, T, credit=0)
+    session.send(texts(T, range(20)))
+    stepped.settle()
+    assert stepped.empty
+    inbox.consumer.grant(20)
+    stepped.settle()
+    inbox.consumer.acknowledge_through(20)
+    assert stepped.broker.topic(T).count == 0
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_those_who_are_behind_share_rows_with_those_who_are_durable(small: Stepped, persistent: bool) -> None:
+    leave_durable(small, "a")
+    session = small.session()
+    slow = [small.consume(small.session(), T, credit=0) for _ in range(2)]
+    for number in range(60):
+        session.send(texts(T, [number], persistent=persistent))
+    small.settle()
+    if persistent:
+        assert len(small.disk.rows) == 60
+    assert small.broker.rows.shared > 30
+    for inbox in slow:
+        inbox.consumer.grant(60)
+        small.settle()
+        assert inbox.texts == [str(number) for number in range(60)]
+        inbox.consumer.acknowledge_through(60)
+    small.settle()
+    assert small.broker.rows.shared == 0
+    connection, inbox = take_up(small, "a")
+    assert inbox.texts == [str(number) for number in range(60)]
+    inbox.consumer.acknowledge_through(60)
+    small.settle()
+    assert small.empty
+    assert small.broker.topic(T).count == 0
+    assert small.broker.memory.used == 0
+    assert connection
+
+
+def test_a_subscription_that_ends_while_it_is_behind_leaves_nothing(small: Stepped) -> None:
+    session = small.session()
+    slow = small.session()
+    small.consume(slow, T, credit=3)
+    for number in range(60):
+        session.send(texts(T, [number]))
+    small.settle()
+    assert small.disk.rows
+    slow.close()
+    small.settle()
+    assert small.empty
+    assert small.broker.topic(T).count == 0
+    assert small.broker.memory.used == 0
+
+
+def test_deliveries_may_be_settled_after_the_subscription_has_ended(stepped: Stepped) -> None:
+    session = stepped.session()
+    inbox = stepped.consume(session, T, credit=3)
+    stepped.session().send(texts(T, range(5)))
+    stepped.settle()
+    inbox.consumer.close(requeue=False)
+    stepped.settle()
+    assert stepped.broker.topic(T).count == 3
+    inbox.consumer.acknowledge_through(1)
+    assert stepped.broker.topic(T).count == 2
+    session.close()
+    stepped.settle()
+    assert stepped.broker.topic(T).count == 0
+
+
+def test_what_a_transaction_took_of_an_ended_subscription_is_settled_by_its_rollback(stepped: Stepped) -> None:
+    connection = stepped.connect()
+    session, transacted = connection.session(Mode.CLIENT), connection.session(Mode.TRANSACTED)
+    inbox = stepped.consume(session, T)
+    session.send(texts(T, range(3)))
+    stepped.settle()
+    inbox.consumer.acknowledge([1, 2], within=transacted)
+    session.close()
+    assert stepped.broker.topic(T).count == 2
+    transacted.rollback(Told())
+    stepped.settle()
+    assert stepped.broker.topic(T).count == 0
+
+
+# --- durable subscriptions
+
+
+def test_durable_subscriptions_are_there_after_a_restart_with_all_they_had(stepped: Stepped) -> None:
+    leave_durable(stepped, "plain")
+    leave_durable(stepped, "red", selector="colour = 'red'")
+    leave_durable(stepped, "wild", Topic("t.*"))
+    leave_durable(stepped, "distant", no_local=True)
+    session = stepped.session()
+    session.send([with_properties(T, str(number), {"colour": "red" if number % 2 else "blue"}) for number in range(6)])
+    session.send(texts(Topic("t.a"), ["a"]) + texts(Topic("u.a"), ["b"]))
+    stepped.settle()
+    stepped.restart()
+    session = stepped.session()
+    session.send(texts(Topic("t.new"), ["c"]))
+    session.send([with_properties(T, "6", {"colour": "blue"}), with_properties(T, "7", {"colour": "red"})])
+    stepped.settle()
+    found = {
+        client_id: take_up(stepped, client_id, destination, **spec)[1]
+        for client_id, destination, spec in (
+            ("plain", T, {}),
+            ("red", T, {"selector": "colour = 'red'"}),
+            ("wild", Topic("t.*"), {}),
+            ("distant", T, {"no_local": True}),
+        )
+    }
+    assert found["plain"].texts == [str(number) for number in range(8)]
+    assert found["red"].texts == ["1", "3", "5", "7"]
+    assert found["wild"].texts == ["a", "c"]
+    assert found["distant"].texts == [str(number) for number in range(8)]
+    for inbox in found.values():
+        inbox.consumer.acknowledge_through(len(inbox.messages))
+    stepped.settle()
+    assert stepped.empty
+    assert stepped.disk.subscriptions.keys() == {subscription.number for subscription in stepped.broker.durables.values()}
+
+
+def test_numbers_are_not_given_out_twice_after_a_restart(stepped: Stepped) -> None:
+    leave_durable(stepped, "wild", Topic("t.*"))
+    leave_durable(stepped, "plain")
+    used = {*stepped.disk.destinations, *stepped.disk.subscriptions}
+    stepped.restart()
+    leave_durable(stepped, "other", Topic("other.*"))
+    now = [*stepped.disk.destinations, *stepped.disk.subscriptions]
+    assert len(now) == len(set(now))
+    assert used < set(now)
+
+
+def test_a_pattern_that_nobody_names_any_more_leaves_the_store(stepped: Stepped) -> None:
+    for client_id in ("a", "b"):
+        leave_durable(stepped, client_id, Topic("t.*"))
+    for rows, client_id in ((1, "a"), (0, "b")):
+        connection = stepped.connect(client_id)
+        done: list[object] = []
+        connection.unsubscribe("d").addCallback(done.append)
+        stepped.settle()
+        assert done == [None]
+        connection.close()
+        assert len(stepped.disk.destinations) == rows
+    assert stepped.disk.subscriptions == {}
+    leave_durable(stepped, "a", Topic("t.*"))
+    assert len(stepped.disk.destinations) == 1
+
+
+@pytest.mark.parametrize("use_dmq", [True, False])
+def test_a_redefined_subscription_gives_up_all_it_had_block_by_block(tmp_path: Path, use_dmq: bool) -> None:
+    small = Stepped(tmp_path, BrokerOptions(reap_time=0, auto_topic=DestinationProperties(use_dmq=use_dmq)), little())
+    leave_durable(small, "a")
+    leave_durable(small, "b")
+    session = small.session()
+    for number in range(700):
+        session.send(texts(T, [number]))
+    small.settle()
+    number = small.broker.durables["a", "d"].number
+    connection = small.connect("a")
+    inbox = small.consume(connection.session(Mode.CLIENT), T, durable_name="d", selector="x = 1")
+    session.send([with_properties(T, "new", {"x": 1})])
+    small.settle()
+    assert inbox.texts == ["new"]
+    assert number not in small.disk.subscriptions
+    assert {owner for owner, _ in small.disk.owed} == {small.broker.durables[key].number for key in (("a", "d"), ("b", "d"))}
+    dead = small.consume(session, DMQ)
+    small.settle()
+    assert dead.texts == ([str(number) for number in range(700)] if use_dmq else [])
+    _, other = take_up(small, "b")
+    assert other.texts == [*(str(number) for number in range(700)), "new"]
+    other.consumer.acknowledge_through(701)
+    inbox.consumer.acknowledge_through(1)
+    if use_dmq:
+        dead.consumer.acknowledge_through(700)
+    small.settle()
+    assert small.empty
+    assert small.broker.topic(T).count == 0
+
+
+def test_a_redefinition_that_a_crash_cut_short_is_finished(small: Stepped) -> None:
+    leave_durable(small, "a")
+    session = small.session()
+    for number in range(700):
+        session.send(texts(T, [number]))
+    small.settle()
+    connection = small.connect("a")
+    small.consume(connection.session(Mode.CLIENT), T, durable_name="d", selector="x = 1")
+    small.turns()
+    small.store.step()
+    small.turns()
+    small.store.step()
+    assert len(small.disk.subscriptions) == 2, "both are there, and the old one has not given up all"
+    assert small.disk.owed
+    small.restart(little())
+    small.settle()
+    assert len(small.disk.subscriptions) == 1
+    assert small.disk.owed == set()
+    _, inbox = take_up(small, "a", selector="x = 1")
+    assert inbox.texts == []
+    dead = small.consume(small.session(), DMQ)
+    small.settle()
+    assert [int(body) for body in dead.texts] == list(range(700))
+    small.session().send([with_properties(T, "new", {"x": 1})])
+    small.settle()
+    assert inbox.texts == ["new"]
+
+
+def test_a_removal_that_is_told_is_durable_and_one_that_a_crash_cut_short_is_not_told(small: Stepped) -> None:
+    leave_durable(small, "a")
+    session = small.session()
+    for number in range(700):
+        session.send(texts(T, [number]))
+    small.settle()
+    done: list[object] = []
+    small.connect("a").unsubscribe("d").addCallback(done.append)
+    small.turns()
+    small.store.step()
+    assert done == []
+    small.restart(little())
+    small.settle()
+    assert len(small.disk.subscriptions) == 1
+    small.connect("a").unsubscribe("d").addCallback(done.append)
+    small.settle()
+    assert done == [None]
+    assert small.disk.subscriptions == {}
+    assert small.disk.owed == set()
+
+
+def test_a_subscription_whose_commit_finds_the_disk_full_is_stored_all_the_same(stepped: Stepped) -> None:
+    connection = stepped.connect("a")
+    session = connection.session(Mode.CLIENT)
+    stepped.consume(session, T, durable_name="d")
+    told = Told()
+    session.completion(told)
+    other = stepped.session()
+    other.send(texts(Queue("q"), ["too much"]))
+    refused = Told()
+    other.completion(refused)
+    stepped.turns()
+    stepped.store.step(full=True)
+    stepped.turns()
+    assert told.results == []
+    stepped.settle()
+    assert told.well
+    assert refused.failed
+    assert len(stepped.disk.subscriptions) == 1
+
+
+def test_an_unsubscribe_whose_commit_finds_the_disk_full_is_done_in_the_next(stepped: Stepped) -> None:
+    leave_durable(stepped, "a")
+    done: list[object] = []
+    stepped.connect("a").unsubscribe("d").addBoth(done.append)
+    other = stepped.session()
+    other.send(texts(Queue("q"), ["too much"]))
+    other.completion(Told())
+    stepped.turns()
+    stepped.store.step(full=True)
+    stepped.turns()
+    assert done == []
+    stepped.settle()
+    assert done == [None]
+    assert stepped.disk.subscriptions == {}
+
+
+def test_what_durable_subscriptions_give_back_is_counted_for_each(stepped: Stepped) -> None:
+    for client_id in ("a", "b"):
+        leave_durable(stepped, client_id)
+    stepped.session().send(texts(T, ["x"]))
+    stepped.settle()
+    for _ in range(2):
+        connection, _ = take_up(stepped, "a")
+        connection.close()
+        stepped.settle()
+    assert [row.attempts for row in stepped.disk.redeliveries.values()] == [2]
+    stepped.restart()
+    _, inbox = take_up(stepped, "a")
+    assert inbox.attempts == [3]
+    _, other = take_up(stepped, "b")
+    assert other.attempts == [1]
+    inbox.consumer.acknowledge_through(1)
+    stepped.settle()
+    assert stepped.disk.redeliveries == {}
+    other.consumer.acknowledge_through(1)
+    stepped.settle()
+    assert stepped.empty
+
+
+def test_the_tries_of_one_who_is_not_durable_are_not_stored(stepped: Stepped) -> None:
+    leave_durable(stepped, "a")
+    session = stepped.session()
+    inbox = stepped.consume(session, T)
+    stepped.session().send(texts(T, ["x"]))
+    stepped.settle()
+    session.recover()
+    stepped.settle()
+    assert inbox.attempts == [1, 2]
+    assert stepped.disk.redeliveries == {}
+
+
+# --- temporary topics
+
+
+def test_a_pattern_does_not_cover_the_temporary_topics_of_others(stepped: Stepped) -> None:
+    creator = stepped.connect()
+    curious = stepped.consume(stepped.session(), Topic(">"))
+    temporary = creator.temporary(Kind.TOPIC)
+    late = stepped.consume(stepped.session(), Topic(">"))
+    mine = stepped.consume(creator.session(Mode.CLIENT), temporary)
+    stepped.session().send(texts(temporary, ["secret"]))
+    stepped.settle()
+    assert (curious.texts, late.texts, mine.texts) == ([], [], ["secret"])
+
+
+def test_a_temporary_topic_has_no_durable_subscriptions(stepped: Stepped) -> None:
+    connection = stepped.connect("a")
+    with pytest.raises(InvalidDestination):
+        stepped.consume(connection.session(Mode.CLIENT), connection.temporary(Kind.TOPIC), durable_name="d")
+
+
+def test_a_temporary_topic_does_not_come_back_when_what_was_sent_to_it_is_settled(stepped: Stepped) -> None:
+    connection = stepped.connect()
+    temporary = connection.temporary(Kind.TOPIC)
+    session, transacted = connection.session(Mode.CLIENT), connection.session(Mode.TRANSACTED)
+    inbox = stepped.consume(session, temporary)
+    stepped.session().send(texts(temporary, ["x"]))
+    stepped.turns()
+    inbox.consumer.acknowledge([1], within=transacted)
+    told: list[MessagingError | None] = []
+    transacted.commit(told.append)
+    connection.close()
+    stepped.settle()
+    assert told == [None]
+    assert temporary not in stepped.broker.destinations
