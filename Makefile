@@ -5,7 +5,7 @@
 #   make test-full  the same with long samples
 #   make lint       ruff and mypy only
 #   make bench      measure
-#   make compiled   build the hottest modules as C below build, for which mypyc and a C compiler are needed; run and bench use them from then on
+#   make compiled   build the hottest modules as C below build, for which mypyc and a C compiler are needed; run uses them from then on, bench always
 #   make docs       the documentation, in docs/_build/html
 #
 # Another interpreter: make PYTHON=python3.12 run
@@ -49,8 +49,9 @@ lint: $(VENV)/.installed-for-tests
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.installed-for-tests $(USED)
-	$(BIN)/python -m benchmarks $(if $(USED),--gateway-path $(COMPILED))
+bench: $(VENV)/.installed-for-tests $(if $(STOMP_GATEWAY_PURE),,$(COMPILED)/.built)
+	@tests/install-packages activemq rabbitmq-server
+	$(BIN)/python -m benchmarks $$([ -z '$(STOMP_GATEWAY_PURE)' ] && [ -e $(COMPILED)/.built ] && echo --gateway-path $(COMPILED))
 
 compiled: $(COMPILED)/.built
 

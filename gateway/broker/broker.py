@@ -302,12 +302,14 @@ class Broker:
             physical.make_room()
 
     def undo_arrivals(self, batch: Batch, arrivals: Iterable[tuple[Physical, Sequence[Message]]]) -> bool:
-        """The store could not keep a batch: what it was to store of these arrivals never came. :returns: whether that is anything."""
-        arrivals = [(physical, run) for physical, run in arrivals if any(message.seq in batch.inserts for message in run)]
-        self.rows.undo(batch, arrivals)
+        """The store could not keep a batch: what it was to keep of these arrivals never came. :returns: whether that is anything."""
+        anything = False
         for physical, run in arrivals:
-            physical.undo_arrivals(batch.inserts, run)
-        return bool(arrivals)
+            lost = self.rows.undo(batch, run)
+            if lost:
+                anything = True
+                physical.undo_arrivals(lost, run)
+        return anything
 
     def _undone(self, batch: Batch, messages: dict[int, Message]) -> None:
         """The store could not keep a batch: what is in it only because memory was full is in memory after all."""
@@ -315,12 +317,11 @@ class Broker:
         for seq, row in batch.inserts.items():
             if not row.persistent:
                 message = messages[seq]
-                message.stored = 0
+                self.rows.forget(message)
                 spilled.setdefault(message.headers.destination, []).append(message)
         for destination, run in spilled.items():
             physical = self.find(destination)
             if physical is not None:
-                self.rows.undo(batch, [(physical, run)])
                 for place in [physical] if isinstance(physical, PhysicalQueue) else physical.subscriptions:
                     place.in_memory_again(run)
 

@@ -6,7 +6,7 @@ Owns which rows there are, how many subscriptions share the row of one message, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -77,13 +77,20 @@ class Rows:
         if batch.deletes.pop(seq, self) is self and not self._commits.keep_row(seq):
             self.share(seq)
 
-    def undo(self, batch: Batch, arrivals: Iterable[tuple[Physical, Sequence[Message]]]) -> None:
-        """The store has no rows of a batch."""
-        for _, run in arrivals:
-            for message in run:
-                if message.seq in batch.inserts:
-                    message.stored = 0
-                    self._shared.pop(message.seq, None)
+    def undo(self, batch: Batch, run: Sequence[Message]) -> set[int]:
+        """The store has no rows of a batch. :returns: the seqs of those of a run that it was to keep."""
+        lost: set[int] = set()
+        for message in run:
+            row = batch.inserts.get(message.seq)
+            if row is not None and row.persistent:
+                lost.add(message.seq)
+                self.forget(message)
+        return lost
+
+    def forget(self, message: Message) -> None:
+        """The message has no row, whoever needs one."""
+        message.stored = 0
+        self._shared.pop(message.seq, None)
 
     @property
     def shared(self) -> int:

@@ -304,7 +304,8 @@ class EmbeddedSession:
             self._keep(promise, None if error is None else StorageFailed(str(error)))
 
         def undo(batch: Batch, error: StoreError) -> None:
-            self._broker.rows.undo(batch, arrivals)
+            for _, run in arrivals:
+                self._broker.rows.undo(batch, run)
             for consumer, messages in taken:
                 consumer.source.unrelease(messages, batch)
             self._give_back(acknowledged, rejected)

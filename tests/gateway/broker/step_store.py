@@ -14,6 +14,7 @@ from gateway.broker.store.interface import (
     RedeliveryRow,
     Row,
     StoreError,
+    StoreFailed,
     StoreFull,
     SubscriptionRow,
 )
@@ -84,6 +85,11 @@ class StepStore:
         else:
             self._apply(what)
             answer(None)  # type: ignore[arg-type]
+
+    def fail(self) -> None:
+        """The next thing fails for good."""
+        _, answer = self._asked.pop(0)
+        answer(StoreFailed("the test's disk is broken"))
 
     def _apply(self, batch: Batch) -> None:
         disk = self.disk

@@ -173,3 +173,40 @@ def test_a_scheduled_end_is_a_turn_of_its_own_time() -> None:
     turn.dispatch(lambda: times.append(turn.refresh()))
     clock.advance(2)
     assert times == [2000]
+
+
+def test_deliveries_without_end_do_not_keep_the_store_and_the_transports_waiting() -> None:
+    clock = Clock()
+    turn, noted = Turn(clock), Noted()
+    rounds = 0
+
+    def again() -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds < 1_000:
+            turn.dispatch(again)
+
+    turn.begin()
+    turn.write(noted.work("write"))
+    turn.hand_off(noted.work("store"))
+    turn.dispatch(again)
+    turn.end()
+    assert noted.done == ["store", "write"]
+    assert rounds < 50
+
+
+def test_an_ending_that_takes_long_leaves_the_rest_for_the_reactors_next_pass() -> None:
+    clock = Clock()
+    turn, noted = Turn(clock), Noted()
+
+    def slow() -> None:
+        clock.advance(0.02)
+        turn.dispatch(noted.work("later"))
+
+    turn.begin()
+    turn.dispatch(slow)
+    turn.write(noted.work("write"))
+    turn.end()
+    assert noted.done == ["write"]
+    clock.advance(0)
+    assert noted.done == ["write", "later"]

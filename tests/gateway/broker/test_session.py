@@ -1,0 +1,700 @@
+"""Sessions: who is told what and in which order, transactions whose commit fails, and senders who are held back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.broker.limits import DestinationProperties, LimitBehavior
+from gateway.broker.memory import OVERHEAD, Memory
+from gateway.broker.settings import BrokerOptions
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.destination import Kind, Queue, Topic
+from gateway.messaging.errors import (
+    DestinationFull,
+    InvalidDestination,
+    MessageRejected,
+    MessagingError,
+    ProviderUnavailable,
+    StorageFailed,
+    TransactionTooLarge,
+    UnknownDelivery,
+)
+from gateway.messaging.provider import Mode, Session
+from tests.gateway.broker.stepping import Stepped, Told, all_of, texts
+
+Q, OUT, LIMITED = Queue("q"), Queue("out"), Queue("limited")
+
+
+@pytest.fixture
+def stepped(tmp_path: Path) -> Stepped:
+    return Stepped(tmp_path)
+
+
+def limited(folder: Path, behavior: LimitBehavior, most: int = 3) -> Stepped:
+    properties = DestinationProperties(max_num_msgs=most, limit_behavior=behavior)
+    return Stepped(folder, BrokerOptions(reap_time=0, destinations=((LIMITED, properties),)))
+
+
+def fill(stepped: Stepped) -> None:
+    """The batch on its way to the disk does not fit."""
+    stepped.turns()
+    stepped.store.step(full=True)
+    stepped.turns()
+
+
+# --- refusals of a full disk
+
+
+def test_every_receipt_of_a_batch_that_did_not_fit_says_so(stepped: Stepped) -> None:
+    session = stepped.session()
+    told = [Told() for _ in range(3)]
+    for number, one in enumerate(told):
+        session.send(texts(Q, [number]))
+        session.completion(one)
+    fill(stepped)
+    assert [one.failed for one in told] == [True] * 3
+    assert isinstance(told[0].results[0], StorageFailed)
+    inbox = stepped.consume(stepped.session(), Q)
+    stepped.settle()
+    assert inbox.messages == []
+    assert stepped.broker.queue(Q).count == 0
+    assert stepped.losses == []
+
+
+def test_a_receipt_that_waited_for_a_later_batch_speaks_for_the_earlier_one_too(stepped: Stepped) -> None:
+    session = stepped.session(Mode.CLIENT)
+    stepped.session().send(texts(Q, ["there"]))
+    inbox = stepped.consume(session, Q)
+    stepped.settle()
+    session.send(texts(OUT, ["refused"]))
+    stepped.turns()
+    told = Told()
+    inbox.consumer.acknowledge_through(1)
+    session.completion(told)
+    stepped.turns()
+    stepped.store.step(full=True)
+    stepped.turns()
+    assert told.results == []
+    stepped.settle()
+    assert told.failed
+    assert stepped.losses == [], "who waits for a receipt is told by it"
+
+
+def test_who_waits_for_no_receipt_loses_the_connection(stepped: Stepped) -> None:
+    session = stepped.session()
+    told = Told()
+    session.completion(told)
+    session.send(texts(Q, ["x"]))
+    fill(stepped)
+    assert told.well, "it was asked before the send"
+    assert [type(error) for error in stepped.losses] == [StorageFailed]
+    with pytest.raises(ProviderUnavailable):
+        session.send(texts(Q, ["y"]))
+
+
+def test_who_sent_what_was_settled_before_it_was_stored_is_not_refused(stepped: Stepped) -> None:
+    session, other = stepped.session(), stepped.session()
+    inbox = stepped.consume(session, Q)
+    told, refused = Told(), Told()
+    stepped.turn.begin()
+    session.send(texts(Q, ["taken at once"]))
+    stepped.turn.end()
+    inbox.consumer.acknowledge_through(1)
+    session.completion(told)
+    other.send(texts(OUT, ["too much"]))
+    other.completion(refused)
+    fill(stepped)
+    assert refused.failed
+    stepped.settle()
+    assert told.well
+
+
+def test_acknowledgements_wait_for_the_batch_that_fits_and_fire_in_order(stepped: Stepped) -> None:
+    session, sender = stepped.session(Mode.INDIVIDUAL), stepped.session()
+    inbox = stepped.consume(session, Q)
+    sender.send(texts(Q, range(3)))
+    stepped.settle()
+    fired: list[object] = []
+    inbox.consumer.acknowledge([1])
+    session.completion(lambda error: fired.append(("first", error)))
+    sender.send(texts(OUT, ["too much"]))
+    sender.completion(Told())
+    stepped.turns()
+    inbox.consumer.acknowledge([2])
+    session.completion(lambda error: fired.append(("second", error)))
+    stepped.turns()
+    stepped.store.step(full=True)
+    stepped.turns()
+    assert fired == []
+    stepped.settle()
+    assert fired == [("first", None), ("second", None)]
+    assert stepped.bodies == ["2"]
+
+
+def test_a_destination_new_in_a_batch_that_did_not_fit_is_stored_with_the_next(stepped: Stepped) -> None:
+    session = stepped.session()
+    session.send(texts(Q, ["refused"]))
+    session.completion(Told())
+    stepped.turns()
+    session.send(texts(Q, ["kept"]))
+    told = Told()
+    session.completion(told)
+    stepped.turns()
+    stepped.store.step(full=True)
+    stepped.settle()
+    assert told.well
+    assert stepped.bodies == ["kept"]
+    stepped.restart()
+    assert stepped.broker.queue(Q).count == 1
+
+
+def test_messages_that_memory_had_no_room_for_stay_in_memory_when_the_disk_has_none(tmp_path: Path) -> None:
+    stepped = Stepped(tmp_path, memory=Memory(total=20 * OVERHEAD, share=4 * OVERHEAD, least=OVERHEAD))
+    session = stepped.session()
+    told = Told()
+    for number in range(10):
+        session.send(texts(Q, [number], persistent=False))
+    session.completion(told)
+    fill(stepped)
+    stepped.settle()
+    assert told.well, "nothing of it is lost"
+    queue = stepped.broker.queue(Q)
+    assert (queue.count, queue.backlog.waiting, queue.backlog.behind) == (10, 10, 0)
+    inbox = stepped.consume(session, Q)
+    stepped.settle()
+    assert inbox.texts == [str(number) for number in range(10)]
+    inbox.consumer.acknowledge_through(10)
+    stepped.settle()
+    assert stepped.empty
+    assert stepped.broker.memory.used == 0
+
+
+def test_the_same_for_a_topic_of_which_some_have_taken_it(tmp_path: Path) -> None:
+    stepped = Stepped(tmp_path, memory=Memory(total=20 * OVERHEAD, share=4 * OVERHEAD, least=OVERHEAD))
+    session = stepped.session()
+    quick = stepped.consume(stepped.session(), Topic("t"))
+    slow = [stepped.consume(stepped.session(), Topic("t"), credit=0) for _ in range(2)]
+    for number in range(10):
+        session.send(texts(Topic("t"), [number], persistent=False))
+    fill(stepped)
+    stepped.settle()
+    assert len(quick.messages) == 10
+    for inbox in slow:
+        inbox.consumer.grant(10)
+        stepped.settle()
+        assert inbox.texts == [str(number) for number in range(10)]
+        inbox.consumer.acknowledge_through(10)
+    quick.consumer.acknowledge_through(10)
+    stepped.settle()
+    assert stepped.empty
+    assert stepped.broker.topic(Topic("t")).count == 0
+
+
+def test_while_the_disk_drains_what_need_not_be_stored_stays_in_memory_and_in_order(tmp_path: Path) -> None:
+    stepped = Stepped(tmp_path, memory=Memory(total=20 * OVERHEAD, share=4 * OVERHEAD, least=OVERHEAD))
+    session = stepped.session()
+    session.send(texts(Q, range(5)))
+    session.send(texts(Q, range(5, 10)))
+    stepped.settle()
+    stepped.store.draining = True
+    assert stepped.store.on_draining is not None
+    stepped.store.on_draining(True)
+    with pytest.raises(MessageRejected) as refused:
+        session.send(texts(Q, ["persistent"]))
+    assert isinstance(refused.value.cause, StorageFailed)
+    session.send(texts(Q, range(10, 15), persistent=False))
+    stepped.settle()
+    assert len(stepped.disk.rows) == 10
+    inbox = stepped.consume(session, Q)
+    stepped.settle()
+    assert inbox.texts == [str(number) for number in range(15)]
+
+
+# --- transactions
+
+
+def take_and_send(stepped: Stepped) -> tuple[Session, Session, object]:
+    """A transaction that has taken one message of another session's consumer, and sends one."""
+    connection = stepped.connect()
+    session, transacted = connection.session(Mode.INDIVIDUAL), connection.session(Mode.TRANSACTED)
+    inbox = stepped.consume(session, Q)
+    stepped.session().send(texts(Q, ["in", "other"]))
+    stepped.settle()
+    inbox.consumer.acknowledge([1], within=transacted)
+    transacted.send(texts(OUT, ["out"]))
+    return session, transacted, inbox
+
+
+def test_a_commit_that_does_not_fit_takes_nothing_and_sends_nothing(stepped: Stepped) -> None:
+    session, transacted, inbox = take_and_send(stepped)
+    told = Told()
+    transacted.commit(told)
+    fill(stepped)
+    stepped.settle()
+    assert told.failed
+    assert stepped.bodies == ["in", "other"]
+    assert stepped.broker.queue(Q).count == 2
+    assert stepped.broker.queue(OUT).count == 0
+    inbox.consumer.acknowledge([1, 2])  # type: ignore[attr-defined]
+    stepped.settle()
+    assert stepped.empty
+    assert session
+
+
+def test_a_commit_that_does_not_fit_gives_back_what_its_consumer_does_not_wait_for_any_more(stepped: Stepped) -> None:
+    session, transacted, _ = take_and_send(stepped)
+    told = Told()
+    transacted.commit(told)
+    stepped.turns()
+    session.close()
+    stepped.store.step(full=True)
+    stepped.turns()
+    assert told.failed
+    inbox = stepped.consume(stepped.session(), Q)
+    stepped.settle()
+    assert sorted(inbox.texts) == ["in", "other"]
+    assert inbox.attempts == [2, 2]
+
+
+def test_a_commit_that_does_not_fit_when_its_session_is_closed(stepped: Stepped) -> None:
+    transacted = stepped.session(Mode.TRANSACTED)
+    inbox = stepped.consume(transacted, Q)
+    stepped.session().send(texts(Q, ["in"]))
+    stepped.settle()
+    inbox.consumer.acknowledge_through(1)
+    transacted.send(texts(OUT, ["out"]))
+    told = Told()
+    transacted.commit(told)
+    stepped.turns()
+    transacted.close()
+    stepped.store.step(full=True)
+    stepped.turns()
+    assert told.failed
+    again = stepped.consume(stepped.session(), Q)
+    stepped.settle()
+    assert (again.texts, again.attempts) == (["in"], [2])
+    assert stepped.bodies == ["in"]
+
+
+def test_a_commit_that_only_acknowledges_is_tried_again(stepped: Stepped) -> None:
+    transacted = stepped.session(Mode.TRANSACTED)
+    inbox = stepped.consume(transacted, Q)
+    sender = stepped.session()
+    sender.send(texts(Q, ["in"]))
+    stepped.settle()
+    inbox.consumer.acknowledge_through(1)
+    told = Told()
+    transacted.commit(told)
+    sender.send(texts(OUT, ["too much"]))
+    sender.completion(Told())
+    fill(stepped)
+    stepped.settle()
+    assert told.well
+    assert stepped.empty
+    assert stepped.broker.queue(Q).count == 0
+
+
+def test_what_a_topics_transaction_released_is_needed_again_though_others_have_let_go_since(stepped: Stepped) -> None:
+    topic = Topic("t")
+    connection = stepped.connect("me")
+    transacted, session = connection.session(Mode.TRANSACTED), connection.session(Mode.INDIVIDUAL)
+    one = stepped.consume(session, topic, durable_name="one")
+    two = stepped.consume(session, topic, durable_name="two")
+    stepped.session().send(texts(topic, ["x"]))
+    stepped.settle()
+    one.consumer.acknowledge([1], within=transacted)
+    transacted.send(texts(OUT, ["too much"]))
+    transacted.commit(Told())
+    stepped.turns()
+    two.consumer.acknowledge([1])
+    stepped.store.step(full=True)
+    stepped.settle()
+    assert stepped.bodies == ["x"]
+    assert len(stepped.disk.owed) == 1
+    one.consumer.acknowledge([1])
+    stepped.settle()
+    assert stepped.empty
+
+
+def test_a_transactions_messages_and_those_behind_them_arrive_in_order_or_not_at_all(stepped: Stepped) -> None:
+    transacted, plain = stepped.session(Mode.TRANSACTED), stepped.session()
+    inbox = stepped.consume(stepped.session(), Q)
+    for fits in (False, True):
+        told = [Told(), Told()]
+        transacted.send(texts(Q, ["1", "2"]))
+        transacted.commit(told[0])
+        plain.send(texts(Q, ["3"]))
+        plain.completion(told[1])
+        stepped.turns()
+        assert inbox.messages == []
+        if not fits:
+            stepped.store.step(full=True)
+        stepped.settle()
+        assert [one.well for one in told] == [fits, fits]
+        assert all_of(inbox) == (["1", "2", "3"] if fits else [])
+    assert stepped.broker.queue(Q).count == 3
+
+
+def test_many_arrivals_behind_a_commit_are_not_moved_one_by_one(stepped: Stepped) -> None:
+    transacted, plain = stepped.session(Mode.TRANSACTED), stepped.session()
+    transacted.send(texts(Q, ["first"]))
+    transacted.commit(Told())
+    for number in range(3_000):
+        plain.send(texts(Q, [number], persistent=False))
+    queue = stepped.broker.queue(Q)
+    assert (queue.coming, queue.count) == (3_001, 0)
+    stepped.settle()
+    assert (queue.coming, queue.coming_octets, queue.count) == (0, 0, 3_001)
+    inbox = stepped.consume(plain, Q, credit=4_000)
+    stepped.settle()
+    assert inbox.texts == ["first", *(str(number) for number in range(3_000))]
+
+
+def test_completions_commits_and_rollbacks_are_told_in_the_order_asked(stepped: Stepped) -> None:
+    transacted = stepped.session(Mode.TRANSACTED)
+    fired: list[str] = []
+    transacted.send(texts(Q, ["1"]))
+    transacted.commit(lambda error: fired.append("commit"))
+    transacted.send(texts(Q, ["2"]))
+    transacted.rollback(lambda error: fired.append("rollback"))
+    transacted.completion(lambda error: fired.append("completion"))
+    stepped.turns()
+    assert fired == []
+    stepped.settle()
+    assert fired == ["commit", "rollback", "completion"]
+    assert stepped.bodies == ["1"]
+
+
+def test_a_transaction_that_is_too_large_is_rolled_back(tmp_path: Path) -> None:
+    stepped = Stepped(tmp_path, BrokerOptions(transaction_messages=3, transaction_octets=10_000, transaction_acknowledgements=2))
+    transacted = stepped.session(Mode.TRANSACTED)
+    transacted.send(texts(Q, range(3)))
+    for run in (texts(Q, ["4"]), texts(Q, ["x" * 10_000])):
+        with pytest.raises(MessageRejected) as refused:
+            transacted.send(run)
+        assert isinstance(refused.value.cause, TransactionTooLarge)
+    told = Told()
+    transacted.commit(told)
+    stepped.settle()
+    assert told.well
+    inbox = stepped.consume(transacted, Q)
+    stepped.settle()
+    inbox.consumer.acknowledge_through(3)
+    too_many = Told()
+    transacted.commit(too_many)
+    stepped.settle()
+    assert isinstance(too_many.results[0], TransactionTooLarge)
+    assert inbox.attempts == [1, 1, 1, 2, 2, 2]
+
+
+def test_what_nothing_is_stored_of_is_committed_although_the_disk_refuses_others(stepped: Stepped) -> None:
+    connection = stepped.connect()
+    transacted, sender = connection.session(Mode.TRANSACTED), stepped.session()
+    inbox = stepped.consume(transacted, Q)
+    sender.send(texts(Q, ["a", "b"], persistent=False))
+    stepped.settle()
+    # An earlier commit of the session is under way, and others' messages do not fit.
+    inbox.consumer.acknowledge_through(1)
+    transacted.commit(Told())
+    sender.send(texts(OUT, ["too much"]))
+    sender.completion(Told())
+    inbox.consumer.acknowledge_through(2)
+    transacted.send(texts(OUT, ["light"], persistent=False))
+    told = Told()
+    transacted.commit(told)
+    fill(stepped)
+    stepped.settle()
+    assert told.well
+    assert stepped.broker.queue(Q).count == 0
+    assert stepped.broker.queue(OUT).count == 1
+
+
+def test_rejections_in_a_transaction_take_effect_with_its_commit(stepped: Stepped) -> None:
+    transacted = stepped.session(Mode.TRANSACTED)
+    inbox = stepped.consume(transacted, Q)
+    stepped.session().send(texts(Q, ["dead", "again", "taken"]))
+    stepped.settle()
+    inbox.consumer.reject([1], dead=DeadReason.ERROR)
+    inbox.consumer.reject([2], delay_ms=0)
+    inbox.consumer.acknowledge_through(3)
+    told = Told()
+    dead = stepped.broker.queue(Queue("mq.sys.dmq"))
+    assert dead.count == 0
+    transacted.commit(told)
+    stepped.settle()
+    assert told.well
+    assert dead.count == 1
+    assert (inbox.texts, inbox.attempts) == (["dead", "again", "taken", "again"], [1, 1, 1, 2])
+    inbox.consumer.reject([4], dead=DeadReason.ERROR)
+    transacted.rollback(Told())
+    stepped.settle()
+    assert (dead.count, inbox.attempts[-1]) == (1, 3)
+
+
+# --- destinations that are removed
+
+
+def test_a_queue_that_is_removed_takes_everything_with_it(stepped: Stepped) -> None:
+    connection = stepped.connect()
+    session, transacted = connection.session(Mode.INDIVIDUAL), connection.session(Mode.TRANSACTED)
+    inbox = stepped.consume(session, Q, credit=5)
+    session.send(texts(Q, range(10)))
+    stepped.settle()
+    inbox.consumer.acknowledge([1], within=transacted)
+    inbox.consumer.reject([2], delay_ms=10_000)
+    queue = stepped.broker.queue(Q)
+    stepped.broker.remove(queue)
+    stepped.settle()
+    assert [type(error) for error in inbox.failures] == [InvalidDestination]
+    assert stepped.bodies == ["0"], "only what a transaction has taken is open"
+    with pytest.raises(UnknownDelivery):
+        inbox.consumer.acknowledge([3])
+    transacted.rollback(Told())
+    stepped.later(20)
+    assert stepped.empty
+    assert stepped.disk.destinations == {}
+    assert (queue.count, queue.octets, stepped.broker.memory.used) == (0, 0, 0)
+    session.send(texts(Q, ["new"]))
+    stepped.settle()
+    assert stepped.bodies == ["new"]
+    assert stepped.broker.queue(Q) is not queue
+
+
+def test_a_commit_on_its_way_to_a_queue_that_is_removed_arrives_nowhere(stepped: Stepped) -> None:
+    transacted, plain = stepped.session(Mode.TRANSACTED), stepped.session()
+    told = Told()
+    transacted.send(texts(Q, ["1"]))
+    transacted.commit(told)
+    plain.send(texts(Q, ["2"]))
+    stepped.turns()
+    stepped.broker.remove(stepped.broker.queue(Q))
+    stepped.settle()
+    assert told.well
+    assert stepped.empty
+    assert stepped.disk.destinations == {}
+    assert stepped.broker.memory.used == 0
+
+
+def test_a_temporary_queue_is_never_stored_and_goes_with_its_connection(tmp_path: Path) -> None:
+    stepped = Stepped(tmp_path, memory=Memory(total=20 * OVERHEAD, share=4 * OVERHEAD, least=OVERHEAD))
+    connection = stepped.connect()
+    temporary = connection.temporary(Kind.QUEUE)
+    sender = stepped.session()
+    for number in range(10):
+        sender.send(texts(temporary, [number]))
+    stepped.settle()
+    assert not any(row.persistent for row in stepped.disk.rows.values())
+    inbox = stepped.consume(connection.session(Mode.CLIENT), temporary, credit=8)
+    stepped.settle()
+    assert len(inbox.messages) == 8
+    connection.close()
+    stepped.settle()
+    assert stepped.empty
+    assert stepped.disk.destinations == {}
+    assert temporary not in stepped.broker.destinations
+    assert stepped.broker.memory.used == 0
+
+
+# --- senders who are held back
+
+
+def test_senders_are_let_go_together_and_held_again_if_one_fills_it(tmp_path: Path) -> None:
+    stepped = limited(tmp_path, LimitBehavior.FLOW_CONTROL)
+    senders = [stepped.session() for _ in range(3)]
+    taker = stepped.session()
+    inbox = stepped.consume(taker, LIMITED)
+    told = [Told() for _ in senders]
+    for number, (sender, one) in enumerate(zip(senders, told, strict=True)):
+        sender.send(texts(LIMITED, [f"{number}{index}" for index in range(3)]))
+        sender.completion(one)
+    stepped.settle()
+    assert not any(sender.writable() for sender in senders)
+    resumed: list[int] = []
+
+    def fill_again() -> None:
+        resumed.append(0)
+        senders[0].send(texts(LIMITED, ["again", "again"]))
+
+    senders[0].on_writable(fill_again)
+    senders[1].on_writable(lambda: resumed.append(1))
+    inbox.consumer.acknowledge_through(7)
+    stepped.settle()
+    # Two are there, and the first who was let go made it four.
+    assert told[0].well
+    assert 0 in resumed
+    assert not senders[0].writable()
+    inbox.consumer.acknowledge_through(len(inbox.messages))
+    stepped.settle()
+    assert [one.well for one in told] == [True] * 3
+    assert resumed == [0, 1]
+    assert all(sender.writable() for sender in senders)
+    assert stepped.broker.queue(LIMITED).waiting_senders == []
+
+
+def test_a_sender_that_closes_while_it_is_held_is_told_and_forgotten(tmp_path: Path) -> None:
+    stepped = limited(tmp_path, LimitBehavior.FLOW_CONTROL)
+    sender, other = stepped.session(), stepped.session()
+    told, others = Told(), Told()
+    resumed: list[int] = []
+    for session, one in ((sender, told), (other, others)):
+        session.send(texts(LIMITED, range(3)))
+        session.completion(one)
+    sender.on_writable(lambda: resumed.append(1))
+    stepped.settle()
+    sender.close()
+    stepped.settle()
+    assert isinstance(told.results[0], ProviderUnavailable)
+    inbox = stepped.consume(other, LIMITED)
+    stepped.settle()
+    inbox.consumer.acknowledge_through(6)
+    stepped.settle()
+    assert others.well
+    assert (len(told.results), resumed) == (1, [])
+    assert stepped.broker.queue(LIMITED).waiting_senders == []
+
+
+@pytest.mark.parametrize("how", ["purged", "removed", "refused"])
+def test_senders_are_let_go_whatever_makes_the_room(tmp_path: Path, how: str) -> None:
+    stepped = limited(tmp_path, LimitBehavior.FLOW_CONTROL)
+    sender, other = stepped.session(), stepped.session()
+    told = Told()
+    sender.send(texts(LIMITED, ["a"], persistent=False))
+    other.send(texts(LIMITED, ["b", "c"]))
+    other.completion(Told())
+    sender.send(texts(LIMITED, ["d"], persistent=False))
+    sender.completion(told)
+    stepped.turns()
+    assert not sender.writable()
+    if how == "purged":
+        stepped.broker.queue(LIMITED).purge()
+    elif how == "removed":
+        stepped.broker.remove(stepped.broker.queue(LIMITED))
+    else:
+        stepped.store.step(full=True)
+    stepped.settle()
+    assert sender.writable()
+    assert told.well
+
+
+def test_a_transaction_holds_its_sender_back_too(tmp_path: Path) -> None:
+    stepped = limited(tmp_path, LimitBehavior.FLOW_CONTROL)
+    transacted = stepped.session(Mode.TRANSACTED)
+    told = Told()
+    transacted.send(texts(LIMITED, range(5)))
+    transacted.commit(told)
+    stepped.settle()
+    assert told.well
+    assert not transacted.writable()
+    inbox = stepped.consume(stepped.session(), LIMITED)
+    stepped.settle()
+    inbox.consumer.acknowledge_through(5)
+    stepped.settle()
+    assert transacted.writable()
+
+
+def test_limits_leave_no_room_twice_for_what_is_being_committed(tmp_path: Path) -> None:
+    stepped = limited(tmp_path, LimitBehavior.REJECT_NEWEST)
+    first, second, plain = stepped.session(Mode.TRANSACTED), stepped.session(Mode.TRANSACTED), stepped.session()
+    told, refused = Told(), Told()
+    first.send(texts(LIMITED, range(2)))
+    second.send(texts(LIMITED, range(2)))
+    first.commit(told)
+    second.commit(refused)
+    with pytest.raises(MessageRejected):
+        plain.send(texts(LIMITED, range(2)))
+    plain.send(texts(LIMITED, ["fits"]))
+    stepped.settle()
+    assert told.well
+    assert isinstance(refused.results[0], DestinationFull)
+    assert stepped.broker.queue(LIMITED).count == 3
+
+
+def test_a_sender_whose_session_is_closed_is_not_called_when_the_disk_has_caught_up(stepped: Stepped) -> None:
+    session = stepped.session()
+    resumed: list[int] = []
+    for _ in range(6):
+        session.send(texts(Q, ["x" * 4_000_000]))
+    assert not session.writable()
+    session.on_writable(lambda: resumed.append(1))
+    session.close()
+    stepped.settle()
+    assert resumed == []
+
+
+# --- consumers
+
+
+def test_a_consumer_that_is_over_is_forgotten_with_its_last_settlement(stepped: Stepped) -> None:
+    session = stepped.session(Mode.INDIVIDUAL)
+    session.send(texts(Q, range(4)))
+    inboxes = [stepped.consume(session, Q, credit=2) for _ in range(2)]
+    stepped.settle()
+    for inbox in inboxes:
+        inbox.consumer.close(requeue=False)
+        assert session.has(inbox.consumer)  # type: ignore[attr-defined]
+        inbox.consumer.acknowledge([1, 2])
+        assert not session.has(inbox.consumer)  # type: ignore[attr-defined]
+
+
+def test_a_joined_acknowledgement_of_a_consumer_that_is_over_goes_back_to_its_queue(stepped: Stepped) -> None:
+    connection = stepped.connect()
+    session, transacted = connection.session(Mode.INDIVIDUAL), connection.session(Mode.TRANSACTED)
+    inbox = stepped.consume(session, Q)
+    session.send(texts(Q, ["a", "b"]))
+    stepped.settle()
+    inbox.consumer.acknowledge([1], within=transacted)
+    inbox.consumer.close(requeue=False)
+    inbox.consumer.acknowledge([2])
+    transacted.rollback(Told())
+    again = stepped.consume(session, Q)
+    stepped.settle()
+    assert (again.texts, again.attempts) == (["a"], [2])
+    assert stepped.broker.queue(Q).count == 1
+
+
+def test_times_are_those_of_the_call_though_the_reactor_slept_before_it(stepped: Stepped) -> None:
+    session = stepped.session(Mode.INDIVIDUAL)
+    inbox = stepped.consume(session, Q)
+    stepped.settle()
+    stepped.clock.rightNow += 1_000
+    run = texts(Q, ["x"])
+    session.send(run)
+    assert run[0].timestamp == stepped.now_ms
+    stepped.settle()
+    stepped.clock.rightNow += 1_000
+    inbox.consumer.reject([1], delay_ms=500)
+    stepped.settle()
+    assert len(inbox.messages) == 1
+    stepped.later(1)
+    assert len(inbox.messages) == 2
+
+
+def test_a_failure_that_is_final_is_told_to_everyone(stepped: Stepped) -> None:
+    sender, transacted = stepped.session(), stepped.session(Mode.TRANSACTED)
+    told: list[Told] = [Told(), Told(), Told()]
+    sender.send(texts(Q, ["x"]))
+    sender.completion(told[0])
+    transacted.send(texts(Q, ["y"]))
+    transacted.commit(told[1])
+    stepped.turns()
+    sender.send(texts(Q, ["z"]))
+    sender.completion(told[2])
+    stepped.store.fail()
+    stepped.turns()
+    assert [isinstance(one.results[0], StorageFailed) for one in told] == [True] * 3
+    assert len(stepped.failures) == 1
+    with pytest.raises(MessageRejected):
+        sender.send(texts(Q, ["more"]))
+
+
+def test_a_closed_session_takes_nothing(stepped: Stepped) -> None:
+    session = stepped.session()
+    session.close()
+    with pytest.raises(MessagingError):
+        session.send(texts(Q, ["x"]))
+    with pytest.raises(MessagingError):
+        session.completion(Told())
+    with pytest.raises(MessagingError):
+        session.recover()
