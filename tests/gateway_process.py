@@ -89,6 +89,11 @@ def make_certificates(directory: Path, client: str = "guest") -> Certificates:
     return Certificates(directory, client)
 
 
+def _heed_interrupts() -> None:
+    """A shell that runs the tests in the background lets them, and so their children, ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class GatewayProcess:
     """One instance of the gateway, as a child process that can be ended and started again over the same files.
 
@@ -181,6 +186,7 @@ class GatewayProcess:
             text=True,
             errors="replace",
             env=None if self._environment is None else dict(self._environment),
+            preexec_fn=_heed_interrupts,
         )
         assert self._process.stdout is not None
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)

@@ -251,7 +251,7 @@ class BrokerModel(RuleBasedStateMachine):
             return
         for other in self.fates[fate.place].values():
             before = other.priority == fate.priority and other.number < fate.number and (other.red or not reader.red)
-            if before and other.where == "waiting" and not other.refused and not 0 < other.expires <= self.now_ms:
+            if before and other.where == "waiting" and not (other.refused or other.dead or self.may_be_dead(other)):
                 self.overtaken.append((fate, other, other.most))
 
     def buried(self, message: Message) -> _Fate:
@@ -426,7 +426,8 @@ class BrokerModel(RuleBasedStateMachine):
         elif given_up:
             fate.dead = True
             fate.where = "waiting"
-            fate.fewest = fate.most = 0
+            fate.fewest = 0
+            fate.most += 1
         else:
             fate.tried()
             if delay_ms != 0:
