@@ -548,12 +548,21 @@ class BrokerModel(RuleBasedStateMachine):
     def disk_commits(self) -> None:
         self.store.step()
 
-    @precondition(lambda self: self.store.busy)
-    @rule()
-    def disk_is_full(self) -> None:
+    @rule(
+        destination=st.sampled_from([QUEUE, QUEUE, TOPIC, LIMITED]),
+        behind=st.sampled_from(["nothing", "a send", "a commit"]),
+    )
+    def disk_is_full(self, destination: Destination, behind: str) -> None:
         """A batch with inserts does not fit; its senders hear of it, acknowledgements are tried again."""
-        self.store.step(full=True)
         self.turns()
+        if behind == "a send":
+            self.send(destination, 2, True, 4, False, 0)
+        elif behind == "a commit":
+            self.send_in_transaction(1, destination, True)
+            self.commit()
+        if self.store.busy:
+            self.store.step(full=True)
+            self.turns()
 
     @rule()
     def everything_comes_to_rest(self) -> None:
@@ -694,5 +703,5 @@ def check_backlog(backlog: Backlog) -> None:
         assert len(level.seqs_behind()) == level.behind
 
 
-BrokerModel.TestCase.settings = settings(stateful_step_count=60, deadline=None)
+BrokerModel.TestCase.settings = settings(max_examples=2 * settings().max_examples, stateful_step_count=80, deadline=None)
 TestBroker = BrokerModel.TestCase

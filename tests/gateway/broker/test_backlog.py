@@ -371,3 +371,28 @@ def test_many_that_expire_behind_memory_and_are_read_in_time_leave_nothing() -> 
             backlog.refill(seqs, [run[one - run[0].seq] for one in seqs])
     assert len(backlog._expiries) < 2_000
     assert backlog.expiring == 0
+
+
+def test_what_comes_back_while_a_reader_reads_is_looked_at_in_its_place() -> None:
+    memory = Memory(total=100 * OVERHEAD, share=10 * OVERHEAD, least=OVERHEAD)
+    backlog = Backlog(memory, True)
+    messages = [make(seq, size=0) for seq in range(1, 21)]
+    for message in messages:
+        backlog.put([message])
+    cursor = Cursor(backlog)
+    for message in list(cursor.ahead()):
+        cursor.looked_at(message)
+    # Another reader has taken one from behind, and gives it back while this one waits for what it asked for.
+    assert backlog.pluck_behind(4, 15, 0) == 0
+    seqs = cursor.stored_ahead(500)
+    assert seqs == [11, 12, 13, 14, 16, 17, 18, 19, 20]
+    backlog.give_back([messages[14]])
+    read = [messages[seq - 1] for seq in seqs]
+    assert [message.seq for message in cursor.still_ahead(read)] == [11, 12, 13, 14]
+    cursor.looked_at(messages[13])
+    assert [message.seq for message in cursor.ahead()] == [15]
+    cursor.looked_at(messages[14])
+    assert cursor.stored_ahead(500) == [16, 17, 18, 19, 20]
+    # Taken by another one meanwhile: the rest is asked for again.
+    assert backlog.pluck_behind(4, 16, 0) == 0
+    assert list(cursor.still_ahead(read[4:])) == []
