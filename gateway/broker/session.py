@@ -43,13 +43,15 @@ class _Rejected(NamedTuple):
 class _Promise:
     """A completion that was asked for.
 
-    :param sends: it speaks for so many of the session's sends.
+    :param after: the promise before it spoke for so many of the session's sends,
+    :param sends: and it for those from there to this one.
     """
 
-    __slots__ = ("done", "error", "held", "ready", "sends")
+    __slots__ = ("after", "done", "error", "held", "ready", "sends")
 
-    def __init__(self, done: Done, sends: int) -> None:
+    def __init__(self, done: Done, after: int, sends: int) -> None:
         self.done = done
+        self.after = after
         self.sends = sends
         #: Withheld while a destination holds the sender back.
         self.held = False
@@ -75,8 +77,9 @@ class EmbeddedSession:
         self._blocked: set[Physical] = set()
         #: The queue it sent to last, whose consumers it may outrun.
         self._fast: PhysicalQueue | None = None
-        #: Sends until now, and those the store has undone and the user was not told of yet.
+        #: Sends until now, those that promises speak for, and those the store has undone and the user was not told of yet.
         self._sent = 0
+        self._promised = 0
         self._refused: list[int] = []
         self._resume: list[Callable[[], None]] = []
         # The open transaction.
@@ -121,7 +124,7 @@ class EmbeddedSession:
             # All that the store was to have of it had been settled.
             return
         self._refused.append(number)
-        if not (self._promises and self._promises[-1].sends >= number):
+        if number > self._promised:
             # Nobody waits for a receipt that could tell the sender.
             self.connection.fail(StorageFailed(str(error)))
 
@@ -217,7 +220,8 @@ class EmbeddedSession:
             self._ask(promise)
 
     def _promise(self, done: Done) -> _Promise:
-        promise = _Promise(done, self._sent)
+        promise = _Promise(done, self._promised, self._sent)
+        self._promised = self._sent
         self._promises.append(promise)
         return promise
 
@@ -228,8 +232,8 @@ class EmbeddedSession:
             self._broker.soon(partial(self._keep, promise, None))
 
     def _durable(self, promise: _Promise, error: StoreError | None) -> None:
-        if isinstance(error, StoreFull) and not any(number <= promise.sends for number in self._refused):
-            # Others' sends did not fit. What this session asked for is tried again.
+        if isinstance(error, StoreFull) and not any(promise.after < number <= promise.sends for number in self._refused):
+            # Other sends did not fit. What this promise speaks for is tried again.
             self._commits.wait_for(self._commits.durable + 1, partial(self._durable, promise))
             return
         self._keep(promise, None if error is None else StorageFailed(str(error)))

@@ -145,7 +145,7 @@ class TopicSubscription(Distribution):
         return kept
 
     def keeps_count(self, message: Message) -> bool:
-        return self.number != 0 and message.headers.persistent
+        return self.number != 0 and message.headers.persistent and bool(message.stored)
 
     def lost(self, count: int, octets: int) -> None:
         topic = self.broker.destinations.get(self.pattern)

@@ -82,6 +82,26 @@ def test_a_receipt_that_waited_for_a_later_batch_speaks_for_the_earlier_one_too(
     assert stepped.losses == [], "who waits for a receipt is told by it"
 
 
+def test_a_receipt_speaks_only_for_what_was_sent_since_the_one_before(stepped: Stepped) -> None:
+    session = stepped.session()
+    kept, refused, in_memory = Told(), Told(), Told()
+    inbox = stepped.consume(session, Q)
+    stepped.session().send(texts(Q, ["taken"]))
+    stepped.settle()
+    inbox.consumer.acknowledge_through(1)
+    session.completion(kept)
+    session.send(texts(OUT, ["persistent"]))
+    session.completion(refused)
+    session.send(texts(OUT, ["not persistent"], persistent=False))
+    session.completion(in_memory)
+    fill(stepped)
+    stepped.settle()
+    assert [kept.well, refused.failed, in_memory.well] == [True] * 3
+    other = stepped.consume(stepped.session(), OUT)
+    stepped.settle()
+    assert other.texts == ["not persistent"]
+
+
 def test_who_waits_for_no_receipt_loses_the_connection(stepped: Stepped) -> None:
     session = stepped.session()
     told = Told()

@@ -370,6 +370,24 @@ def test_the_tries_of_one_who_is_not_durable_are_not_stored(stepped: Stepped) ->
     assert stepped.disk.redeliveries == {}
 
 
+def test_the_tries_of_what_the_disk_had_no_room_for_are_not_stored(stepped: Stepped) -> None:
+    leave_durable(stepped, "a")
+    connection, inbox = take_up(stepped, "a")
+    stepped.session().send(texts(T, ["x"]))
+    stepped.turns()
+    assert inbox.texts == ["x"]
+    stepped.store.step(full=True)
+    stepped.settle()
+    connection.close()
+    stepped.settle()
+    assert stepped.empty
+    _, again = take_up(stepped, "a")
+    assert (again.texts, again.attempts) == (["x"], [2])
+    again.consumer.acknowledge_through(1)
+    stepped.settle()
+    assert stepped.empty
+
+
 # --- temporary topics
 
 
