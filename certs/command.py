@@ -2,7 +2,7 @@
 
 Owns the command line: options, what is printed, exit codes. What is done is :mod:`certs.keystore`'s.
 
-Exit codes: 0 done; 1 it could not be done, or ``check`` found something that ends; 2 the command line is wrong, or ``check`` could not
+Exit codes: 0 done; 1 it could not be done, or ``check`` found something that ends or is revoked; 2 the command line is wrong, or ``check`` could not
 read the files. An error is one line on the standard error.
 """
 
@@ -22,9 +22,9 @@ import click
 from cryptography import x509
 
 from certs.authority import AUTHORITY_DAYS, LEAF_DAYS, IPAddress, KeyType, alternative_names, check_dns
-from certs.expiry import ending
+from certs.expiry import ending, revoked_in_use
 from certs.files import PASSWORD_NAME, CertificateFileError
-from certs.keystore import Entry, KeyStore, KeyStoreError
+from certs.keystore import SERVER_NAME, Entry, KeyStore, KeyStoreError
 from certs.password import read_password
 
 PROGRAM: Final = "imqkeytool"
@@ -203,12 +203,12 @@ def list_(place: _Place, /, **where: Any) -> None:
 @click.option("--days", type=click.IntRange(0), default=_WARN_DAYS, show_default=True, help="How soon is soon.")
 @click.pass_context
 def check(context: click.Context, /, days: int, **where: Any) -> None:
-    """Say which certificates have ended or end within some days. The exit code is then 1, else 0."""
+    """Say which certificates have ended or end within some days, and whether the server's is revoked. The exit code is then 1, else 0."""
     store, now = _store(**where), context.obj.now
     try:
         if not store.entries():
             raise KeyStoreError(f"{store.folder} has no certificates")
-        found = ending(store, now, timedelta(days=days))
+        found = [*revoked_in_use(store), *ending(store, now, timedelta(days=days))]
     except (CertificateFileError, KeyStoreError) as error:
         _complain(error)
         context.exit(2)
@@ -240,6 +240,8 @@ def revoke(place: _Place, /, name: str, reason: str, **where: Any) -> None:
     store = _store(**where)
     for serial in store.revoke(name, place.now, _REASONS[reason]):
         click.echo(f"Revoked {name}, serial number {serial:x}.")
+    if name == SERVER_NAME:
+        click.echo("The server shows it to clients until there is another: imqkeytool server --force makes one.")
     click.echo(_RELOAD)
 
 

@@ -79,7 +79,8 @@ def _utc_now() -> datetime:
 class ServerContextFactory:
     """What ``reactor.listenSSL``, ``SSL4ServerEndpoint`` and ``TLSMemoryBIOFactory`` take for a listener.
 
-    There are no session tickets, and no session is resumed: each connection is verified against what is revoked now.
+    There are no session tickets, and no session is resumed: each connection is verified against what is revoked now, also when that changed
+    during its handshake.
 
     :param files: what to read, now and with each :meth:`reload`.
     :param client_certificates: whether clients are asked for certificates.
@@ -98,14 +99,21 @@ class ServerContextFactory:
         self._files = files
         self._client_certificates = client_certificates
         self._now = now
-        self._context = self._read()
+        self._context, self._revocations = self._read()
 
     def reload(self) -> None:
-        """Read the files again. Connections that are made from now on use them; those that exist are left alone.
+        """Read the files again. Connections that are made from now on use them; those that exist are left alone: see :meth:`is_revoked`.
 
         :raises CertificateFileError: the files cannot be used; what was read before stays in use.
         """
-        self._context = self._read()
+        self._context, self._revocations = self._read()
+
+    def is_revoked(self, certificate: x509.Certificate) -> bool:
+        """Whether a certificate that was verified when its connection was made is revoked by the lists as they were last read.
+
+        That a list has ended, or the certificate, does not make it so.
+        """
+        return _names(self._revocations, certificate)
 
     def getContext(self) -> SSL.Context:
         """The context for the next connection (``IOpenSSLContextFactory``)."""
@@ -115,21 +123,23 @@ class ServerContextFactory:
         """A connection with the files as they were last read."""
         return SSL.Connection(self._context, None)
 
-    def _read(self) -> SSL.Context:
+    def _read(self) -> tuple[SSL.Context, list[x509.CertificateRevocationList]]:
         files = self._files
         chain = read_certificates(files.certificate)
         key = read_key(files.key, files.password)
         if not same_key(chain[0], key):
             raise CertificateFileError(files.key, f"is not the key of the certificate in {files.certificate}")
         self._warn_of_end(f"certificate {files.certificate}", chain[0].not_valid_after_utc)
+        self._warn_of_revocation(chain[0])
         context: SSL.Context = _context(chain, key)
         context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
         context.set_session_id(_SESSION_CONTEXT)
-        if self._client_certificates is not ClientCertificates.NONE:
-            self._verify_clients(context)
-        return context
+        if self._client_certificates is ClientCertificates.NONE:
+            return context, []
+        return context, self._verify_clients(context)
 
-    def _verify_clients(self, context: Any) -> None:
+    def _verify_clients(self, context: Any) -> list[x509.CertificateRevocationList]:
+        """Have the context ask for client certificates. :returns: the revocation lists."""
         files = self._files
         if files.authorities is None:
             raise CertificateFileError(files.certificate, "client certificates need a file of authorities, and none was given")
@@ -139,8 +149,10 @@ class ServerContextFactory:
             self._warn_of_end(f"authority {files.authorities}", authority.not_valid_after_utc)
             store.add_cert(crypto.X509.from_cryptography(authority))
             context.add_client_ca(authority)
+        lists: list[x509.CertificateRevocationList] = []
         if files.revocations is not None and files.revocations.exists():
-            for revocations in read_revocation_lists(files.revocations):
+            lists = read_revocation_lists(files.revocations)
+            for revocations in lists:
                 _check_issuer(revocations, authorities, files.revocations)
                 if revocations.next_update_utc is not None:
                     self._warn_of_end(f"revocation list {files.revocations}", revocations.next_update_utc)
@@ -150,16 +162,42 @@ class ServerContextFactory:
         if self._client_certificates is ClientCertificates.REQUIRED:
             mode |= SSL.VERIFY_FAIL_IF_NO_PEER_CERT
         context.set_verify(mode, self._verified)
+        return lists
 
     def _verified(self, connection: SSL.Connection, certificate: crypto.X509, error: int, depth: int, ok: int) -> bool:
-        """Agree with OpenSSL, and say in the log why a client was refused: the client learns a TLS alert only."""
-        if not ok:
+        """Agree with OpenSSL, and say in the log why a client was refused: the client learns a TLS alert only.
+
+        OpenSSL knows the lists of when the handshake began; those of now are asked, too.
+        """
+        presented = certificate.to_cryptography()
+        revoked = bool(ok) and depth == 0 and self.is_revoked(presented)
+        if not ok or revoked:
             self._log.info(
                 "client certificate of {subject!r} refused: {reason}",
-                subject=(common_name(certificate.to_cryptography()) or "")[:_LONGEST_LOGGED],
-                reason=_REASONS.get(error, f"verification error {error}"),
+                subject=(common_name(presented) or "")[:_LONGEST_LOGGED],
+                reason="cert revoked" if revoked else _REASONS.get(error, f"verification error {error}"),
             )
-        return bool(ok)
+        return bool(ok) and not revoked
+
+    def _warn_of_revocation(self, certificate: x509.Certificate) -> None:
+        """Say if the server's own certificate is revoked by the lists there are. It is shown all the same: without it nobody could connect."""
+        files = self._files
+        if files.revocations is None or not files.revocations.exists():
+            return
+        try:
+            lists = read_revocation_lists(files.revocations)
+        except CertificateFileError as error:
+            if self._client_certificates is not ClientCertificates.NONE:
+                raise
+            self._log.warn("whether the server's certificate is revoked cannot be told: {error}", error=str(error))
+            return
+        if _names(lists, certificate):
+            self._log.warn(
+                "certificate {certificate} is revoked by {revocations}, and shown to clients all the same: make a new one, with "
+                "imqkeytool server --force",
+                certificate=str(files.certificate),
+                revocations=str(files.revocations),
+            )
 
     def _warn_of_end(self, what: str, end: datetime) -> None:
         left = end - self._now()
@@ -226,6 +264,15 @@ def _context(chain: Sequence[x509.Certificate], key: PrivateKey) -> Any:
     context.use_privatekey(key)
     context.check_privatekey()
     return context
+
+
+def _names(lists: Sequence[x509.CertificateRevocationList], certificate: x509.Certificate) -> bool:
+    """Whether one of the lists has the certificate."""
+    return any(
+        revocations.issuer == certificate.issuer
+        and revocations.get_revoked_certificate_by_serial_number(certificate.serial_number) is not None
+        for revocations in lists
+    )
 
 
 def _check_issuer(revocations: x509.CertificateRevocationList, authorities: Sequence[x509.Certificate], path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which certificates end soon.
+"""Which certificates end soon, or are revoked and in use all the same.
 
 Owns the question. Knows neither clocks nor commands.
 """
@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from certs.files import read_revocation_lists
-from certs.keystore import KeyStore
+from certs.keystore import SERVER_NAME, KeyStore
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,33 @@ class Ending:
         if self.left <= timedelta(0):
             return f"{self.name}: {self.path} expired on {self.end:%Y-%m-%d}"
         return f"{self.name}: {self.path} expires on {self.end:%Y-%m-%d}, in {self.left.days} days"
+
+
+@dataclass(frozen=True)
+class Revoked:
+    """The server's certificate is revoked, and its file is still there to be shown to clients. :param when: when it was revoked."""
+
+    name: str
+    path: Path
+    when: datetime
+
+    def __str__(self) -> str:
+        """One line, with the day in UTC and what to do."""
+        return f"{self.name}: {self.path} was revoked on {self.when:%Y-%m-%d}; imqkeytool server --force makes a new one"
+
+
+def revoked_in_use(store: KeyStore) -> list[Revoked]:
+    """The server's certificate, if it is revoked.
+
+    A client's that is revoked is of no use to anybody, so nothing is left to be done about it.
+
+    :raises CertificateFileError: a file cannot be read.
+    """
+    return [
+        Revoked(entry.name, entry.path, entry.revoked)
+        for entry in store.entries()
+        if entry.name == SERVER_NAME and entry.revoked is not None
+    ]
 
 
 def ending(store: KeyStore, now: datetime, within: timedelta) -> list[Ending]:

@@ -70,6 +70,24 @@ def write_private(path: Path, data: bytes) -> None:
         raise CertificateFileError(path, f"cannot be written: {error.strerror or error}") from error
 
 
+def make_folder(folder: Path) -> None:
+    """Make the folder and those above it that are missing, for their owner alone, whatever the umask; those that are there stay as they are.
+
+    :raises CertificateFileError: one cannot be made, or is no folder.
+    """
+    if folder.is_dir():
+        return
+    if folder.parent != folder:
+        make_folder(folder.parent)
+    try:
+        folder.mkdir(0o700)
+    except FileExistsError as error:
+        if not folder.is_dir():  # else another process was quicker
+            raise CertificateFileError(folder, "is in the place of a folder") from error
+    except OSError as error:
+        raise CertificateFileError(folder, f"cannot be made: {error.strerror or error}") from error
+
+
 def read(path: Path) -> bytes:
     """What is in the file. :raises CertificateFileError: it cannot be read."""
     try:

@@ -36,9 +36,9 @@ from certs.authority import (
     make_key,
 )
 from certs.files import (
-    CertificateFileError,
     certificate_pem,
     key_pem,
+    make_folder,
     read_certificates,
     read_key,
     revocation_list_pem,
@@ -249,10 +249,7 @@ class KeyStore:
     def _changing(self) -> Iterator[Register]:
         """The register, while no other process changes the key store."""
         for folder in (self.folder, self.clients):
-            try:
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            except OSError as error:
-                raise CertificateFileError(folder, f"cannot be made: {error.strerror or error}") from error
+            make_folder(folder)
         descriptor = os.open(self.folder, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)  # gone with the descriptor

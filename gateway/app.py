@@ -8,14 +8,12 @@ from __future__ import annotations
 import atexit
 import gc
 import os
-import signal
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
-from twisted.internet.endpoints import TCP4ServerEndpoint, TCP6ServerEndpoint
 from twisted.internet.error import CannotListenError
 from twisted.logger import Logger, globalLogBeginner
 from twisted.python.failure import Failure
@@ -32,17 +30,20 @@ from gateway.broker.store.interface import Store, StoreError
 from gateway.broker.store.memory import MemoryStore
 from gateway.broker.store.sqlite import SqliteStore
 from gateway.broker.users import Users, UsersError
-from gateway.configuration import Configuration
+from gateway.configuration import Configuration, reread
 from gateway.extension import ExtensionError, load_transformer
 from gateway.instance import settings_general
 from gateway.instance.layout import InstanceLock, LayoutError
-from gateway.instance.logs import Logs, open_bridge_log, open_logs
+from gateway.instance.listening import server_endpoint
+from gateway.instance.logs import Logs, open_bridge_log, open_logs, set_levels
 from gateway.instance.portmapper import PortMapper
+from gateway.instance.settings import SettingsError
 from gateway.messaging import message
 from gateway.messaging.errors import ProviderUnavailable, StorageFailed
 from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.turn import Turn
 from gateway.refusal import EXIT_REFUSED, EXIT_STORE_FAILED, StartRefused
+from gateway.signals import Signals
 from gateway.stomp import settings as stomp_settings
 from gateway.stomp.service import StompService
 
@@ -74,6 +75,7 @@ class Gateway(Service):
         #: Shows a line to whoever started the gateway in the foreground.
         self.announce: Callable[..., None] = lambda line, *, error=False: None
         self._reactor = reactor
+        self._signals = Signals(reactor)
         layout, settings = configuration.layout, configuration.settings
         self._users = Users(layout.users, reactor)
         self._rules = AccessRules(layout.access_control)
@@ -182,7 +184,8 @@ class Gateway(Service):
             raise StartRefused([f"{error.filename}: {error.strerror or error}"]) from error
         super().startService()  # type: ignore[no-untyped-call]
         sys.setswitchinterval(SWITCH_INTERVAL)
-        self._on_hang_up()
+        self._signals.on_hang_up(self.reload)
+        self._reactor.callWhenRunning(self._signals.end_once)
         listening = Deferred.fromCoroutine(self._listen())
         listening.addErrback(self._not_listening)
 
@@ -234,10 +237,8 @@ class Gateway(Service):
         settings = configuration.settings
         host = settings[settings_general.PORTMAPPER_HOSTNAME] or settings[settings_general.HOSTNAME]
         number = settings[settings_general.PORTMAPPER_PORT]
-        endpoint = TCP6ServerEndpoint if ":" in host else TCP4ServerEndpoint
-        self._port_mapper_port = await self.port_mapper.listen(endpoint(self._reactor, number, interface=host))
-        at = self._port_mapper_port.getHost()
-        self._say(f"port mapper on {at.host}:{at.port}")
+        self._port_mapper_port = await self.port_mapper.listen(server_endpoint(self._reactor, host, number))
+        self._say(f"port mapper on {host or '*'}:{self._port_mapper_port.getHost().port}")
         started = 0
         if (
             self.stomp is not None
@@ -300,31 +301,33 @@ class Gateway(Service):
 
     def _stop_reactor(self) -> None:
         if self._reactor.running and self._stopping is None:
-            self._reactor.stop()
+            self._signals.stop_reactor()
 
     # --- while it runs
 
-    def _on_hang_up(self) -> None:
-        def hang_up(number: int, frame: object) -> None:
-            self._reactor.callFromThread(self.reload)
-
-        if hasattr(signal, "SIGHUP"):
-            signal.signal(signal.SIGHUP, hang_up)
-
     def reload(self) -> None:
-        """Read certificates, users and access rules again, and reopen the log files; connections stay. What cannot be used stays as it was."""
+        """Read users, access rules, certificates and the levels of the logs again, and reopen the log files. What cannot be used stays as it was.
+
+        Connections stay, but for those of users who may no longer connect and of clients whose certificates are revoked.
+        """
+        logs = self._logs
+        if self._stopping is not None or logs is None:
+            return
         parts: list[tuple[str, Callable[[], None]]] = [("users", self._users.reload), ("access rules", self._rules.reload)]
         if self._tls is not None:
             parts.append(("certificates", self._tls.reload))
-        if self._logs is not None:
-            parts.append(("log files", self._logs.reopen))
+        parts += [("log files", logs.reopen), ("settings", lambda: set_levels(logs, reread(self.configuration)))]
         for what, reload in parts:
             try:
                 reload()
-            except (UsersError, AccessError, CertificateFileError, OSError) as error:
-                self.log.error("{what} stay as they were: {error}", what=what, error=str(error))
+            except (UsersError, AccessError, CertificateFileError, SettingsError, OSError) as error:
+                self.log.error("{what} stay as they were: {error}", what=what, error="; ".join(str(error).splitlines()))
             else:
                 self.log.info("{what} were read again", what=what)
+        if self._provider is not None:
+            self._provider.readmit()
+        if self.stomp is not None and self._tls is not None:
+            self.stomp.end_revoked(self._tls.is_revoked)
 
     def _store_failed(self, error: StoreError) -> None:
         self.log.critical("the message store has failed, and the gateway ends: {error}", error=str(error))

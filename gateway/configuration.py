@@ -42,7 +42,7 @@ class Configuration:
 
     :param broker: the broker's options. :param stomp: the STOMP bridge's, None when the bridge is not to run.
     :param stomp_problems: why the STOMP bridge cannot run though it should. :param warnings: for the log.
-    :param notes: for whoever started a new instance.
+    :param notes: for whoever started a new instance. :param overrides: settings of the command line.
     """
 
     layout: Layout
@@ -52,6 +52,7 @@ class Configuration:
     stomp_problems: tuple[str, ...]
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
+    overrides: tuple[str, ...]
 
 
 def configure(varhome: Path, instance: str, passfile_path: Path | None, overrides: Sequence[str]) -> Configuration:
@@ -94,7 +95,20 @@ def configure(varhome: Path, instance: str, passfile_path: Path | None, override
         stomp_problems=stomp_problems if active else (),
         warnings=tuple(str(problem) for problem in problems),
         notes=notes,
+        overrides=tuple(overrides),
     )
+
+
+def reread(configuration: Configuration) -> Settings:
+    """The settings as their file has them now, for those that may be changed while the instance runs; the command line stays over them.
+
+    :raises SettingsError: with everything that would be wrong at the next start, settings of the STOMP bridge included.
+    """
+    settings, _ = read(DECLARED, configuration.layout.settings, configuration.overrides)
+    problems = settings.bridge_problems(settings_general.STOMP)
+    if problems:
+        raise SettingsError(problems)
+    return settings
 
 
 def _create(layout: Layout) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ class Options(usage.Options):
     synopsis = "[--varhome DIR] [--instance NAME] [--passfile FILE] [-D name=value]..."
     longdesc = (
         "Run one instance of the STOMP gateway with its embedded broker. An instance that does not exist is made. "
-        "SIGTERM stops it; SIGHUP reads certificates, users and access rules again."
+        "SIGTERM stops it; SIGHUP reads certificates, users, access rules and the levels of the logs again."
     )
     optParameters = [  # noqa: RUF012
         ["varhome", None, None, "The directory of all instances' data; else that of the environment's IMQ_VARHOME, else var"],

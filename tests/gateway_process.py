@@ -164,8 +164,9 @@ class GatewayProcess:
 
     @property
     def log(self) -> str:
-        """The text of the instance's log files, for messages of failed tests."""
-        return "".join(path.read_text(errors="replace") for path in sorted(self.directory.rglob("*.log")))
+        """The text of the log files of the instance and its bridges, for messages of failed tests."""
+        files = [*self.directory.glob("log/*.txt"), *self.directory.glob("bridges/*/*.log")]
+        return "".join(path.read_text(errors="replace") for path in sorted(files))
 
     def launch(self) -> None:
         """Start the process and return at once, for tests of starts that fail."""

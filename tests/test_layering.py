@@ -42,6 +42,7 @@ COMPOSITION_MODULES = (
     "gateway.configuration",
     "gateway.extension",
     "gateway.refusal",
+    "gateway.signals",
 )
 COMPOSITION = Room((*EVERYTHING, *COMPOSITION_MODULES), root=True)
 

@@ -97,6 +97,30 @@ def test_it_can_be_ended_twice_while_it_ends(tmp_path: Path) -> None:
         assert gateway.wait() == 0, gateway.said
 
 
+def test_signals_while_it_ends_change_nothing(tmp_path: Path) -> None:
+    with GatewayProcess(tmp_path) as gateway, Client(gateway.port, receive_buffer=4096) as paused, Client(gateway.port) as idle:
+        # One who reads nothing makes the end last for a while.
+        paused.write(encode("SUBSCRIBE", {"destination": QUEUE, "id": "1", "ack": "client"}))
+        for _ in range(2000):
+            idle.send(QUEUE, b"x" * 2000, persistent="false")
+        idle.store(QUEUE, b"x")
+        gateway.signal(signal.SIGTERM)
+        idle.error()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+            gateway.signal(number)
+        assert gateway.wait(60) == 0, gateway.said
+        for text in (gateway.said, gateway.log):
+            assert "Traceback" not in text, text
+            assert "ReactorNotRunning" not in text, text
+
+
+def test_the_text_of_all_logs_is_at_hand_for_failed_tests(tmp_path: Path) -> None:
+    with GatewayProcess(tmp_path) as gateway:
+        until_logged(gateway, "is ready")
+        assert "is ready" in gateway.log
+        assert "STOMP bridge started" in gateway.log
+
+
 def test_ports_and_files_are_let_go(tmp_path: Path) -> None:
     gateway = GatewayProcess(tmp_path)
     for _ in range(2):
@@ -156,6 +180,74 @@ def test_a_reload_keeps_connections_and_takes_users_and_rules(tmp_path: Path) ->
             Client(gateway.port, login="alice", passcode="secret")
 
 
+@pytest.mark.parametrize("command", [("delete", "-u", "alice"), ("update", "-u", "alice", "-a", "false")])
+def test_a_user_who_is_one_no_more_is_disconnected_by_a_reload_and_nobody_else_is(command: tuple[str, ...], tmp_path: Path) -> None:
+    passwords = tmp_path / "passwords"
+    passwords.write_text("imq.imqusermgr.password=secret\n")
+    passwords.chmod(0o600)
+    with GatewayProcess(tmp_path / "var") as gateway:
+        place = ("-varhome", tmp_path / "var", "--instance", gateway.directory.name)
+        run("-m", "gateway.broker.usermgr", "add", *place, "-u", "alice", "-passfile", passwords)
+        gateway.signal(signal.SIGHUP)
+        until_logged(gateway, "users were read again")
+        with Client(gateway.port) as guest, Client(gateway.port, login="alice", passcode="secret") as alice:
+            alice.ask("BEGIN", {"transaction": "t"})
+            alice.send(QUEUE, b"never committed", transaction="t")
+            alice.store("/queue/process.other", b"x")
+            run("-m", "gateway.broker.usermgr", command[0], *place, *command[1:], *(["-f"] if command[0] == "delete" else []))
+            gateway.signal(signal.SIGHUP)
+            assert "user 'alice' is refused" in alice.error().headers["message"]
+            guest.ask("SUBSCRIBE", {"destination": QUEUE, "id": "1"})
+            guest.send(QUEUE, b"still here")
+            assert guest.message().body == b"still here"
+        until_logged(gateway, "of user 'alice' ends with ERROR")
+        assert log_of(gateway).count("ends with ERROR") == 1, log_of(gateway)
+
+
+def test_a_reload_takes_the_levels_of_the_logs(tmp_path: Path) -> None:
+    with GatewayProcess(tmp_path) as gateway:
+        file = gateway.directory / "etc" / "gateway.properties"
+        kept = file.read_text()
+        bridge = gateway.directory / "bridges" / "stomp" / "stomp0.log"
+
+        def refused_logins() -> int:
+            with pytest.raises(Refused):
+                Client(gateway.port, passcode="wrong")
+            return bridge.read_text().count("ends with ERROR")
+
+        assert refused_logins() == 1
+        file.write_text(kept + "imq.bridge.stomp.level=WARNING\nimq.log.level=FINE\n")
+        gateway.signal(signal.SIGHUP)
+        until_logged(gateway, "settings were read again")
+        assert refused_logins() == 1, "the bridge's log is at WARNING"
+        # What cannot be used leaves what was, all of it.
+        for wrong in ("imq.bridge.stomp.level=LOUD", "imq.log.level=LOUD", "imq.log.levle=INFO\nimq.log.level=\\u12"):
+            file.write_text(f"{kept}imq.bridge.stomp.level=INFO\n{wrong}\n")
+            before = log_of(gateway).count("settings stay as they were")
+            gateway.signal(signal.SIGHUP)
+            until_logged(gateway, "settings stay as they were", before + 1)
+            assert refused_logins() == 1
+        [line] = [line for line in log_of(gateway).splitlines() if "imq.log.level=LOUD" in line]
+        assert "SEVERE" in line
+        assert f"{file}:" in line
+        file.unlink()
+        gateway.signal(signal.SIGHUP)
+        until_logged(gateway, "settings stay as they were", 4)
+        file.write_text(kept)
+        gateway.signal(signal.SIGHUP)
+        until_logged(gateway, "settings were read again", 2)
+        assert refused_logins() == 2
+
+
+def test_a_level_of_the_command_line_stays_over_that_of_the_file(tmp_path: Path) -> None:
+    with GatewayProcess(tmp_path, settings={"imq.log.level": "INFO"}) as gateway:
+        file = gateway.directory / "etc" / "gateway.properties"
+        file.write_text(file.read_text() + "imq.log.level=OFF\n")
+        for times in (1, 2):
+            gateway.signal(signal.SIGHUP)
+            until_logged(gateway, "settings were read again", times)
+
+
 def client_context(certificates: Certificates) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=str(certificates.ca))
     context.load_cert_chain(certificates.client_certificate, certificates.client_key)
@@ -165,16 +257,26 @@ def client_context(certificates: Certificates) -> ssl.SSLContext:
 def test_a_revoked_certificate_is_refused_after_a_reload(tmp_path: Path, certificates: Certificates) -> None:
     context = client_context(certificates)
     with GatewayProcess(tmp_path, tls=certificates, require_client_certificate=True) as gateway:
-        with Client(gateway.tls_port, tls=context) as before:
-            run("-m", "certs.command", "revoke", certificates.client, "--dir", gateway.directory / "etc" / "tls")
+        tls = gateway.directory / "etc" / "tls"
+        run("-m", "certs.command", "client", "--name", "other", "--dir", tls)
+        unrevoked = client_context(Certificates(tls, "other"))
+        with (
+            Client(gateway.tls_port, tls=context) as before,
+            Client(gateway.tls_port, tls=unrevoked) as other,
+            Client(gateway.port) as plain,
+        ):
+            run("-m", "certs.command", "revoke", certificates.client, "--dir", tls)
             Client(gateway.tls_port, tls=context).close()  # not known yet
+            before.store(QUEUE, b"x")
             gateway.signal(signal.SIGHUP)
-            until_logged(gateway, "certificates were read again")
+            assert "revoked" in before.error().headers["message"]
             with pytest.raises((ssl.SSLError, Gone)):
                 Client(gateway.tls_port, tls=context)
-            before.store(QUEUE, b"still here")
-        with Client(gateway.port) as plain:
-            plain.store(QUEUE, b"x")
+            gateway.signal(signal.SIGHUP)
+            until_logged(gateway, "certificates were read again", 2)
+            other.store(QUEUE, b"still here")
+            plain.store(QUEUE, b"still here")
+        assert log_of(gateway).count("certificate was revoked") == 1, log_of(gateway)
 
 
 def test_a_new_certificate_is_shown_after_a_reload(tmp_path: Path, certificates: Certificates) -> None:
@@ -200,6 +302,26 @@ def test_a_new_certificate_is_shown_after_a_reload(tmp_path: Path, certificates:
         gateway.signal(signal.SIGHUP)
         until_logged(gateway, "certificates stay as they were")
         assert serial(gateway) == second
+
+
+def test_without_a_host_name_it_listens_to_both_families(tmp_path: Path, certificates: Certificates) -> None:
+    with GatewayProcess(tmp_path, tls=certificates, settings={"imq.hostname": ""}) as gateway:
+        for host in (HOST, "::1"):
+            for port, word in (
+                (gateway.port, b"version:1.2"),
+                (gateway.tls_port, b"this port speaks TLS"),
+                (gateway.port_mapper_port, b"stomp[bridge]"),
+            ):
+                with socket.create_connection((host, port), timeout=PATIENCE) as client:
+                    # The user guest may connect from this machine only, and that it is, by either family.
+                    client.sendall(encode("CONNECT", {"accept-version": "1.2", "login": "guest", "passcode": "guest"})[:100])
+                    data = b""
+                    while word not in data:
+                        more = client.recv(4096)
+                        assert more, (host, port, data)
+                        data += more
+        gateway.wait_for_output(f"STOMP over TCP on *:{gateway.port}")
+        gateway.wait_for_output(f"port mapper on *:{gateway.port_mapper_port}")
 
 
 # Starts that are refused.

@@ -331,7 +331,7 @@ class Broker:
         """Do ``work`` at the end of this turn, in the order asked, before anything is written to a client."""
         self._soon.append(work)
         if len(self._soon) == 1:
-            self.turn.hand_off(self._do_soon)
+            self.turn.dispatch(self._do_soon)
 
     def _do_soon(self) -> None:
         self._soon, work = [], self._soon

@@ -16,7 +16,7 @@ from gateway.messaging.message import Message
 if TYPE_CHECKING:
     from gateway.broker.consumer import EmbeddedConsumer
     from gateway.broker.queue import PhysicalQueue
-    from gateway.messaging.redelivery import RedeliveryPolicy
+    from gateway.messaging.redelivery import RedeliveryChanges
 
 
 class QueueBrowser:
@@ -101,5 +101,5 @@ class QueueBrowser:
     def give_back(self, messages: Sequence[Message]) -> None: ...
 
     def reject(
-        self, messages: Sequence[Message], delay_ms: int | None, dead: DeadReason | None, policy: RedeliveryPolicy | None
+        self, messages: Sequence[Message], delay_ms: int | None, dead: DeadReason | None, changes: RedeliveryChanges | None
     ) -> None: ...

@@ -4,8 +4,9 @@ Changes are gathered in a batch. At the end of a turn the batch goes to the stor
 not speak before a change is durable wait for the batch that holds it, and are told in order. A batch that nobody waits for lingers a little:
 its sync would only delay that of somebody who does.
 
-A message stored and settled within one batch that is still gathering never touches the disk: its insert is taken out again. A batch of few
-messages therefore gets two passes of the reactor before it goes: in the first a consumer's socket takes them, in the second they are settled.
+A message stored and settled within one batch that is still gathering never touches the disk: its insert is taken out again. Where consumers have
+of late settled every message before it was durable, a batch of few messages waits a moment for them to do so again: that takes less time than
+a sync. One that has waited in vain goes to the disk, and those after it do not wait until as much has been proven again.
 
 Owns batches, their order and their bounds. Knows nothing of destinations: the owner of a message is told by callbacks when a commit failed.
 """
@@ -42,9 +43,10 @@ MOST_OCTETS: Final = 4 * 1024 * 1024
 MOST_WAITING: Final = 16 * 1024 * 1024
 #: Seconds that a batch may linger which nobody waits for.
 LINGER: Final = 0.01
-#: A batch of fewer messages than this gets so many passes of the reactor, in which they may be settled.
+#: Seconds for which a batch of fewer messages than this waits for them to be settled, after so many batches in a row had been while they were stored.
+SETTLING: Final = 0.0005
 FEW: Final = 32
-PASSES: Final = 2
+PROVEN: Final = 8
 
 
 class GroupCommit:
@@ -75,11 +77,11 @@ class GroupCommit:
         #: Messages whose row is another's until they have their own: what to do when they are deleted.
         self.stand_ins: dict[int, Callable[[], None]] = {}
         self._relief: list[Callable[[], None]] = []
-        #: The reactor's pass that is waited for, and how many were.
-        self._pass: IDelayedCall | None = None
-        self._passes = 0
-        #: Ends the lingering of the gathering batch.
+        #: Ends the lingering of the gathering batch, or its wait for its messages to be settled.
         self._lingering: IDelayedCall | None = None
+        self._settling: IDelayedCall | None = None
+        #: Batches in a row that had been settled when they were durable.
+        self._proven = 0
 
     # --- gathering
 
@@ -125,6 +127,8 @@ class GroupCommit:
             if batch.redeliveries:
                 for key in [key for key in batch.redeliveries if key[1] == seq]:
                     del batch.redeliveries[key]
+            if self._settling is not None and not batch.inserts:
+                self._ask()
             return
         batch.deletes[seq] = None
         if self.stand_ins:
@@ -280,24 +284,25 @@ class GroupCommit:
 
     def _hand_off(self) -> None:
         self._asked = False
-        if self._in_store is not None or self._pass is not None:
+        if self._in_store is not None:
             return
-        if not self._sealed and self.broken is None:
-            gathering = self._gathering
-            if gathering.waiters:
-                if self._passes < PASSES and 0 < len(gathering.batch.inserts) < FEW:
-                    self._pass = self._turn.later(0, self._passed)
-                    return
-            elif gathering.batch:
-                if self._lingering is None:
-                    self._lingering = self._turn.later(LINGER, self._lingered)
-                return
-        self._submit()
+        gathering = self._gathering
+        if self._sealed or self.broken is not None:
+            self._submit()
+        elif gathering.waiters:
+            if self._proven >= PROVEN and 0 < len(gathering.batch.inserts) < FEW:
+                if self._settling is None:
+                    self._settling = self._turn.later(SETTLING, self._not_settled)
+            else:
+                self._submit()
+        elif gathering.batch and self._lingering is None:
+            self._lingering = self._turn.later(LINGER, self._lingered)
 
-    def _passed(self) -> None:
-        self._pass = None
-        self._passes += 1
-        self._ask()
+    def _not_settled(self) -> None:
+        self._settling = None
+        self._proven = 0
+        if self._in_store is None:
+            self._submit()
 
     def _lingered(self) -> None:
         self._lingering = None
@@ -306,10 +311,10 @@ class GroupCommit:
 
     def _submit(self) -> None:
         """Give the oldest batch to the store, which is idle."""
-        self._passes = 0
-        if self._lingering is not None:
-            self._lingering.cancel()
-            self._lingering = None
+        for call in (self._lingering, self._settling):
+            if call is not None:
+                call.cancel()
+        self._lingering = self._settling = None
         if self._sealed:
             gathered = self._sealed.popleft()
         elif self._gathering.batch or self._gathering.waiters:
@@ -346,6 +351,9 @@ class GroupCommit:
         elif error is not None and self.broken is None:
             self.broken = error
             self._failed(error)
+        inserts = gathered.batch.inserts
+        if gathered.waiters and 0 < len(inserts) < FEW:
+            self._proven = self._proven + 1 if inserts.keys() <= self._gathering.batch.deletes.keys() else 0
         for waiter in gathered.waiters:
             self._guard(waiter, error)
         if self._relief and not self.crowded():

@@ -341,6 +341,12 @@ class EmbeddedConnection:
             self._end()
             self.broker.soon(lambda: lost(error))
 
+    def readmitted(self, principal: Principal) -> None:
+        """The user is still one, maybe in other groups."""
+        if principal != self.principal:
+            self.principal = principal
+            self._producible.clear()
+
     def check_open(self) -> None:
         """:raises ProviderUnavailable: the connection is closed or was lost."""
         if self._lost is None:

@@ -25,7 +25,7 @@ from gateway.messaging.message import Message
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
     from gateway.broker.consumer import EmbeddedConsumer
-    from gateway.messaging.redelivery import RedeliveryPolicy
+    from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
 
 #: Messages handed out by one destination in one turn; others come between.
 MOST_IN_A_TURN: Final = 1_000
@@ -54,7 +54,7 @@ class Distribution:
         self.pace = Pace(broker, self.backlog)
         #: Browsers that wait for what is being read back.
         self._readers: list[Callable[[], None]] = []
-        #: Messages that have expired and are being read or buried, slice by slice: they wait no longer, but still count.
+        #: Messages that have expired or were refused, and are being read or buried, slice by slice: they wait no longer, but still count.
         self.dying = 0
         #: Handing out is paused, by an operator.
         self.paused = False
@@ -293,9 +293,13 @@ class Distribution:
             tried[message.seq] = tried.get(message.seq, 0) + 1
         if limit:
             kept = [message for message in messages if tried[message.seq] < limit]
+            buried: dict[int, list[Message]] = {}
             for message in messages:
                 if tried[message.seq] >= limit:
-                    self.bury([message], DeadReason.UNDELIVERABLE, f"rolled back {tried[message.seq]} times")
+                    buried.setdefault(tried[message.seq], []).append(message)
+            for tries, part in buried.items():
+                self.dying += len(part)
+                self.broker.schedule.in_slices(self._bury_slowly(part, DeadReason.UNDELIVERABLE, f"rolled back {tries} times"))
         self.broker.schedule.in_slices(self._count_slowly([message for message in kept if self.keeps_count(message)]))
         self._wait_again(kept)
 
@@ -310,20 +314,22 @@ class Distribution:
                     self.broker.commits.redelivery(self.owner, message.seq, count, 0)
 
     def reject(
-        self, messages: Sequence[Message], delay_ms: int | None, dead: DeadReason | None, policy: RedeliveryPolicy | None
+        self, messages: Sequence[Message], delay_ms: int | None, dead: DeadReason | None, changes: RedeliveryChanges | None
     ) -> None:
         """A consumer could not take these: later again, or dead."""
         if self.gone:
             self.settle(messages)
             return
-        rules = policy or self.use_policy()
+        policy = self.use_policy()
+        if changes is not None:
+            policy = changes.over(policy)
         again: list[Message] = []
+        buried: dict[tuple[DeadReason, int], list[Message]] = {}
         for message in messages:
             tries = self.tried[message.seq] = self.tried.get(message.seq, 0) + 1
-            pause = rules.delay(tries) if delay_ms is None else delay_ms
+            pause = policy.delay(tries) if delay_ms is None else delay_ms
             if dead is not None or pause is None:
-                reason = dead or DeadReason.UNDELIVERABLE
-                self.bury([message], reason, f"refused by its consumer {tries} times")
+                buried.setdefault((dead or DeadReason.UNDELIVERABLE, tries), []).append(message)
                 continue
             due = self.broker.turn.refresh() + pause if pause else 0
             if self.keeps_count(message):
@@ -332,6 +338,9 @@ class Distribution:
                 self._pause(message, due)
             else:
                 again.append(message)
+        for (reason, tries), part in buried.items():
+            self.dying += len(part)
+            self.broker.schedule.in_slices(self._bury_slowly(part, reason, f"refused by its consumer {tries} times"))
         self._wait_again(again)
 
     def _pause(self, message: Message, due_ms: int) -> None:

@@ -25,6 +25,8 @@ class Authenticator(Protocol):
 
     def authenticate(self, credentials: Credentials) -> Deferred[Principal]: ...
 
+    def readmit(self, principal: Principal, address: str) -> Principal: ...
+
 
 class EmbeddedProvider:
     """Connections to the broker of this instance.
@@ -48,7 +50,8 @@ class EmbeddedProvider:
         self._users = users
         self._rules = rules
         self._random = random
-        self._connections: dict[EmbeddedConnection, None] = {}
+        #: Those that are open, and where each comes from.
+        self._connections: dict[EmbeddedConnection, str] = {}
         self._client_ids: dict[str, EmbeddedConnection | None] = {}
         self._numbers = 0
 
@@ -71,7 +74,7 @@ class EmbeddedProvider:
         connection = EmbeddedConnection(self, principal, self._rules, client_id, self._numbers, lost)
         if client_id is not None:
             self._client_ids[client_id] = connection
-        self._connections[connection] = None
+        self._connections[connection] = credentials.address
         return connection
 
     def disconnected(self, connection: EmbeddedConnection) -> None:
@@ -83,6 +86,22 @@ class EmbeddedProvider:
     def random_name(self) -> str:
         """A name nobody can guess."""
         return self._random(_RANDOM_OCTETS).hex()
+
+    def readmit(self) -> None:
+        """Users or access rules have changed: connections of users who may no longer connect are lost; the others have their users' new groups."""
+        self.broker.turn.begin()
+        try:
+            for connection, address in list(self._connections.items()):
+                try:
+                    principal = self._users.readmit(connection.principal, address)
+                    if not self._rules.may_connect(principal):
+                        raise AccessDenied(principal.name, "connect", "this broker")
+                except MessagingError as error:
+                    connection.fail(error)
+                else:
+                    connection.readmitted(principal)
+        finally:
+            self.broker.turn.end()
 
     def fail(self, error: MessagingError) -> None:
         """Every connection is lost."""

@@ -5,13 +5,13 @@ Owns what one session was asked and has not finished. Consumers own their delive
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.broker.consumer import EmbeddedConsumer
 from gateway.broker.physical import Kept, Physical, Place
+from gateway.broker.promises import Promises, storage_failed
 from gateway.broker.queue import PhysicalQueue
 from gateway.broker.store.interface import Batch, StoreError, StoreFull
 from gateway.messaging.dead import DeadReason
@@ -40,26 +40,6 @@ class _Rejected(NamedTuple):
     dead: DeadReason | None
 
 
-class _Promise:
-    """A completion that was asked for.
-
-    :param after: the promise before it spoke for so many of the session's sends,
-    :param sends: and it for those from there to this one.
-    """
-
-    __slots__ = ("after", "done", "error", "held", "ready", "sends")
-
-    def __init__(self, done: Done, after: int, sends: int) -> None:
-        self.done = done
-        self.after = after
-        self.sends = sends
-        #: Withheld while a destination holds the sender back.
-        self.held = False
-        #: What it waited for has come.
-        self.ready = False
-        self.error: MessagingError | None = None
-
-
 class EmbeddedSession:
     """One session. Made by its connection."""
 
@@ -70,17 +50,10 @@ class EmbeddedSession:
         self._commits = connection.broker.commits
         self._consumers: dict[EmbeddedConsumer, None] = {}
         self._closed = False
-        #: The last batch that holds something this session was asked for.
-        self._mark = 0
-        #: Completions that were asked for and have not fired, in the order asked, which is that in which they fire.
-        self._promises: deque[_Promise] = deque()
+        self._promises = Promises(self._commits, self._broker.soon)
         self._blocked: set[Physical] = set()
         #: The queue it sent to last, whose consumers it may outrun.
         self._fast: PhysicalQueue | None = None
-        #: Sends until now, those that promises speak for, and those the store has undone and the user was not told of yet.
-        self._sent = 0
-        self._promised = 0
-        self._refused: list[int] = []
         self._resume: list[Callable[[], None]] = []
         # The open transaction.
         self._sends: list[Message] = []
@@ -101,7 +74,7 @@ class EmbeddedSession:
         arrivals = self.connection.route(messages)
         commits = self._commits
         before = commits.changes
-        self._sent += 1
+        number = self._promises.send()
         commits.begin()
         try:
             self._broker.number(messages, self.connection.user, self.connection.number)
@@ -111,8 +84,8 @@ class EmbeddedSession:
                 if physical.properties.bounded and physical.at_limit():
                     self._block(physical)
             if commits.changes != before:
-                self._mark = commits.number
-                commits.on_failure(partial(self._undo_send, self._sent, arrivals))
+                self._promises.touch()
+                commits.on_failure(partial(self._undo_send, number, arrivals))
         finally:
             commits.end()
         for physical, _ in arrivals:
@@ -123,8 +96,7 @@ class EmbeddedSession:
         if not self._broker.undo_arrivals(batch, arrivals):
             # All that the store was to have of it had been settled.
             return
-        self._refused.append(number)
-        if number > self._promised:
+        if not self._promises.refuse(number):
             # Nobody waits for a receipt that could tell the sender.
             self.connection.fail(StorageFailed(str(error)))
 
@@ -171,10 +143,7 @@ class EmbeddedSession:
             if self._unblock not in physical.waiting_senders:
                 physical.waiting_senders.append(self._unblock)
         if not self._blocked:
-            for promise in self._promises:
-                if promise.held:
-                    promise.held = False
-                    self._ask(promise)
+            self._promises.release_held()
             resumed, self._resume = self._resume, []
             for resume in resumed:
                 self.on_writable(resume)
@@ -185,8 +154,7 @@ class EmbeddedSession:
         self._check_open()
         before = self._commits.changes
         consumer = self.connection.attach(self, spec, deliver, failed)
-        if self._commits.changes != before:
-            self._mark = self._commits.number
+        self._promises.touch_since(before)
         self._consumers[consumer] = None
         return consumer
 
@@ -200,55 +168,23 @@ class EmbeddedSession:
 
     def touch(self) -> None:
         """Something this session was asked for may be in the gathering batch."""
-        self._mark = self._commits.number
+        self._promises.touch()
 
     def touch_after(self, work: Callable[[], None]) -> None:
         """Do ``work``, and let later completions wait for what it gathered."""
         before = self._commits.changes
         work()
-        if self._commits.changes != before:
-            self._mark = self._commits.number
+        self._promises.touch_since(before)
 
     # --- completions
 
     def completion(self, done: Done) -> None:
         self._check_open()
-        promise = self._promise(done)
+        promise = self._promises.make(done)
         if self._blocked:
             promise.held = True
         else:
-            self._ask(promise)
-
-    def _promise(self, done: Done) -> _Promise:
-        promise = _Promise(done, self._promised, self._sent)
-        self._promised = self._sent
-        self._promises.append(promise)
-        return promise
-
-    def _ask(self, promise: _Promise) -> None:
-        if self._mark > self._commits.durable:
-            self._commits.wait_for(self._mark, partial(self._durable, promise))
-        else:
-            self._broker.soon(partial(self._keep, promise, None))
-
-    def _durable(self, promise: _Promise, error: StoreError | None) -> None:
-        if isinstance(error, StoreFull) and not any(promise.after < number <= promise.sends for number in self._refused):
-            # Other sends did not fit. What this promise speaks for is tried again.
-            self._commits.wait_for(self._commits.durable + 1, partial(self._durable, promise))
-            return
-        self._keep(promise, None if error is None else StorageFailed(str(error)))
-
-    def _keep(self, promise: _Promise, error: MessagingError | None) -> None:
-        """What a promise waited for has come: tell, as far as those before it were told."""
-        promise.ready = True
-        promise.error = error
-        while self._promises and self._promises[0].ready:
-            first = self._promises.popleft()
-            if self._refused and min(self._refused) <= first.sends:
-                # Maybe in an earlier batch than the one that it waited for.
-                self._refused = [number for number in self._refused if number > first.sends]
-                first.error = first.error or StorageFailed("what was sent did not fit on the disk")
-            first.done(first.error)
+            self._promises.ask(promise)
 
     # --- transactions
 
@@ -271,7 +207,7 @@ class EmbeddedSession:
         self._check_open()
         if self.mode is not Mode.TRANSACTED:
             raise NotSupported("commit outside of a transacted session")
-        promise = self._promise(done)
+        promise = self._promises.make(done)
         most = self._broker.options.transaction_acknowledgements
         try:
             if self._acknowledged_count > most:
@@ -280,7 +216,7 @@ class EmbeddedSession:
         except MessagingError as error:
             self._undo()
             cause = error.cause if isinstance(error, MessageRejected) else error
-            self._broker.soon(partial(self._keep, promise, cause))
+            self._promises.keep_soon(promise, cause)
             return
         sends, acknowledged, rejected = self._sends, self._acknowledged, self._rejected
         self._forget_transaction()
@@ -305,7 +241,7 @@ class EmbeddedSession:
                 for refusal in rejected:
                     messages = [message for _, message in refusal.deliveries]
                     refusal.consumer.source.reject(messages, refusal.delay_ms, refusal.dead, refusal.consumer.spec.redelivery)
-            self._keep(promise, None if error is None else StorageFailed(str(error)))
+            self._promises.keep(promise, storage_failed(error))
 
         def undo(batch: Batch, error: StoreError) -> None:
             for _, run in arrivals:
@@ -322,13 +258,13 @@ class EmbeddedSession:
             for consumer, messages in taken:
                 consumer.source.release(messages)
             if commits.changes != before:
-                self._mark = commits.number
+                self._promises.touch()
                 if sends:
                     commits.on_failure(undo)
                 commits.wait(outcome)
-            elif self._mark > commits.durable:
+            elif self._promises.mark > commits.durable:
                 # Nothing of it is stored. Who did not fit on the disk before it has been told.
-                commits.wait_for(self._mark, lambda error: outcome(None if isinstance(error, StoreFull) else error))
+                commits.wait_for(self._promises.mark, lambda error: outcome(None if isinstance(error, StoreFull) else error))
             else:
                 self._broker.soon(partial(outcome, None))
         finally:
@@ -338,9 +274,9 @@ class EmbeddedSession:
         self._check_open()
         if self.mode is not Mode.TRANSACTED:
             raise NotSupported("rollback outside of a transacted session")
-        promise = self._promise(done)
+        promise = self._promises.make(done)
         self.touch_after(self._undo)
-        self._broker.soon(partial(self._keep, promise, None))
+        self._promises.keep_soon(promise, None)
 
     def recover(self) -> None:
         self._check_open()
@@ -390,11 +326,7 @@ class EmbeddedSession:
         self._blocked.clear()
         self._resume.clear()
         self._closed = True
-        gone = ProviderUnavailable("the session was closed")
-        for promise in self._promises:
-            if promise.held:
-                promise.held = False
-                self._broker.soon(partial(self._keep, promise, gone))
+        self._promises.break_held(ProviderUnavailable("the session was closed"))
         self.connection.forget(self)
 
     def _check_open(self) -> None:

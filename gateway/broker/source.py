@@ -14,7 +14,7 @@ from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
     from gateway.broker.consumer import EmbeddedConsumer
-    from gateway.messaging.redelivery import RedeliveryPolicy
+    from gateway.messaging.redelivery import RedeliveryChanges
 
 
 class Source(Protocol):
@@ -42,7 +42,7 @@ class Source(Protocol):
         """These were not taken: deliver them again, in order."""
 
     def reject(
-        self, messages: Sequence[Message], delay_ms: int | None, dead: DeadReason | None, policy: RedeliveryPolicy | None
+        self, messages: Sequence[Message], delay_ms: int | None, dead: DeadReason | None, changes: RedeliveryChanges | None
     ) -> None:
         """A consumer could not take these."""
 

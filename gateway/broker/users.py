@@ -103,7 +103,7 @@ class Users:
         self._users: Mapping[str, User] = {}
 
     def load(self) -> None:
-        """Read the file; it holds for those who connect from now on. Connections that exist are left alone.
+        """Read the file; it holds for those who connect from now on. For those who are connected ask :meth:`readmit`.
 
         :raises UsersError: the file cannot be read, or a line of it is no user. The users are then what they were.
         """
@@ -126,6 +126,16 @@ class Users:
         :returns: fails with AuthenticationFailed.
         """
         return Deferred.fromCoroutine(self._authenticate(credentials))
+
+    def readmit(self, principal: Principal, address: str) -> Principal:
+        """A user who is connected from there, with the groups that the file says now. The passcode is not asked for again.
+
+        :raises AuthenticationFailed: the user was deleted, is inactive, or may no longer connect from there.
+        """
+        user = self._users.get(principal.name)
+        if user is None:
+            raise AuthenticationFailed(principal.name, "the user was deleted")
+        return _admitted(user, address)
 
     def close(self) -> None:
         """Stop the threads that verify."""

@@ -34,7 +34,7 @@ class Setting(Generic[T]):
     :param default: what holds where nothing is given.
     :param doc: one line for the reference.
     :param unit: the unit of the value, in the plural, where the type does not say it.
-    :param reloadable: whether a change takes effect without a restart.
+    :param reloadable: whether a change takes effect without a restart, when the file is read again.
     :param secret: whether the value must never be shown.
     """
 
@@ -95,7 +95,7 @@ class Setting(Generic[T]):
 class Catalogue:
     """All settings there are, and which of them a name means.
 
-    :raises ValueError: two settings have one name.
+    :raises ValueError: two settings have one name, or one with a placeholder has that of another.
     """
 
     def __init__(self, declared: Iterable[Setting[Any]]) -> None:
@@ -117,6 +117,10 @@ class Catalogue:
         # The longest one is the most particular.
         self._patterns.sort(key=lambda setting: len(setting.name), reverse=True)
         self._settings = tuple(seen.values())
+        for name in self._plain:
+            for pattern in self._patterns:
+                if pattern.matched(name) is not None:
+                    raise ValueError(f"setting {name} is declared twice: {pattern.name} has that name, too")
 
     def require(self, setting: Setting[Any]) -> None:
         """Nothing, if ``setting`` is in the catalogue.

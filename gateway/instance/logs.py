@@ -138,6 +138,10 @@ class Logs:
         """The log of a bridge, for its level at run time; None where it is not open."""
         return self._bridges.get(name)
 
+    def bridges(self) -> dict[str, Log]:
+        """The logs of bridges that are open, by name."""
+        return dict(self._bridges)
+
     def reopen(self) -> None:
         """Reopen all files, as when the operator's tool has moved them.
 
@@ -206,6 +210,17 @@ def open_bridge_log(logs: Logs, settings: Settings, name: str, namespaces: Itera
         settings.named(general.BRIDGE_LOGFILE_COUNT, name),
         namespaces,
     )
+
+
+def set_levels(logs: Logs, settings: Settings) -> None:
+    """Have all logs that are open take the levels of ``settings`` from now on.
+
+    :raises SettingsError: the level of a bridge is bad; then none is changed.
+    """
+    levels = [(logs.instance, settings[general.LOG_LEVEL])]
+    levels += [(log, settings.named(general.BRIDGE_LEVEL, name)) for name, log in logs.bridges().items()]
+    for log, level in levels:
+        log.set_level(Level[level])
 
 
 def instance_log(directory: Path, generation: int) -> Path:

@@ -68,7 +68,7 @@ def _row(setting: Setting[Any]) -> tuple[str, str, str, str, str]:
     if isinstance(setting.type, Choice):
         doc += " One of " + ", ".join(_literal(option) for option in setting.type.options) + "."
     if setting.reloadable:
-        doc += " May be changed at run time."
+        doc += " A change takes effect when SIGHUP has the file read again."
     return (
         _literal(setting.name),
         setting.type.name,

@@ -57,7 +57,9 @@ class BridgeNames(ValueType[tuple[str, ...]]):
         return ",".join(value)
 
 
-HOSTNAME = Setting("imq.hostname", Text(), "", "Host name or address on which everything listens; none is all addresses.")
+HOSTNAME = Setting(
+    "imq.hostname", Text(), "", "Host name or address on which everything listens; none is all addresses, of IPv4 and IPv6."
+)
 
 PORTMAPPER_PORT = Setting("imq.portmapper.port", Port(), 7676, "Port of the port mapper.")
 PORTMAPPER_HOSTNAME = Setting(

@@ -6,10 +6,13 @@ can each take what they need. The sentence is fit for a client: no path, no stac
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from gateway.messaging.destination import Destination
+
+
+_QUOTED: Final = 100
 
 
 class MessagingError(Exception):
@@ -79,14 +82,17 @@ class MessageRejected(MessagingError):
 
 
 class InvalidSelector(MessagingError):
-    """The selector is not a JMS selector.
+    """The selector is not a JMS selector. The sentence quotes no more of it than 100 characters around the place.
 
     :param column: where reading failed, from 1; 0 when the whole is meant.
     """
 
     def __init__(self, selector: str, column: int, reason: str) -> None:
         where = f" at column {column}" if column else ""
-        super().__init__(f"selector {selector!r} is invalid{where}: {reason}")
+        start = max(0, min(column - 1 - _QUOTED // 2, len(selector) - _QUOTED))
+        end = start + _QUOTED
+        quoted = f"{'...' if start else ''}{selector[start:end]}{'...' if end < len(selector) else ''}"
+        super().__init__(f"selector {quoted!r} is invalid{where}: {reason}")
         self.selector = selector
         self.column = column
         self.reason = reason

@@ -68,7 +68,7 @@ def like(pattern: str, escape: str | None = None) -> Matcher:
 
 def _pieces(pattern: str, escape: str | None) -> list[_Piece]:
     if escape is not None and len(escape) != 1:
-        raise ValueError(f"the escape of LIKE must be one character, not {escape!r}")
+        raise ValueError(f"the escape of LIKE must be one character, not {len(escape)}")
     pieces: list[_Piece] = []
     piece: list[str | None] = []
     characters = iter(pattern)
@@ -76,7 +76,7 @@ def _pieces(pattern: str, escape: str | None) -> list[_Piece]:
         if character == escape:
             escaped = next(characters, None)
             if escaped is None:
-                raise ValueError(f"the pattern {pattern!r} ends with the escape {escape!r}, which has nothing to escape")
+                raise ValueError(f"the pattern ends with the escape {escape!r}, which has nothing to escape")
             piece.append(escaped)
         elif character == "%":
             pieces.append(tuple(piece))

@@ -23,7 +23,6 @@ MEMO_STORED: Final = 0
 MEMO_STOMP_10: Final = 1
 MEMO_STOMP_11: Final = 2
 MEMO_STOMP_12: Final = 3
-MEMO_SELECTABLE: Final = 4
 
 
 class BodyType(IntEnum):

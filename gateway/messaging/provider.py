@@ -26,7 +26,7 @@ from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
-from gateway.messaging.redelivery import RedeliveryPolicy
+from gateway.messaging.redelivery import RedeliveryChanges
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
@@ -100,7 +100,7 @@ class Subscription:
     :param no_local: not what this connection sent itself; topics only.
     :param durable_name: a durable subscription of the connection's client identifier; topics only.
     :param browse: read and leave everything where it is; queues only. The end is told by one empty delivery.
-    :param redelivery: in place of the destination's own policy for rejected deliveries.
+    :param redelivery: what holds for rejected deliveries other than the destination's own policy says.
     """
 
     destination: Destination
@@ -108,7 +108,7 @@ class Subscription:
     no_local: bool = False
     durable_name: str | None = None
     browse: bool = False
-    redelivery: RedeliveryPolicy | None = None
+    redelivery: RedeliveryChanges | None = None
 
 
 class Provider(Protocol):

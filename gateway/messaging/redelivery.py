@@ -5,7 +5,7 @@ Owns the policy's arithmetic. Used by the broker for NACK and undeliverable bodi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +46,22 @@ class RedeliveryPolicy:
         if self.maximum_redelivery_delay >= 0:
             pause = min(pause, self.maximum_redelivery_delay)
         return int(min(pause, 2**53))
+
+
+@dataclass(frozen=True, slots=True)
+class RedeliveryChanges:
+    """What one consumer wants other than the policy of its destination has it: the fields of :class:`RedeliveryPolicy`, None for those
+    that it leaves.
+    """
+
+    maximum_redeliveries: int | None = None
+    initial_redelivery_delay: int | None = None
+    redelivery_delay: int | None = None
+    use_exponential_back_off: bool | None = None
+    back_off_multiplier: float | None = None
+    maximum_redelivery_delay: int | None = None
+
+    def over(self, policy: RedeliveryPolicy) -> RedeliveryPolicy:
+        """The policy with these changes."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(policy, **{name: value for name, value in given.items() if value is not None})

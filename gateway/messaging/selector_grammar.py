@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 MAX_LENGTH: Final = 8192
 #: Parentheses, NOTs and signs within each other, at most.
 MAX_DEPTH: Final = 64
+#: Characters of one token in an error.
+_LONGEST_NAMED: Final = 60
 
 # Reserved words come from NAME by _keyword. In NAME stand all characters of Java's identifiers and, beyond ASCII, some that _Builder refuses.
 _GRAMMAR: Final = r"""
@@ -94,7 +96,7 @@ def read(text: str) -> Node:
     if not text.strip(" \t\n\f\r"):
         raise InvalidSelector(text, 0, "it is blank; no selector at all is said by leaving it out")
     if len(text) > MAX_LENGTH:
-        raise InvalidSelector(text[:100] + "...", 0, f"it has {len(text)} characters, and {MAX_LENGTH} are allowed")
+        raise InvalidSelector(text, 0, f"it has {len(text)} characters, and {MAX_LENGTH} are allowed")
     try:
         tree: Node = _parser().parse(text)  # type: ignore[assignment]
     except _Refused as refused:
@@ -233,7 +235,9 @@ class _Builder:
             if not (is_identifier_part(character) if index else is_identifier_start(character)):
                 raise _Refused(_column(token) + index, f"the character {character!r} cannot be part of an identifier")
         if name.startswith("JMS") and not name.startswith(("JMSX", "JMS_")) and name not in HEADER_FIELDS:
-            raise _Refused(_column(token), f"a selector cannot refer to {name}, of the header fields only to {_LISTED_FIELDS}")
+            raise _Refused(
+                _column(token), f"a selector cannot refer to {_short(name)}, of the header fields only to {_LISTED_FIELDS}"
+            )
         return _Term(Identifier(name), _Kind.ANY, _column(token))
 
     def string(self, children: tuple[Token]) -> _Term:
@@ -251,7 +255,7 @@ class _Builder:
             value = int(digits, 16)
         elif digits[0] == "0":
             if "8" in digits or "9" in digits:
-                raise _Refused(_column(token), f"{token} is not an octal number, as one that begins with 0 must be")
+                raise _Refused(_column(token), f"{_short(token)} is not an octal number, as one that begins with 0 must be")
             value = int(digits, 8)
         else:
             # A few digits more than a long has, so that no time is spent on thousands.
@@ -268,7 +272,7 @@ class _Builder:
                 value = math.inf
         if not math.isfinite(value):
             raise _Refused(
-                _column(token), f"{token} is outside of the range of a Java {'float' if token[-1] in 'fF' else 'double'}"
+                _column(token), f"{_short(token)} is outside of the range of a Java {'float' if token[-1] in 'fF' else 'double'}"
             )
         return _Term(Literal(value), _Kind.NUMBER, _column(token))
 
@@ -278,6 +282,11 @@ _LISTED_FIELDS: Final = ", ".join(sorted(HEADER_FIELDS))
 
 def _column(token: Token) -> int:
     return (token.start_pos or 0) + 1
+
+
+def _short(token: str) -> str:
+    """What is named of a token, which may be as long as the selector."""
+    return str(token) if len(token) <= _LONGEST_NAMED else f"{token[:_LONGEST_NAMED]}..."
 
 
 def _unquoted(string: str) -> str:
@@ -353,7 +362,7 @@ _WORDS: Final = {
 
 
 def _about_token(token: Token, expected: set[str]) -> str:
-    found = "the selector ends" if token.type == "$END" else f"{str(token)!r} stands here"
+    found = "the selector ends" if token.type == "$END" else f"{_short(token)!r} stands here"
     if "NAME" in expected:
         # Where an operand may stand, so may its sign, a literal or a parenthesis; naming all of them says less.
         wanted = ["a condition"] if "NOT" in expected else ["an operand"]

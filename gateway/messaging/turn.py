@@ -1,8 +1,8 @@
 """A reactor turn as a batch.
 
-What a turn of the reactor causes is collected and done once, at its end: deliveries, then one hand-off to the store, then one write per
-connection. Whoever starts a turn (a transport that received bytes) brackets it with :meth:`Turn.begin` and :meth:`Turn.end`; whoever
-is called outside of one need not care, the end is then scheduled.
+What a turn of the reactor causes is collected and done once, at its end: deliveries, then one write per connection, then one hand-off to the
+store, which need not be troubled with what the writes have settled. Whoever starts a turn (a transport that received bytes) brackets it with
+:meth:`Turn.begin` and :meth:`Turn.end`; whoever is called outside of one need not care, the end is then scheduled.
 
 Owns the order of the phases and the guard against re-entry. Knows nothing of what the work is.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Work = Callable[[], None]
 
-#: Rounds of deliver, store, write in one ending; work that keeps making work waits for the reactor after that.
+#: Rounds of deliver, write, store in one ending; work that keeps making work waits for the reactor after that.
 _ROUNDS: Final = 8
 #: Seconds after which no other round is begun in one ending.
 _LONGEST: Final = 0.005
@@ -36,8 +36,8 @@ class Turn:
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
         self._dispatch: list[Work] = []
-        self._hand_off: list[Work] = []
         self._write: list[Work] = []
+        self._hand_off: list[Work] = []
         self._depth = 0
         self._ending = False
         self._scheduled: IDelayedCall | None = None
@@ -62,15 +62,15 @@ class Turn:
         if not self._depth and not self._ending and self._scheduled is None:
             self._schedule()
 
-    def hand_off(self, work: Work) -> None:
-        """Give something to the store, after all deliveries."""
-        self._hand_off.append(work)
+    def write(self, work: Work) -> None:
+        """Write to a transport, after all deliveries."""
+        self._write.append(work)
         if not self._depth and not self._ending and self._scheduled is None:
             self._schedule()
 
-    def write(self, work: Work) -> None:
-        """Write to a transport, after the hand-off to the store."""
-        self._write.append(work)
+    def hand_off(self, work: Work) -> None:
+        """Give something to the store, after all deliveries and writes."""
+        self._hand_off.append(work)
         if not self._depth and not self._ending and self._scheduled is None:
             self._schedule()
 
@@ -109,16 +109,16 @@ class Turn:
             while rounds < _ROUNDS and (self._dispatch or self._hand_off or self._write):
                 if self._dispatch:
                     self._dispatch, work = [], self._dispatch
-                elif self._hand_off:
-                    self._hand_off, work = [], self._hand_off
-                else:
+                elif self._write:
                     self._write, work = [], self._write
+                else:
+                    self._hand_off, work = [], self._hand_off
                 self._do(work)
                 rounds = rounds + 1 if self._clock.seconds() < until else _ROUNDS
             # Deliveries that make deliveries without end must not keep the store and the transports waiting.
-            self._hand_off, work = [], self._hand_off
-            self._do(work)
             self._write, work = [], self._write
+            self._do(work)
+            self._hand_off, work = [], self._hand_off
             self._do(work)
         finally:
             self._ending = False

@@ -81,19 +81,18 @@ class SendPlan:
     :ivar expires: JMSExpiration where the client gave a point in time, else 0.
     :ivar ttl: milliseconds to live where it gave a duration, else 0.
     :ivar text: the body must be UTF-8.
-    :ivar plain: neither transaction, receipt nor expiry: nothing to do but to make the message and send it.
+    :ivar plain: neither transaction nor expiry: nothing to do but to make the message and send it, if no receipt is asked for.
     """
 
-    __slots__ = ("expires", "headers", "plain", "receipt", "text", "transaction", "ttl")
+    __slots__ = ("expires", "headers", "plain", "text", "transaction", "ttl")
 
-    def __init__(self, headers: Headers, expires: int, ttl: int, transaction: str | None, receipt: str | None) -> None:
+    def __init__(self, headers: Headers, expires: int, ttl: int, transaction: str | None) -> None:
         self.headers: Final = headers
         self.expires: Final = expires
         self.ttl: Final = ttl
         self.transaction: Final = transaction
-        self.receipt: Final = receipt
         self.text: Final = headers.body_type is BodyType.TEXT
-        self.plain: Final = not expires and not ttl and transaction is None and receipt is None
+        self.plain: Final = not expires and not ttl and transaction is None
 
 
 def plan_send(head: Head, resolve: Resolve) -> SendPlan:
@@ -139,7 +138,7 @@ def plan_send(head: Head, resolve: Resolve) -> SendPlan:
         extras=tuple(extras),
         octets=octets,
     )
-    return SendPlan(headers, expires, ttl, given.get("transaction"), given.get("receipt"))
+    return SendPlan(headers, expires, ttl, given.get("transaction"))
 
 
 # What a header of SEND is to the message, by its name.

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.messaging.redelivery import RedeliveryPolicy
+from gateway.messaging.redelivery import RedeliveryChanges
 from gateway.stomp.errors import CommandRefused
 
 DURABLE_NAMES: Final = (
@@ -105,27 +105,26 @@ def _milliseconds(name: str, value: str) -> int:
     return int(value)
 
 
-def redelivery(headers: Headers) -> RedeliveryPolicy | None:
-    """The redelivery policy that SUBSCRIBE asks for, in ActiveMQ's headers; None where it has none of them.
+def redelivery(headers: Headers) -> RedeliveryChanges | None:
+    """What SUBSCRIBE wants of the redelivery policy, in ActiveMQ's headers; None where it has none of them.
 
-    What is not given has the policy's default.
+    What is not given is the destination's to say.
 
     :raises CommandRefused: a value is no number, or out of range.
     """
-    default = RedeliveryPolicy()
     if not any(f"activemq.{name}" in headers for name in _POLICY):
         return None
     factor = headers.get("activemq.backOffMultiplier")
     if factor is not None and (_FACTOR.fullmatch(factor.strip()) is None or not 1 <= float(factor) <= 1000):
         raise CommandRefused(f"activemq.backOffMultiplier '{factor[:40]}' is no factor: expected 1 to 1000")
     exponential = headers.get("activemq.useExponentialBackOff")
-    return RedeliveryPolicy(
-        maximum_redeliveries=_signed(headers, "maximumRedeliveries", default.maximum_redeliveries, -1),
-        initial_redelivery_delay=_signed(headers, "initialRedeliveryDelay", default.initial_redelivery_delay, 0),
-        redelivery_delay=_signed(headers, "redeliveryDelay", default.redelivery_delay, 0),
-        use_exponential_back_off=default.use_exponential_back_off if exponential is None else boolean(exponential),
-        back_off_multiplier=default.back_off_multiplier if factor is None else float(factor),
-        maximum_redelivery_delay=_signed(headers, "maximumRedeliveryDelay", default.maximum_redelivery_delay, -1),
+    return RedeliveryChanges(
+        maximum_redeliveries=_signed(headers, "maximumRedeliveries", -1),
+        initial_redelivery_delay=_signed(headers, "initialRedeliveryDelay", 0),
+        redelivery_delay=_signed(headers, "redeliveryDelay", 0),
+        use_exponential_back_off=None if exponential is None else boolean(exponential),
+        back_off_multiplier=None if factor is None else float(factor),
+        maximum_redelivery_delay=_signed(headers, "maximumRedeliveryDelay", -1),
     )
 
 
@@ -139,10 +138,10 @@ _POLICY: Final = (
 )
 
 
-def _signed(headers: Headers, name: str, default: int, least: int) -> int:
+def _signed(headers: Headers, name: str, least: int) -> int | None:
     value = headers.get(f"activemq.{name}")
     if value is None:
-        return default
+        return None
     value = value.strip()
     if _SIGNED.fullmatch(value) is None or int(value) < least:
         raise CommandRefused(f"activemq.{name} '{value[:40]}' is no number of at least {least}")

@@ -44,6 +44,13 @@ class BridgeStopped(Exception):
         self.reason = reason
 
 
+class CertificateRevoked(Exception):
+    """The certificate that the client has shown was revoked while it was connected."""
+
+    def __init__(self) -> None:
+        super().__init__("the client's certificate was revoked")
+
+
 def describe(error: BaseException, incident: str) -> tuple[str, bool]:
     """What a client may be told of ``error``, and whether it is one that the client can understand.
 
@@ -51,7 +58,7 @@ def describe(error: BaseException, incident: str) -> tuple[str, bool]:
     """
     if isinstance(error, MessageRejected):
         return str(error.cause), True
-    if isinstance(error, (CommandRefused, BridgeStopped, MessagingError, ProtocolError)):
+    if isinstance(error, (CommandRefused, BridgeStopped, CertificateRevoked, MessagingError, ProtocolError)):
         return str(error), True
     return f"internal error, incident {incident}", False
 

@@ -10,11 +10,12 @@ from enum import Enum
 from os import urandom
 from typing import Any, Final, Protocol
 
+from cryptography.x509 import Certificate
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
-from twisted.internet.endpoints import TCP4ServerEndpoint, TCP6ServerEndpoint
-from twisted.internet.interfaces import IListeningPort, IStreamServerEndpoint
+from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 
+from gateway.instance.listening import server_endpoint
 from gateway.messaging.provider import Provider
 from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.turn import Turn
@@ -27,6 +28,8 @@ from gateway.stomp.transport.tls import tls_factory
 
 #: How long clients may take to go when the bridge stops, in seconds; then their sockets are closed over them.
 STOP_S: Final = 10
+#: Connections that may wait to be accepted.
+_BACKLOG: Final = 511
 
 
 class RegisterPort(Protocol):
@@ -150,16 +153,10 @@ class StompService:
         if options.tls_enabled:
             wanted.append(("tls", options.tls_port, tls_factory(self._tls_context_factory, self._factory, self._reactor)))
         for name, port, factory in wanted:
-            listening = await self._endpoint(self.ports.get(name, port)).listen(factory)
+            listening = await server_endpoint(self._reactor, options.hostname, self.ports.get(name, port), _BACKLOG).listen(factory)
             self._ports.append(listening)
             address: Any = listening.getHost()
             self.ports[name] = address.port
-
-    def _endpoint(self, port: int) -> IStreamServerEndpoint:
-        hostname = self._options.hostname
-        family: Any = TCP6ServerEndpoint if ":" in hostname else TCP4ServerEndpoint
-        endpoint: IStreamServerEndpoint = family(self._reactor, port, backlog=511, interface=hostname)
-        return endpoint
 
     def _announce(self) -> None:
         if self._register_port is not None:
@@ -206,6 +203,13 @@ class StompService:
     def _abort_all(self) -> None:
         for connection in self._factory.connections:
             connection.drop("it did not go when the bridge stopped")
+
+    def end_revoked(self, is_revoked: Callable[[Certificate], bool]) -> None:
+        """End the connections of clients whose certificates are revoked by now: ERROR, roll back, close.
+
+        :param is_revoked: tells of a verified certificate whether it is.
+        """
+        self._factory.end_revoked(is_revoked)
 
     def pause(self) -> Deferred[None]:
         """Accept no connections and deliver nothing; those that are connected stay, and may send and acknowledge.

@@ -1,7 +1,7 @@
 """The settings of the STOMP bridge: seed table 12-10, and those that it needed and did not have.
 
-Owns their names, defaults and meaning. Certificates, the log file and the transformer's class are settings of the bridge too, but what
-they name is made by the composition root.
+Owns their names, defaults and meaning. Certificates and the transformer's class are settings of the bridge too, but what they name is made
+by the composition root. Those that every bridge has, its log among them, are in :mod:`gateway.instance.settings_general`.
 """
 
 from __future__ import annotations
@@ -35,10 +35,6 @@ CONSUMER_FLOW_LIMIT: Final = Setting(
 MESSAGE_TRANSFORMER: Final = Setting(
     "imq.bridge.stomp.messageTransformer", Text(), "", "Class of the message transformer, as package.module:Class"
 )
-LOGFILE_LIMIT: Final = Setting(
-    "imq.bridge.stomp.logfile.limit", Octets(unlimited=False), 0, "Octets written to one log file before the next; 0 is no limit"
-)
-LOGFILE_COUNT: Final = Setting("imq.bridge.stomp.logfile.count", Integer(1), 1, "Log files that are cycled through", unit="files")
 
 SERVER: Final = Setting("imq.bridge.stomp.server", Text(), "", "The server header of CONNECTED; empty is stomp-gateway/VERSION")
 ACK_TRANSACTION: Final = Setting(
@@ -83,6 +79,12 @@ BODY: Final = Setting("imq.bridge.stomp.limit.body", Octets(unlimited=False), 70
 HEADER_COUNT: Final = Setting("imq.bridge.stomp.limit.headers", Integer(10), 1000, "Most headers of a frame", unit="headers")
 HEADER_LINE: Final = Setting(
     "imq.bridge.stomp.limit.headerLine", Octets(unlimited=False, minimum=256), 10 * 1024, "Longest header line"
+)
+HEADER_BLOCK: Final = Setting(
+    "imq.bridge.stomp.limit.headerBlock",
+    Octets(unlimited=False, minimum=1024),
+    64 * 1024,
+    "Largest header block of a frame: its command and all its header lines",
 )
 MAX_CONNECTIONS: Final = Setting(
     "imq.bridge.stomp.limit.connections", Integer(-1), 10_000, "Most connections; -1 is no limit", unit="connections"
@@ -139,8 +141,6 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     TLS_CERTIFICATE_LOGIN,
     CONSUMER_FLOW_LIMIT,
     MESSAGE_TRANSFORMER,
-    LOGFILE_LIMIT,
-    LOGFILE_COUNT,
     SERVER,
     ACK_TRANSACTION,
     UNSUBSCRIBE_GRACE,
@@ -153,6 +153,7 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     BODY,
     HEADER_COUNT,
     HEADER_LINE,
+    HEADER_BLOCK,
     MAX_CONNECTIONS,
     MAX_CONNECTIONS_PER_USER,
     MAX_CONNECTIONS_PER_ADDRESS,
@@ -196,6 +197,7 @@ class TransportOptions:
     body: int = BODY.default
     header_count: int = HEADER_COUNT.default
     header_line: int = HEADER_LINE.default
+    header_block: int = HEADER_BLOCK.default
     max_connections: int = MAX_CONNECTIONS.default
     max_connections_per_user: int = MAX_CONNECTIONS_PER_USER.default
     max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS.default
@@ -247,6 +249,7 @@ class StompOptions:
             body=settings[BODY],
             header_count=settings[HEADER_COUNT],
             header_line=settings[HEADER_LINE],
+            header_block=settings[HEADER_BLOCK],
             max_connections=settings[MAX_CONNECTIONS],
             max_connections_per_user=settings[MAX_CONNECTIONS_PER_USER],
             max_connections_per_address=settings[MAX_CONNECTIONS_PER_ADDRESS],

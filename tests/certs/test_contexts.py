@@ -5,7 +5,7 @@ import socket
 import ssl
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from OpenSSL import SSL
 from service_identity import VerificationError
 from twisted.internet import reactor as global_reactor
@@ -27,7 +30,15 @@ from twisted.python.failure import Failure
 
 from certs.authority import Authority, KeyType
 from certs.contexts import ClientCertificates, ServerContextFactory, ServerFiles, client_options, peer_common_name
-from certs.files import CertificateFileError, certificate_pem, key_pem, read_key, revocation_list_pem, write_private
+from certs.files import (
+    CertificateFileError,
+    certificate_pem,
+    key_pem,
+    read_certificates,
+    read_key,
+    revocation_list_pem,
+    write_private,
+)
 from certs.keystore import KeyStore
 
 P = ParamSpec("P")
@@ -223,6 +234,45 @@ async def test_a_revoked_certificate_is_refused_from_the_reload_on(store: KeySto
     async with listening(ServerContextFactory(files(store), ClientCertificates.REQUIRED)) as port:
         with pytest.raises(REFUSED):
             await ask(port, alice)
+
+
+def test_who_is_revoked_is_known_from_the_reload_on(store: KeyStore) -> None:
+    contexts = ServerContextFactory(files(store), ClientCertificates.REQUIRED)
+    alice, bob = (read_certificates(store.client_files(name)[0])[0] for name in ("alice", "bob"))
+    store.revoke("alice", NOW)
+    assert not contexts.is_revoked(alice)
+    contexts.reload()
+    assert contexts.is_revoked(alice)
+    assert not contexts.is_revoked(bob)
+    store.revocation_list.write_text("nonsense\n")
+    with pytest.raises(CertificateFileError):
+        contexts.reload()
+    assert contexts.is_revoked(alice), "what was read before stays in use"
+    key = ec.generate_private_key(ec.SECP256R1())
+    stranger = x509.CertificateBuilder(bob.subject, bob.subject, key.public_key(), alice.serial_number, NOW, NOW + timedelta(1))
+    assert not contexts.is_revoked(stranger.sign(key, hashes.SHA256())), "a serial number is its authority's"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_certificate_that_is_revoked_during_the_handshake_is_refused(store: KeyStore, version: ssl.TLSVersion) -> None:
+    contexts = ServerContextFactory(files(store), ClientCertificates.REQUIRED)
+    server = contexts.serverConnectionForTLS(None)  # type: ignore[arg-type]
+    server.set_accept_state()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = client_context(store, "alice", version).wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    server.bio_write(outgoing.read())
+    with pytest.raises(SSL.WantReadError):
+        server.do_handshake()
+    incoming.write(server.bio_read(1 << 16))
+    store.revoke("alice", NOW)
+    contexts.reload()
+    with suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    server.bio_write(outgoing.read())
+    with pytest.raises(SSL.Error, match="certificate verify failed"):
+        server.do_handshake()
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -369,6 +369,19 @@ def test_a_durable_subscription_keeps_what_comes_while_its_subscriber_is_away(co
     assert client.sync() == []
 
 
+def test_a_durable_subscription_made_in_a_transaction_is_kept_from_its_receipt_on(connect: Connect, topic: str) -> None:
+    client = connect(**{"client-id": topic.removeprefix("/topic/")})
+    client.ask("BEGIN", transaction="t")
+    durable = {"destination": topic, "durable-subscriber-name": "d", "transaction": "t"}
+    assert client.ask("SUBSCRIBE", durable, id="s") == []
+    client.ask("ABORT", transaction="t")
+    client.disconnect()
+    connect().put(topic, "meanwhile")
+    again = connect(**{"client-id": topic.removeprefix("/topic/")})
+    again.send("SUBSCRIBE", {"destination": topic, "durable-subscriber-name": "d"}, id="s")
+    assert again.message().text == "meanwhile"
+
+
 def test_a_durable_subscription_has_one_subscriber_at_a_time(connect: Connect, topic: str) -> None:
     client = connect(client_id=topic)
     client.subscribe(topic, **{"durable-subscriber-name": "d"})

@@ -69,6 +69,8 @@ CRUMBS = st.sampled_from(
             b"SEND\na:b\n\r\nx\0",
         ],
         *[b"SEND\na:\\c\n\nx\0", b"SEND\na: b\n\nx\0", b"SEND\na:1\na:2\n\nx\0", b"SEND\nreceipt:1\n\nx\0", b"SEND\na:b\r\n\nx\0"],
+        *[b"SEND\nreceipt:1\na:b\n\nx\0", b"SEND\na:b\nreceipt:2\n\nx\0", b"SEND\na:b\nreceipt:3\nreceipt:4\n\nx\0"],
+        *[b"SEND\na:b\nreceipt:\\c\n\nx\0", b"SEND\na:b\nreceipt: 5\n\nx\0", b"SEND\nreceipt:\xc3\xa9\na:b\n\nx\0", b"\nreceipt:6"],
         *[
             b"ACK\nid:1-2\n\n\0",
             b"NACK\nid:1-3\n\n\0",

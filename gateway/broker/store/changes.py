@@ -12,7 +12,7 @@ from typing import Final
 from zlib import crc32
 
 from gateway.broker.store.interface import Batch
-from gateway.broker.store.statements import Keys, Rows
+from gateway.broker.store.statements import NARROW, Keys, Rows
 
 _DESTINATIONS: Final = Rows(
     "INSERT OR IGNORE INTO destination(id, kind, name, properties) VALUES",
@@ -106,7 +106,9 @@ class Changes:
     def _insert(self, batch: Batch) -> None:
         # Transposed twice, because everything here then runs in C: the reactor wants the interpreter lock.
         seqs, destinations, priorities, expiries, sizes, persistent, heads, bodies = zip(*batch.inserts.values(), strict=True)
-        sums = map(crc32, bodies, map(crc32, heads))
+        sums = map(
+            crc32, bodies, map(crc32, heads, map(crc32, map(NARROW, seqs, destinations, priorities, expiries, sizes, persistent)))
+        )
         narrow = zip(seqs, destinations, priorities, expiries, sizes, persistent, sums, strict=True)
         count = len(seqs)
         messages = _MESSAGES.run(self._connection, list(chain.from_iterable(narrow)))

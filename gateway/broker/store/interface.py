@@ -204,7 +204,8 @@ class Store(Protocol):
         """The disk is full: batches with inserts are not to be submitted until this is False again."""
 
     def open(self) -> Recovered:
-        """Open, making the store if there is none. Messages that are not persistent are gone.
+        """Open, making the store if there is none. Messages that are not persistent are gone, with the rows that say to whom they are owed
+        and how often they were tried.
 
         :raises StoreDamaged, StoreVersionUnknown, StoreError: and nothing was changed.
         """

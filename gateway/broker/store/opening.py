@@ -13,6 +13,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import resources
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from gateway.broker.store import wal
@@ -22,7 +23,7 @@ from gateway.broker.store.statements import CACHED_STATEMENTS
 #: "SGmq": SQLite's application_id, by which a file is known as ours.
 APPLICATION_ID: Final = 0x53476D71
 SCHEMA_VERSION: Final = 1
-PAGE_SIZE: Final = 4096
+PAGE_SIZE: Final = 16384
 
 _MAGIC: Final = b"SQLite format 3\0"
 
@@ -114,7 +115,7 @@ def open_existing(path: str, check_octets: int) -> Opened:
             f"{path} needs SQLite {'.'.join(map(str, _OLDEST_SQLITE))} or later; this Python has {sqlite3.sqlite_version}"
         )
     check_header(path)
-    _check_not_held(path)
+    check_not_held(path)
     notes = []
     if os.path.exists(f"{path}-journal"):
         raise StoreError(f"{path}-journal lies beside the store, which never writes one: another program had it open")
@@ -124,14 +125,28 @@ def open_existing(path: str, check_octets: int) -> Opened:
         raise StoreError(f"{path}-wal cannot be read: {error}") from error
     if log.note:
         notes.append(log.note)
-    connection = sqlite3.connect(
-        path, isolation_level=None, timeout=0, check_same_thread=False, cached_statements=CACHED_STATEMENTS
-    )
+    connection = connect(path)
     try:
         return _settle(path, connection, log, notes, check_octets)
     except BaseException:
         close_untouched(connection)
         raise
+
+
+def connect(path: str) -> sqlite3.Connection:
+    """Let SQLite have the database, which it has not looked at yet.
+
+    :raises sqlite3.Error: as SQLite does.
+    """
+    # psow=0: the last frame of each commit is written twice, by which a torn commit is known (see wal).
+    return sqlite3.connect(
+        f"{Path(os.path.abspath(path)).as_uri()}?psow=0",
+        uri=True,
+        isolation_level=None,
+        timeout=0,
+        check_same_thread=False,
+        cached_statements=CACHED_STATEMENTS,
+    )
 
 
 def begin(connection: sqlite3.Connection, next_seq: int) -> None:
@@ -211,7 +226,7 @@ def check_header(path: str) -> None:
         )
 
 
-def _check_not_held(path: str) -> None:
+def check_not_held(path: str) -> None:
     """Another process that writes the log just now would make it look torn, so this is asked before the log is read.
 
     :raises StoreError: another process has the store open, or the file cannot be written.
@@ -257,6 +272,9 @@ def _settle(path: str, connection: sqlite3.Connection, log: wal.Log, notes: list
         # Octets of deleted messages stay in free pages, as in any log; overwriting them would cost a write per deleted page.
         "secure_delete = OFF",
         f"cache_size = {-(16 << 10)}",
+        # A commit is written in one go, each page once and in order; else a process killed while it commits could leave frames whose
+        # checksums are still to be made.
+        "cache_spill = OFF",
         "temp_store = MEMORY",
     ):
         _pragma(connection, pragma)

@@ -10,13 +10,14 @@ reads 600. Large ones would cost more to spell out than a step does, and are rea
 from __future__ import annotations
 
 import sqlite3
+import struct
 from binascii import unhexlify
 from collections.abc import Iterator, Sequence
 from typing import Final
 from zlib import crc32
 
 from gateway.broker.store.interface import DestinationRow, IndexRow, RedeliveryRow, Row, StoreDamaged, SubscriptionRow
-from gateway.broker.store.statements import Keys
+from gateway.broker.store.statements import NARROW, Keys
 
 #: Rows that are read at once.
 BLOCK: Final = 500
@@ -74,10 +75,10 @@ def _fetch_block(connection: sqlite3.Connection, path: str, seqs: list[int], row
             else:
                 middle, end = at + head_size, at + head_size + body_size
                 head, body, at = octets[at:middle], octets[middle:end], end
-            if crc32(body, crc32(head)) != crc:
-                raise StoreDamaged(path, f"message {seq}", "the checksum of its head and body is wrong")
+            if crc32(body, crc32(head, crc32(NARROW(seq, destination, priority, expires, size, persistent)))) != crc:
+                raise StoreDamaged(path, f"message {seq}", "its checksum is wrong")
             rows[seq] = Row(seq, destination, priority, expires, size, persistent, head, body)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, struct.error) as error:
         # Columns of another type than the store writes.
         raise StoreDamaged(path, f"messages {min(seqs)} to {max(seqs)}", f"their content cannot be read ({error})") from error
 

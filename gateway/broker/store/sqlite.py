@@ -118,7 +118,8 @@ class SqliteStore:
     # Before the reactor runs.
 
     def open(self) -> Recovered:
-        """Open, making the store if there is none. Messages that are not persistent are gone.
+        """Open, making the store if there is none. Messages that are not persistent are gone, with the rows that say to whom they are owed
+        and how often they were tried.
 
         The log is checked always, the pages of the database if it was not closed in order and is not large. Files are readable by
         their owner only.

@@ -5,12 +5,13 @@ the number of statements, not of rows. So there is one statement for a run of ro
 :data:`SIZES`, and the room that is left is filled with rows of NULLs, which the statement passes over. Every statement is thus
 used again and again, and stays compiled in the connection's cache.
 
-Owns the text of statements and their padding. Knows no table by name.
+Owns the text of statements and their padding, and what the checksum of a row is made of. Knows no table by name.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import struct
 from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, Final
@@ -20,6 +21,10 @@ SIZES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384
 
 #: Compiled statements that a connection should keep: all sizes of the two big inserts, and a few of everything else.
 CACHED_STATEMENTS: Final = 256
+
+
+#: The columns of a message that its checksum begins with, as octets: seq, destination, priority, expires, size, persistent.
+NARROW: Final = struct.Struct("<6q").pack
 
 
 class Rows:

@@ -60,11 +60,12 @@ class Sending:
         :returns: False if the connection has failed over what was sent before.
         :raises CommandRefused: the frame cannot be understood. :raises MessagingError: a temporary destination cannot be made.
         """
-        plan = head.plan
+        base = head.base or head
+        plan = base.plan
         if not isinstance(plan, SendPlan):
-            plan = plan_send(head, self._resolve)
-            if head.repeats:
-                head.plan = plan
+            plan = plan_send(base, self._resolve)
+            if base.repeats:
+                base.plan = plan
         if plan.text:
             check_text(body)
         target = self.session
@@ -78,8 +79,9 @@ class Sending:
         message = Message(plan.headers, body, expires=expires)
         if self._transforming is not None:
             message = self._transforming.incoming(message)
-        if plan.receipt is not None:
-            self._asked.append((len(self.pending), plan.receipt))
+        receipt = head.headers.get("receipt")
+        if receipt is not None:
+            self._asked.append((len(self.pending), receipt))
         self.pending.append(message)
         return True
 

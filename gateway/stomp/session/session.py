@@ -319,6 +319,8 @@ class Session:
         if self.state is State.CLOSED:
             return
         was_open = self.state in _OPEN
+        # Before CONNECTED the client does not know a version, and could not unescape.
+        version = Version.V1_0 if self.state in (State.OPENED, State.CONNECTING) else self.version
         self.state = State.CLOSED
         self._incidents += 1
         self._counters.errors += 1
@@ -334,8 +336,6 @@ class Session:
         self._log.info(
             "{session} of user '{user}' ends with ERROR: {error}", session=self.identifier, user=self.username, error=error
         )
-        # Before CONNECTED the client does not know a version, and could not unescape.
-        version = self.version if self._connection is not None else Version.V1_0
         octets = error_frame(error, version, receipt, f"{self.identifier}-{self._incidents}")
         ticket = self._receipts.open_frame(octets, lambda: self._peer.when_drained(lambda: self._close_provider(self._finish)))
         self._receipts.release(ticket)
@@ -345,10 +345,6 @@ class Session:
         self.state = State.CLOSED
         self._receipts.abandon()
         self._close_provider(self._finish)
-
-    def stop(self, error: BaseException) -> None:
-        """End the connection because the bridge stops."""
-        self.fail(error)
 
     def lost(self) -> None:
         """The socket is gone: what is unacknowledged goes back, an open transaction is rolled back."""

@@ -160,7 +160,8 @@ class Subscriptions:
             subscription.hold(Hold.CHOKED)
         receipt = given.get("receipt")
         ticket = self._receipts.open(receipt, lambda: subscription.free(Hold.STARTING))
-        if receipt is None or transacted:
+        if receipt is None or (transacted and spec.durable_name is None):
+            # Nothing of it is kept, and what the transaction holds is not this frame's.
             self._receipts.release(ticket)
         else:
             session.completion(self._receipts.completing(ticket, receipt))

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from enum import Enum, IntFlag
 from typing import TYPE_CHECKING, Any, Final
 
+from cryptography.x509 import Certificate
 from cryptography.x509.oid import NameOID
-from twisted.internet.interfaces import ITCPTransport
+from twisted.internet.interfaces import IHandshakeListener, ITCPTransport
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.protocols.tls import TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from gateway.stomp.errors import CommandRefused
 from gateway.stomp.session.states import State
@@ -32,6 +34,8 @@ _FRAMES: Final = 64
 #: How long one turn may read, in seconds and in octets.
 _SLICE_S: Final = 0.002
 _SLICE_OCTETS: Final = 256 * 1024
+#: How much is read from the socket at once from a client that sends little: Twisted's own measure.
+_READ_OCTETS: Final = 64 * 1024
 #: Milliseconds for an ending to have its say, for the client to close then, and for the kernel to do so.
 ENDING_MS: Final = 5000
 LINGER_MS: Final = 2000
@@ -66,6 +70,7 @@ class Stage(Enum):
     CLOSING = "closing"
 
 
+@implementer(IHandshakeListener)
 class StompConnection(Protocol):
     """The protocol of one client; see :class:`~gateway.stomp.session.peer.Peer` for what the session uses of it."""
 
@@ -84,8 +89,11 @@ class StompConnection(Protocol):
         self.session: Final = factory.session_for(self)
         self._pauses = Pause(0)
         self._reading = False
+        self._most_read = _READ_OCTETS
         self._began = False
         self._tls = False
+        #: TLS is not agreed upon yet, so that nothing can be said.
+        self._in_handshake = False
         self.is_gone = False
         self._stage = Stage.OPENED
         self._stage_due = 0
@@ -103,7 +111,7 @@ class StompConnection(Protocol):
     def connectionMade(self) -> None:
         """The socket is open; with TLS the handshake is still to come."""
         transport: Any = self.transport
-        self._tls = isinstance(transport, TLSMemoryBIOProtocol)
+        self._tls = self._in_handshake = isinstance(transport, TLSMemoryBIOProtocol)
         self._raw = transport.transport if self._tls else transport
         if ITCPTransport.providedBy(self._raw):
             self._raw.setTcpNoDelay(True)
@@ -117,13 +125,23 @@ class StompConnection(Protocol):
         except CommandRefused as refused:
             self.session.fail(refused)
 
+    def handshakeCompleted(self) -> None:
+        """TLS is agreed upon, and a certificate that was shown is verified."""
+        self._in_handshake = False
+
     def dataReceived(self, data: bytes) -> None:
         """Octets from the client."""
         turn = self._turn
         turn.begin()
         try:
             self._heard = turn.now_ms
-            self.factory.counters.octets_in += len(data)
+            octets = len(data)
+            self.factory.counters.octets_in += octets
+            if octets >= self._most_read:
+                # Who sends much is read in larger pieces.
+                self._raw.bufferSize = self._most_read = min(4 * octets, _SLICE_OCTETS)
+            elif octets < self._most_read // 8 and self._most_read > _READ_OCTETS:
+                self._raw.bufferSize = self._most_read = _READ_OCTETS
             if not self._began:
                 self._began = True
                 if not self._tls and is_hello(data):
@@ -157,7 +175,7 @@ class StompConnection(Protocol):
         """Give the session what has been read, for as long as a turn may last. Within a turn."""
         session = self.session
         parser = self._parser
-        if self._reading or self._pauses & ~Pause.CONNECTING:
+        if self._reading or (self._pauses and self._pauses & ~Pause.CONNECTING):
             return
         self._reading = True
         counters = self.factory.counters
@@ -210,7 +228,7 @@ class StompConnection(Protocol):
         now_ms = self._turn.now_ms
         self._spoke = now_ms
         self.factory.counters.octets_out += octets
-        if not self._unread_since:
+        if unsent and not self._unread_since:
             self._unread_since = now_ms
             self._arm(now_ms + self._options.output_timeout_s * 1000)
         self.session.flushed(unsent)
@@ -253,7 +271,9 @@ class StompConnection(Protocol):
             return self._stage_due
         match self._stage:
             case Stage.OPENED:
-                self.session.fail(CommandRefused(f"not CONNECTED within {self._options.connect_timeout_s} seconds"))
+                self.end(CommandRefused(f"not CONNECTED within {self._options.connect_timeout_s} seconds"))
+                if self._in_handshake:
+                    return 0
             case Stage.ENDING:
                 self._enter(Stage.FINISHING, LINGER_MS)
                 self.session.hurry()
@@ -297,6 +317,20 @@ class StompConnection(Protocol):
         return [self._unread_since + allowed]
 
     # Closing.
+
+    def end(self, error: Exception) -> None:
+        """End the session with an ERROR; in the TLS handshake, where no word could be read, close at once."""
+        if not self._in_handshake:
+            self.session.fail(error)
+        elif not self.is_gone:
+            self.factory.counters.dropped += 1
+            self._log.info(
+                "{session} at {address} is closed in the TLS handshake: {error}",
+                session=self.session.identifier,
+                address=self._address,
+                error=error,
+            )
+            self.abort()
 
     def drop(self, reason: str) -> None:
         """Close without a word, because words would not be read; the log has the reason."""
@@ -352,13 +386,17 @@ class StompConnection(Protocol):
         return self._address
 
     @property
+    def peer_certificate(self) -> Certificate | None:
+        """The client's verified certificate; None without TLS, or without a certificate."""
+        found = self.transport.getPeerCertificate() if self._tls else None  # type: ignore[union-attr]
+        return None if found is None else found.to_cryptography()
+
+    @property
     def certificate(self) -> str | None:
-        if not self._tls:
-            return None
-        found = self.transport.getPeerCertificate()  # type: ignore[union-attr]
+        found = self.peer_certificate
         if found is None:
             return None
-        names = found.to_cryptography().subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        names = found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         return str(names[0].value) if names else None
 
     def flag(self) -> None:

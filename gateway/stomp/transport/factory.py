@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from cryptography.x509 import Certificate
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.internet.protocol import ServerFactory
 
+from gateway.instance.listening import peer_host
 from gateway.messaging.provider import Provider
 from gateway.messaging.turn import Turn
 from gateway.stomp.conversion import MessageEncoder
 from gateway.stomp.counters import Counters
-from gateway.stomp.errors import BridgeStopped, CommandRefused
+from gateway.stomp.errors import BridgeStopped, CertificateRevoked, CommandRefused
 from gateway.stomp.session.session import Session
 from gateway.stomp.session.transforming import Transforming
 from gateway.stomp.settings import SessionOptions, TransportOptions
 from gateway.stomp.transport.connection import StompConnection
 from gateway.stomp.transport.wheel import Wheel
 from gateway.stomp.wire import Limits, Version
-
-_BLOCK: Final = 64 * 1024
 
 
 class StompFactory(ServerFactory):
@@ -50,15 +50,22 @@ class StompFactory(ServerFactory):
         self.counters: Final = counters
         self.wheel: Final = Wheel(clock)
         small = options.connect_frame
+        lines = max(Limits().header_lines, options.header_count)
         self.limits_before: Final = Limits(
-            header_count=options.header_count, header_line=options.header_line, header_block=small, body=small, frame=small
+            header_count=options.header_count,
+            header_line=options.header_line,
+            header_lines=lines,
+            header_block=small,
+            body=small,
+            frame=small,
         )
         self.limits: Final = Limits(
             header_count=options.header_count,
             header_line=options.header_line,
-            header_block=_BLOCK,
+            header_lines=lines,
+            header_block=options.header_block,
             body=options.body,
-            frame=options.body + _BLOCK,
+            frame=options.body + options.header_block,
         )
         self._provider: Final = provider
         self._session_options: Final = session_options
@@ -76,7 +83,7 @@ class StompFactory(ServerFactory):
 
     def buildProtocol(self, addr: IAddress | None) -> StompConnection:  # type: ignore[override]
         """A connection for the client at ``addr``."""
-        return StompConnection(self, getattr(addr, "host", ""))
+        return StompConnection(self, peer_host(addr))
 
     def session_for(self, connection: StompConnection) -> Session:
         """The session of a new connection."""
@@ -151,7 +158,18 @@ class StompFactory(ServerFactory):
         self.turn.begin()
         try:
             for connection in self.connections:
-                connection.session.stop(error)
+                connection.session.fail(error)
+        finally:
+            self.turn.end()
+
+    def end_revoked(self, is_revoked: Callable[[Certificate], bool]) -> None:
+        """Tell the clients that have shown such a certificate: ERROR, roll back, close."""
+        self.turn.begin()
+        try:
+            for connection in self.connections:
+                shown = connection.peer_certificate
+                if shown is not None and is_revoked(shown):
+                    connection.end(CertificateRevoked())
         finally:
             self.turn.end()
 

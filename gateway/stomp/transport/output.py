@@ -1,18 +1,26 @@
-"""What goes out to one client: gathered in a turn, written once, and known to be in the kernel when the transport says that its buffer is empty.
+"""What goes out to one client: gathered in a turn, written once, and known to be in the kernel.
 
-Owns the octets on their way. That the buffer is empty is told to a *pull* producer; it is registered on the TCP transport itself, below TLS,
-where every octet of TLS has passed, because :class:`~gateway.stomp.transport.tls.SniffingTLS` keeps none back once the handshake is done.
+Owns the octets on their way. While none wait they are given to the kernel at once: what it takes needs no pass of the reactor, and is known to
+be there when the turn's changes go to the store. What it does not take waits in the transport. That the transport's buffer is empty is told to a
+*pull* producer; it is registered on the TCP transport itself, below TLS, where every octet of TLS has passed, because
+:class:`~gateway.stomp.transport.tls.SniffingTLS` keeps none back once the handshake is done.
 """
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from typing import Any, Final
 
 from twisted.internet.interfaces import IPullProducer
+from twisted.internet.tcp import Connection
 from zope.interface import implementer
 
 from gateway.messaging.turn import Turn
+
+#: Parts that are longer than this on the average are not joined before they are sent, and at most so many go in one call.
+_LONG: Final = 4096
+_MOST_PARTS: Final = 512
 
 
 @implementer(IPullProducer)
@@ -20,7 +28,7 @@ class Output:
     """The output of one connection.
 
     :param transport: what frames are written to. :param raw: the TCP transport below it, the same without TLS.
-    :param flushed: called before each write with its octets and those that are unsent with them. :param drained: called when everything is in the kernel.
+    :param flushed: called at each write with its octets and all that are not in the kernel then. :param drained: called when everything is.
     """
 
     def __init__(
@@ -34,6 +42,10 @@ class Output:
         self._waiting: list[Callable[[], None]] = []
         self._registered = False
         self._closed = False
+        #: Where octets go at once, while there is no TLS between.
+        self._socket: socket.socket | None = raw.getHandle() if raw is transport and isinstance(raw, Connection) else None
+        #: Has the octets below TLS go at once.
+        self._push: Callable[[], object] | None = raw.doWrite if raw is not transport and isinstance(raw, Connection) else None
         self.parts: list[bytes] = []
         self.flagged = False
         #: Octets written to the transport that may not be in the kernel yet.
@@ -54,12 +66,22 @@ class Output:
         self.flagged = False
         if self._closed or not self.parts:
             return
-        data = b"".join(self.parts)
-        self.parts = []
-        self.unsent += len(data)
-        self._flushed(len(data), self.unsent)
-        if not self._closed:
-            self._transport.write(data)
+        parts, self.parts = self.parts, []
+        octets = sum(map(len, parts))
+        if octets < _LONG * len(parts) or self._socket is None:
+            parts = [b"".join(parts)]
+        sent = 0 if self._socket is None or self.unsent else _send(self._socket, parts)
+        self.unsent += octets - sent
+        self._flushed(octets, self.unsent)
+        if self._closed:
+            return
+        if sent == octets:
+            self._is_drained()
+            return
+        self._transport.writeSequence(_after(parts, sent))
+        if self._push is not None:
+            # A failure need not be looked at: the reactor tries again, and has it too.
+            self._push()
 
     def when_drained(self, done: Callable[[], None]) -> None:
         """Call ``done`` once everything is in the kernel, at once if it is."""
@@ -69,7 +91,8 @@ class Output:
             self._waiting.append(done)
 
     def end(self) -> None:
-        """No more of the buffer is told; the transport may close when it is empty."""
+        """Nothing more is told or pushed; the transport may close when its buffer is empty."""
+        self._socket = self._push = None
         if self._registered:
             self._registered = False
             self._raw.unregisterProducer()
@@ -77,6 +100,7 @@ class Output:
     def gone(self) -> None:
         """The connection is lost: forget what waits."""
         self._closed = True
+        self._socket = self._push = None
         self._registered = False
         self.parts = []
         self._waiting = []
@@ -86,9 +110,12 @@ class Output:
         if self._raw.disconnecting:
             # TLS closes by itself when the client does; a registered producer would keep the socket open.
             self.end()
-        if not self.unsent or self._closed:
-            return
-        self.unsent = 0
+        if self.unsent and not self._closed:
+            self.unsent = 0
+            self._is_drained()
+
+    def _is_drained(self) -> None:
+        """Everything is in the kernel."""
         self._turn.begin()
         try:
             self._drained()
@@ -102,3 +129,27 @@ class Output:
     def stopProducing(self) -> None:
         """The transport is gone; the protocol hears of it by itself."""
         self._registered = False
+
+
+def _send(to: socket.socket, parts: list[bytes]) -> int:
+    """Give the kernel what it takes at once. :returns: the octets taken. A failure takes none; the transport will meet it, too."""
+    sent = 0
+    for first in range(0, len(parts), _MOST_PARTS):
+        some = parts[first : first + _MOST_PARTS]
+        try:
+            taken = to.send(some[0]) if len(some) == 1 else to.sendmsg(some)
+        except OSError:
+            break
+        sent += taken
+        if taken < sum(map(len, some)):
+            break
+    return sent
+
+
+def _after(parts: list[bytes], sent: int) -> list[bytes]:
+    """What is left when so many octets were sent."""
+    for index, part in enumerate(parts):
+        if sent < len(part):
+            return [part[sent:], *parts[index + 1 :]] if sent else parts[index:]
+        sent -= len(part)
+    return []

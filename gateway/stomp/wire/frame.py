@@ -29,7 +29,7 @@ class Head:
     :param content_length: the ``content-length`` header as a number, or -1 when absent.
     """
 
-    __slots__ = ("command", "content_length", "headers", "plan", "repeats")
+    __slots__ = ("base", "command", "content_length", "headers", "plan", "repeats")
 
     def __init__(self, command: str, headers: dict[str, str], content_length: int = -1, repeats: bool = False) -> None:
         self.command = command
@@ -37,6 +37,8 @@ class Head:
         self.content_length = content_length
         #: The parser keeps this head and will give it again, so that a plan made from it is worth keeping.
         self.repeats = repeats
+        #: The same head without its ``receipt``, where the parser has read it apart: receipts differ from frame to frame, the rest may come again.
+        self.base: Head | None = None
         #: Whatever the interpreter of this head wants to find again the next time it sees it.
         self.plan: object | None = None
 

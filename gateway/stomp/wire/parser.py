@@ -222,7 +222,8 @@ class FrameParser:
         plain_block = self._plain_block
         plain_frame = self._plain_frame
         any_body = self._version is _V1_0
-        key = b""
+        key = receipt = b""
+        before = 0
         while room > 0:
             fresh = False
             if last is not None and startswith(block, at):
@@ -264,11 +265,23 @@ class FrameParser:
                     head = last = known
                     block = key
                 else:
-                    known = self._plain_head(key)
+                    receipt_at = key.find(b"\nreceipt:")
+                    if receipt_at >= 0:
+                        value_at, value_end = receipt_at + 9, key.find(b"\n", receipt_at + 9)
+                        receipt = key[value_at:value_end]
+                        before = key.count(b"\n", 0, receipt_at)
+                        key = key[:receipt_at] + key[value_end:]
+                        known = heads.get(key)
                     if known is None:
-                        break
+                        known = self._plain_head(key)
+                        if known is None:
+                            break
+                        fresh = True
+                    if receipt_at >= 0:
+                        known = self._with_receipt(known, receipt, before, body_at - at)
+                        if known is None:
+                            break
                     head = known
-                    fresh = True
             length = head.content_length
             if length >= 0:
                 stop = body_at + length
@@ -281,7 +294,7 @@ class FrameParser:
                 if stop != body_at and not any_body and head.command not in BODY_COMMANDS:
                     break
             if fresh:
-                self._repeated.sight(key, head)
+                self._repeated.sight(key, head.base or head)
             append(_new_frame(Frame, (head, data[body_at:stop])))
             at = stop + 1
             room -= 1
@@ -303,6 +316,30 @@ class FrameParser:
                 return None
             if self._version is not _V1_0 and head.command not in BODY_COMMANDS:
                 return None
+        return head
+
+    def _with_receipt(self, base: Head, receipt: bytes, before: int, block_octets: int) -> Head | None:
+        """The head of a block without its ``receipt`` line, and with it again; None if the careful reader must look.
+
+        :param receipt: the value as it came. :param before: how many headers come before it. :param block_octets: of the whole block.
+        """
+        limits = self._limits
+        headers = base.headers
+        if not receipt.isascii() or "receipt" in headers or len(headers) >= limits.header_count:
+            return None
+        if base.content_length > 0 and block_octets + base.content_length >= limits.frame:
+            return None
+        if (32 in receipt or 9 in receipt or 13 in receipt) if self._version is _V1_0 else (92 in receipt or 13 in receipt):
+            return None
+        value = receipt.decode("ascii")
+        if before < len(headers):
+            pairs = list(headers.items())
+            pairs.insert(before, ("receipt", value))
+            headers = dict(pairs)
+        else:
+            headers = {**headers, "receipt": value}
+        head = Head(base.command, headers, base.content_length)
+        head.base = base
         return head
 
     # One frame, carefully

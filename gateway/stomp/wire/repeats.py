@@ -2,7 +2,7 @@
 
 Producers repeat their header blocks octet by octet, so a head once read can be given again without reading: with all that its user made of it
 (``Head.plan``). Only what is likely to come again is kept: SEND, at the second sight of a block, small, and without ``receipt`` and
-``transaction``, which change from frame to frame. A block with CR is not kept either: the fast reader finds the end of a block by its two LF, and
+``transaction``, which change from frame to frame. The fast reader takes the ``receipt`` out of a block first. A block with CR is not kept either: the fast reader finds the end of a block by its two LF, and
 relies on it that a block kept has no blank line of CR LF inside.
 """
 

@@ -29,7 +29,17 @@ from gateway.messaging.values import Value
 
 
 class EveryoneIn:
-    """Lets everyone in whose passcode is not ``wrong``; the user's name is the only group."""
+    """Lets everyone in whose passcode is not ``wrong``; the user's name is the only group, at first."""
+
+    def __init__(self) -> None:
+        self.deleted: set[str] = set()
+        #: Groups that users are in later.
+        self.groups: dict[str, frozenset[str]] = {}
+
+    def readmit(self, principal: Principal, address: str) -> Principal:
+        if principal.name in self.deleted:
+            raise AuthenticationFailed(principal.name, "the user was deleted")
+        return Principal(principal.name, self.groups.get(principal.name, principal.groups))
 
     def authenticate(self, credentials: Credentials) -> Deferred[Principal]:
         if credentials.passcode == "wrong":
@@ -75,7 +85,8 @@ class Deployment:
             spills=self.kind != "memory",
             memory=self.memory,
         )
-        self.provider = EmbeddedProvider(self.broker, EveryoneIn(), self.access, os.urandom)
+        self.users = EveryoneIn()
+        self.provider = EmbeddedProvider(self.broker, self.users, self.access, os.urandom)
 
     async def close(self) -> None:
         done: Deferred[None] = Deferred()

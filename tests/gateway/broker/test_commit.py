@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from twisted.internet.task import Clock
 
-from gateway.broker.commit import FEW, LINGER, MOST_OCTETS, MOST_OPERATIONS, MOST_WAITING, PASSES, GroupCommit
+from gateway.broker.commit import FEW, LINGER, MOST_OCTETS, MOST_OPERATIONS, MOST_WAITING, PROVEN, SETTLING, GroupCommit
 from gateway.broker.store.interface import (
     Batch,
     Committed,
@@ -62,7 +62,7 @@ class Scene:
 
     def turns(self) -> None:
         """Whatever lingers is handed off."""
-        self.passes(PASSES + 2)
+        self.passes(2)
         self.clock.advance(LINGER)
         self.passes(1)
 
@@ -135,19 +135,84 @@ def test_a_batch_that_nobody_waits_for_lingers_a_moment(scene: Scene) -> None:
     assert scene.clock.getDelayedCalls() == []
 
 
-@pytest.mark.parametrize(("count", "stored"), [(FEW - 1, False), (FEW, True)])
-def test_a_few_messages_that_somebody_waits_for_get_a_chance_to_be_settled(scene: Scene, count: int, stored: bool) -> None:
-    seqs = range(1, count + 1)
-    scene.insert(*seqs)
+def prove(scene: Scene, batches: int = PROVEN) -> int:
+    """So many batches are settled while the disk has them. :returns: a seq that is free."""
+    for seq in range(1, batches + 1):
+        scene.insert(seq)
+        scene.wait(seq)
+        scene.passes(1)
+        scene.commits.delete(seq)
+        scene.disk.answer()
+    scene.turns()
+    scene.disk.answer()
+    scene.turns()
+    scene.told.clear()
+    scene.disk.submitted.clear()
+    return batches + 1
+
+
+def test_where_consumers_are_fast_a_batch_waits_to_be_settled_instead_of_stored(scene: Scene) -> None:
+    seq = prove(scene)
+    scene.insert(seq, seq + 1)
     scene.wait("a")
-    for seq in seqs:
-        scene.clock.callLater(0, scene.commits.delete, seq)
+    scene.passes(10)
+    scene.commits.delete(seq)
+    scene.passes(10)
+    assert (scene.disk.submitted, scene.told) == ([], [])
+    scene.commits.delete(seq + 1)
     scene.passes(1)
-    assert [list(batch.inserts) for batch in scene.disk.submitted] == ([list(seqs)] if stored else [])
-    assert scene.told == ([] if stored else [("a", None)])
+    assert (scene.disk.submitted, scene.told) == ([], [("a", None)])
+    assert scene.clock.getDelayedCalls() == []
 
 
-def test_a_few_messages_that_somebody_waits_for_do_not_wait_for_time_to_pass(scene: Scene) -> None:
+def test_a_batch_waits_a_moment_only_and_the_next_ones_not_at_all(scene: Scene) -> None:
+    seq = prove(scene)
+    for name in ("a", "b"):
+        scene.insert(seq)
+        scene.wait(name)
+        scene.passes(1)
+        if name == "a":
+            assert scene.disk.submitted == []
+            scene.clock.advance(SETTLING)
+        assert [list(batch.inserts) for batch in scene.disk.submitted] == [[seq]]
+        scene.done()
+        scene.disk.submitted.clear()
+        seq += 1
+    assert scene.told == [("a", None), ("b", None)]
+
+
+@pytest.mark.parametrize(("proven", "count"), [(PROVEN - 1, 1), (PROVEN, FEW)])
+def test_a_batch_does_not_wait_without_proof_nor_with_many_messages(scene: Scene, proven: int, count: int) -> None:
+    seq = prove(scene, proven)
+    scene.insert(*range(seq, seq + count))
+    scene.wait("a")
+    scene.passes(1)
+    assert len(scene.disk.submitted) == 1
+
+
+def test_a_batch_that_was_not_settled_while_it_was_stored_disproves(scene: Scene) -> None:
+    seq = prove(scene, PROVEN - 1)
+    for _ in range(2):
+        scene.insert(seq)
+        scene.wait(seq)
+        scene.passes(1)
+        assert len(scene.disk.submitted) == 1
+        scene.done()
+        scene.disk.submitted.clear()
+        seq += 1
+
+
+def test_what_the_writes_of_the_turn_settle_is_not_stored(scene: Scene) -> None:
+    scene.turn.begin()
+    scene.insert(1, 2)
+    scene.wait("a")
+    scene.turn.write(lambda: [scene.commits.delete(seq) for seq in (1, 2)])  # type: ignore[arg-type,func-returns-value]
+    scene.turn.end()
+    assert scene.told == [("a", None)]
+    assert scene.disk.submitted == []
+
+
+def test_a_message_that_somebody_waits_for_does_not_linger(scene: Scene) -> None:
     scene.insert(1)
     scene.wait("a")
     scene.passes(1)

@@ -14,7 +14,7 @@ from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Queue
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode
-from gateway.messaging.redelivery import RedeliveryPolicy
+from gateway.messaging.redelivery import RedeliveryChanges
 from tests.gateway.broker.brokers import with_properties
 from tests.gateway.broker.stepping import Stepped, Told, all_of, texts
 
@@ -454,7 +454,7 @@ def test_consecutive_rollbacks_are_bounded_where_the_operator_says_so(tmp_path: 
 
 def test_rejected_messages_come_back_after_their_pause_in_their_old_places(stepped: Stepped) -> None:
     session = stepped.session(Mode.INDIVIDUAL)
-    policy = RedeliveryPolicy(initial_redelivery_delay=5_000)
+    policy = RedeliveryChanges(initial_redelivery_delay=5_000)
     inbox = stepped.consume(session, Q, credit=3, redelivery=policy)
     session.send(texts(Q, range(6)))
     stepped.turns()

@@ -30,7 +30,7 @@ from gateway.messaging.errors import (
     UnknownSubscription,
 )
 from gateway.messaging.provider import Credentials, Mode
-from gateway.messaging.redelivery import RedeliveryPolicy
+from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
 from tests.gateway.broker.brokers import Deployment, committed, completed, rolled_back, settled_down, text, with_properties
 
 pytestmark = pytest.mark.usefixtures("deployment")
@@ -290,6 +290,39 @@ async def test_access_rules_hold_from_the_moment_they_are_loaded(deployment: Dep
 
 
 @pytest_twisted.ensureDeferred
+async def test_a_user_who_is_one_no_more_loses_all_connections_and_nobody_else_does(deployment: Deployment) -> None:
+    gone, more, denied, stays = [await deployment.connect(user) for user in ("gone", "gone", "denied", "stays")]
+    session = gone.session(Mode.TRANSACTED)
+    session.send([text(Queue("q"), "never committed")])
+    deployment.provider.readmit()
+    deployment.users.deleted.add("gone")
+    deployment.allow(deployment.rules + "connection.NORMAL.deny.user=denied\n")
+    deployment.provider.readmit()
+    await settled_down(reactor)
+    assert [str(error) for client in (gone, more) for error in client.losses] == [
+        "user 'gone' is refused: the user was deleted"
+    ] * 2
+    assert [type(error) for error in denied.losses] == [AccessDenied]
+    assert stays.losses == []
+    with pytest.raises(ProviderUnavailable):
+        session.commit(lambda error: None)
+    await completed(stays.session())
+    assert deployment.broker.queue(Queue("q")).count == 0
+
+
+@pytest_twisted.ensureDeferred
+async def test_groups_that_changed_hold_for_connections_that_exist(deployment: Deployment) -> None:
+    deployment.allow(deployment.rules + "queue.q.produce.deny.group=trainees\n")
+    client = await deployment.connect("alice")
+    session = client.session()
+    session.send([text(Queue("q"), "a")])
+    deployment.users.groups["alice"] = frozenset({"trainees"})
+    deployment.provider.readmit()
+    with pytest.raises(MessageRejected):
+        session.send([text(Queue("q"), "b")])
+
+
+@pytest_twisted.ensureDeferred
 async def test_wrong_credentials_and_denied_services_are_refused(deployment: Deployment) -> None:
     with pytest.raises(AuthenticationFailed):
         await deployment.provider.connect(Credentials("guest", "wrong"), None, lambda error: None)
@@ -518,7 +551,7 @@ async def test_another_sessions_acknowledgement_can_join_a_transaction(deploymen
 async def test_a_rejected_message_comes_again_after_its_pause_and_dies_in_the_end(deployment: Deployment) -> None:
     client = await deployment.connect()
     session = client.session(Mode.INDIVIDUAL)
-    policy = RedeliveryPolicy(maximum_redeliveries=2, initial_redelivery_delay=1, back_off_multiplier=1.0)
+    policy = RedeliveryChanges(maximum_redeliveries=2, initial_redelivery_delay=1, back_off_multiplier=1.0)
     inbox = client.consumer(session, Queue("q"), redelivery=policy)
     session.send([text(Queue("q"), "poison")])
     for attempt in (1, 2, 3):
@@ -531,6 +564,22 @@ async def test_a_rejected_message_comes_again_after_its_pause_and_dies_in_the_en
     assert properties["JMS_SUN_DMQ_UNDELIVERED_REASON"] == "UNDELIVERABLE"
     assert properties["JMS_SUN_DMQ_DELIVERY_COUNT"] == 3
     assert deployment.broker.queue(Queue("q")).count == 0
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_consumer_changes_of_the_redelivery_policy_what_it_names(deployment: Deployment) -> None:
+    policy = RedeliveryPolicy(maximum_redeliveries=1, initial_redelivery_delay=600_000)
+    deployment.broker.create(Queue("q"), DestinationProperties(redelivery=policy))
+    client = await deployment.connect()
+    session = client.session(Mode.INDIVIDUAL)
+    inbox = client.consumer(session, Queue("q"), redelivery=RedeliveryChanges(initial_redelivery_delay=0))
+    session.send([text(Queue("q"), "poison")])
+    for attempt in (1, 2):
+        await inbox.count(attempt)
+        inbox.consumer.reject([inbox.numbers[-1]])
+    dead = client.consumer(client.session(), Queue("mq.sys.dmq"))
+    await dead.count(1)
+    assert dead.messages[0].headers.properties["JMS_SUN_DMQ_DELIVERY_COUNT"] == 2, "the number is the queue's"
 
 
 @pytest_twisted.ensureDeferred

@@ -13,7 +13,7 @@ from gateway.broker.settings import BrokerOptions
 from gateway.broker.store.interface import DestinationRow, RedeliveryRow, StoreError, SubscriptionRow
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.provider import Mode
-from gateway.messaging.redelivery import RedeliveryPolicy
+from gateway.messaging.redelivery import RedeliveryChanges
 from tests.gateway.broker.stepping import Stepped, Told, texts
 
 Q = Queue("q")
@@ -72,7 +72,7 @@ def test_what_was_not_persistent_is_gone_and_so_are_its_destinations_numbers_not
 
 def test_tries_and_pauses_go_on(stepped: Stepped) -> None:
     session = stepped.session(Mode.INDIVIDUAL)
-    policy = RedeliveryPolicy(initial_redelivery_delay=50_000, back_off_multiplier=1.0)
+    policy = RedeliveryChanges(initial_redelivery_delay=50_000, back_off_multiplier=1.0)
     inbox = stepped.consume(session, Q, redelivery=policy)
     session.send(texts(Q, ["paused", "given back", "fresh"]))
     stepped.settle()

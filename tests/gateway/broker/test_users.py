@@ -341,3 +341,29 @@ def test_two_new_instances_have_different_passwords_and_users_are_not_overwritte
     with pytest.raises(FileExistsError, match=str(one)):
         create_default_users(one)
     assert one.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("line", "address", "reason"),
+    [
+        (None, "192.0.2.1", "the user was deleted"),
+        (User("alice", frozenset(), HASH, active=False), "192.0.2.1", "the user is inactive"),
+        (User("alice", frozenset(), HASH, loopback=True), "192.0.2.1", "the server's own machine only"),
+        (User("alice", frozenset(), HASH, loopback=True), "::ffff:127.0.0.1", None),
+        (User("alice", frozenset({"new"}), hash_passcode("other")), "192.0.2.1", None),
+    ],
+)
+def test_who_is_connected_is_judged_by_the_file_as_it_is_now(
+    line: User | None, address: str, reason: str | None, file: Path, users: Users
+) -> None:
+    """Without the passcode: one that is changed is asked for at the next CONNECT."""
+    principal = Principal("alice", frozenset({"user", "staff"}))
+    assert users.readmit(principal, address) == principal
+    write_users(file, [] if line is None else [line])
+    users.reload()
+    if reason is None:
+        assert line is not None
+        assert users.readmit(principal, address) == Principal("alice", line.groups)
+    else:
+        with pytest.raises(AuthenticationFailed, match=reason):
+            users.readmit(principal, address)

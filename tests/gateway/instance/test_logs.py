@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 from gateway.instance import settings_general as general
 from gateway.instance.layout import Layout
 from gateway.instance.levels import LEVELS, Level, level_of
-from gateway.instance.logs import Logs, line_of, open_bridge_log, open_logs
+from gateway.instance.logs import Logs, line_of, open_bridge_log, open_logs, set_levels
 from gateway.instance.redaction import Redaction
 from gateway.instance.settings import SettingsError, read
 
@@ -256,3 +256,16 @@ def test_logs_as_the_settings_want_them(layout: Layout) -> None:
     assert len(texts) == 2
     assert max(len(text) for text in texts) < 2048
     assert not any("hunter" in text for text in texts)
+
+
+def test_levels_are_changed_together_or_not_at_all(layout: Layout) -> None:
+    logs = open_logs(layout, read(general.SETTINGS, None)[0])
+    links = logs.open_bridge("links", Level.FINE)
+    set_levels(
+        logs, read(general.SETTINGS, None, ["imq.log.level=WARNING", "imq.bridge.links.level=OFF", "imq.bridge.x.level=no"])[0]
+    )
+    assert (logs.instance.level, links.level) == (Level.WARNING, Level.OFF)
+    with pytest.raises(SettingsError, match=r"imq\.bridge\.links\.level=LOUD"):
+        set_levels(logs, read(general.SETTINGS, None, ["imq.log.level=FINE", "imq.bridge.links.level=LOUD"])[0])
+    assert (logs.instance.level, links.level) == (Level.WARNING, Level.OFF)
+    logs.stop(LogPublisher(logs))

@@ -31,7 +31,9 @@ def test_the_general_settings() -> None:
     assert by_name["imq.portmapper.port"] == ["Integer", "7676", "", "Port of the port mapper."]
     assert by_name["imq.hostname"][1] == "none"
     assert by_name["imq.portmapper.sotimeout"][:3] == ["Integer", "500", "milliseconds"]
-    assert by_name["imq.bridge.NAME.level"][3].endswith("FINEST, ALL, OFF. May be changed at run time.")
+    assert by_name["imq.bridge.NAME.level"][3].endswith(
+        "FINEST, ALL, OFF. A change takes effect when SIGHUP has the file read again."
+    )
 
 
 def test_a_row() -> None:
@@ -45,7 +47,7 @@ def test_a_row() -> None:
         ["imq.a", "Size", "10k", "octets", "Uses *stars*, `ticks`, under_ and |bars| \\."],
         ["imq.b", "Integer", "0", "seconds", "Zero."],
         ["imq.c", "Choice", "A", "", "Letters. One of A, B."],
-        ["imq.d", "String", "x y", "things", "Text. May be changed at run time."],
+        ["imq.d", "String", "x y", "things", "Text. A change takes effect when SIGHUP has the file read again."],
     ]
 
 

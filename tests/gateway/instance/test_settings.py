@@ -298,6 +298,13 @@ def test_declared_twice_is_refused() -> None:
         Settings.defaults([Setting("imq.x", Text(), "", "One."), Setting("imq.x", Text(), "", "Two.")])
 
 
+def test_a_setting_that_another_covers_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"imq\.bridge\.stomp\.level is declared twice: imq\.bridge\.NAME\.level"):
+        Settings.defaults(
+            [Setting("imq.bridge.stomp.level", Text(), "", "One."), Setting("imq.bridge.NAME.level", Text(), "", "All.")]
+        )
+
+
 def test_a_setting_that_is_not_declared_cannot_be_asked_for() -> None:
     values = Settings.defaults([PORT])
     with pytest.raises(KeyError):

@@ -34,6 +34,22 @@ CASES: list[tuple[MessagingError, str, dict[str, object]]] = [
         "selector 'a =' is invalid at column 4: the selector ends",
         {"selector": "a =", "column": 4, "reason": "the selector ends"},
     ),
+    (
+        errors.InvalidSelector("x" * 4000 + " = = " + "y" * 4000, 4004, "'=' stands here"),
+        f"selector '...{'x' * 47} = = {'y' * 48}...' is invalid at column 4004: '=' stands here",
+        {"column": 4004},
+    ),
+    (
+        errors.InvalidSelector("= " + "y" * 4000, 1, "'=' stands here"),
+        f"selector '= {'y' * 98}...' is invalid at column 1: '=' stands here",
+        {"column": 1},
+    ),
+    (
+        errors.InvalidSelector("x" * 4000 + " =", 4003, "the selector ends"),
+        f"selector '...{'x' * 98} =' is invalid at column 4003: the selector ends",
+        {"column": 4003},
+    ),
+    (errors.InvalidSelector("x" * 9000, 0, "it is long"), f"selector '{'x' * 100}...' is invalid: it is long", {"column": 0}),
     (errors.InvalidSelector("", 0, "it is blank"), "selector '' is invalid: it is blank", {"column": 0}),
     (errors.ClientIdInUse("c"), "client-id 'c' is in use by another connection", {"client_id": "c"}),
     (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.messaging.redelivery import RedeliveryPolicy
+from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
 
 
 def test_the_default_is_six_attempts_with_doubled_pauses() -> None:
@@ -32,6 +32,13 @@ def test_when_a_message_is_dead(maximum: int, attempts: int, dead: bool) -> None
 def test_a_first_redelivery_at_once_still_grows_from_the_delay() -> None:
     policy = RedeliveryPolicy(initial_redelivery_delay=0, redelivery_delay=100, back_off_multiplier=3)
     assert [policy.delay(attempts) for attempts in (1, 2, 3)] == [0, 300, 900]
+
+
+def test_changes_leave_what_they_do_not_name() -> None:
+    policy = RedeliveryPolicy(2, 10, 20, False, 3.0, 99)
+    assert RedeliveryChanges().over(policy) == policy
+    assert RedeliveryChanges(maximum_redeliveries=0).over(policy) == RedeliveryPolicy(0, 10, 20, False, 3.0, 99)
+    assert RedeliveryChanges(-1, 0, 1, True, 1.5, 7).over(policy) == RedeliveryPolicy(-1, 0, 1, True, 1.5, 7)
 
 
 @given(

@@ -459,6 +459,27 @@ def test_a_selector_may_be_long_but_not_too_long() -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "a = 1 AND " * 700,
+        "a = '" + "x" * 8000,
+        "'" + "x" * 8000 + "' 'y'",
+        "a " + "b" * 8000,
+        "a = " + "0" * 8000 + "9",
+        "a = " + "9" * 8000 + ".e9",
+        "JMS" + "x" * 8000,
+        "a LIKE '" + "x" * 8000 + "!' ESCAPE '!'",
+        "a LIKE 'x' ESCAPE '" + "!" * 8000 + "'",
+    ],
+)
+def test_what_is_said_of_a_long_selector_is_short(text: str) -> None:
+    with pytest.raises(InvalidSelector) as caught:
+        parse(text)
+    assert len(str(caught.value)) < 400
+    assert f"column {caught.value.column}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("opening", "inner", "closing"),
     [
         ("(", "a = 1", ")"),

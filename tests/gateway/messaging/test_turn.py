@@ -36,7 +36,7 @@ def test_the_phases_come_in_their_order_at_the_end_of_the_turn() -> None:
     turn.dispatch(noted.work("deliver more"))
     assert noted.done == []
     turn.end()
-    assert noted.done == ["deliver", "deliver more", "store", "write"]
+    assert noted.done == ["deliver", "deliver more", "write", "store"]
 
 
 def test_turns_nest_and_the_outermost_ends_it() -> None:
@@ -56,7 +56,7 @@ def test_work_that_makes_work_is_still_in_order() -> None:
     turn.write(noted.work("write", then=lambda: turn.dispatch(noted.work("deliver for write"))))
     turn.dispatch(noted.work("deliver", then=lambda: turn.hand_off(noted.work("store for deliver"))))
     turn.end()
-    assert noted.done == ["deliver", "store for deliver", "write", "deliver for write"]
+    assert noted.done == ["deliver", "write", "deliver for write", "store for deliver"]
 
 
 def test_work_may_begin_and_end_a_turn_without_running_what_is_asked_inside() -> None:
@@ -191,7 +191,7 @@ def test_deliveries_without_end_do_not_keep_the_store_and_the_transports_waiting
     turn.hand_off(noted.work("store"))
     turn.dispatch(again)
     turn.end()
-    assert noted.done == ["store", "write"]
+    assert noted.done == ["write", "store"]
     assert rounds < 50
 
 

@@ -12,7 +12,7 @@ from gateway.instance.settings import Settings
 from gateway.messaging.destination import Queue
 from gateway.messaging.jms_message import JMSMessage
 from gateway.messaging.message import BodyType
-from gateway.messaging.redelivery import RedeliveryPolicy
+from gateway.messaging.redelivery import RedeliveryChanges
 from gateway.messaging.transformer import MessageTransformer
 from gateway.stomp import dialects
 from gateway.stomp.conversion import _OWN
@@ -52,8 +52,8 @@ def test_every_redelivery_header() -> None:
         "activemq.backOffMultiplier": "1.5",
         "activemq.maximumRedeliveryDelay": "9",
     }
-    assert dialects.redelivery(given) == RedeliveryPolicy(-1, 1, 2, False, 1.5, 9)
-    assert dialects.redelivery({"activemq.redeliveryDelay": "5"}) == RedeliveryPolicy(redelivery_delay=5)
+    assert dialects.redelivery(given) == RedeliveryChanges(-1, 1, 2, False, 1.5, 9)
+    assert dialects.redelivery({"activemq.redeliveryDelay": "5"}) == RedeliveryChanges(redelivery_delay=5)
     for name in given:
         if name != "activemq.useExponentialBackOff":
             with pytest.raises(CommandRefused, match=name):

@@ -8,7 +8,7 @@ from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import DestinationFull, StorageFailed
 from gateway.messaging.message import BodyType
 from gateway.messaging.provider import Mode
-from gateway.stomp.settings import SessionOptions
+from gateway.stomp.settings import SessionOptions, TransportOptions
 from tests.gateway.stomp.client import START, Server
 
 NOW = START * 1000
@@ -23,6 +23,28 @@ def test_without_content_length_it_is_text_and_with_it_bytes() -> None:
     assert (text.headers.body_type, text.text) == (BodyType.TEXT, "t\u00e9xt")
     assert octets.headers.destination == Topic("b")
     assert (octets.headers.body_type, octets.body) == (BodyType.BYTES, b"\0\xff\0")
+
+
+def test_the_limit_of_a_header_block_is_a_setting() -> None:
+    server = Server(transport=TransportOptions(header_block=4096))
+    rest = 4096 - len("SEND\ndestination:/queue/a\n\n\n")
+    for more, refused in ((0, False), (1, True)):
+        client = server.connected()
+        client.say("SEND\ndestination:/queue/a\n" + "x" * (rest - 10 + more) + ":012345678\n\n")
+        if refused:
+            assert "4096" in client.error().head.headers["message"]
+        else:
+            assert client.heard() == []
+    assert len(server.provider.sent) == 1
+
+
+def test_as_many_headers_are_taken_as_the_setting_says() -> None:
+    server = Server(transport=TransportOptions(header_count=3000, header_block=1024 * 1024))
+    client = server.connected()
+    client.say("SEND\ndestination:/queue/a\n" + "".join(f"h{number}:v\n" for number in range(2999)) + "\n")
+    assert client.heard() == []
+    [message] = server.provider.sent
+    assert len(message.headers.properties) == 2999
 
 
 def test_a_text_body_that_is_not_utf_8_is_an_error() -> None:

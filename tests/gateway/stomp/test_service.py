@@ -280,6 +280,56 @@ async def test_auto_deliveries_are_acknowledged_once_in_the_kernel_and_not_befor
 
 @pytest.mark.parametrize("tls", [False, True])
 @on_reactor
+async def test_what_the_kernel_takes_is_acknowledged_before_the_turn_goes_to_the_store(tls: bool) -> None:
+    bridge = Bridge(tls=True)
+    await bridge.service.start()
+    client = await bridge.connected(tls)
+    client.say(b"SUBSCRIBE\nid:s\ndestination:/queue/a\nreceipt:r\n\n\0")
+    await client.heard(1)
+    acknowledged: list[int] = []
+    bridge.turn.begin()
+    bridge.provider.connection.consumers[0].push(message(b"small"))
+    bridge.turn.hand_off(lambda: acknowledged.append(len(bridge.provider.calls("acknowledge through"))))
+    bridge.turn.end()
+    assert acknowledged == [1]
+    assert (await client.heard(2))[1].body == b"small"
+    await bridge.service.stop()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("sizes", [(70_000,), (1, 100), (5_000, 4_000, 300_000, 0)])
+@on_reactor
+async def test_a_client_that_reads_now_and_then_gets_every_octet_once_and_in_order(sizes: tuple[int, ...], tls: bool) -> None:
+    bridge = Bridge(tls=True, session=SessionOptions(output_window=64 * 1024 * 1024))
+    await bridge.service.start()
+    client = await bridge.connected(tls)
+    client.say(b"SUBSCRIBE\nid:s\ndestination:/queue/a\nreceipt:r\n\n\0")
+    await client.heard(1)
+    bodies = [
+        b"%d " % number + b"x" * sizes[number % len(sizes)] for number in range(6_000_000 // (sum(sizes) // len(sizes) + 2_000))
+    ]
+    assert client.transport is not None
+    sent = 0
+    bodies = bodies[: len(bodies) // 36 * 36]
+    while sent < len(bodies):
+        client.transport.pauseProducing()  # type: ignore[attr-defined]
+        for _ in range(3):
+            some = bodies[sent : sent + len(bodies) // 12]
+            sent += len(some)
+            bridge.turn.begin()
+            bridge.provider.connection.consumers[0].push(*[message(body) for body in some])
+            bridge.turn.end()
+            await deferLater(clock, 0, lambda: None)
+        client.transport.resumeProducing()  # type: ignore[attr-defined]
+        await client.heard(1 + sent // 2)
+    frames = await client.heard(1 + len(bodies))
+    assert [frame.body for frame in frames[1:]] == bodies
+    await until(lambda: bridge.provider.calls("acknowledge through")[-1][2] == len(bodies))
+    await bridge.service.stop()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@on_reactor
 async def test_an_error_arrives_even_at_a_client_that_goes_on_sending(tls: bool) -> None:
     bridge = Bridge(tls=True)
     await bridge.service.start()
@@ -341,6 +391,47 @@ async def test_a_client_certificate_stands_in_for_login_where_allowed() -> None:
     without.say(b"CONNECT\naccept-version:1.2\n\n\0")
     await without.lost
     assert without.frames == []
+    await bridge.service.stop()
+
+
+@on_reactor
+async def test_a_client_whose_certificate_is_revoked_is_told_and_closed_and_no_other_is() -> None:
+    bridge = Bridge(tls=True, client_auth=True)
+    await bridge.service.start()
+    shown = await bridge.connected(tls=True, shows=True)
+    plain = await bridge.connected()
+    asked: list[str] = []
+
+    def is_revoked(certificate: x509.Certificate) -> bool:
+        asked.append(certificate.subject.rfc4514_string())
+        return len(asked) > 1
+
+    bridge.service.end_revoked(is_revoked)
+    shown.say(b"SEND\ndestination:/queue/a\nreceipt:r\n\nx\0")
+    assert (await shown.heard(1))[0].head.headers["receipt-id"] == "r"
+    bridge.service.end_revoked(is_revoked)
+    await shown.lost
+    assert shown.frames[-1].head.command == "ERROR"
+    assert "revoked" in shown.frames[-1].head.headers["message"]
+    plain.say(b"SEND\ndestination:/queue/a\nreceipt:r\n\nx\0")
+    assert (await plain.heard(1))[0].head.headers["receipt-id"] == "r"
+    assert asked == ["CN=alice"] * 2, "who shows no certificate is not asked about"
+    await bridge.service.stop()
+
+
+@on_reactor
+@pytest.mark.parametrize("octets", [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01\x00"])
+async def test_a_handshake_that_does_not_end_in_time_is_closed_at_once(octets: bytes) -> None:
+    bridge = Bridge(tls=True, transport=TransportOptions(connect_timeout_s=1))
+    await bridge.service.start()
+    endpoint = TCP4ClientEndpoint(clock, "127.0.0.1", bridge.service.ports["tls"])
+    client: SocketClient = await connectProtocol(endpoint, SocketClient())  # type: ignore[no-untyped-call]
+    began = clock.seconds()
+    client.say(octets)
+    await client.lost
+    assert 0.9 < clock.seconds() - began < 3
+    assert client.octets == b""
+    assert bridge.service.counters.dropped == 1
     await bridge.service.stop()
 
 

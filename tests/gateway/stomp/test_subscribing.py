@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.message import BodyType
 from gateway.messaging.provider import Mode, Subscription
-from gateway.messaging.redelivery import RedeliveryPolicy
+from gateway.messaging.redelivery import RedeliveryChanges
 from gateway.messaging.values import Float, Int
 from gateway.stomp.settings import SessionOptions
 from tests.gateway.stomp.client import Server
@@ -78,7 +80,7 @@ def test_what_the_headers_ask_for_reaches_the_provider() -> None:
         selector="a > 1",
         no_local=True,
         durable_name="d",
-        redelivery=RedeliveryPolicy(maximum_redeliveries=2, use_exponential_back_off=False),
+        redelivery=RedeliveryChanges(maximum_redeliveries=2, use_exponential_back_off=False),
     )
 
 
@@ -200,19 +202,19 @@ def test_a_topics_message_is_encoded_once_for_all() -> None:
     assert [frame.head.headers["subscription"] for frame in client.heard()] == ["0", "1", "2"]
 
 
-def test_all_of_a_turn_is_written_at_once_after_the_hand_off() -> None:
+def test_all_of_a_turn_is_written_at_once_before_the_hand_off() -> None:
     server = Server()
     client = server.connected()
     client.say(f"{SUBSCRIBE}ack:client\n\n")
-    writes: list[bytes] = []
-    client.transport.write = writes.append  # type: ignore[method-assign]
+    writes: list[Iterable[bytes]] = []
+    client.transport.writeSequence = writes.append  # type: ignore[method-assign]
     order: list[str] = []
     server.turn.begin()
     client.consumer().push(message())
     client.consumer().push(message())
     server.turn.hand_off(lambda: order.append(f"hand off, {len(writes)} written"))
     server.turn.end()
-    assert order == ["hand off, 0 written"]
+    assert order == ["hand off, 1 written"]
     assert len(writes) == 1
 
 

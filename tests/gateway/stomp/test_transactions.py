@@ -94,6 +94,20 @@ def test_the_receipt_of_commit_waits_until_it_is_durable() -> None:
     assert client.commands() == ["RECEIPT"]
 
 
+def test_the_receipt_of_a_durable_subscription_in_a_transaction_waits_until_it_is_durable() -> None:
+    server = Server()
+    client = server.connected(headers="client-id:me\n")
+    server.provider.holds_completions = True
+    client.say(BEGIN)
+    client.say("SUBSCRIBE\nid:s\ndestination:/topic/t\ntransaction:t\ndurable-subscriber-name:d\nreceipt:s\n\n")
+    assert client.heard() == []
+    assert not client.consumer().running, "its RECEIPT comes before its first MESSAGE"
+    server.provider.complete()
+    server.clock.advance(0)
+    assert [frame.head.headers["receipt-id"] for frame in client.heard()] == ["s"]
+    assert client.consumer().running
+
+
 @pytest.mark.parametrize("error", [OutcomeUnknown("lost"), TransactionTooLarge("imq.transaction.producer.maxNumMsgs", 2)])
 def test_a_commit_that_fails_is_an_error(error: OutcomeUnknown | TransactionTooLarge) -> None:
     client = Server().connected()

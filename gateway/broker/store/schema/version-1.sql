@@ -15,7 +15,8 @@ CREATE TABLE subscription (
     selector TEXT NOT NULL, no_local INTEGER NOT NULL
 );
 
--- Narrow: this is what the scan at start reads. crc: CRC-32 of head and body.
+-- Narrow: this is what the scan at start reads. crc: CRC-32 of the six columns before it, 64 bits
+-- each and little-endian, and of head and body.
 CREATE TABLE message (
     seq INTEGER PRIMARY KEY, destination INTEGER NOT NULL, priority INTEGER NOT NULL, expires INTEGER NOT NULL,
     size INTEGER NOT NULL, persistent INTEGER NOT NULL, crc INTEGER NOT NULL

@@ -212,6 +212,8 @@ def test_a_wrong_checksum_is_named_by_seq(path: Path, reactor: QueueReactor) -> 
         "UPDATE content SET body = 5 WHERE seq = 3",
         "UPDATE content SET head = x'' WHERE seq = 3",
         "UPDATE message SET crc = crc + 1 WHERE seq = 3",
+        *(f"UPDATE message SET {column} = {column} + 1 WHERE seq = 3" for column in ("destination", "priority", "expires", "size")),
+        "UPDATE message SET destination = 1 << 40 WHERE seq = 3",
     ],
 )
 def test_content_the_store_never_wrote_is_damage(path: Path, reactor: QueueReactor, statement: str, large: bytes) -> None:

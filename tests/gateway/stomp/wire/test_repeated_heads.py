@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.stomp.wire import Frame, FrameParser, Head, Limits, Version
+from gateway.stomp.wire import Frame, FrameParser, Head, Limits, ProtocolError, Version
 from gateway.stomp.wire.repeats import MOST_HEADS, MOST_OCTETS
 
 
@@ -132,3 +132,48 @@ def test_only_a_bounded_number_of_blocks_seen_once_is_known() -> None:
     parser = parser_of()
     others = b"".join([send(f"a:{number}") for number in range(300)])
     assert not any(head.repeats for head in heads(parser, send("b:1") + others + send("b:1")))
+
+
+# --- receipts
+
+
+def test_a_receipt_is_taken_out_of_a_block_that_comes_again() -> None:
+    parser = parser_of()
+    found = heads(parser, b"".join([send(f"a:b\nreceipt:{number}\nc:d") for number in range(5)]) + send("a:b\nc:d"))
+    assert [list(head.headers.items()) for head in found[:5]] == [
+        [("a", "b"), ("receipt", str(number)), ("c", "d")] for number in range(5)
+    ]
+    assert [head.repeats for head in found] == [False] * 5 + [True]
+    assert found[0].base is not None
+    assert not found[0].base.repeats
+    assert all(head.base is found[5] for head in found[1:5])
+    assert found[5].headers == {"a": "b", "c": "d"}
+
+
+def test_a_head_with_a_receipt_that_has_to_be_read_carefully_stands_for_itself() -> None:
+    for version, header in (
+        (Version.V1_2, "a:b\nreceipt:\\c"),
+        (Version.V1_0, "a:b\nreceipt: 1"),
+        (Version.V1_2, "a:b\nreceipt:\u00e9"),
+        (Version.V1_2, "a:b\nreceipt:1\nreceipt:2"),
+    ):
+        found = heads(parser_of(version), send("a:b") * 2 + send(header))
+        assert found[2].base is None
+        assert len(found[2].headers) == 2
+
+
+def test_limits_count_the_receipt() -> None:
+    def fits(limits: Limits) -> bool:
+        parser = FrameParser(limits, Version.V1_2)
+        block = b"SEND\na:b\nreceipt:12345\ncontent-length:3\n\nxxx\0"
+        parser.receive(b"SEND\na:b\ncontent-length:3\n\nxxx\0" * 2 + block)
+        try:
+            return sum(len(parser.frames(10)) for _ in range(2)) == 3
+        except ProtocolError:
+            return False
+
+    assert fits(Limits(header_count=3))
+    assert not fits(Limits(header_count=2))
+    octets = len(b"SEND\na:b\nreceipt:12345\ncontent-length:3\n\nxxx\0")
+    assert fits(Limits(frame=octets))
+    assert not fits(Limits(frame=octets - 1))

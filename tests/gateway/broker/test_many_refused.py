@@ -1,0 +1,39 @@
+"""Refusing many messages at once: no turn is long, and each of them is dead once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.broker.rows import BLOCK
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.destination import Queue
+from gateway.messaging.provider import Mode
+from tests.gateway.broker.stepping import Stepped, texts
+
+Q = Queue("q")
+DMQ = Queue("mq.sys.dmq")
+COUNT = 4 * BLOCK
+
+
+@pytest.fixture
+def stepped(tmp_path: Path) -> Stepped:
+    return Stepped(tmp_path)
+
+
+def test_many_refused_for_good_are_buried_in_slices(stepped: Stepped) -> None:
+    session = stepped.session(Mode.INDIVIDUAL)
+    session.send(texts(Q, range(COUNT)))
+    stepped.settle()
+    inbox = stepped.consume(session, Q, credit=COUNT)
+    stepped.settle()
+    assert len(inbox.numbers) == COUNT
+    inbox.consumer.reject(inbox.numbers, dead=DeadReason.UNDELIVERABLE)
+    assert stepped.broker.queue(DMQ).count == BLOCK
+    assert stepped.broker.queue(Q).count == COUNT - BLOCK, "what is not buried yet still counts"
+    stepped.settle()
+    assert stepped.broker.queue(Q).count == 0
+    dead = stepped.consume(session, DMQ, credit=COUNT + 1)
+    stepped.settle()
+    assert [int(body) for body in dead.texts] == list(range(COUNT))
