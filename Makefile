@@ -20,6 +20,9 @@ KEYS = $(INSTANCE)/etc/tls
 COMPILED = build/compiled
 USED = $(if $(STOMP_GATEWAY_PURE),,$(wildcard $(COMPILED)/.built))
 
+# Two files of tests at a time; none of them counts time. make SIDE_BY_SIDE= test: one after the other.
+SIDE_BY_SIDE ?= -n 2 --dist loadfile
+
 .DELETE_ON_ERROR:
 .PHONY: run test test-full test-compiled lint bench compiled docs packages
 
@@ -34,14 +37,14 @@ run: $(VENV)/.installed $(KEYS)/server.pem $(KEYS)/clients/guest.pem $(USED)
 	    -Dimq.bridge.stomp.tls.enabled=true -Dimq.bridge.stomp.tls.requireClientAuth=true
 
 test: lint packages test-compiled
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 test-full: lint packages test-compiled
-	$(BIN)/python -m pytest --long
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --long
 
 # The tests of the modules that are compiled, once more; but not that of octets searched and copied, which counts inside of one.
 test-compiled: packages $(COMPILED)/.built
-	$(BIN)/python -m pytest -q -o pythonpath='$(COMPILED) .' tests/compiled.py tests/gateway/stomp tests/gateway/messaging tests/gateway/broker \
+	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -o pythonpath='$(COMPILED) .' tests/compiled.py tests/gateway/stomp tests/gateway/messaging tests/gateway/broker \
 	    tests/properties/test_wire.py --ignore=tests/gateway/broker/store --ignore=tests/gateway/stomp/wire/test_work.py
 
 lint: $(VENV)/.installed-for-tests

@@ -120,8 +120,14 @@ class ServerContextFactory:
         return self._context
 
     def serverConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
-        """A connection with the files as they were last read."""
-        return SSL.Connection(self._context, None)
+        """A connection with the files as they were last read.
+
+        A ``tlsProtocol`` that has a method ``certificate_refused(name, serial, reason)`` is told of a client's certificate that is refused,
+        with its subject's common name, its serial number and why; else the log is.
+        """
+        connection = SSL.Connection(self._context, None)
+        connection.set_app_data(tlsProtocol)
+        return connection
 
     def _read(self) -> tuple[SSL.Context, list[x509.CertificateRevocationList]]:
         files = self._files
@@ -165,18 +171,20 @@ class ServerContextFactory:
         return lists
 
     def _verified(self, connection: SSL.Connection, certificate: crypto.X509, error: int, depth: int, ok: int) -> bool:
-        """Agree with OpenSSL, and say in the log why a client was refused: the client learns a TLS alert only.
+        """Agree with OpenSSL, and say why a client was refused: the client itself learns a TLS alert only.
 
         OpenSSL knows the lists of when the handshake began; those of now are asked, too.
         """
         presented = certificate.to_cryptography()
         revoked = bool(ok) and depth == 0 and self.is_revoked(presented)
         if not ok or revoked:
-            self._log.info(
-                "client certificate of {subject!r} refused: {reason}",
-                subject=(common_name(presented) or "")[:_LONGEST_LOGGED],
-                reason="cert revoked" if revoked else _REASONS.get(error, f"verification error {error}"),
-            )
+            subject = (common_name(presented) or "")[:_LONGEST_LOGGED]
+            reason = "cert revoked" if revoked else _REASONS.get(error, f"verification error {error}")
+            tell = getattr(connection.get_app_data(), "certificate_refused", None)
+            if tell is None:
+                self._log.info("client certificate of {subject!r} refused: {reason}", subject=subject, reason=reason)
+            else:
+                tell(subject, presented.serial_number, reason)
         return bool(ok) and not revoked
 
     def _warn_of_revocation(self, certificate: x509.Certificate) -> None:

@@ -30,7 +30,8 @@ def settings_page() -> str:
 
     introduction = (
         "Settings stand in ``etc/gateway.properties`` of the instance, ``name=value`` a line, or are given to the command by "
-        "``-Dname=value``, which wins. A name that nobody knows is an error, and the nearest known one is named."
+        "``-Dname=value``, which wins. A name that nobody knows is an error; the nearest known one is named where one comes near. A setting of Open MQ "
+        "that is not here is a warning. Passwords belong in the passfile."
     )
     sections = [
         Section("The instance", "", general.SETTINGS),

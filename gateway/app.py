@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
 from twisted.internet.error import CannotListenError
-from twisted.logger import Logger, globalLogBeginner
+from twisted.logger import Logger, LogLevel, globalLogBeginner
 from twisted.python.failure import Failure
 
-from certs.contexts import ClientCertificates, ServerContextFactory, ServerFiles
+from certs.contexts import ServerContextFactory
 from certs.files import CertificateFileError
 from gateway import __version__
 from gateway.broker import settings as broker_settings
@@ -37,7 +37,7 @@ from gateway.instance.layout import InstanceLock, LayoutError
 from gateway.instance.listening import server_endpoint
 from gateway.instance.logs import Logs, open_bridge_log, open_logs, set_levels
 from gateway.instance.portmapper import PortMapper
-from gateway.instance.settings import SettingsError
+from gateway.instance.settings import Settings, SettingsError
 from gateway.messaging import message
 from gateway.messaging.errors import ProviderUnavailable, StorageFailed
 from gateway.messaging.transformer import MessageTransformer
@@ -46,6 +46,7 @@ from gateway.refusal import EXIT_REFUSED, EXIT_STORE_FAILED, StartRefused
 from gateway.signals import Signals
 from gateway.stomp import settings as stomp_settings
 from gateway.stomp.service import StompService
+from gateway.tls import server_contexts
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
@@ -72,8 +73,10 @@ class Gateway(Service):
     def __init__(self, reactor: Any, configuration: Configuration) -> None:
         self.configuration = configuration
         self.exit_code = 0
-        #: Shows a line to whoever started the gateway in the foreground.
-        self.announce: Callable[..., None] = lambda line, *, error=False: None
+        #: Shows a line to whoever started the gateway, where somebody is there.
+        self.announce: Callable[..., None] | None = None
+        #: Warnings and worse are shown on the standard error, too.
+        self.foreground = False
         self._reactor = reactor
         self._signals = Signals(reactor)
         layout, settings = configuration.layout, configuration.settings
@@ -103,43 +106,13 @@ class Gateway(Service):
             self._rules.load()
             if configuration.stomp is not None:
                 if configuration.stomp.tls_enabled:
-                    self._tls = self._tls_contexts()
+                    self._tls = server_contexts(layout, settings)
                 name = settings[stomp_settings.MESSAGE_TRANSFORMER]
                 if name:
                     self._transformer = load_transformer(name, stomp_settings.MESSAGE_TRANSFORMER.name, layout.lib_ext)
             self._make_store_kind()
         except (UsersError, AccessError, CertificateFileError, ExtensionError) as error:
             raise StartRefused([str(error)]) from error
-
-    def _tls_contexts(self) -> ServerContextFactory:
-        layout, settings = self.configuration.layout, self.configuration.settings
-        certificate, key = layout.tls / "server.pem", layout.tls / "server.key"
-        if not certificate.exists() or not key.exists():
-            where = settings.source(stomp_settings.TLS_ENABLED)
-            raise StartRefused(
-                [
-                    f"{where}: {stomp_settings.TLS_ENABLED.name}=true: expected a certificate in {certificate} and its key beside it; "
-                    f"make them with: imqkeytool ca --varhome {layout.varhome} --instance {layout.instance} "
-                    f"&& imqkeytool server --varhome {layout.varhome} --instance {layout.instance}"
-                ]
-            )
-        password = settings[settings_general.KEYSTORE_PASSWORD]
-        if settings[stomp_settings.TLS_REQUIRE_CLIENT_AUTH]:
-            clients = ClientCertificates.REQUIRED
-        elif settings[stomp_settings.TLS_CERTIFICATE_LOGIN]:
-            clients = ClientCertificates.OPTIONAL
-        else:
-            clients = ClientCertificates.NONE
-        return ServerContextFactory(
-            ServerFiles(
-                certificate,
-                key,
-                password.encode() if password else None,
-                authorities=layout.tls / "ca.pem",
-                revocations=layout.tls / "crl.pem",
-            ),
-            clients,
-        )
 
     def _make_store_kind(self) -> None:
         if self.configuration.settings[broker_settings.PERSIST_STORE] == "jdbc":
@@ -193,10 +166,13 @@ class Gateway(Service):
         configuration = self.configuration
         layout, settings = configuration.layout, configuration.settings
         self._lock = layout.lock()
-        self._logs = logs = open_logs(layout, settings)
+        self._logs = logs = open_logs(layout, settings, shown=self.foreground)
         logs.start()
+        if configuration.notes:
+            # What is new; the other notes say whose passcode is what.
+            self.log.info("{note}", note=configuration.notes[0])
         for warning in configuration.warnings:
-            self.log.warn("{warning}", warning=warning)
+            self.log.warn("{warning}", warning=warning, announced=True)
         turn = Turn(self._reactor)
         in_memory = settings[broker_settings.PERSIST_STORE] == "memory"
         if in_memory:
@@ -206,7 +182,7 @@ class Gateway(Service):
         self._broker = open_broker(self._reactor, turn, self._store, configuration.broker, self._store_failed, spills=not in_memory)
         self._provider = EmbeddedProvider(self._broker, self._users, self._rules, os.urandom)
         if configuration.stomp is not None:
-            open_bridge_log(logs, settings, settings_general.STOMP, ["gateway.stomp"])
+            bridge_log = open_bridge_log(logs, settings, settings_general.STOMP, ["gateway.stomp"])
             self.stomp = StompService(
                 self._reactor,
                 turn,
@@ -217,6 +193,7 @@ class Gateway(Service):
                 self.port_mapper.register,
                 Logger(namespace="gateway.stomp"),
                 os.urandom,
+                bridge_log,
             )
 
     def _durable_store(self) -> SqliteStore:
@@ -257,8 +234,7 @@ class Gateway(Service):
         elif self.stomp is not None:
             started += 1
         for problem in self._stomp_problems:
-            self.log.error("{problem}", problem=problem)
-            self.announce(problem, error=True)
+            self._say_wrong(problem)
         if self._stomp_problems and not started:
             raise StartRefused(["no bridge could be started"])
         gc.collect()
@@ -266,10 +242,18 @@ class Gateway(Service):
         gc.set_threshold(GC_THRESHOLD, 20, 100)
         kind = "pure Python" if str(message.__file__).endswith(".py") else "compiled"
         self._say(f"stomp-gateway {__version__} ({kind}) is ready; instance {self.configuration.layout.directory}")
+        if self.stomp is None or not self.stomp.ports:
+            self.log.warn("no bridge runs, so no client can connect{why}", why=_why_idle(settings))
 
     def _say(self, line: str) -> None:
         self.log.info("{line}", line=line)
-        self.announce(line)
+        if self.announce is not None:
+            self.announce(line)
+
+    def _say_wrong(self, line: str, level: LogLevel = LogLevel.error) -> None:
+        self.log.emit(level, "{line}", line=line, announced=self.announce is not None)
+        if self.announce is not None:
+            self.announce(line, error=True)
 
     def _not_listening(self, failure: Failure) -> None:
         error = failure.value
@@ -285,8 +269,7 @@ class Gateway(Service):
 
     def _refuse(self, refused: StartRefused) -> None:
         for line in refused.lines:
-            self.log.error("{line}", line=line)
-            self.announce(line, error=True)
+            self._say_wrong(line)
         self._end(EXIT_REFUSED)
 
     def _end(self, exit_code: int) -> None:
@@ -323,15 +306,14 @@ class Gateway(Service):
             except (UsersError, AccessError, CertificateFileError, SettingsError, OSError) as error:
                 self.log.error("{what} stay as they were: {error}", what=what, error="; ".join(str(error).splitlines()))
             else:
-                self.log.info("{what} were read again", what=what)
+                self.log.info("{what} were {done}", what=what, done="reopened" if what == "log files" else "read again")
         if self._provider is not None:
             self._provider.readmit()
         if self.stomp is not None and self._tls is not None:
             self.stomp.end_revoked(self._tls.is_revoked)
 
     def _store_failed(self, error: StoreError) -> None:
-        self.log.critical("the message store has failed, and the gateway ends: {error}", error=str(error))
-        self.announce(f"the message store has failed: {error}", error=True)
+        self._say_wrong(f"the message store has failed: {error}", LogLevel.critical)
         if self._provider is not None:
             self._provider.fail(StorageFailed(str(error)))
         self._end(EXIT_STORE_FAILED)
@@ -381,6 +363,19 @@ class Gateway(Service):
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _why_idle(settings: Settings) -> str:
+    """What has it that the bridge does not run, to be read after what follows from it; empty where that has been told."""
+    if not settings[settings_general.BRIDGE_ENABLED]:
+        return f": {settings_general.BRIDGE_ENABLED.name} is false"
+    if settings_general.STOMP not in settings[settings_general.BRIDGE_ACTIVELIST]:
+        return f": {settings_general.BRIDGE_ACTIVELIST.name} does not have {settings_general.STOMP}"
+    if settings.bridge_problems(settings_general.STOMP):
+        return ""
+    if not settings.named(settings_general.BRIDGE_AUTOSTART, settings_general.STOMP):
+        return f": {settings_general.BRIDGE_AUTOSTART.full_name(settings_general.STOMP)} is false"
+    return ""
 
 
 def _exit_with(code: int) -> None:

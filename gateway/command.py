@@ -24,9 +24,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"stomp-gateway: {error}", file=sys.stderr)
         sys.exit(EXIT_REFUSED)
     gateway = makeService(options)
-    for note in gateway.configuration.notes:
-        print(note)
-    sys.stdout.flush()
 
     from twisted.internet import reactor
 

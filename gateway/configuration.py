@@ -5,7 +5,6 @@ Owns which packages declare settings, and the making of a new instance. Knows no
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +13,14 @@ from typing import Any, Final
 from gateway import __version__
 from gateway.broker import settings as broker_settings
 from gateway.broker.access import DEFAULT_RULES, AccessError
+from gateway.broker.first_users import make_first_users
 from gateway.broker.settings import BrokerOptions, broker_options
-from gateway.broker.users import UsersError, create_default_users
+from gateway.broker.users import UsersError
 from gateway.instance import passfile, settings_general
 from gateway.instance.files import replace
-from gateway.instance.layout import Layout, LayoutError
+from gateway.instance.layout import Layout, LayoutError, make_directory
 from gateway.instance.passfile import PassfileError
-from gateway.instance.settings import Setting, Settings, SettingsError, read
+from gateway.instance.settings import Problem, Setting, Settings, SettingsError, read
 from gateway.refusal import StartRefused
 from gateway.stomp import settings as stomp_settings
 from gateway.stomp.settings import StompOptions
@@ -32,17 +32,15 @@ DECLARED: Final[tuple[Setting[Any], ...]] = (
     *broker_settings.SETTINGS,
 )
 
-#: The passfile's names for the password of the user admin.
-_ADMIN_PASSWORDS: Final = ("imq.imqcmd.password", "imq.imqbridgemgr.password", settings_general.BRIDGE_ADMIN_PASSWORD.name)
-
 
 @dataclass(frozen=True)
 class Configuration:
     """What a start needs to know.
 
     :param broker: the broker's options. :param stomp: the STOMP bridge's, None when the bridge is not to run.
-    :param stomp_problems: why the STOMP bridge cannot run though it should. :param warnings: for the log.
-    :param notes: for whoever started a new instance. :param overrides: settings of the command line.
+    :param stomp_problems: why the STOMP bridge cannot run though it should. :param warnings: for the log and for whoever starts it.
+    :param notes: for the log and for whoever started a new instance. :param made_admin: the user ``admin`` is new, with a password in the
+        instance's passfile. :param overrides: settings of the command line.
     """
 
     layout: Layout
@@ -52,6 +50,7 @@ class Configuration:
     stomp_problems: tuple[str, ...]
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
+    made_admin: bool
     overrides: tuple[str, ...]
 
 
@@ -65,9 +64,11 @@ def configure(varhome: Path, instance: str, passfile_path: Path | None, override
         if not layout.exists:
             # A wrong command line is told before anything is made of it.
             read(DECLARED, None, overrides)
-        notes = _create(layout)
+        made_admin = not layout.exists and not layout.users.exists()
+        notes, lost = _create(layout)
         settings, problems = read(DECLARED, layout.settings, overrides)
-        settings = _with_passwords(settings, layout, passfile_path)
+        settings, more = _with_passwords(settings, layout, passfile_path)
+        exposed = _exposed(layout)
         broker = broker_options(settings, instance)
         active = (
             settings[settings_general.BRIDGE_ENABLED] and settings_general.STOMP in settings[settings_general.BRIDGE_ACTIVELIST]
@@ -93,8 +94,9 @@ def configure(varhome: Path, instance: str, passfile_path: Path | None, override
         broker=broker,
         stomp=stomp,
         stomp_problems=stomp_problems if active else (),
-        warnings=tuple(str(problem) for problem in problems),
+        warnings=(*lost, *(str(problem) for problem in [*problems, *more]), *exposed, *_unknown_bridges(settings)),
         notes=notes,
+        made_admin=made_admin,
         overrides=tuple(overrides),
     )
 
@@ -111,18 +113,28 @@ def reread(configuration: Configuration) -> Settings:
     return settings
 
 
-def _create(layout: Layout) -> tuple[str, ...]:
-    """Make the instance if it is new: users and rules first, its settings last, so that one that has settings is whole."""
+def _create(layout: Layout) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Make the instance if it is new: users and rules first, its settings last, so that one that has settings is whole.
+
+    :returns: what was made, and a warning if it is not the instance that is new, but only its settings.
+    """
     if layout.exists:
-        return ()
-    layout.etc.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return (), ()
     notes: list[str] = []
-    if not layout.users.exists():
-        password = _admin_password(layout)
-        create_default_users(layout.users, password)
+    lost: list[str] = []
+    if layout.lock_file.exists():
+        # It has run before.
+        lost.append(
+            f"{layout.settings}: the file was gone from an instance that is not new, and is made again as a new instance has it"
+        )
+    else:
         notes.append(f"new instance {layout.directory}")
-        notes.append(f"user 'admin' has the password {password}, kept in {layout.passfile}; it is not shown again")
-        notes.append("user 'guest' has the passcode guest, and may connect from this machine only")
+    make_directory(layout.etc)
+    layout.close_to_others()
+    if not layout.users.exists():
+        notes += make_first_users(layout, shown=False)
+    elif not lost:
+        notes.append(f"its users are those that {layout.users} had already")
     if not layout.access_control.exists():
         replace(layout.access_control, DEFAULT_RULES.encode())
     certified = (layout.tls / "server.pem").exists()
@@ -130,25 +142,38 @@ def _create(layout: Layout) -> tuple[str, ...]:
         [
             (stomp_settings.TLS_ENABLED.name, "true" if certified else "false"),
             (stomp_settings.TLS_REQUIRE_CLIENT_AUTH.name, "true"),
-            (settings_general.PASSFILE_ENABLED.name, "true"),
+            # A users file that came from elsewhere may have come without one.
+            (settings_general.PASSFILE_ENABLED.name, "true" if layout.passfile.exists() else "false"),
             (settings_general.BRIDGE_ADMIN_USER.name, "admin"),
         ]
     )
-    return tuple(notes)
+    return tuple(notes), tuple(lost)
 
 
-def _admin_password(layout: Layout) -> str:
-    """A random password in the passfile, where the bridges and the administration commands find it.
+def _unknown_bridges(settings: Settings) -> list[str]:
+    """Warnings of the bridges that are to be loaded, and that there are not."""
+    if not settings[settings_general.BRIDGE_ENABLED]:
+        return []
+    active = settings_general.BRIDGE_ACTIVELIST
+    return [
+        f"{settings.source(active)}: {active.name} has {name!r}, which is not started: there is no other bridge than "
+        f"{settings_general.STOMP}; JMS bridges come in a later release"
+        for name in settings[active]
+        if name != settings_general.STOMP
+    ]
 
-    One that is there already, of a start that was interrupted, is used again.
-    """
-    kept = passfile.read(layout.passfile) if layout.passfile.exists() else {}
-    password = kept.get(_ADMIN_PASSWORDS[0]) or secrets.token_urlsafe(18)
-    passfile.update(layout.passfile, dict.fromkeys(_ADMIN_PASSWORDS, password))
-    return password
+
+def _exposed(layout: Layout) -> list[str]:
+    """A warning, where others than the owner may look into the instance."""
+    mode = layout.open_to_others()
+    if mode is None:
+        return []
+    return [
+        f"{layout.directory}: others than its owner may use what is below it, with mode {mode:04o}; expected 0700, which chmod 700 makes it"
+    ]
 
 
-def _with_passwords(settings: Settings, layout: Layout, given: Path | None) -> Settings:
-    """The settings with the passwords of the passfile that is in force, if one is."""
+def _with_passwords(settings: Settings, layout: Layout, given: Path | None) -> tuple[Settings, list[Problem]]:
+    """The settings with the passwords of the passfile that is in force, if one is, and warnings of it."""
     path = given or passfile.location(settings, layout)
-    return settings if path is None else passfile.applied(settings, path)
+    return (settings, []) if path is None else (passfile.applied(settings, path), passfile.unknown(settings, path))

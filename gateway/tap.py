@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from twisted.python import usage
 
@@ -18,6 +18,7 @@ from gateway.refusal import EXIT_REFUSED, StartRefused
 
 if TYPE_CHECKING:
     from gateway.app import Gateway
+    from gateway.configuration import Configuration
 
 #: The original's spellings of long options, with one dash.
 _ONE_DASH: Final = {"-varhome": "--varhome", "-instance": "--instance", "-name": "--instance", "-passfile": "--passfile"}
@@ -41,9 +42,16 @@ class Options(usage.Options):
         super().__init__()  # type: ignore[no-untyped-call]
         self.overrides: list[str] = []
 
-    def opt_D(self, definition: str) -> None:
-        """A setting, as name=value, over the instance's file. May be given again."""
+    def getSynopsis(self) -> str:
+        synopsis: str = super().getSynopsis()
+        # As a subcommand it follows what twistd says of itself.
+        return synopsis if self.parent is not None else f"Usage: stomp-gateway {synopsis}"
+
+    def opt_define(self, definition: str) -> None:
+        """A setting, as name=value, over the instance's file. May be given again. Not for passwords, which others on the machine could see."""
         self.overrides.append(definition)
+
+    opt_D = opt_define
 
     def opt_version(self) -> None:
         """Show the version and exit."""
@@ -64,25 +72,71 @@ class Options(usage.Options):
     def passfile(self) -> Path | None:
         return Path(self["passfile"]).absolute() if self["passfile"] else None
 
+    @property
+    def foreground(self) -> bool:
+        """Whether warnings are to be seen on the standard error, which nobody reads of a daemon's."""
+        if self.parent is None:
+            return True
+        # Where twistd shows all of its log, and in the same place, nothing is shown twice.
+        shown = self.parent["logfile"] in (None, "-") and _same_file(1, 2)
+        return bool(self.parent.get("nodaemon", True)) and not shown
+
+
+def _same_file(one: int, other: int) -> bool:
+    try:
+        return os.path.sameopenfile(one, other)
+    except OSError:
+        return False
+
 
 def makeService(options: Options) -> Gateway:
     """The gateway as a service, configured and not started. Ends the process with code 2 when it cannot be configured.
 
     A start that is refused later ends it so, too, where nobody catches :class:`StartRefused`, as in ``twistd``.
     """
+    from dataclasses import replace
+
+    from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent, globalLogPublisher
+
     from gateway.app import Gateway
     from gateway.configuration import configure
 
     sys.excepthook = _uncaught
     try:
         configuration = configure(options.varhome, options["instance"], options.passfile, options.overrides)
+        _announce(configuration)
         from twisted.internet import reactor
 
-        return Gateway(reactor, configuration)
+        # Its log is not open while it is made: what is said meanwhile, such as that a certificate ends soon, would be lost.
+        said: list[LogEvent] = []
+        observer = cast(ILogObserver, said.append)
+        globalLogPublisher.addObserver(observer)
+        try:
+            gateway = Gateway(reactor, configuration)
+        finally:
+            globalLogPublisher.removeObserver(observer)
     except StartRefused as refused:
         for line in refused.lines:
             print(line, file=sys.stderr)
         sys.exit(EXIT_REFUSED)
+    # The log has them, too; who gave a password on the command line should not have to look there.
+    warnings = [formatEvent(event) for event in said if event["log_level"] >= LogLevel.warn]
+    gateway.configuration = replace(configuration, warnings=(*configuration.warnings, *warnings))
+    for warning in gateway.configuration.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    gateway.foreground = options.foreground
+    return gateway
+
+
+def _announce(configuration: Configuration) -> None:
+    """Tell whoever starts it what was made; the password of ``admin`` to a terminal only, for what else it is may keep it."""
+    from gateway.broker.first_users import password_of_admin
+
+    for note in configuration.notes:
+        print(note)
+    if configuration.made_admin and sys.stdout.isatty():
+        print(f"user 'admin' has the password {password_of_admin(configuration.layout)}; it is not shown again")
+    sys.stdout.flush()
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -43,6 +43,7 @@ COMPOSITION_MODULES = (
     "gateway.extension",
     "gateway.refusal",
     "gateway.signals",
+    "gateway.tls",
 )
 COMPOSITION = Room((*EVERYTHING, *COMPOSITION_MODULES), root=True)
 

@@ -157,7 +157,7 @@ def test_a_reload_keeps_connections_and_takes_users_and_rules(tmp_path: Path) ->
         kept = rules.read_text()
         rules.write_text(kept + "queue.process.secret.produce.deny.user=guest\n")
         gateway.signal(signal.SIGHUP)
-        until_logged(gateway, "log files were read again")
+        until_logged(gateway, "log files were reopened")
         with Client(gateway.port, login="alice", passcode="secret") as alice:
             alice.store("/queue/process.secret", b"x")
             # The connection from before is there, and the new rules are its own, too.
@@ -175,7 +175,7 @@ def test_a_reload_keeps_connections_and_takes_users_and_rules(tmp_path: Path) ->
                 again.store("/queue/process.secret", b"x")
         run("-m", "gateway.broker.usermgr", "delete", *place, "-u", "alice", "-f")
         gateway.signal(signal.SIGHUP)
-        until_logged(gateway, "log files were read again", 3)
+        until_logged(gateway, "log files were reopened", 3)
         with pytest.raises(Refused):
             Client(gateway.port, login="alice", passcode="secret")
 
@@ -201,7 +201,8 @@ def test_a_user_who_is_one_no_more_is_disconnected_by_a_reload_and_nobody_else_i
             guest.send(QUEUE, b"still here")
             assert guest.message().body == b"still here"
         until_logged(gateway, "of user 'alice' ends with ERROR")
-        assert log_of(gateway).count("ends with ERROR") == 1, log_of(gateway)
+        bridge = gateway.directory / "bridges" / "stomp" / "stomp0.log"
+        assert bridge.read_text().count("ends with ERROR") == 1, log_of(gateway)
 
 
 def test_a_reload_takes_the_levels_of_the_logs(tmp_path: Path) -> None:
@@ -210,23 +211,24 @@ def test_a_reload_takes_the_levels_of_the_logs(tmp_path: Path) -> None:
         kept = file.read_text()
         bridge = gateway.directory / "bridges" / "stomp" / "stomp0.log"
 
-        def refused_logins() -> int:
-            with pytest.raises(Refused):
-                Client(gateway.port, passcode="wrong")
+        def told_of_a_connection() -> int:
+            with Client(gateway.port) as client:
+                client.send("/nothing", b"x")
+                client.error()
             return bridge.read_text().count("ends with ERROR")
 
-        assert refused_logins() == 1
+        assert told_of_a_connection() == 1
         file.write_text(kept + "imq.bridge.stomp.level=WARNING\nimq.log.level=FINE\n")
         gateway.signal(signal.SIGHUP)
         until_logged(gateway, "settings were read again")
-        assert refused_logins() == 1, "the bridge's log is at WARNING"
+        assert told_of_a_connection() == 1, "the bridge's log is at WARNING"
         # What cannot be used leaves what was, all of it.
         for wrong in ("imq.bridge.stomp.level=LOUD", "imq.log.level=LOUD", "imq.log.levle=INFO\nimq.log.level=\\u12"):
             file.write_text(f"{kept}imq.bridge.stomp.level=INFO\n{wrong}\n")
             before = log_of(gateway).count("settings stay as they were")
             gateway.signal(signal.SIGHUP)
             until_logged(gateway, "settings stay as they were", before + 1)
-            assert refused_logins() == 1
+            assert told_of_a_connection() == 1
         [line] = [line for line in log_of(gateway).splitlines() if "imq.log.level=LOUD" in line]
         assert "SEVERE" in line
         assert f"{file}:" in line
@@ -236,7 +238,7 @@ def test_a_reload_takes_the_levels_of_the_logs(tmp_path: Path) -> None:
         file.write_text(kept)
         gateway.signal(signal.SIGHUP)
         until_logged(gateway, "settings were read again", 2)
-        assert refused_logins() == 2
+        assert told_of_a_connection() == 2
 
 
 def test_a_level_of_the_command_line_stays_over_that_of_the_file(tmp_path: Path) -> None:
@@ -276,7 +278,8 @@ def test_a_revoked_certificate_is_refused_after_a_reload(tmp_path: Path, certifi
             until_logged(gateway, "certificates were read again", 2)
             other.store(QUEUE, b"still here")
             plain.store(QUEUE, b"still here")
-        assert log_of(gateway).count("certificate was revoked") == 1, log_of(gateway)
+        bridge = gateway.directory / "bridges" / "stomp" / "stomp0.log"
+        assert bridge.read_text().count("certificate was revoked") == 1, log_of(gateway)
 
 
 def test_a_new_certificate_is_shown_after_a_reload(tmp_path: Path, certificates: Certificates) -> None:
@@ -328,10 +331,10 @@ def test_without_a_host_name_it_listens_to_both_families(tmp_path: Path, certifi
 
 
 def refused(gateway: GatewayProcess) -> str:
-    """It ends with code 2 and says why in one line. :returns: the line."""
+    """It ends with code 2 and says why in one line, besides what it has made by then. :returns: the line."""
     gateway.launch()
     assert gateway.wait() == 2, gateway.said
-    lines = gateway.said.splitlines()
+    lines = [line for line in gateway.said.splitlines() if not line.startswith(("new instance", "the password of", "user 'guest'"))]
     assert len(lines) == 1, lines
     assert "Traceback" not in lines[0]
     return lines[0]

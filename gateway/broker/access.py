@@ -60,6 +60,13 @@ queue.create.allow.user=*
 topic.*.produce.allow.user=*
 topic.*.consume.allow.user=*
 topic.create.allow.user=*
+
+# With these, only the group admin reads what is dead, whichever destination it was for, and nobody sends there:
+#queue.mq.sys.dmq.browse.allow.group=admin
+#queue.mq.sys.dmq.browse.deny.user=*
+#queue.mq.sys.dmq.consume.allow.group=admin
+#queue.mq.sys.dmq.consume.deny.user=*
+#queue.mq.sys.dmq.produce.deny.user=*
 """
 
 _SERVICES: Final = ("NORMAL", "ADMIN")
@@ -261,7 +268,7 @@ def _key(key: str) -> tuple[str, str, str, str]:
     if not name:
         raise ValueError(f"has no name; expected {resource}.NAME.{operation}.{access}.{principals}, where NAME may be *")
     if resource == "queue" and name != _ALL and _ALL in name.split("."):
-        raise ValueError("a queue's rule has a whole name or *; patterns are for topics")
+        raise ValueError("a queue's rule has a whole name, or * for all queues; patterns are for topics")
     return resource, name, operation, side
 
 

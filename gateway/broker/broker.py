@@ -15,6 +15,7 @@ from twisted.logger import Logger
 from gateway.broker.commit import GroupCommit
 from gateway.broker.dead_letters import DMQ, DeadLetters
 from gateway.broker.housekeeping import Housekeeping
+from gateway.broker.limit_reports import LimitReports
 from gateway.broker.limits import DestinationProperties
 from gateway.broker.memory import Memory
 from gateway.broker.physical import Physical
@@ -90,6 +91,7 @@ class Broker:
         self.accepted = 0
         store.on_draining = self._draining
         self.housekeeping = Housekeeping(self)
+        self.limit_reports = LimitReports(self)
 
     # --- destinations
 
@@ -187,6 +189,7 @@ class Broker:
                 physical.leave(consumer)
                 consumer.fail(error)
             physical.purge()
+        self.limit_reports.forget(physical)
         waiting, physical.waiting_senders = physical.waiting_senders, []
         for resume in waiting:
             self.turn.dispatch(resume)
@@ -367,7 +370,8 @@ def covers(subscription: TopicSubscription, topic: Destination) -> bool:
 def check_name(destination: Destination) -> None:
     """Whether a destination can have this name.
 
-    :raises InvalidDestination: it is empty, too long, has a control character, or begins with ``mq.``, which is the broker's own.
+    :raises InvalidDestination: it is empty, too long, has a control character, is a queue's and has wildcards, or begins with ``mq.``, which
+        is the broker's own.
     """
     name = destination.name
     if not name:
@@ -376,5 +380,7 @@ def check_name(destination: Destination) -> None:
         raise InvalidDestination(f"{name[:40]}...", f"the name is longer than {_LONGEST_NAME} characters")
     if any(ord(character) < 32 or ord(character) == 127 for character in name):
         raise InvalidDestination(repr(name), "the name has a control character")
+    if destination.kind is Kind.QUEUE and is_wild(name):
+        raise InvalidDestination(destination, "a queue's name cannot have wildcards, which are for subscriptions of topics")
     if name.startswith("mq.") and destination != DMQ:
         raise InvalidDestination(destination, "names that begin with 'mq.' are the broker's own")

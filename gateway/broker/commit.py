@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from twisted.logger import Logger
 
-from gateway.broker.gathered import Gathered, Waiter
+from gateway.broker.gathered import Gathered, Waiter, try_again
 from gateway.broker.store.interface import (
     Batch,
     DestinationRow,
@@ -347,7 +347,7 @@ class GroupCommit:
             self._guard(self.on_undone, gathered.batch, gathered.messages)
             for undo in reversed(gathered.undo):
                 self._guard(undo, gathered.batch, error)
-            self._try_again(gathered.batch)
+            try_again(gathered.batch, [waiting.batch for waiting in (*self._sealed, self._gathering)])
         elif error is not None and self.broken is None:
             self.broken = error
             self._failed(error)
@@ -362,33 +362,6 @@ class GroupCommit:
                 self._turn.dispatch(resume)
         if self._sealed or self._gathering.batch or self._gathering.waiters:
             self._ask()
-
-    def _try_again(self, failed: Batch) -> None:
-        """The disk was full: what was asked in the failed batch beside messages is tried again with the one that follows."""
-        inserts = failed.inserts
-        for gathered in (*self._sealed, self._gathering):
-            # The store never had those messages, so what came after is about nothing.
-            batch = gathered.batch
-            for seq in inserts.keys() & batch.deletes.keys():
-                del batch.deletes[seq]
-            for kind in (batch.owed, batch.settled, batch.redeliveries):
-                for key in [key for key in kind if key[1] in inserts]:
-                    del kind[key]
-        batch = (self._sealed[0] if self._sealed else self._gathering).batch
-        before = batch.operations
-        for pair, row in failed.redeliveries.items():
-            if pair[1] not in inserts and pair not in batch.settled:
-                batch.redeliveries.setdefault(pair, row)
-        for number, destination in failed.destinations.items():
-            batch.destinations.setdefault(number, destination)
-        for number, subscription in failed.subscriptions.items():
-            batch.subscriptions.setdefault(number, subscription)
-        batch.deletes.update(failed.deletes)
-        batch.settled.update(failed.settled)
-        batch.removed_destinations.update(failed.removed_destinations)
-        batch.removed_subscriptions.update(failed.removed_subscriptions)
-        batch.reserved = max(batch.reserved, failed.reserved)
-        batch.operations = before + failed.operations - len(inserts)
 
     def _guard(self, call: Callable[..., None], *arguments: object) -> None:
         """One who is told must not take the others' turn away; it is logged, never silent."""

@@ -167,6 +167,7 @@ class EmbeddedConnection:
                     try:
                         physical.admit(count, octets)
                     except DestinationFull as error:
+                        self.broker.limit_reports.refusing(physical, error)
                         raise MessageRejected(index, error) from error
                     index += 1
             else:
@@ -197,6 +198,9 @@ class EmbeddedConnection:
             if not self.broker.creatable(destination):
                 raise InvalidDestination(destination, "there is no such destination, and none is created automatically")
             physical = self.broker.create(destination)
+            self.broker.log.info(
+                "{destination} is made, because user '{user}' uses it", destination=str(destination), user=self.user
+            )
         return physical
 
     # --- receiving
@@ -269,6 +273,7 @@ class EmbeddedConnection:
                     existing.origin = self.number
                 return existing
             # JMS 1.1, section 6.11.1: that is the same as unsubscribing and creating a new one.
+            self._log_durable("redefined", existing)
             broker.end_durable(existing, "the durable subscription was redefined", lambda: None)
         number = broker.new_number()
         subscription = TopicSubscription(
@@ -285,7 +290,18 @@ class EmbeddedConnection:
         broker.durables[key] = subscription
         broker.subscribe(subscription)
         broker.store_subscription(subscription)
+        self._log_durable("made", subscription)
         return subscription
+
+    def _log_durable(self, what: str, subscription: TopicSubscription) -> None:
+        self.broker.log.info(
+            "durable subscription '{name}' of client-id '{client_id}' to {pattern} is {what} by user '{user}'",
+            name=subscription.name,
+            client_id=subscription.client_id,
+            pattern=str(subscription.pattern),
+            what=what,
+            user=self.user,
+        )
 
     def _may_consume(self, topic: Destination) -> bool:
         return self._rules.allows(self.principal, Operation.CONSUME, topic, False)
@@ -297,6 +313,7 @@ class EmbeddedConnection:
         destination = Destination(kind, self._provider.random_name(), True)
         self.broker.create(destination)
         self._temporary.add(destination)
+        self.broker.log.debug("{destination} is made for user '{user}'", destination=str(destination), user=self.user)
         return destination
 
     def unsubscribe(self, durable_name: str) -> Deferred[None]:
@@ -321,6 +338,7 @@ class EmbeddedConnection:
             else:
                 done.errback(StorageFailed(str(error)))
 
+        self._log_durable("removed", subscription)
         self.broker.end_durable(subscription, "the durable subscription was removed", lambda: commits.wait(stored))
         return done
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from gateway.broker.store.interface import Batch, StoreError
@@ -24,3 +24,32 @@ class Gathered:
         self.messages: dict[int, Message] = {}
         #: Called with the batch if it fails, the last first, before its waiters are told.
         self.undo: list[Callable[[Batch, StoreError], None]] = []
+
+
+def try_again(failed: Batch, waiting: Sequence[Batch]) -> None:
+    """After a full disk: put what was asked in the failed batch beside messages into the one that follows.
+
+    :param waiting: the batches behind it, at least one, the next first. The store never had the failed batch's messages, so what these batches say
+        of them is about nothing, and is taken out.
+    """
+    inserts = failed.inserts
+    for batch in waiting:
+        for seq in inserts.keys() & batch.deletes.keys():
+            del batch.deletes[seq]
+        for kind in (batch.owed, batch.settled, batch.redeliveries):
+            for key in [key for key in kind if key[1] in inserts]:
+                del kind[key]
+    batch = waiting[0]
+    for pair, row in failed.redeliveries.items():
+        if pair[1] not in inserts and pair not in batch.settled:
+            batch.redeliveries.setdefault(pair, row)
+    for number, destination in failed.destinations.items():
+        batch.destinations.setdefault(number, destination)
+    for number, subscription in failed.subscriptions.items():
+        batch.subscriptions.setdefault(number, subscription)
+    batch.deletes.update(failed.deletes)
+    batch.settled.update(failed.settled)
+    batch.removed_destinations.update(failed.removed_destinations)
+    batch.removed_subscriptions.update(failed.removed_subscriptions)
+    batch.reserved = max(batch.reserved, failed.reserved)
+    batch.operations += failed.operations - len(inserts)

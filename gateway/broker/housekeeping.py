@@ -1,23 +1,19 @@
-"""What the broker does because time has passed: expired messages go, unused destinations go, and what is dropped at a limit is reported.
+"""What the broker does because time has passed: expired messages go, and unused destinations go.
 
 Owns when; how a message is given up or a destination removed is theirs.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gateway.broker.queue import PhysicalQueue
 from gateway.broker.subscription import TopicSubscription
-from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
     from gateway.broker.physical import Physical
-
-#: Between two log lines about one destination at its limit.
-_REPORT_MS: Final = 60_000
 
 
 class Housekeeping:
@@ -25,7 +21,6 @@ class Housekeeping:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._evicting: dict[Destination, int] = {}
         self._reaping: set[Destination] = set()
         if broker.options.expiration_interval:
             self._sweep_later()
@@ -64,6 +59,11 @@ class Housekeeping:
                 return
             due = there.idle_since + self._broker.options.reap_time * 1000
             if due <= when_ms:
+                self._broker.log.info(
+                    "{destination} is removed: nobody has used it for {seconds} seconds",
+                    destination=str(destination),
+                    seconds=self._broker.options.reap_time,
+                )
                 self._broker.remove(there)
             else:
                 # It was used meanwhile.
@@ -71,27 +71,3 @@ class Housekeeping:
                 self._reap_at(destination, due)
 
         self._broker.schedule.at(when_ms, reap)
-
-    # --- limits
-
-    def evicting(self, physical: Physical, reason: DeadReason) -> None:
-        """A destination gives messages up to make room: said once a minute, with how many."""
-        count = self._evicting.get(physical.destination)
-        if count is not None:
-            self._evicting[physical.destination] = count + 1
-            return
-        self._evicting[physical.destination] = 0
-        self._broker.log.warn(
-            "{destination} is at its limit and begins to give up messages ({reason})",
-            destination=str(physical.destination),
-            reason=reason.value,
-        )
-
-        def report() -> None:
-            more = self._evicting.pop(physical.destination, 0)
-            if more:
-                self._broker.log.warn(
-                    "{destination} gave up {count} more messages in a minute", destination=str(physical.destination), count=more
-                )
-
-        self._broker.schedule.at(self._broker.turn.refresh() + _REPORT_MS, report)

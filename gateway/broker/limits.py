@@ -54,6 +54,12 @@ class DestinationProperties:
         """Whether the number or the octets of waiting messages are limited."""
         return self.max_num_msgs >= 0 or self.max_total_msg_bytes >= 0
 
+    @property
+    def bounds(self) -> str:
+        """Those limits, for the log."""
+        limits = (("maxNumMsgs", self.max_num_msgs), ("maxTotalMsgBytes", self.max_total_msg_bytes))
+        return ", ".join(f"{name} is {value}" for name, value in limits if value >= 0)
+
     def to_text(self) -> str:
         """``name=value`` lines, for the store."""
         lines = []

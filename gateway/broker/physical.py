@@ -57,6 +57,8 @@ class Physical:
         self.stored = False
         #: Called once there is room again.
         self.waiting_senders: list[Callable[[], None]] = []
+        #: It is at a limit where it holds its senders back, and the log may have been told.
+        self.holds_back = False
         #: Arrivals that wait for the commit of a transaction before them, and the sums of what they count for.
         self.arrivals: deque[Place] = deque()
         self.coming = 0
@@ -119,15 +121,21 @@ class Physical:
         )
 
     def make_room(self) -> None:
-        """After arrivals: give up old messages while a limit is exceeded, where the properties say so."""
+        """After arrivals: give up old messages while a limit is exceeded, or say that senders are held back, as the properties say."""
         behavior = self.properties.limit_behavior
         if behavior in (LimitBehavior.REMOVE_OLDEST, LimitBehavior.REMOVE_LOW_PRIORITY):
             while self.over() and self.evict(behavior is LimitBehavior.REMOVE_LOW_PRIORITY):
                 pass
+        elif self.at_limit():
+            self.holds_back = True
+            self.broker.limit_reports.holding_back(self)
 
     def let_senders_go(self) -> None:
         """There may be room again: tell those who wait for it."""
         if not self.at_limit():
+            if self.holds_back:
+                self.holds_back = False
+                self.broker.limit_reports.has_room(self)
             self.waiting_senders, resumed = [], self.waiting_senders
             for resume in resumed:
                 self.broker.turn.dispatch(resume)
@@ -165,7 +173,7 @@ class Physical:
                 self.place(ready)
                 if self.properties.bounded:
                     self.make_room()
-        if self.waiting_senders:
+        if self.waiting_senders or self.holds_back:
             self.let_senders_go()
         self.emptied()
 
@@ -175,7 +183,7 @@ class Physical:
             if place.kept:
                 place.kept = self.without(place.kept, seqs)
         self.undo(seqs, run)
-        if self.waiting_senders:
+        if self.waiting_senders or self.holds_back:
             self.let_senders_go()
         self.emptied()
 

@@ -95,7 +95,7 @@ class PhysicalQueue(Physical, Distribution):
         self.octets -= size
         if self.tried:
             self.forget_tries(messages)
-        if self.waiting_senders:
+        if self.waiting_senders or self.holds_back:
             self.let_senders_go()
         if not self.count:
             self.emptied()
@@ -112,7 +112,7 @@ class PhysicalQueue(Physical, Distribution):
     def lost(self, count: int, octets: int) -> None:
         self.count -= count
         self.octets -= octets
-        if self.waiting_senders:
+        if self.waiting_senders or self.holds_back:
             self.let_senders_go()
         self.emptied()
 
@@ -156,7 +156,7 @@ class PhysicalQueue(Physical, Distribution):
             return False
         self.backlog.pluck([victim.seq], victim.headers.priority)
         reason = DeadReason.LOW_PRIORITY if lowest_priority else DeadReason.OLDEST
-        self.broker.housekeeping.evicting(self, reason)
+        self.broker.limit_reports.evicting(self, reason)
         self.bury([victim], reason, f"{self.destination} was at its limit")
         return True
 
@@ -172,7 +172,7 @@ class PhysicalQueue(Physical, Distribution):
         self.count -= count
         self.octets -= octets
         self.broker.schedule.in_slices(self._delete_slowly(messages, seqs))
-        if self.waiting_senders:
+        if self.waiting_senders or self.holds_back:
             self.let_senders_go()
         self.emptied()
         return count

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gateway.broker.limits import DestinationProperties, LimitBehavior
+from gateway.broker.wildcards import is_wild
 from gateway.instance.settings import Boolean, Choice, Decimal, Duration, Integer, Octets, Setting, Settings
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.redelivery import RedeliveryPolicy
@@ -16,11 +17,21 @@ from gateway.messaging.redelivery import RedeliveryPolicy
 _BEHAVIORS: Final = tuple(behavior.value for behavior in LimitBehavior)
 _DEFAULTS: Final = RedeliveryPolicy()
 
+
+class _StoreKind(Choice):
+    """The choice of a store, which says of ``jdbc`` why it is none."""
+
+    def parse(self, text: str) -> str:
+        if text.strip().lower() == "jdbc":
+            raise ValueError(f"{self.expected}; a store shared by several brokers does not exist yet")
+        return super().parse(text)
+
+
 PERSIST_STORE: Final = Setting(
     "imq.persist.store",
-    Choice("sqlite", "memory", "file", "jdbc"),
+    _StoreKind("sqlite", "memory", "file"),
     "sqlite",
-    "Where messages are kept: sqlite (file means the same), or memory, which forgets them with the process",
+    "Where messages are kept: sqlite (file means the same), or memory, which forgets them with the process.",
 )
 MAX_SIZE: Final = Setting("imq.message.max_size", Octets(), 70 * 1024 * 1024, "Largest message, headers and body")
 EXPIRATION_INTERVAL: Final = Setting(
@@ -74,7 +85,8 @@ MAX_MESSAGES: Final = Setting(
     "imq.destination.NAME.maxNumMsgs",
     Integer(-1),
     -1,
-    "Messages not yet acknowledged that the destination may hold; NAME is queue.Q or topic.T",
+    "Messages not yet acknowledged that the destination may hold. NAME is queue.Q or topic.T. Giving any of a destination's settings "
+    "defines it: it may then be used also where none is created automatically, and is not removed when unused.",
     unit="messages",
 )
 MAX_OCTETS: Final = Setting(
@@ -201,7 +213,7 @@ class BrokerOptions:
 def broker_options(settings: Settings, name: str) -> BrokerOptions:
     """The options that the settings of instance ``name`` ask for.
 
-    :raises ValueError: a destination is named that is neither ``queue.NAME`` nor ``topic.NAME``.
+    :raises ValueError: a destination is named that is neither ``queue.NAME`` nor ``topic.NAME``, or is a pattern.
     """
     auto = DestinationProperties(
         max_num_msgs=settings[AUTO_MAX_MESSAGES],
@@ -235,6 +247,8 @@ def _destination(name: str) -> Destination:
     kind, separator, rest = name.partition(".")
     if not separator or not rest or kind not in ("queue", "topic"):
         raise ValueError(f"imq.destination.{name}: expected imq.destination.queue.NAME or imq.destination.topic.NAME")
+    if is_wild(rest):
+        raise ValueError(f"imq.destination.{name}: expected the name of one {kind}; wildcards are for subscriptions of topics")
     return Destination(Kind.QUEUE if kind == "queue" else Kind.TOPIC, rest)
 
 

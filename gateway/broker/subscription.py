@@ -187,7 +187,7 @@ class TopicSubscription(Distribution):
             return False
         self.backlog.pluck([victim.seq], victim.headers.priority)
         reason = DeadReason.LOW_PRIORITY if lowest_priority else DeadReason.OLDEST
-        self.broker.housekeeping.evicting(topic, reason)
+        self.broker.limit_reports.evicting(topic, reason)
         self.bury([victim], reason, f"{self} was at the limit of its topic")
         return True
 
@@ -265,7 +265,7 @@ class TopicSubscription(Distribution):
 
     def _give_up(self, messages: Sequence[Message], comment: str | None) -> None:
         if messages and comment is not None:
-            self.bury(messages, DeadReason.ERROR, comment)
+            self.bury(messages, DeadReason.UNDELIVERABLE, comment)
         elif messages:
             self.settle(messages)
 

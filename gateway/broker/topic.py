@@ -58,7 +58,7 @@ class PhysicalTopic(Physical):
 
     def taken(self) -> None:
         """Messages of it were settled."""
-        if self.waiting_senders:
+        if self.waiting_senders or self.holds_back:
             self.let_senders_go()
         if not self.count:
             self.emptied()

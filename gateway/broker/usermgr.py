@@ -2,6 +2,8 @@
 
 Owns the command line: options, prompts, what is printed, exit codes. The users file is :mod:`gateway.broker.users`'s.
 
+Users may be looked after before an instance's first start: then what changes them makes the users that a new instance has first.
+
 Passwords are prompted for, or read from a passfile under ``imq.imqusermgr.password``; never taken from the command line, which others on
 the machine can see. Exit codes: 0 done; 1 it could not be done; 2 the command line is wrong. An error is one line on the standard
 error.
@@ -10,14 +12,15 @@ error.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
+from gateway.broker.first_users import make_first_users
 from gateway.broker.passcodes import hash_passcode
-from gateway.broker.users import User, UsersError, check_name, edited, read_users
+from gateway.broker.users import ADMIN_GROUP, User, UsersError, check_name, edited, read_users
 from gateway.instance import passfile
 from gateway.instance.layout import Layout, LayoutError
 
@@ -122,7 +125,7 @@ def add(
     silent: bool,
 ) -> None:
     """Add a user."""
-    layout = Layout(varhome.absolute(), instance)
+    layout = _with_users(varhome, instance)
     if name in read_users(layout.users):
         raise _Refused(f"user '{name}' exists")
     hash = hash_passcode(_password(passwords, name))  # before the file is locked: a prompt may take long
@@ -139,14 +142,19 @@ def add(
 @click.option("-f", "force", is_flag=True, help="Do not ask.")
 def delete(name: str, force: bool, varhome: Path, instance: str, silent: bool) -> None:
     """Delete a user."""
-    layout = Layout(varhome.absolute(), instance)
+    layout = _with_users(varhome, instance)
     if name not in read_users(layout.users):
         raise _Refused(f"there is no user '{name}'")
     if not force:
+        if _is_last_administrator(read_users(layout.users), name):
+            raise _Refused(f"user '{name}' is the only active one in group {ADMIN_GROUP}; -f deletes it all the same")
         click.confirm(f"Delete user '{name}'?", abort=True, err=True)
     with edited(layout.users) as users:
+        last = _is_last_administrator(users, name)
         if users.pop(name, None) is None:
             raise _Refused(f"there is no user '{name}'")
+    if last:
+        _warn_of_no_administrator()
     _say(silent, f"User '{name}' is deleted. {_RELOAD}")
 
 
@@ -172,12 +180,13 @@ def update(
     silent: bool,
 ) -> None:
     """Change a user's password, groups, or whether it may connect."""
-    layout = Layout(varhome.absolute(), instance)
+    layout = _with_users(varhome, instance)
     if name not in read_users(layout.users):
         raise _Refused(f"there is no user '{name}'")
     changes_password = ask or passwords is not None or (groups is None and active is None and loopback is None)
     hash = hash_passcode(_password(passwords, name)) if changes_password else None
     with edited(layout.users) as users:
+        last = _is_last_administrator(users, name)
         old = users.get(name)
         if old is None:
             raise _Refused(f"there is no user '{name}'")
@@ -188,6 +197,9 @@ def update(
             old.active if active is None else active,
             old.loopback if loopback is None else loopback,
         )
+        last = last and not _administrates(users[name])
+    if last:
+        _warn_of_no_administrator()
     _say(silent, f"User '{name}' is changed. {_RELOAD}")
 
 
@@ -196,7 +208,12 @@ def update(
 @click.option("-u", "only", help="Only this user.")
 def list_(only: str | None, varhome: Path, instance: str, silent: bool) -> None:
     """List the users."""
-    users = read_users(Layout(varhome.absolute(), instance).users)
+    layout = Layout(varhome.absolute(), instance)
+    if _is_new(layout):
+        raise _Refused(
+            f"there is no instance {layout.directory} yet; the gateway's first start, or 'add', makes one with its first users"
+        )
+    users = read_users(layout.users)
     if only is not None and only not in users:
         raise _Refused(f"there is no user '{only}'")
     rows = [("USER", "GROUPS", "STATE", "FROM")]
@@ -228,6 +245,34 @@ def run(arguments: Sequence[str]) -> int:
 def main() -> None:
     """The console script."""
     sys.exit(run(sys.argv[1:]))
+
+
+def _is_new(layout: Layout) -> bool:
+    """Whether there is no such instance, and no users were made for it either."""
+    return not layout.exists and not layout.users.exists()
+
+
+def _with_users(varhome: Path, instance: str) -> Layout:
+    """The instance, with the users that its first start would make, where that has yet to come."""
+    layout = Layout(varhome.absolute(), instance)
+    if _is_new(layout):
+        # Said also where all else is silent: nobody asked for these users. The password is for a terminal only, for what else it is may keep it.
+        click.echo(f"New instance {layout.directory}")
+        for line in make_first_users(layout, shown=sys.stdout.isatty()):
+            click.echo(f"{line[0].upper()}{line[1:]}")
+    return layout
+
+
+def _administrates(user: User) -> bool:
+    return user.active and ADMIN_GROUP in user.groups
+
+
+def _is_last_administrator(users: Mapping[str, User], name: str) -> bool:
+    return [user.name for user in users.values() if _administrates(user)] == [name]
+
+
+def _warn_of_no_administrator() -> None:
+    click.echo(f"{PROGRAM}: warning: no active user is in group {ADMIN_GROUP} now", err=True)
 
 
 def _password(passwords: Path | None, name: str) -> str:

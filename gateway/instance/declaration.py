@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 PLACEHOLDER = "NAME"
 BRIDGES = "imq.bridge."
+#: How much of what differs must be alike, from 0 to 1, for one name to be told for another.
+_LIKENESS = 0.6
 _PLACEHOLDER = re.compile(rf"(?<![^.]){PLACEHOLDER}(?![^.])")
 
 RESERVED_BRIDGE_NAMES = frozenset({"admin", "tm", "jms", "config"})
@@ -75,15 +77,17 @@ class Setting(Generic[T]):
         return name
 
     def resembling(self, full_name: str) -> str:
-        """This setting's name, its placeholder filled with what stands at that place in ``full_name`` as far as that can be told."""
+        """This setting's name, its placeholder filled with what stands at that place in ``full_name``; empty where nothing does."""
         if not self.is_named:
             return self.name
         prefix, suffix = self._around()
         given = full_name.split(".")
         before, after = prefix.count("."), suffix.count(".")
-        until = before + 1 if prefix == BRIDGES else max(before + 1, len(given) - after)
+        if len(given) <= before + after:
+            return ""
+        until = before + 1 if prefix == BRIDGES else len(given) - after
         name = ".".join(given[before:until])
-        return self.full_name(name) if name else self.name
+        return self.full_name(name) if name else ""
 
     def _around(self) -> tuple[str, str]:
         found = _PLACEHOLDER.search(self.name)
@@ -140,12 +144,33 @@ class Catalogue:
                 return setting, name
         return None
 
+    def secret_names(self) -> list[str]:
+        """The names of the settings that are secret."""
+        return [setting.name for setting in self._settings if setting.secret]
+
     def nearest(self, full_name: str) -> str:
         """The name that resembles ``full_name`` most; empty where none does."""
-        wanted = full_name.lower()
-        candidates = {setting.resembling(full_name).lower(): setting.resembling(full_name) for setting in self._settings}
-        found = difflib.get_close_matches(wanted, candidates, n=1, cutoff=0.5)
-        return candidates[found[0]] if found else ""
+        return nearest(full_name, [name for setting in self._settings if (name := setting.resembling(full_name))])
+
+
+def nearest(wanted: str, known: Iterable[str]) -> str:
+    """The known name that ``wanted`` may have been meant to be; empty where none comes near.
+
+    The words that both begin with are no likeness: ``imq.foo`` is not near to ``imq.hostname``.
+    """
+    best, highest = "", 0.0
+    for name in known:
+        ours, theirs = wanted.lower().split("."), name.lower().split(".")
+        while ours and theirs and ours[0] == theirs[0]:
+            del ours[0], theirs[0]
+        if ours == theirs:
+            return name
+        if difflib.SequenceMatcher(None, ".".join(ours), ".".join(theirs)).ratio() < _LIKENESS:
+            continue
+        likeness = difflib.SequenceMatcher(None, wanted.lower(), name.lower()).ratio()
+        if likeness > highest:
+            best, highest = name, likeness
+    return best
 
 
 def is_of_a_bridge(full_name: str) -> bool:

@@ -9,6 +9,7 @@ import errno
 import fcntl
 import os
 import re
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -111,6 +112,25 @@ class Layout:
         lines = [properties.line(name, value) + "\n" for name, value in (*_NEW_INSTANCE, *more)]
         replace(self.settings, (_BEGINNING + "".join(lines)).encode())
         return True
+
+    def close_to_others(self) -> None:
+        """Take from everyone but the owner what may be done with the instance's directories that are there; for one that is being made.
+
+        What another user owns stays as it is, and is what :meth:`open_to_others` tells of.
+
+        :raises OSError: one could not be changed.
+        """
+        for directory in (self.directory, self.etc, self.tls):
+            if directory.is_dir() and directory.stat().st_uid == os.geteuid():
+                directory.chmod(directory.stat().st_mode & PRIVATE_DIRECTORY)
+
+    def open_to_others(self) -> int | None:
+        """The permissions of the instance's directory where others than its owner may use it; None where all below it is its owner's alone.
+
+        :raises OSError: it cannot be looked at.
+        """
+        mode = stat.S_IMODE(self.directory.stat().st_mode)
+        return mode if mode & 0o077 else None
 
     def lock(self) -> InstanceLock:
         """Take the instance for this process, until :meth:`InstanceLock.release` or the process's end, however it ends.

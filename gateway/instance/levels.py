@@ -40,9 +40,17 @@ _OF_TWISTED = {
 }
 
 
+_CHATTER = "log_legacy"
+"""The namespace of what Twisted says by its oldest means, such as each port that it opens and closes."""
+
+
 def level_of(event: dict[str, Any]) -> Level:
-    """The level of an event of :mod:`twisted.logger`: its own :data:`DETAIL`, or what Twisted's level maps to."""
+    """The level of an event of :mod:`twisted.logger`: its own :data:`DETAIL`, or what Twisted's level maps to.
+
+    What Twisted itself says without a level of its own choosing is FINE.
+    """
     detail = event.get(DETAIL)
     if isinstance(detail, Level):
         return detail
-    return _OF_TWISTED.get(event.get("log_level"), Level.INFO)
+    level = _OF_TWISTED.get(event.get("log_level"), Level.INFO)
+    return Level.FINE if level is Level.INFO and event.get("log_namespace") == _CHATTER else level

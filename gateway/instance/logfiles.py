@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from gateway.instance.files import PRIVATE_FILE
@@ -34,7 +35,8 @@ class LogFiles:
         self._path = path
         self._limit = limit
         self._count = count
-        self._lock = threading.Lock()
+        # One thread may come twice: Twisted logs in its signal handlers, and a signal may come while a line is being written.
+        self._lock = threading.RLock()
         self._descriptor: int | None = None
         self._size = 0
         self._failing = False
@@ -63,8 +65,8 @@ class LogFiles:
                 self._failing = False
             except OSError as failed:
                 if not self._failing:
-                    print(f"{self.current}: the log cannot be written: {failed.strerror or failed}: {line}", file=sys.stderr)
-                self._failing = True
+                    self._failing = True
+                    print_error(f"{self.current}: the log cannot be written: {failed.strerror or failed}: {line}")
 
     def reopen(self) -> None:
         """Close and open generation 0, for the operator's own tool that has moved it away.
@@ -110,3 +112,14 @@ class LogFiles:
         self._open(os.O_TRUNC)
         if before is not None:
             os.close(before)
+
+
+def print_error(line: str) -> None:
+    """Write ``line`` to the standard error of the process, where there is one; never to what took its place, which may be a log.
+
+    Who cannot be told is not: there is nobody else to tell.
+    """
+    stream = sys.__stderr__
+    if stream is not None and not stream.closed:
+        with suppress(OSError):
+            print(line, file=stream, flush=True)

@@ -11,19 +11,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from twisted.logger import ILogObserver, LogEvent, Logger, LogPublisher, formatEvent, globalLogPublisher
+from twisted.logger import ILogObserver, LogEvent, Logger, LogPublisher, globalLogPublisher
 from zope.interface import implementer
 
 from gateway.instance import settings_general as general
 from gateway.instance.layout import Layout
 from gateway.instance.levels import Level, level_of
-from gateway.instance.logfiles import LogFiles
+from gateway.instance.logfiles import LogFiles, print_error
 from gateway.instance.problems import printable
 from gateway.instance.redaction import Redaction
 from gateway.instance.settings import Settings
 
 _LONGEST = 16 * 1024
 """Characters of one line's text; what a peer sends must not fill the disk with one event."""
+
+ANNOUNCED = "announced"
+"""The field of an event that says that whoever started the instance has been told already."""
 
 
 class _Lines(Protocol):
@@ -41,14 +44,16 @@ class Log:
     :param name: what it is the log of.
     :param files: where lines go.
     :param redaction: takes secrets out of them.
-    :param also: a log that gets warnings and worse as well.
+    :param also: what gets warnings and worse as well.
     """
 
     fine: bool
     finer: bool
     finest: bool
 
-    def __init__(self, name: str, files: _Lines, redaction: Redaction, level: Level = Level.INFO, also: Log | None = None) -> None:
+    def __init__(
+        self, name: str, files: _Lines, redaction: Redaction, level: Level = Level.INFO, also: ILogObserver | None = None
+    ) -> None:
         self.name = name
         self._files = files
         self._redaction = redaction
@@ -82,6 +87,18 @@ class Log:
 
 
 @implementer(ILogObserver)
+class StandardError:
+    """Shows events, each as one line, to whoever started the process; but for those that say that they have been shown."""
+
+    def __init__(self, redaction: Redaction) -> None:
+        self._redaction = redaction
+
+    def __call__(self, event: LogEvent) -> None:
+        if not event.get(ANNOUNCED):
+            print_error(line_of(event, level_of(event), self._redaction))
+
+
+@implementer(ILogObserver)
 class Logs:
     """All logs of an instance, and the way from an event of the process to the log it belongs to.
 
@@ -93,17 +110,27 @@ class Logs:
     :param level: that of the instance's log.
     :param limit: octets at which its file is rotated; 0 for never.
     :param count: how many files of it there are at most.
+    :param shown: warnings and worse of what the instance's log takes go to the standard error as well.
     :raises OSError: its file cannot be opened.
     """
 
-    def __init__(self, layout: Layout, redaction: Redaction, level: Level = Level.INFO, limit: int = 0, count: int = 1) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        redaction: Redaction,
+        level: Level = Level.INFO,
+        limit: int = 0,
+        count: int = 1,
+        *,
+        shown: bool = False,
+    ) -> None:
         self.redaction = redaction
         self._layout = layout
         self._bridges: dict[str, Log] = {}
         self._routes: dict[str, str] = {}
         self._files: dict[str, LogFiles] = {}
         self._instance_files = LogFiles(lambda generation: instance_log(layout.log, generation), limit, count)
-        self.instance = Log("imq", self._instance_files, redaction, level)
+        self.instance = Log("imq", self._instance_files, redaction, level, StandardError(redaction) if shown else None)
 
     def open_bridge(
         self, name: str, level: Level = Level.INFO, limit: int = 0, count: int = 1, namespaces: Iterable[str] = ()
@@ -182,9 +209,10 @@ class Logs:
         return self.instance
 
 
-def open_logs(layout: Layout, settings: Settings) -> Logs:
+def open_logs(layout: Layout, settings: Settings, *, shown: bool = False) -> Logs:
     """The logs of an instance as its settings want them, with its passwords never in them.
 
+    :param shown: whether warnings and worse go to the standard error as well.
     :raises OSError: the instance's log cannot be opened.
     """
     return Logs(
@@ -193,6 +221,7 @@ def open_logs(layout: Layout, settings: Settings) -> Logs:
         Level[settings[general.LOG_LEVEL]],
         max(0, settings[general.LOG_FILE_ROLLOVERBYTES]),
         settings[general.LOG_FILE_COUNT],
+        shown=shown,
     )
 
 
@@ -233,7 +262,7 @@ def line_of(event: LogEvent, level: Level, redaction: Redaction) -> str:
 
     A failure's traceback follows the text, its line ends written ``\\n``.
     """
-    text = formatEvent(redaction.event(event))
+    text = redaction.text_of(event)
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]}... ({len(text) - _LONGEST} more characters)"
     moment = datetime.fromtimestamp(event.get("log_time", 0.0), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

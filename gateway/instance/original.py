@@ -1,7 +1,8 @@
 """The names of Open MQ's broker properties, for the warning that one of them has no effect here.
 
-Owns the table, which follows the alphabetical list of the original's broker properties reference and the names its instance files
-hold. A name that some package declares as a setting is found there first, so it does no harm that it is here as well.
+Owns the table, and what is said of the names that somebody might rely on. The table follows the alphabetical list of the original's
+broker properties reference and the names its instance files hold. A name that some package declares as a setting is found there first,
+so it does no harm that it is here as well.
 """
 
 from __future__ import annotations
@@ -75,6 +76,26 @@ def _pattern(names: list[str]) -> re.Pattern[str]:
 
 
 _KNOWN = _pattern([f"imq.{name}" for name in _BELOW_IMQ.split()] + _OTHERS.split())
+
+
+# What is trusted to open or to close the broker, and does not.
+_SAID_OF = {
+    r"imq\.(.+\.)?accesscontrol\.enabled": "has no effect in this gateway: the rules of etc/accesscontrol.properties always hold here; "
+    "those of a new instance allow every user to connect and to use every destination",
+    r"imq\.(.+\.)?authentication\.type": "has no effect in this gateway: every client is asked for the name and passcode of a user in etc/users, or, "
+    "with imq.bridge.stomp.tls.certificateLogin, for a certificate",
+    r"imq\.authentication\.(basic|digest)\.user_repository": "has no effect in this gateway: the users are those of the file etc/users, which imqusermgr "
+    "looks after",
+    r"imq\.accesscontrol\.(type|file\..+)": "has no effect in this gateway: access rules are those of the instance's etc/accesscontrol.properties",
+}
+
+
+def said_of(name: str) -> str:
+    """What is to be said where this property of the original is given, to be read after it."""
+    for pattern, sentence in _SAID_OF.items():
+        if re.fullmatch(pattern, name):
+            return sentence
+    return "has no effect in this gateway"
 
 
 def is_of_the_original(name: str) -> bool:

@@ -13,10 +13,16 @@ from pathlib import Path
 
 from gateway.instance import properties
 from gateway.instance import settings_general as general
+from gateway.instance.declaration import nearest
 from gateway.instance.files import PRIVATE_FILE, replace
 from gateway.instance.layout import Layout
-from gateway.instance.problems import COMMAND_LINE, printable
+from gateway.instance.original import is_of_the_original
+from gateway.instance.problems import COMMAND_LINE, HIDDEN, Problem, Severity, printable
 from gateway.instance.settings import Settings
+
+COMMAND_PASSWORDS = ("imq.imqusermgr.password", "imq.imqcmd.password", "imq.imqbridgemgr.password")
+"""Names in a passfile that are for the commands, and no settings. ``imqusermgr`` reads its own; the other two are the original's, for
+the administration commands."""
 
 _LARGEST = 1024 * 1024
 
@@ -88,6 +94,25 @@ def applied(settings: Settings, path: Path) -> Settings:
         if settings.is_declared(name) and settings.source_of(name) != COMMAND_LINE
     ]
     return settings.with_overrides(overrides, source=str(path))
+
+
+def unknown(settings: Settings, path: Path) -> list[Problem]:
+    """Warnings of the names in the file for which nobody looks: a misspelt one would leave a password away without a word.
+
+    :raises PassfileError: as :func:`read`.
+    """
+    entries, _ = properties.parse(_contents(path))
+    known = [*settings.secret_names(), *COMMAND_PASSWORDS]
+    problems = []
+    for entry in entries:
+        if entry.name in COMMAND_PASSWORDS or settings.is_declared(entry.name):
+            continue
+        if is_of_the_original(entry.name):
+            expected, near = "the name of a password that has a use here; this one of the original has none", ""
+        else:
+            expected, near = "the name of a password that is known", nearest(entry.name, known)
+        problems.append(Problem(path, entry.line, entry.name, HIDDEN, expected, near, Severity.WARNING))
+    return problems
 
 
 def _contents(path: Path) -> bytes:

@@ -36,6 +36,7 @@ class Problem:
     :param value: the value as it was written, or :data:`HIDDEN` where it may be a secret.
     :param expected: what should have been there.
     :param nearest: the known name that resembles ``name`` most; empty where none does.
+    :param said: what is to be said where nothing else was expected; then ``expected`` is empty.
     """
 
     file: Path | None
@@ -45,6 +46,7 @@ class Problem:
     expected: str
     nearest: str = ""
     severity: Severity = Severity.ERROR
+    said: str = ""
 
     @property
     def where(self) -> str:
@@ -54,10 +56,11 @@ class Problem:
         return f"{self.file}:{self.line}" if self.line else str(self.file)
 
     def __str__(self) -> str:
-        """``WHERE: NAME=VALUE: expected EXPECTED; the nearest known name is NEAREST``, always one line."""
+        """``WHERE: NAME=VALUE: expected EXPECTED; the nearest known name is NEAREST``, or ``WHERE: NAME=VALUE: SAID``, always one line."""
         given = f"{self.name}={_shortened(self.value)}: " if self.name or self.value else ""
         nearest = f"; the nearest known name is {self.nearest}" if self.nearest else ""
-        return printable(f"{self.where}: {given}expected {self.expected}{nearest}")
+        said = self.said or f"expected {self.expected}"
+        return printable(f"{self.where}: {given}{said}{nearest}")
 
 
 class SettingsError(Exception):

@@ -71,15 +71,18 @@ class Redaction:
             text = _SPELLED.sub(_hide, text)
         return text
 
-    def event(self, event: LogEvent) -> LogEvent:
-        """A copy of ``event`` whose text, the traceback of its failure included, is formatted and cleaned, and that has no other
-        field that could hold a secret."""
+    def text_of(self, event: LogEvent) -> str:
+        """The text of ``event``, the traceback of its failure included, cleaned."""
         text = formatEvent({name: _field(name, value) for name, value in event.items()})
         failure = event.get("log_failure")
         if isinstance(failure, Failure):
             text = f"{text}\n{failure.getTraceback().rstrip()}"
+        return self.text(text)
+
+    def event(self, event: LogEvent) -> LogEvent:
+        """A copy of ``event`` that has its text as :meth:`text_of` gives it, and no other field that could hold a secret."""
         kept = {name: event[name] for name in _HARMLESS if name in event}
-        return {**kept, "log_format": "{log_cleaned}", "log_cleaned": self.text(text)}
+        return {**kept, "log_format": "{log_cleaned}", "log_cleaned": self.text_of(event)}
 
     def around(self, observer: ILogObserver) -> ILogObserver:
         """An observer that gives cleaned events to ``observer``: one that we do not make, such as that of twistd."""
@@ -114,6 +117,8 @@ def _hide(found: re.Match[str]) -> str:
 def _field(name: str, value: Any) -> Any:
     if not name.startswith("log_") and _SECRET_NAME.search(name) is not None:
         return HIDDEN
+    if isinstance(value, str):
+        return value
     return _inside(value)
 
 

@@ -64,7 +64,7 @@ def _table(settings: Sequence[Setting[Any]]) -> str:
 
 def _row(setting: Setting[Any]) -> tuple[str, str, str, str, str]:
     default = setting.type.show(setting.default)
-    doc = _plain(setting.doc)
+    doc = _plain(setting.doc).removesuffix(".") + "."
     if isinstance(setting.type, Choice):
         doc += " One of " + ", ".join(_literal(option) for option in setting.type.options) + "."
     if setting.reloadable:

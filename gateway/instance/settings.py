@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 from gateway.instance import properties
 from gateway.instance.declaration import BRIDGES, RESERVED_BRIDGE_NAMES, Catalogue, Setting, is_of_a_bridge
-from gateway.instance.original import is_of_the_original
+from gateway.instance.original import is_of_the_original, said_of
 from gateway.instance.problems import COMMAND_LINE, HIDDEN, Problem, SettingsError, Severity, printable
 from gateway.instance.values import Boolean, Choice, Decimal, Duration, Integer, Octets, Port, Text, ValueType, Words
 
@@ -164,6 +164,10 @@ class Settings:
             hidden = match is not None and match[0].secret
             yield full_name, HIDDEN if hidden else given.text, given.source
 
+    def secret_names(self) -> list[str]:
+        """The names of the declared settings that are secret."""
+        return self._declared.secret_names()
+
     def secrets(self) -> list[str]:
         """The values of the secret settings that are given, for the guard that keeps them out of the logs."""
         matches = ((self._declared.find(full_name), given) for full_name, given in self._given.items())
@@ -216,7 +220,7 @@ def read(declared: Sequence[Setting[Any]], file: Path | None, overrides: Sequenc
         given, problems = _from_file(file)
     entries, malformed = _from_command_line(overrides, COMMAND_LINE)
     settings, found = _judged(known, {**given, **entries})
-    problems += malformed + found
+    problems += malformed + found + _visible(known, entries)
     if any(problem.severity is Severity.ERROR for problem in problems):
         raise SettingsError([*problems, *settings._bad.values()])
     return settings, problems
@@ -279,11 +283,21 @@ def _judged(declared: Catalogue, given: Mapping[str, _Given]) -> tuple[Settings,
     return Settings(declared, given, values, bad), problems
 
 
+def _visible(declared: Catalogue, entries: Iterable[str]) -> list[Problem]:
+    """Warnings of secrets that were given on the command line."""
+    expected = "a line of the passfile; other users of this machine can see what is given on the command line"
+    matches = ((full_name, declared.find(full_name)) for full_name in entries)
+    return [
+        Problem(None, 0, full_name, HIDDEN, expected, severity=Severity.WARNING)
+        for full_name, match in matches
+        if match is not None and match[0].secret
+    ]
+
+
 def _unknown(declared: Catalogue, full_name: str, entry: _Given) -> Problem:
     shown = HIDDEN if _sounds_secret(full_name) else entry.text
     if is_of_the_original(full_name):
-        expected = "a setting that has an effect here; this one of the original has none"
-        return Problem(entry.file, entry.line, full_name, shown, expected, severity=Severity.WARNING)
+        return Problem(entry.file, entry.line, full_name, shown, "", severity=Severity.WARNING, said=said_of(full_name))
     return Problem(entry.file, entry.line, full_name, shown, "a known name", declared.nearest(full_name))
 
 

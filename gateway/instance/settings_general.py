@@ -85,7 +85,12 @@ KEYSTORE_PASSWORD = Setting(
     "Password of the private keys of TLS; belongs in the passfile.",
     secret=True,
 )
-PASSFILE_ENABLED = Setting("imq.passfile.enabled", Boolean(), False, "Whether passwords are read from a passfile.")
+PASSFILE_ENABLED = Setting(
+    "imq.passfile.enabled",
+    Boolean(),
+    False,
+    "Whether passwords are read from a passfile. The gateway.properties of a new instance has true.",
+)
 PASSFILE_DIRPATH = Setting("imq.passfile.dirpath", Text(), "", "Directory of the passfile; none is the instance's etc directory.")
 PASSFILE_NAME = Setting("imq.passfile.name", Text(), "passfile", "Name of the passfile in that directory.")
 
@@ -97,10 +102,23 @@ LOG_FILE_COUNT = Setting(
     "imq.log.file.count", Integer(1, 1000), 10, "How many files the instance's log has at most, the one being written included."
 )
 
-BRIDGE_ENABLED = Setting("imq.bridge.enabled", Boolean(), False, "Whether the bridge service manager runs.")
-BRIDGE_ACTIVELIST = Setting("imq.bridge.activelist", BridgeNames(), (), "Names of the bridges that are loaded at start.")
+BRIDGE_ENABLED = Setting(
+    "imq.bridge.enabled",
+    Boolean(),
+    False,
+    "Whether bridges run, STOMP among them. The gateway.properties of a new instance has true.",
+)
+BRIDGE_ACTIVELIST = Setting(
+    "imq.bridge.activelist",
+    BridgeNames(),
+    (),
+    "Names of the bridges that are loaded at start. The gateway.properties of a new instance has stomp, which is the only kind there is yet.",
+)
 BRIDGE_ADMIN_USER = Setting(
-    "imq.bridge.admin.user", Text(), "", "User as whom the bridges use this broker where they name no other."
+    "imq.bridge.admin.user",
+    Text(),
+    "",
+    "User as whom JMS bridges, which are not there yet, are to use this broker where they name no other.",
 )
 BRIDGE_ADMIN_PASSWORD = Setting(
     "imq.bridge.admin.password",
@@ -117,7 +135,10 @@ BRIDGE_TYPE = Setting(
     "Type of the bridge; STOMP is that of the bridge named stomp, and only of it.",
 )
 BRIDGE_AUTOSTART = Setting(
-    "imq.bridge.NAME.autostart", Boolean(), True, "Whether the bridge is started when the instance is; else by imqbridgemgr."
+    "imq.bridge.NAME.autostart",
+    Boolean(),
+    True,
+    "Whether the bridge is started when the instance is. Nothing can start it later yet.",
 )
 BRIDGE_LEVEL = Setting(
     "imq.bridge.NAME.level", Choice(*LEVELS, aliases=ALIASES), "INFO", "Level of the bridge's log.", reloadable=True

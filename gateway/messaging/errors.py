@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gateway.messaging.destination import Destination
 
 
@@ -17,6 +19,29 @@ _QUOTED: Final = 100
 
 class MessagingError(Exception):
     """The root of them all; never raised itself."""
+
+    def told(self, spell: Callable[[Destination], str]) -> str:
+        """The sentence, with destinations spelt as whoever reads it knows them.
+
+        :param spell: the spelling, such as STOMP's ``/queue/NAME``; ``str`` of the error has ``queue:NAME``.
+        """
+        return str(self)
+
+
+class DestinationError(MessagingError):
+    """One that is about a destination; never raised itself.
+
+    :param before: the sentence up to the destination. :param destination: as a text where it is none. :param after: the rest.
+    """
+
+    def __init__(self, before: str, destination: Destination | str, after: str) -> None:
+        super().__init__(f"{before}{destination}{after}")
+        self.destination = destination
+        self._around = before, after
+
+    def told(self, spell: Callable[[Destination], str]) -> str:
+        before, after = self._around
+        return f"{before}{self.destination if isinstance(self.destination, str) else spell(self.destination)}{after}"
 
 
 class AuthenticationFailed(MessagingError):
@@ -28,41 +53,37 @@ class AuthenticationFailed(MessagingError):
         self.reason = reason
 
 
-class AccessDenied(MessagingError):
+class AccessDenied(DestinationError):
     """The access control file does not allow this user this operation there."""
 
     def __init__(self, username: str, operation: str, destination: Destination | str) -> None:
-        super().__init__(f"user '{username}' may not {operation} on {destination}")
+        super().__init__(f"user '{username}' may not {operation} on ", destination, "")
         self.username = username
         self.operation = operation
-        self.destination = destination
 
 
-class InvalidDestination(MessagingError):
+class InvalidDestination(DestinationError):
     """No such destination, or not one that this can be done with."""
 
     def __init__(self, destination: Destination | str, reason: str) -> None:
-        super().__init__(f"{destination}: {reason}")
-        self.destination = destination
+        super().__init__("", destination, f": {reason}")
         self.reason = reason
 
 
-class DestinationFull(MessagingError):
+class DestinationFull(DestinationError):
     """A limit of the destination, or the disk's, refuses the message."""
 
     def __init__(self, destination: Destination, limit: str, value: int) -> None:
-        super().__init__(f"{destination} is full: {limit} is {value}")
-        self.destination = destination
+        super().__init__("", destination, f" is full: {limit} is {value}")
         self.limit = limit
         self.value = value
 
 
-class MessageTooLarge(MessagingError):
+class MessageTooLarge(DestinationError):
     """The message is above a limit on the size of one message; waiting would not help."""
 
     def __init__(self, destination: Destination, size: int, limit: str, value: int) -> None:
-        super().__init__(f"a message of {size} octets is too large for {destination}: {limit} is {value}")
-        self.destination = destination
+        super().__init__(f"a message of {size} octets is too large for ", destination, f": {limit} is {value}")
         self.size = size
         self.limit = limit
         self.value = value
@@ -79,6 +100,9 @@ class MessageRejected(MessagingError):
         super().__init__(str(cause))
         self.index = index
         self.cause = cause
+
+    def told(self, spell: Callable[[Destination], str]) -> str:
+        return self.cause.told(spell)
 
 
 class InvalidSelector(MessagingError):
@@ -140,12 +164,11 @@ class UnknownDelivery(MessagingError):
         self.number = number
 
 
-class TooManyConsumers(MessagingError):
+class TooManyConsumers(DestinationError):
     """The destination's ``maxNumActiveConsumers`` is reached."""
 
     def __init__(self, destination: Destination, value: int) -> None:
-        super().__init__(f"{destination} has all the consumers it may have: maxNumActiveConsumers is {value}")
-        self.destination = destination
+        super().__init__("", destination, f" has all the consumers it may have: maxNumActiveConsumers is {value}")
         self.value = value
 
 

@@ -179,9 +179,10 @@ class Session(Protocol):
         """
 
     def completion(self, done: Done) -> None:
-        """Call ``done`` once all earlier sends, acknowledgements and commits of this session are durable, or have failed.
+        """Call ``done`` once all that this session was asked before (sends, consumers, acknowledgements, commits) is durable, or has failed.
 
-        Completions of one session fire in the order asked, never from inside this call.
+        Completions of one session, commits and rollbacks among them, fire in the order asked, never from inside this call. Each fires once,
+        also when the session is closed or the connection lost before it could.
         """
 
     def commit(self, done: Done) -> None:

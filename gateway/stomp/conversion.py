@@ -71,7 +71,9 @@ class UnsendableBody(Exception):
     """A message of a JMS type that STOMP has no frame for: all but text and bytes."""
 
     def __init__(self, body_type: BodyType, destination: Destination) -> None:
-        super().__init__(f"a {body_type.name} message of {destination} cannot be sent to STOMP without a message transformer")
+        super().__init__(
+            f"a {body_type.name} message of {destinations.spell(destination)} cannot be sent to STOMP without a message transformer"
+        )
         self.body_type = body_type
 
 

@@ -6,10 +6,11 @@ to know, and whether a name is any good is the provider's.
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 from gateway.messaging.destination import Destination, Kind
-from gateway.stomp.errors import CommandRefused
+from gateway.stomp.refusals import CommandRefused
 
 #: What follows the prefix in the form that other connections may reply to, with the name that the provider generated after it.
 _GENERATED: Final = {Kind.QUEUE: "temporary_destination://queue/", Kind.TOPIC: "temporary_destination://topic/"}
@@ -20,6 +21,9 @@ _PREFIXES: Final = (
     ("/temp-topic/", Kind.TOPIC, True),
 )
 
+
+#: What ActiveMQ and Artemis read as options of a destination, such as ``?consumer.prefetchSize=10``. Any other question mark is one.
+_OPTIONS: Final = re.compile(r"\?[\w.-]+=.*", re.DOTALL)
 
 #: Destinations that were parsed, and their spellings: producers repeat them. No temporary ones, whose names come and go.
 _parsed: Final[dict[str, Destination]] = {}
@@ -54,6 +58,11 @@ def parse(text: str, header: str) -> Destination | LocalTemporary:
                     return LocalTemporary(kind, name)
                 break
             name = name[len(generated) :]
+        if not temporary and (options := _OPTIONS.search(name)) is not None:
+            raise CommandRefused(
+                f"{header} '{text[:200]}' has options, which are headers here, such as prefetch-count on SUBSCRIBE: "
+                f"expected {text[: text.index(options[0])][:200]}"
+            )
         if name:
             destination = Destination(kind, name, temporary)
             if not temporary and len(_parsed) < _MOST_KNOWN:

@@ -5,14 +5,17 @@ Owns which text a client may see. An error that nobody expected becomes "interna
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from gateway.messaging.errors import MessageRejected, MessagingError
+from gateway.messaging.errors import MessagingError
+from gateway.stomp.destinations import spell
+from gateway.stomp.refusals import BridgeStopped, CertificateRevoked, CommandRefused
 from gateway.stomp.wire import ProtocolError, Version, serialize
+
+__all__ = ["BridgeStopped", "CertificateRevoked", "CommandRefused", "describe", "error_frame"]
 
 _log: Final = Logger()
 
@@ -20,45 +23,14 @@ _log: Final = Logger()
 _SUMMARY: Final = 200
 
 
-class CommandRefused(Exception):
-    """A frame cannot be carried out, and it is its sender's doing.
-
-    :param reason: a sentence fit for the client.
-    :param headers: more headers for the ERROR frame.
-    """
-
-    def __init__(self, reason: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.headers: Mapping[str, str] = headers or {}
-
-
-class BridgeStopped(Exception):
-    """The operator stopped the STOMP bridge, or the process ends.
-
-    :param reason: a sentence fit for the client.
-    """
-
-    def __init__(self, reason: str = "the STOMP bridge was stopped") -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
-class CertificateRevoked(Exception):
-    """The certificate that the client has shown was revoked while it was connected."""
-
-    def __init__(self) -> None:
-        super().__init__("the client's certificate was revoked")
-
-
 def describe(error: BaseException, incident: str) -> tuple[str, bool]:
     """What a client may be told of ``error``, and whether it is one that the client can understand.
 
     :param incident: identifies an unexpected error in the text and in the log.
     """
-    if isinstance(error, MessageRejected):
-        return str(error.cause), True
-    if isinstance(error, (CommandRefused, BridgeStopped, CertificateRevoked, MessagingError, ProtocolError)):
+    if isinstance(error, MessagingError):
+        return error.told(spell), True
+    if isinstance(error, (CommandRefused, BridgeStopped, CertificateRevoked, ProtocolError)):
         return str(error), True
     return f"internal error, incident {incident}", False
 

@@ -19,6 +19,7 @@ from gateway.instance.listening import server_endpoint
 from gateway.messaging.provider import Provider
 from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.turn import Turn
+from gateway.stomp.connection_log import Detail
 from gateway.stomp.counters import Counters
 from gateway.stomp.errors import BridgeStopped
 from gateway.stomp.session.transforming import Transforming
@@ -77,6 +78,7 @@ class StompService:
     :param register_port: announces the ports to the port mapper, or None.
     :param log: what to log to; operators' events only.
     :param random: gives that many random octets.
+    :param detail: what the bridge's log takes; None for everything.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class StompService:
         register_port: RegisterPort | None = None,
         log: Logger | None = None,
         random: Callable[[int], bytes] = urandom,
+        detail: Detail | None = None,
     ) -> None:
         if options.tls_enabled and tls_context_factory is None:
             raise ValueError("TLS is enabled, and there is nothing to make TLS connections with")
@@ -109,6 +112,7 @@ class StompService:
             None if transformer is None else Transforming(transformer),
             self.counters,
             random,
+            detail,
         )
         self._ports: list[IListeningPort] = []
         self._unregister: list[Callable[[], None]] = []

@@ -17,7 +17,10 @@ TCP_PORT: Final = Setting("imq.bridge.stomp.tcp.port", Port(), 7672, "Port for T
 TLS_ENABLED: Final = Setting("imq.bridge.stomp.tls.enabled", Boolean(), False, "Whether TLS connections are accepted")
 TLS_PORT: Final = Setting("imq.bridge.stomp.tls.port", Port(), 7673, "Port for TLS connections")
 TLS_REQUIRE_CLIENT_AUTH: Final = Setting(
-    "imq.bridge.stomp.tls.requireClientAuth", Boolean(), False, "Whether TLS clients must show a certificate"
+    "imq.bridge.stomp.tls.requireClientAuth",
+    Boolean(),
+    False,
+    "Whether TLS clients must show a certificate. The gateway.properties of a new instance has true.",
 )
 TLS_CERTIFICATE_LOGIN: Final = Setting(
     "imq.bridge.stomp.tls.certificateLogin",

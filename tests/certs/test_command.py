@@ -112,6 +112,15 @@ def test_check_leaves_revoked_certificates_out(tool: Tool) -> None:
     assert tool("check") == (0, "", "")
 
 
+def test_check_tells_of_a_revoked_server_certificate(tool: Tool, tls: Path) -> None:
+    tool("server", "--dns", "a.example")
+    assert "imqkeytool server --force" in tool("revoke", "server")[1]
+    told = f"server: {tls}/server.pem was revoked on 2026-03-01; imqkeytool server --force makes a new one\n"
+    assert tool("check") == (1, told, "")
+    tool("server", "--dns", "a.example", "--force")
+    assert tool("check") == (0, "", "")
+
+
 def test_check_exits_with_2_when_it_cannot_tell(tool: Tool, tls: Path) -> None:
     assert tool("check") == (2, "", f"imqkeytool: {tls} has no certificates\n")
     tool("server", "--dns", "a.example")

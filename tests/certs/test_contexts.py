@@ -25,7 +25,7 @@ from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator, IReactorSSL, ISSLTransport
 from twisted.internet.protocol import Factory, Protocol, ServerFactory, connectionDone
 from twisted.internet.threads import deferToThread
-from twisted.logger import LogEvent, globalLogPublisher
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
 from certs.authority import Authority, KeyType
@@ -517,3 +517,36 @@ def test_client_options_refuse_halves_and_strangers(store: KeyStore) -> None:
 
 def test_a_transport_without_tls_has_no_peer_name() -> None:
     assert peer_common_name(object()) is None
+
+
+@pytest.mark.parametrize("clients", list(ClientCertificates))
+def test_the_log_warns_of_a_server_certificate_that_is_revoked(store: KeyStore, clients: ClientCertificates) -> None:
+    events: list[LogEvent] = []
+    globalLogPublisher.addObserver(events.append)  # type: ignore[arg-type]
+    try:
+        context = ServerContextFactory(files(store), clients)
+        store.revoke("alice", NOW)
+        context.reload()
+        assert events == []
+        store.revoke("server", NOW)
+        context.reload()
+        ServerContextFactory(files(store), clients)
+    finally:
+        globalLogPublisher.removeObserver(events.append)  # type: ignore[arg-type]
+    told = [formatEvent(event) for event in events]
+    assert len(told) == 2
+    for line in told:
+        assert line.startswith(f"certificate {store.server_certificate} is revoked by {store.revocation_list}"), line
+
+
+def test_a_listener_that_asks_for_no_certificates_only_warns_of_a_list_that_is_none(store: KeyStore) -> None:
+    store.revocation_list.write_text("rubbish")
+    events: list[LogEvent] = []
+    globalLogPublisher.addObserver(events.append)  # type: ignore[arg-type]
+    try:
+        ServerContextFactory(files(store), ClientCertificates.NONE)
+    finally:
+        globalLogPublisher.removeObserver(events.append)  # type: ignore[arg-type]
+    assert [str(store.revocation_list) in formatEvent(event) for event in events] == [True]
+    with pytest.raises(CertificateFileError, match="expected certificate revocation lists"):
+        ServerContextFactory(files(store), ClientCertificates.REQUIRED)

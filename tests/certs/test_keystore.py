@@ -1,5 +1,6 @@
 """The key store: its files stay in step with the register, and nothing is overwritten unasked."""
 
+import os
 import stat
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -44,6 +45,26 @@ def test_every_file_is_its_owners_alone(store: KeyStore) -> None:
     }
     for path in (store.folder, *store.folder.rglob("*")):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_folders_are_their_owners_alone_whatever_the_umask(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    before = os.umask(0o022)
+    try:
+        KeyStore(tmp_path / "var" / "instances" / "one" / "etc" / "tls").create_authority("Test CA", NOW)
+    finally:
+        os.umask(before)
+    made = [path for path in tmp_path.rglob("*") if path.is_dir()]
+    assert len(made) == 6
+    for path in made:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700, path
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+
+
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "var").touch()
+    with pytest.raises(CertificateFileError, match="var: is in the place of a folder"):
+        KeyStore(tmp_path / "var" / "tls").create_authority("Test CA", NOW)
 
 
 def test_nothing_is_overwritten_unasked(store: KeyStore) -> None:

@@ -300,6 +300,17 @@ def test_a_browser_of_an_empty_queue_is_told_the_end(connect: Connect, queue: st
     assert (end["browser"], end["subscription"], end.body) == ("end", "s", b"")
 
 
+def test_a_browser_sees_what_waits_and_not_what_a_consumer_has(connect: Connect, queue: str) -> None:
+    client, other = connect(), connect()
+    client.put(queue, "1", "2", "3")
+    other.subscribe(queue, ack="client", **{"prefetch-count": "1"})
+    assert other.message().text == "1"
+    client.subscribe(queue, browser="true", ack="client")
+    browsed = client.messages(3)
+    assert bodies(browsed) == ["2", "3", ""]
+    assert [message.headers.get("ack") for message in browsed] == [None, None, None]
+
+
 def test_a_browser_takes_a_selector(connect: Connect, queue: str) -> None:
     client = connect()
     client.put(queue, "1", colour="red")
@@ -347,6 +358,36 @@ def test_a_message_cannot_be_sent_to_a_wildcard(connect: Connect, topic: str) ->
     client = connect()
     client.send("SEND", {"destination": f"{topic}.*"}, receipt="r")
     assert client.error()["receipt-id"] == "r"
+
+
+@pytest.mark.parametrize("name", ["*", ">", "wild.*", "wild.>", "*.wild", "a.*.b"])
+@pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
+def test_a_queues_name_has_no_wildcards(connect: Connect, queue: str, command: str, name: str) -> None:
+    """A subscriber who expects a pattern would wait for ever at a queue that is literally called so."""
+    client = connect()
+    headers = {"destination": f"{queue}.{name}"}
+    client.send(command, headers if command == "SEND" else {**headers, "id": "1"}, receipt="r")
+    error = client.error()
+    assert error["receipt-id"] == "r"
+    assert error["message"].startswith(f"{queue}.{name}: a queue's name cannot have wildcards")
+
+
+@pytest.mark.parametrize("name", ["x*", "**", "x>", "what?", "?"])
+def test_what_is_no_wildcard_is_a_name(connect: Connect, queue: str, name: str) -> None:
+    client = connect()
+    client.send("SEND", {"destination": f"{queue}.{name}"}, "x")
+    client.subscribe(f"{queue}.{name}")
+    assert client.message()["destination"] == f"{queue}.{name}"
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+@pytest.mark.parametrize("options", ["?prefetch=1", "?consumer.prefetchSize=10&consumer.priority=1"])
+@pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
+def test_options_of_other_brokers_are_no_part_of_a_name(connect: Connect, kind: str, command: str, options: str) -> None:
+    client = connect()
+    headers = {"destination": f"/{kind}/x{options}"}
+    client.send(command, headers if command == "SEND" else {**headers, "id": "1"})
+    assert client.error()["message"].startswith(f"destination '/{kind}/x{options}' has options, which are headers here")
 
 
 # Durable subscriptions, no-local, prefetch, and their other names.

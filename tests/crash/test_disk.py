@@ -117,7 +117,8 @@ def test_a_failed_fsync_ends_the_process(fault: str, tmp_path: Path, library: Pa
             bystander.error()
         assert gateway.wait() == 3
         said = gateway.said.splitlines()
-        assert said[-2].startswith("stomp-gateway"), said
+        assert said[-3].startswith("stomp-gateway"), said
+        assert " SEVERE [gateway.broker.store.sqlite.SqliteStore] " in said[-2], said
         assert said[-1].startswith(f"the message store has failed: {gateway.directory / 'store' / 'messages.db'} cannot be written")
         assert "the message store has failed" in log_of(gateway)
         control.write_text("")

@@ -23,7 +23,8 @@ from gateway.broker.store.statements import CACHED_STATEMENTS
 #: "SGmq": SQLite's application_id, by which a file is known as ours.
 APPLICATION_ID: Final = 0x53476D71
 SCHEMA_VERSION: Final = 1
-PAGE_SIZE: Final = 16384
+#: What systems write at once, so that each of their pages that a power failure kept from the disk is known by a frame's head.
+PAGE_SIZE: Final = 4096
 
 _MAGIC: Final = b"SQLite format 3\0"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.provider import Done
@@ -16,6 +16,10 @@ from gateway.stomp.session.peer import Peer
 from gateway.stomp.wire import Version, escape_header
 
 Fail: TypeAlias = Callable[[BaseException, str | None], None]
+
+
+#: Octets of frames in the line from which on no more should be asked for: clients choose how long a receipt is.
+_MOST: Final = 1024 * 1024
 
 
 class Ticket:
@@ -42,13 +46,18 @@ class Receipts:
     """The line of one connection.
 
     :param fail: ends the connection with an ERROR for what failed, and the ``receipt`` header of the frame that asked for it.
+    :param relieved: called when the line was crowded and is no longer.
     """
 
-    def __init__(self, peer: Peer, fail: Fail, counters: Counters) -> None:
+    def __init__(self, peer: Peer, fail: Fail, relieved: Callable[[], None], counters: Counters) -> None:
         self._peer = peer
         self._counters = counters
         self._fail = fail
+        self._relieved = relieved
         self._line: deque[Ticket] = deque()
+        self._octets = 0
+        #: The line is so long that no input should be read until it is shorter.
+        self.is_crowded = False
         self.version = Version.V1_0
 
     def __len__(self) -> int:
@@ -63,6 +72,9 @@ class Receipts:
         """Take a place for any frame."""
         ticket = Ticket(octets, then)
         self._line.append(ticket)
+        self._octets += len(octets)
+        if self._octets > _MOST:
+            self.is_crowded = True
         return ticket
 
     def release(self, ticket: Ticket) -> None:
@@ -71,6 +83,9 @@ class Receipts:
         line = self._line
         while line and line[0].done:
             self._send(line.popleft())
+        if self.is_crowded and self._octets <= _MOST // 2:
+            self.is_crowded = False
+            self._relieved()
 
     def completing(self, ticket: Ticket, receipt: str | None) -> Done:
         """What a provider calls to release the ticket, or to fail what asked for it."""
@@ -86,6 +101,7 @@ class Receipts:
 
     def drop(self, ticket: Ticket) -> None:
         """What the ticket stands for failed: nothing is sent for it, and those behind it need not wait."""
+        self._octets -= len(ticket.octets)
         ticket.octets, ticket.then = b"", None
         self.release(ticket)
 
@@ -95,9 +111,11 @@ class Receipts:
         for ticket in line:
             if ticket.done:
                 self._send(ticket)
+        self._octets = 0
 
     def _send(self, ticket: Ticket) -> None:
         if ticket.octets:
+            self._octets -= len(ticket.octets)
             peer = self._peer
             peer.parts.append(ticket.octets)
             self._counters.frames_out += 1

@@ -17,9 +17,10 @@ from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Connection, Mode, Provider
 from gateway.messaging.turn import Turn
+from gateway.stomp.connection_log import ConnectionLog
 from gateway.stomp.conversion import MessageEncoder, SendPlan, check_text
 from gateway.stomp.counters import Counters
-from gateway.stomp.errors import CommandRefused, error_frame
+from gateway.stomp.errors import CommandRefused, describe, error_frame
 from gateway.stomp.session import handshake
 from gateway.stomp.session.holding import Held
 from gateway.stomp.session.peer import Peer
@@ -35,6 +36,10 @@ from gateway.stomp.settings import SessionOptions
 from gateway.stomp.wire import Frame, Head, Version
 
 _OPEN: Final = frozenset((State.CONNECTED, State.IN_TRANSACTION))
+#: What the log is told of at FINE; never what there is one of for each message.
+_LOGGED: Final = frozenset(
+    (Command.SUBSCRIBE, Command.UNSUBSCRIBE, Command.BEGIN, Command.COMMIT, Command.ABORT, Command.DISCONNECT)
+)
 
 
 class Session:
@@ -42,6 +47,7 @@ class Session:
 
     :param identifier: for the ``session`` header and for incident numbers; unique.
     :param encoders: by version, shared by all sessions.
+    :param log: is told who connects, and how it ends.
     """
 
     # Named, because Logger finds no frame to take its name from where this is compiled.
@@ -57,8 +63,10 @@ class Session:
         encoders: Mapping[Version, MessageEncoder],
         transforming: Transforming | None,
         counters: Counters,
+        log: ConnectionLog,
     ) -> None:
         self.identifier: Final = identifier
+        self.log: Final = log
         self._peer: Final = peer
         self._provider: Final = provider
         self._turn: Final = turn
@@ -66,7 +74,7 @@ class Session:
         self._encoders: Final = encoders
         self._transforming: Final = transforming
         self._counters: Final = counters
-        self._receipts: Final = Receipts(peer, self.fail, counters)
+        self._receipts: Final = Receipts(peer, self.fail, self._relieved, counters)
         self.state = State.OPENED
         self.version = Version.V1_0
         #: Who is connected; empty before CONNECTED.
@@ -142,6 +150,8 @@ class Session:
     def _flush(self) -> None:
         self._settlement.flush()
         self._flush_sends()
+        if self._receipts.is_crowded:
+            self._peer.pause_input()
 
     def _flush_sends(self) -> bool:
         self._counters.messages_in += len(self._sending.pending)
@@ -167,6 +177,8 @@ class Session:
             self._settlement.flush()
             if not self._flush_sends():
                 return
+        if self.log.fine and command in _LOGGED:
+            self.log.asked(head)
         # First, because CONNECT may be answered from inside its own call.
         self.state = following
         self._commands[command](head)
@@ -195,7 +207,12 @@ class Session:
                     self._hold(frame)
         finally:
             self._turn.end()
-        if was_full and self.state in _OPEN and not self._held.is_full:
+        if was_full:
+            self._relieved()
+
+    def _relieved(self) -> None:
+        """There may be room for input again."""
+        if self.state in _OPEN and not self._held.is_full and not self._receipts.is_crowded:
             self._peer.resume_input()
 
     # CONNECT.
@@ -206,6 +223,7 @@ class Session:
         beats = handshake.heartbeat(head, options.heartbeat_send_ms, options.heartbeat_receive_ms)
         certificate = self._peer.certificate if options.certificate_login else None
         who = handshake.credentials(head, self._peer.address, certificate)
+        self.log.user = who.username
         client_id = head.headers.get("client-id") or None
         receipt = head.headers.get("receipt")
 
@@ -259,6 +277,7 @@ class Session:
         )
         self.state = State.CONNECTED
         self._peer.accepted(self.version, beats.send, beats.receive)
+        self.log.connected(self.version, client_id)
 
     def _lost_provider(self, error: MessagingError) -> None:
         self._connection = None
@@ -333,10 +352,9 @@ class Session:
         self._peer.ending()
         if self._subscriptions is not None:
             self._subscriptions.end()
-        self._log.info(
-            "{session} of user '{user}' ends with ERROR: {error}", session=self.identifier, user=self.username, error=error
-        )
-        octets = error_frame(error, version, receipt, f"{self.identifier}-{self._incidents}")
+        incident = f"{self.identifier}-{self._incidents}"
+        self.log.failed(error, describe(error, incident)[0])
+        octets = error_frame(error, version, receipt, incident)
         ticket = self._receipts.open_frame(octets, lambda: self._peer.when_drained(lambda: self._close_provider(self._finish)))
         self._receipts.release(ticket)
 
@@ -346,8 +364,12 @@ class Session:
         self._receipts.abandon()
         self._close_provider(self._finish)
 
-    def lost(self) -> None:
-        """The socket is gone: what is unacknowledged goes back, an open transaction is rolled back."""
+    def lost(self, how: str) -> None:
+        """The socket is gone: what is unacknowledged goes back, an open transaction is rolled back.
+
+        :param how: for the log, where the client has not asked for it.
+        """
+        self.log.ended("DISCONNECT" if self.state is State.DISCONNECTING else how)
         self.state = State.CLOSED
         self._held.clear()
         if self._subscriptions is not None:
@@ -355,6 +377,7 @@ class Session:
         self._close_provider(_nothing)
 
     def _finish(self) -> None:
+        self.log.ended("DISCONNECT")
         self.state = State.CLOSED
         self._peer.finish()
 

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cryptography.x509 import Certificate
 from cryptography.x509.oid import NameOID
+from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IHandshakeListener, ITCPTransport
 from twisted.internet.protocol import Protocol, connectionDone
-from twisted.logger import Logger
 from twisted.protocols.tls import TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from gateway.stomp.errors import CommandRefused
+from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.session.states import State
+from gateway.stomp.transport import tls
 from gateway.stomp.transport.output import Output
-from gateway.stomp.transport.tls import PROTOCOL_VERSION_ALERT, is_hello
 from gateway.stomp.wire import FrameParser, ProtocolError, Version
 
 if TYPE_CHECKING:
@@ -74,11 +74,9 @@ class Stage(Enum):
 class StompConnection(Protocol):
     """The protocol of one client; see :class:`~gateway.stomp.session.peer.Peer` for what the session uses of it."""
 
-    _log = Logger()
-
     factory: StompFactory
 
-    def __init__(self, factory: StompFactory, address: str) -> None:
+    def __init__(self, factory: StompFactory, address: str, port: int) -> None:
         self.factory = factory
         self.due_tick = 0
         self._address: Final = address
@@ -86,7 +84,7 @@ class StompConnection(Protocol):
         self._turn: Final = factory.turn
         self._clock: Final = factory.clock
         self._parser: Final = FrameParser(factory.limits_before)
-        self.session: Final = factory.session_for(self)
+        self.session: Final = factory.session_for(self, port)
         self._pauses = Pause(0)
         self._reading = False
         self._most_read = _READ_OCTETS
@@ -128,6 +126,7 @@ class StompConnection(Protocol):
     def handshakeCompleted(self) -> None:
         """TLS is agreed upon, and a certificate that was shown is verified."""
         self._in_handshake = False
+        self.session.log.transport = tls.description(self.transport, self.certificate)
 
     def dataReceived(self, data: bytes) -> None:
         """Octets from the client."""
@@ -144,9 +143,9 @@ class StompConnection(Protocol):
                 self._raw.bufferSize = self._most_read = _READ_OCTETS
             if not self._began:
                 self._began = True
-                if not self._tls and is_hello(data):
+                if not self._tls and tls.is_hello(data):
                     self.mismatched("a TLS client came to the port for plain connections")
-                    self.transport.write(PROTOCOL_VERSION_ALERT)  # type: ignore[union-attr]
+                    self.transport.write(tls.PROTOCOL_VERSION_ALERT)  # type: ignore[union-attr]
                     self._enter(Stage.CLOSING, _ABORT_MS)
                     self._output.end()
                     self.transport.loseConnection()  # type: ignore[union-attr]
@@ -164,7 +163,9 @@ class StompConnection(Protocol):
         self.factory.wheel.remove(self)
         self._turn.begin()
         try:
-            self.session.lost()
+            if self._in_handshake and (refusal := tls.refusal(self.transport, reason)):
+                self.session.log.handshake_failed(*refusal)
+            self.session.lost(_how_lost(reason))
         finally:
             self._turn.end()
             self.factory.gone(self)
@@ -324,25 +325,14 @@ class StompConnection(Protocol):
             self.session.fail(error)
         elif not self.is_gone:
             self.factory.counters.dropped += 1
-            self._log.info(
-                "{session} at {address} is closed in the TLS handshake: {error}",
-                session=self.session.identifier,
-                address=self._address,
-                error=error,
-            )
+            self.session.log.handshake_failed(str(error), certificate=False)
             self.abort()
 
     def drop(self, reason: str) -> None:
         """Close without a word, because words would not be read; the log has the reason."""
         if not self.is_gone:
             self.factory.counters.dropped += 1
-            self._log.warn(
-                "{session} of user '{user}' at {address} is dropped: {reason}",
-                session=self.session.identifier,
-                user=self.session.username,
-                address=self._address,
-                reason=reason,
-            )
+            self.session.log.dropped(reason)
             self.abort()
 
     def abort(self) -> None:
@@ -352,7 +342,7 @@ class StompConnection(Protocol):
 
     def mismatched(self, what: str) -> None:
         """Client and port do not speak the same, TLS or not."""
-        self._log.warn("connection from {address}: {what}", address=self._address, what=what)
+        self.session.log.mismatched(what)
 
     def _enter(self, stage: Stage, limit_ms: int) -> None:
         """A stage begins that may last so long."""
@@ -443,3 +433,10 @@ class StompConnection(Protocol):
     def wake(self, at_ms: int) -> None:
         self._wake_due = min(self._wake_due or at_ms, at_ms)
         self._arm(at_ms)
+
+
+def _how_lost(reason: Failure) -> str:
+    """For the log: how the socket came to be gone."""
+    if isinstance(reason.value, ConnectionDone):
+        return "the client has closed the connection without DISCONNECT"
+    return f"connection lost: {reason.getErrorMessage().rstrip('.')}"

@@ -13,9 +13,10 @@ from twisted.internet.protocol import ServerFactory
 from gateway.instance.listening import peer_host
 from gateway.messaging.provider import Provider
 from gateway.messaging.turn import Turn
+from gateway.stomp.connection_log import ConnectionLog, Detail, EveryDetail
 from gateway.stomp.conversion import MessageEncoder
 from gateway.stomp.counters import Counters
-from gateway.stomp.errors import BridgeStopped, CertificateRevoked, CommandRefused
+from gateway.stomp.refusals import BridgeStopped, CertificateRevoked, TooManyConnections
 from gateway.stomp.session.session import Session
 from gateway.stomp.session.transforming import Transforming
 from gateway.stomp.settings import SessionOptions, TransportOptions
@@ -29,6 +30,7 @@ class StompFactory(ServerFactory):
 
     :param clock: the reactor.
     :param random: gives that many random octets.
+    :param detail: what the log takes.
     """
 
     noisy = False
@@ -43,6 +45,7 @@ class StompFactory(ServerFactory):
         transforming: Transforming | None,
         counters: Counters,
         random: Callable[[int], bytes],
+        detail: Detail | None = None,
     ) -> None:
         self.clock: Final = clock
         self.turn: Final = turn
@@ -71,6 +74,7 @@ class StompFactory(ServerFactory):
         self._session_options: Final = session_options
         self._transforming: Final = transforming
         self._random: Final = random
+        self._detail: Final = detail or EveryDetail()
         self._encoders: Final[Mapping[Version, MessageEncoder]] = {
             version: MessageEncoder(version, turn, session_options.tell_user) for version in Version
         }
@@ -83,12 +87,13 @@ class StompFactory(ServerFactory):
 
     def buildProtocol(self, addr: IAddress | None) -> StompConnection:  # type: ignore[override]
         """A connection for the client at ``addr``."""
-        return StompConnection(self, peer_host(addr))
+        return StompConnection(self, peer_host(addr), getattr(addr, "port", 0))
 
-    def session_for(self, connection: StompConnection) -> Session:
-        """The session of a new connection."""
+    def session_for(self, connection: StompConnection, port: int) -> Session:
+        """The session of a new connection. :param port: the client's."""
+        identifier = self._random(16).hex()
         session = Session(
-            self._random(16).hex(),
+            identifier,
             connection,
             self._provider,
             self.turn,
@@ -96,6 +101,7 @@ class StompFactory(ServerFactory):
             self._encoders,
             self._transforming,
             self.counters,
+            ConnectionLog(identifier, connection.address, port, self._detail),
         )
         if self._paused:
             session.pause()
@@ -109,7 +115,7 @@ class StompFactory(ServerFactory):
     def admit(self, connection: StompConnection) -> None:
         """Count a new connection, which :meth:`gone` is called for in any case.
 
-        :raises CommandRefused: it is one too many.
+        :raises TooManyConnections: it is one too many.
         """
         address = connection.address
         self._connections[connection] = address
@@ -118,16 +124,16 @@ class StompFactory(ServerFactory):
         self.counters.connections_total += 1
         options = self.options
         if 0 <= options.max_connections < len(self._connections):
-            raise CommandRefused(f"too many connections: {options.max_connections} is the limit")
+            raise TooManyConnections(f"too many connections: {options.max_connections} is the limit")
         if 0 <= options.max_connections_per_address < self._by_address[address]:
-            raise CommandRefused(f"too many connections from {address}: {options.max_connections_per_address} is the limit")
+            raise TooManyConnections(f"too many connections from {address}: {options.max_connections_per_address} is the limit")
 
     def claim_user(self, connection: StompConnection, username: str) -> None:
-        """Count a connection for its user. :raises CommandRefused: the user has as many as one may have."""
+        """Count a connection for its user. :raises TooManyConnections: the user has as many as one may have."""
         limit = self.options.max_connections_per_user
         count = self._by_user.get(username, 0)
         if 0 <= limit <= count:
-            raise CommandRefused(f"too many connections of user '{username}': {limit} is the limit")
+            raise TooManyConnections(f"too many connections of user '{username}': {limit} is the limit")
         self._by_user[username] = count + 1
         self._users[connection] = username
 

@@ -1,19 +1,26 @@
-"""TLS below STOMP, which notices clients that do not speak it."""
+"""TLS below STOMP, which notices clients that do not speak it, and why a handshake failed."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+from OpenSSL import SSL
 from twisted.internet.interfaces import IReactorTime
 from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
+from twisted.python.failure import Failure
 
-from gateway.stomp.errors import CommandRefused, error_frame
+from gateway.stomp.connection_log import quoted
+from gateway.stomp.errors import error_frame
+from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.wire import Version
 
 #: The first octet of a TLS client: a handshake record, or the hello of SSL 2 that some still begin with.
 _HELLO: Final = (0x16, 0x80)
 #: A fatal TLS alert, ``protocol_version``: a TLS client on the plain port can make something of it.
 PROTOCOL_VERSION_ALERT: Final = b"\x15\x03\x01\x00\x02\x02\x46"
+
+#: OpenSSL's words for a client that showed no certificate where one is asked for.
+_NO_CERTIFICATE: Final = "peer did not return a certificate"
 
 
 def is_hello(data: bytes) -> bool:
@@ -29,6 +36,16 @@ class SniffingTLS(TLSMemoryBIOProtocol):
     """
 
     _sniffed = False
+    #: What is wrong with the certificate that the client has shown; empty for nothing.
+    refused_certificate = ""
+
+    def certificate_refused(self, name: str, serial: int, reason: str) -> None:
+        """The client has shown a certificate that cannot be accepted; the handshake fails.
+
+        :param name: the common name of its subject. :param reason: in OpenSSL's words.
+        """
+        if not self.refused_certificate:
+            self.refused_certificate = f"the certificate of {quoted(name)} with serial number {serial:x}: {reason}"
 
     def dataReceived(self, data: bytes) -> None:
         """Octets from the TCP transport."""
@@ -55,3 +72,25 @@ def tls_factory(context_factory: Any, wrapped: Any, clock: IReactorTime) -> TLSM
     factory = TLSMemoryBIOFactory(context_factory, False, wrapped, clock)
     factory.protocol = SniffingTLS
     return factory
+
+
+def description(transport: Any, certificate: str | None) -> str:
+    """For the log: what was agreed upon, and whose certificate the client has shown."""
+    shown = "without a certificate" if certificate is None else f"with the certificate of {quoted(certificate)}"
+    return f"{transport.getHandle().get_protocol_version_name()} {shown}"
+
+
+def refusal(transport: Any, reason: Failure) -> tuple[str, bool] | None:
+    """For the log: why the handshake failed, and whether that is for the client's certificate; None where the client just went away.
+
+    :param reason: with which the connection was lost.
+    """
+    certificate = getattr(transport, "refused_certificate", "")
+    if certificate:
+        return certificate, True
+    error = reason.value
+    # Anything else than a list of what went wrong is about the socket.
+    if not isinstance(error, SSL.Error) or not error.args or not isinstance(error.args[0], list) or not error.args[0]:
+        return None
+    text = ", ".join([str(entry[-1]) for entry in error.args[0]])
+    return text, _NO_CERTIFICATE in text

@@ -83,6 +83,28 @@ def read_plain_head(block: bytes, version: Version, most: int) -> Head | None:
     return Head(command, headers, int(digits))
 
 
+def with_receipt(base: Head, receipt: bytes, before: int, version: Version) -> Head | None:
+    """The head of a plain block from which the line of its ``receipt`` was taken, with it again; None if it must be read as a whole.
+
+    :param base: what the rest of the block says. :param receipt: the value as it came. :param before: how many headers come before it.
+    """
+    headers = base.headers
+    if not receipt.isascii() or 13 in receipt or "receipt" in headers:
+        return None
+    if (32 in receipt or 9 in receipt) if version is _V1_0 else 92 in receipt:
+        return None
+    value = receipt.decode("ascii")
+    if before < len(headers):
+        pairs = list(headers.items())
+        pairs.insert(before, ("receipt", value))
+        headers = dict(pairs)
+    else:
+        headers = {**headers, "receipt": value}
+    head = Head(base.command, headers, base.content_length)
+    head.base = base
+    return head
+
+
 def content_length(headers: dict[str, str]) -> int:
     """The ``content-length`` header as a number, -1 when absent.
 

@@ -26,7 +26,7 @@ from typing import Final
 from gateway.stomp.wire.errors import ProtocolError
 from gateway.stomp.wire.frame import Frame, Head, Version
 from gateway.stomp.wire.grammar import BODY_COMMANDS, CONNECTING_COMMANDS, LONGEST_COMMAND
-from gateway.stomp.wire.head import read_plain_head
+from gateway.stomp.wire.head import read_plain_head, with_receipt
 from gateway.stomp.wire.limits import Limits
 from gateway.stomp.wire.partial import PartialFrame
 from gateway.stomp.wire.repeats import RepeatedHeads
@@ -278,7 +278,10 @@ class FrameParser:
                             break
                         fresh = True
                     if receipt_at >= 0:
-                        known = self._with_receipt(known, receipt, before, body_at - at)
+                        limits = self._limits
+                        if len(known.headers) >= limits.header_count or body_at - at + known.content_length >= limits.frame:
+                            break
+                        known = with_receipt(known, receipt, before, self._version)
                         if known is None:
                             break
                     head = known
@@ -316,30 +319,6 @@ class FrameParser:
                 return None
             if self._version is not _V1_0 and head.command not in BODY_COMMANDS:
                 return None
-        return head
-
-    def _with_receipt(self, base: Head, receipt: bytes, before: int, block_octets: int) -> Head | None:
-        """The head of a block without its ``receipt`` line, and with it again; None if the careful reader must look.
-
-        :param receipt: the value as it came. :param before: how many headers come before it. :param block_octets: of the whole block.
-        """
-        limits = self._limits
-        headers = base.headers
-        if not receipt.isascii() or "receipt" in headers or len(headers) >= limits.header_count:
-            return None
-        if base.content_length > 0 and block_octets + base.content_length >= limits.frame:
-            return None
-        if (32 in receipt or 9 in receipt or 13 in receipt) if self._version is _V1_0 else (92 in receipt or 13 in receipt):
-            return None
-        value = receipt.decode("ascii")
-        if before < len(headers):
-            pairs = list(headers.items())
-            pairs.insert(before, ("receipt", value))
-            headers = dict(pairs)
-        else:
-            headers = {**headers, "receipt": value}
-        head = Head(base.command, headers, base.content_length)
-        head.base = base
         return head
 
     # One frame, carefully

@@ -303,3 +303,17 @@ def test_precedence_is_that_of_the_model(
     principal = Principal(user, groups)
     for queue in ("q1", "q2", "q3"):
         assert access.allows(principal, BROWSE, Queue(queue)) == expected(written, principal, queue)
+
+
+def test_the_rules_for_dead_messages_that_a_new_file_suggests(file: Path) -> None:
+    """As they come everyone reads them, as in the original; without their ``#`` the group admin alone."""
+    dead, other = Queue("mq.sys.dmq"), Queue("q")
+    file.write_text(DEFAULT_RULES)
+    access = AccessRules(file)
+    access.load()
+    assert all(access.allows(ALICE, operation, dead) for operation in (BROWSE, CONSUME, PRODUCE))
+    file.write_text(DEFAULT_RULES.replace("#queue.mq.sys.dmq", "queue.mq.sys.dmq"))
+    access.load()
+    assert [access.allows(ALICE, operation, dead) for operation in (BROWSE, CONSUME, PRODUCE)] == [False, False, False]
+    assert [access.allows(ADMIN, operation, dead) for operation in (BROWSE, CONSUME, PRODUCE)] == [True, True, False]
+    assert all(access.allows(ALICE, operation, other, auto_created=True) for operation in (BROWSE, CONSUME, PRODUCE))

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from gateway.broker import dbmgr
-from gateway.broker.store import wal
+from gateway.broker.store import opening, wal
 from gateway.broker.store.interface import Batch, StoreDamaged
 from gateway.broker.store.sqlite import SqliteStore
 from gateway.instance.layout import Layout
 from tests.gateway.broker.store.harness import History, QueueReactor, contents, insert, row
 
-FRAME = wal.FRAME_HEADER + 4096
+FRAME = wal.FRAME_HEADER + opening.PAGE_SIZE
 BATCHES = 12
 
 

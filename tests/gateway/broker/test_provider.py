@@ -381,9 +381,12 @@ async def test_wildcards_cover_topics_that_exist_and_that_come(deployment: Deplo
     await rest.count(3)
     assert rest.texts == ["1", "2", "4"]
     assert one_level.texts == ["1", "4"]
-    with pytest.raises(MessageRejected) as refused:
-        session.send([text(Topic("a.*"), "x")])
-    assert isinstance(refused.value.cause, InvalidDestination)
+    for destination in (Topic("a.*"), Queue("a.*"), Queue(">")):
+        with pytest.raises(MessageRejected) as refused:
+            session.send([text(destination, "x")])
+        assert isinstance(refused.value.cause, InvalidDestination)
+    with pytest.raises(InvalidDestination):
+        client.consumer(session, Queue("a.>"))
 
 
 @pytest_twisted.ensureDeferred
@@ -446,7 +449,7 @@ async def test_the_backlog_of_a_redefined_or_removed_durable_subscription_is_dea
     dead = sender.consumer(sender.session(), Queue("mq.sys.dmq"))
     await dead.count(1)
     assert dead.texts == ["owed"]
-    assert dead.messages[0].headers.properties["JMS_SUN_DMQ_UNDELIVERED_REASON"] == "ERROR"
+    assert dead.messages[0].headers.properties["JMS_SUN_DMQ_UNDELIVERED_REASON"] == "UNDELIVERABLE"
 
 
 @pytest_twisted.ensureDeferred

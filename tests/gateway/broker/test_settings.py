@@ -94,3 +94,9 @@ def test_the_dead_message_queue_has_defaults_of_its_own() -> None:
 def test_a_destination_that_is_neither_queue_nor_topic_is_refused_by_name(name: str) -> None:
     with pytest.raises(ValueError, match=r"imq\.destination\.queue\.NAME or imq\.destination\.topic\.NAME"):
         options(f"imq.destination.{name}.maxNumMsgs=1")
+
+
+@pytest.mark.parametrize("name", ["queue.orders.*", "queue.>", "topic.news.*"])
+def test_a_pattern_is_refused_by_name(name: str) -> None:
+    with pytest.raises(ValueError, match="wildcards are for subscriptions of topics"):
+        options(f"imq.destination.{name}.maxNumMsgs=1")

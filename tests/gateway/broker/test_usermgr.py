@@ -1,5 +1,6 @@
 """``imqusermgr`` as an operator types it."""
 
+import stat
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,10 @@ from argon2 import PasswordHasher
 
 from gateway.broker import usermgr
 from gateway.broker.users import User, read_users, write_users
+from gateway.configuration import configure
 from gateway.instance.layout import Layout
+from gateway.instance.passfile import read
+from gateway.instance.settings_general import BRIDGE_ADMIN_PASSWORD
 
 
 class Tool:
@@ -175,7 +179,76 @@ def test_a_damaged_users_file_is_left_alone(tool: Tool, passfile: Path) -> None:
 def test_which_instance(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tool: Tool, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert usermgr.run(["list", "-i", "one"]) == 1
-    assert f"{tmp_path}/var/instances/one/etc/users: cannot be read" in capsys.readouterr().err
+    assert f"there is no instance {tmp_path}/var/instances/one yet" in capsys.readouterr().err
     monkeypatch.setenv("IMQ_VARHOME", str(tool.layout.varhome))
     assert usermgr.run(["list", "-i", "one"]) == 0
     assert usermgr.run(["list", "-i", "../one"]) == 1
+
+
+@pytest.fixture
+def new(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tool:
+    """The command on an instance that nobody has started yet."""
+    return Tool(Layout(tmp_path / "var", "new"), capsys, monkeypatch)
+
+
+def test_before_the_first_start_users_are_made_as_that_would_make_them(new: Tool, passfile: Path) -> None:
+    code, out, err = new("add", "-u", "alice", "-passfile", str(passfile))
+    assert (code, err) == (0, "")
+    assert list(new.users) == ["admin", "guest", "alice"]
+    kept = read(new.layout.passfile)["imq.bridge.admin.password"]
+    assert matches(new.users["admin"], kept)
+    assert matches(new.users["guest"], "guest")
+    assert new.users["guest"].loopback
+    first, admin, guest, added = out.splitlines()
+    assert first == f"New instance {new.layout.directory}"
+    assert str(new.layout.passfile) in admin
+    assert kept not in out
+    assert "guest" in guest
+    assert "alice" in added
+    for path in (new.layout.varhome, *new.layout.varhome.rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+
+    configuration = configure(new.layout.varhome, "new", None, [])
+    assert list(new.users) == ["admin", "guest", "alice"]
+    assert kept not in "".join(configuration.notes)
+    assert configuration.settings[BRIDGE_ADMIN_PASSWORD] == kept
+    assert configuration.warnings == ()
+    code, out, err = new("delete", "-u", "guest", "-f")
+    assert (code, out.count("\n"), err) == (0, 1, "")
+
+
+def test_before_the_first_start_there_is_nothing_to_list(new: Tool) -> None:
+    code, out, err = new("list")
+    assert (code, out) == (1, "")
+    assert "first start" in err
+    assert not new.layout.varhome.exists()
+
+
+def test_an_instance_that_lost_its_users_gets_no_others(new: Tool, passfile: Path) -> None:
+    new.layout.create()
+    code, out, err = new("add", "-u", "alice", "-passfile", str(passfile))
+    assert (code, out) == (1, "")
+    assert f"{new.layout.users}: cannot be read" in err
+
+
+def test_the_only_administrator_is_deleted_by_force_only_and_not_without_a_word(new: Tool, passfile: Path) -> None:
+    new("add", "-u", "alice", "-passfile", str(passfile))
+    new.answers = ["y"]
+    code, out, err = new("delete", "-u", "admin")
+    assert (code, out) == (1, "")
+    assert err == "imqusermgr: user 'admin' is the only active one in group admin; -f deletes it all the same\n"
+    assert "admin" in new.users
+    code, out, err = new("delete", "-u", "admin", "-f")
+    assert (code, out.startswith("User 'admin' is deleted.")) == (0, True)
+    assert err == "imqusermgr: warning: no active user is in group admin now\n"
+
+
+def test_one_of_two_administrators_goes_as_any_user(new: Tool, passfile: Path) -> None:
+    new("add", "-u", "alice", "-g", "admin", "-passfile", str(passfile))
+    new.answers = ["y"]
+    code, _, err = new("delete", "-u", "admin")
+    assert (code, "warning" in err) == (0, False)
+    for change in (["-g", "users"], ["-a", "false"]):
+        code, _, err = new("update", "-u", "alice", *change)
+        assert (code, err) == (0, "imqusermgr: warning: no active user is in group admin now\n")
+        assert new("update", "-u", "alice", "-g", "admin", "-a", "true")[2] == ""

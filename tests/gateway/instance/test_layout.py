@@ -144,3 +144,15 @@ def test_a_live_process_holds_the_lock_and_a_killed_one_does_not(layout: Layout)
 def test_other_instances_have_other_locks(layout: Layout) -> None:
     with layout.lock(), Layout(layout.varhome, "other").lock():
         pass
+
+
+def test_whether_others_may_use_the_instance(layout: Layout) -> None:
+    layout.create()
+    assert layout.open_to_others() is None
+    layout.etc.chmod(0o755)  # of no use to anybody who may not pass the directory above
+    assert layout.open_to_others() is None
+    layout.directory.chmod(0o750)
+    assert layout.open_to_others() == 0o750
+    layout.close_to_others()
+    assert (mode(layout.directory), mode(layout.etc), mode(layout.tls)) == (0o700, 0o700, 0o700)
+    assert layout.open_to_others() is None

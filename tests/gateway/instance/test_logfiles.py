@@ -154,7 +154,7 @@ def test_a_file_that_cannot_be_opened_is_told(named: Callable[[int], Path]) -> N
         LogFiles(named)
 
 
-def test_a_failed_rotation_loses_no_line_and_is_told_once(named: Callable[[int], Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_rotation_loses_no_line_and_is_told_once(named: Callable[[int], Path], capfd: pytest.CaptureFixture[str]) -> None:
     log = LogFiles(named, limit=4, count=2)
     named(1).mkdir()  # nothing can take its name
     (named(1) / "x").touch()
@@ -162,7 +162,7 @@ def test_a_failed_rotation_loses_no_line_and_is_told_once(named: Callable[[int],
         log.write(text)
     log.close()
     assert named(0).read_text() == "aaa\nbbb\nccc\n"
-    told = capsys.readouterr().err
+    told = capfd.readouterr().err
     assert told.count("the log cannot be written") == 1
     assert str(named(0)) in told
 
@@ -171,3 +171,20 @@ def test_a_failed_rotation_loses_no_line_and_is_told_once(named: Callable[[int],
 def test_limits_that_make_no_sense(named: Callable[[int], Path], limit: int, count: int) -> None:
     with pytest.raises(ValueError, match="expected at least"):
         LogFiles(named, limit, count)
+
+
+def test_a_signal_handler_that_logs_while_a_line_is_written_does_not_wait_for_itself(named: Callable[[int], Path]) -> None:
+    def interrupted(generation: int) -> Path:
+        # Asked for its path in the middle of a rotation, under the lock.
+        if log is not None and not said:
+            said.append("x")
+            log.write("from the handler")
+        return named(generation)
+
+    log: LogFiles | None = None
+    said: list[str] = []
+    log = LogFiles(interrupted, limit=4, count=3)
+    log.write("aaaa")
+    log.close()
+    assert said
+    assert sum(path.read_text().count("from the handler") for path in named(0).parent.iterdir()) == 1

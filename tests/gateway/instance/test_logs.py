@@ -269,3 +269,33 @@ def test_levels_are_changed_together_or_not_at_all(layout: Layout) -> None:
         set_levels(logs, read(general.SETTINGS, None, ["imq.log.level=FINE", "imq.bridge.links.level=LOUD"])[0])
     assert (logs.instance.level, links.level) == (Level.WARNING, Level.OFF)
     logs.stop(LogPublisher(logs))
+
+
+def test_warnings_are_shown_as_they_are_written_but_what_was_shown_before(
+    layout: Layout, publisher: LogPublisher, capfd: pytest.CaptureFixture[str]
+) -> None:
+    logs = Logs(layout, Redaction(["hunter2"]), shown=True)
+    logs.start(publisher)
+    bridge = logs.open_bridge("stomp", Level.SEVERE, namespaces=["gateway.stomp"])
+    own, stomp = Logger(namespace="n", observer=publisher), Logger(namespace="gateway.stomp.x", observer=publisher)
+    own.info("nobody looks for this")
+    own.warn("a secret: {value}", value="hunter2")
+    own.error("told before", announced=True)
+    stomp.warn("not taken by its own log")
+    bridge.set_level(Level.INFO)
+    stomp.warn("of a bridge")
+    logs.stop(publisher)
+    written = (layout.log / "log.txt").read_text().splitlines()
+    assert [line.split("] ", 1)[1] for line in written] == [
+        "nobody looks for this",
+        "a secret: ********",
+        "told before",
+        "of a bridge",
+    ]
+    assert capfd.readouterr().err.splitlines() == [written[1], written[3]]
+
+
+def test_what_twisted_says_of_ports_is_fine() -> None:
+    assert level_of(event(log_namespace="log_legacy")) is Level.FINE
+    assert level_of(event(level=LogLevel.error, log_namespace="log_legacy")) is Level.SEVERE
+    assert level_of(event(level=LogLevel.warn, log_namespace="log_legacy")) is Level.WARNING

@@ -12,6 +12,7 @@ from gateway.instance import passfile
 from gateway.instance import settings_general as general
 from gateway.instance.layout import Layout
 from gateway.instance.passfile import PassfileError
+from gateway.instance.settings import Severity
 from gateway.instance.settings import read as read_settings
 
 
@@ -132,3 +133,23 @@ def test_where_the_passfile_is(tmp_path: Path, given: list[str], expected: str |
     values, _ = read_settings(general.SETTINGS, None, given)
     found = passfile.location(values, Layout(tmp_path / "var", "broker"))
     assert found == (None if expected is None else tmp_path / expected)
+
+
+def test_names_that_nobody_looks_for_are_warned_of(path: Path) -> None:
+    settings, _ = read_settings(general.SETTINGS, None)
+    assert passfile.unknown(settings, path) == []
+    path.write_text(
+        "imq.bridge.admin.password=x\nimq.keystore.passwordd=hunter2\nimq.imqusermgr.pasword=hunter2\n"
+        "imq.persist.jdbc.password=hunter2\nsecret=hunter2\nimq.imqusermgr.password=y\nimq.imqbridgemgr.password=z\n"
+    )
+    warnings = passfile.unknown(settings, path)
+    assert [(problem.line, problem.nearest) for problem in warnings] == [
+        (2, "imq.keystore.password"),
+        (3, "imq.imqusermgr.password"),
+        (4, ""),
+        (5, ""),
+    ]
+    assert "of the original has none" in warnings[2].expected
+    for problem in warnings:
+        assert problem.severity is Severity.WARNING
+        assert "hunter2" not in str(problem)

@@ -144,7 +144,11 @@ def test_a_setting_without_placeholder_wins(file: Path) -> None:
         ("imq.bridge.mylink.autostrat", "imq.bridge.mylink.autostart"),
         ("imq.destination.my.queue.maxNumMsg", "imq.destination.my.queue.maxNumMsgs"),
         ("imq.message.maxsize", "imq.message.max_size"),
+        ("imq.bridge.stomp.port", "imq.bridge.stomp.tcp.port"),
         ("zzz", ""),
+        ("imq.foo", ""),
+        ("imq.bridge.mylink.foo", ""),
+        ("imq.destination.maxNumMsgs", ""),
     ],
 )
 def test_an_unknown_name_is_told_with_the_nearest_known_one(file: Path, wrong: str, nearest: str) -> None:
@@ -335,3 +339,29 @@ def test_no_file_raises_anything_but_ours(tmp_path: Path, data: bytes, overrides
     except SettingsError as error:
         problems = error.problems
     assert all(str(problem).isprintable() for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("imq.accesscontrol.enabled", "accesscontrol.properties always hold here"),
+        ("imq.jms.accesscontrol.enabled", "accesscontrol.properties always hold here"),
+        ("imq.authentication.type", "every client is asked for the name and passcode of a user in etc/users"),
+        ("imq.authentication.basic.user_repository", "imqusermgr"),
+        ("imq.accesscontrol.file.filename", "the instance's etc/accesscontrol.properties"),
+        ("imq.cluster.url", "has no effect in this gateway"),
+    ],
+)
+def test_what_somebody_might_rely_on_is_told_in_a_sentence_of_its_own(file: Path, name: str, words: str) -> None:
+    _, [problem] = read_text(file, f"{name}=false\n")
+    assert problem.severity is Severity.WARNING
+    assert str(problem).startswith(f"{file}:1: {name}=false: has no effect in this gateway")
+    assert words in str(problem)
+
+
+def test_a_secret_on_the_command_line_is_warned_of_and_not_repeated(file: Path) -> None:
+    settings, [problem] = read_text(file, "", "imq.keystore.password=hunter2")
+    assert settings[PASSWORD] == "hunter2"
+    assert problem.severity is Severity.WARNING
+    assert str(problem).startswith("-D: imq.keystore.password=********: expected a line of the passfile")
+    assert read_text(file, "imq.keystore.password=hunter2\n")[1] == []

@@ -90,6 +90,19 @@ def test_every_error_is_in_the_list() -> None:
     named = {
         name
         for name, value in vars(errors).items()
-        if inspect.isclass(value) and issubclass(value, MessagingError) and value is not MessagingError
+        if inspect.isclass(value) and issubclass(value, MessagingError) and value not in (MessagingError, errors.DestinationError)
     }
     assert named == {type(error).__name__ for error, _, _ in CASES}
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"), [(error, sentence) for error, sentence, _ in CASES], ids=lambda case: type(case).__name__
+)
+def test_destinations_are_told_as_the_reader_spells_them(error: MessagingError, sentence: str) -> None:
+    assert error.told(lambda destination: f"/queue/{destination.name}") == sentence.replace("queue:q", "/queue/q")
+    assert error.told(str) == sentence
+
+
+def test_a_rejected_message_is_told_as_its_cause() -> None:
+    rejected = errors.MessageRejected(3, errors.DestinationFull(Queue("q"), "maxNumMsgs", 5))
+    assert rejected.told(lambda destination: "/queue/q") == "/queue/q is full: maxNumMsgs is 5"

@@ -80,7 +80,7 @@ def test_a_value_out_of_the_range_of_its_type_is_refused(value: Value) -> None:
         encode_value(value)
 
 
-@pytest.mark.parametrize("value", [[], object(), 1j, bytearray(b"x")], ids=repr)
+@pytest.mark.parametrize("value", [[], pytest.param(object(), id="object"), 1j, bytearray(b"x")], ids=repr)
 def test_what_is_no_value_is_refused(value: object) -> None:
     with pytest.raises(TypeError, match="none of the types"):
         encode_value(value)  # type: ignore[arg-type]

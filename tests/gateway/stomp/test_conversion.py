@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.instance.settings import Settings
-from gateway.messaging.destination import Queue
+from gateway.messaging.destination import Queue, Topic
+from gateway.messaging.errors import AccessDenied, DestinationFull, MessageRejected
 from gateway.messaging.jms_message import JMSMessage
 from gateway.messaging.message import BodyType
 from gateway.messaging.redelivery import RedeliveryChanges
 from gateway.messaging.transformer import MessageTransformer
 from gateway.stomp import dialects
-from gateway.stomp.conversion import _OWN
-from gateway.stomp.errors import CommandRefused
+from gateway.stomp.conversion import _OWN, UnsendableBody
+from gateway.stomp.errors import CommandRefused, describe, error_frame
 from gateway.stomp.settings import SETTINGS, StompOptions
 from gateway.stomp.wire import FrameParser, Limits, Version
 from tests.gateway.stomp.client import Server
@@ -186,3 +187,12 @@ def test_each_setting_has_a_name_of_the_bridge_and_is_declared_once() -> None:
     assert len(set(names)) == len(names)
     assert all(name.startswith("imq.bridge.stomp.") for name in names)
     assert all(setting.doc and setting.doc[0].isupper() for setting in SETTINGS)
+
+
+def test_clients_are_told_of_destinations_as_they_spell_them() -> None:
+    full = DestinationFull(Queue("rej"), "maxNumMsgs", 1)
+    frame = error_frame(MessageRejected(0, full), Version.V1_2, None, "1")
+    assert b"message:/queue/rej is full\\c maxNumMsgs is 1\n" in frame
+    denied = AccessDenied("ann", "consume", Topic("news"))
+    assert describe(denied, "1") == ("user 'ann' may not consume on /topic/news", True)
+    assert "/queue/rej" in str(UnsendableBody(BodyType.MAP, Queue("rej")))

@@ -187,6 +187,22 @@ def test_receipts_come_in_order_once_durable() -> None:
     assert [frame.head.headers["receipt-id"] for frame in client.heard()] == ["0", "1", "2"]
 
 
+def test_no_more_is_read_while_long_receipts_wait_for_the_disk() -> None:
+    server = Server()
+    client = server.connected()
+    server.provider.holds_completions = True
+    asked = 0
+    while client.transport.producerState != "paused":
+        client.say(f"SEND\ndestination:/queue/a\nreceipt:{asked}-{'r' * 9000}\n\n")
+        asked += 1
+        assert asked < 200, "a client may have receipts of some megabyte wait, and no more"
+    assert asked > 50
+    server.provider.complete()
+    server.clock.advance(0)
+    assert len(client.heard()) == asked
+    assert client.transport.producerState == "producing"
+
+
 def test_a_refused_message_fails_alone_after_those_before_it() -> None:
     server = Server()
     client = server.connected()

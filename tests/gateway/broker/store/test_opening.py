@@ -18,6 +18,8 @@ from gateway.broker.store.interface import Batch, RedeliveryRow, StoreDamaged, S
 from gateway.broker.store.sqlite import SqliteStore
 from tests.gateway.broker.store.harness import History, QueueReactor, contents, insert, row
 
+PAGE = opening.PAGE_SIZE
+
 
 @pytest.fixture
 def reactor() -> QueueReactor:
@@ -104,16 +106,16 @@ def test_a_damaged_header_is_named(
     assert error.place == place
 
 
-@pytest.mark.parametrize("size", [0, 99, 5000])
+@pytest.mark.parametrize("size", [0, 99, PAGE + 1000])
 def test_a_file_cut_off_is_damaged(closed: History, path: Path, reactor: QueueReactor, size: int) -> None:
     os.truncate(path, size)
     error = refused(path, reactor)
     assert isinstance(error, StoreDamaged)
-    assert error.place == f"offset {size // 4096 * 4096}"
+    assert error.place == f"offset {size // PAGE * PAGE}"
 
 
 def test_whole_pages_cut_off_are_damage(killed: History, path: Path, reactor: QueueReactor) -> None:
-    os.truncate(path, path.stat().st_size - 4096)
+    os.truncate(path, path.stat().st_size - PAGE)
     assert isinstance(refused(path, reactor), StoreDamaged)
 
 
@@ -138,7 +140,7 @@ def test_an_upgrade_that_is_in_the_log_only_is_refused(closed: History, path: Pa
 
 
 def test_a_page_that_makes_no_sense_is_found_after_an_unclean_stop(killed: History, path: Path, reactor: QueueReactor) -> None:
-    change(path, 4096 * 9, b"\xff" * 200)
+    change(path, PAGE * 9, b"\xff" * 200)
     with pytest.raises(StoreDamaged) as error:
         store_at(path, reactor).open()
     assert (error.value.path, error.value.place) == (str(path), "page 10")
@@ -150,7 +152,7 @@ def test_an_old_sqlite_is_refused(closed: History, path: Path, reactor: QueueRea
 
 
 def test_a_large_database_is_not_read_whole(killed: History, path: Path, reactor: QueueReactor) -> None:
-    store = store_at(path, reactor, check_octets=4096)
+    store = store_at(path, reactor, check_octets=PAGE)
     recovered = store.open()
     assert not recovered.clean
     assert contents(reactor, store, recovered) == killed.after_restart(20)
@@ -242,7 +244,7 @@ def test_a_page_that_makes_no_sense_is_found_by_fetching(path: Path, reactor: Qu
     connection = sqlite3.connect(path)
     root = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'content'").fetchone()[0]
     connection.close()
-    change(path, (root - 1) * 4096, b"\xff" * 100)
+    change(path, (root - 1) * PAGE, b"\xff" * 100)
     store = store_at(path, reactor)
     store.open()
     error = reactor.fetch(store, [50])
@@ -339,7 +341,7 @@ def test_the_settings_of_the_database(closed: History, path: Path, reactor: Queu
         for name in ("page_size", "auto_vacuum", "journal_mode", "application_id", "user_version")
     ]
     connection.close()
-    assert values == [4096, 2, "wal", opening.APPLICATION_ID, opening.SCHEMA_VERSION]
+    assert values == [PAGE, 2, "wal", opening.APPLICATION_ID, opening.SCHEMA_VERSION]
 
 
 def test_scanning_is_for_the_time_before_the_first_batch(closed: History, path: Path, reactor: QueueReactor) -> None:

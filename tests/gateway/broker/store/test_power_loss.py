@@ -17,13 +17,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.broker.store import wal
+from gateway.broker.store import opening, wal
 from gateway.broker.store.interface import StoreDamaged
 from gateway.broker.store.sqlite import SqliteStore
 from gateway.broker.store.wal import Finding
 from tests.gateway.broker.store.harness import History, QueueReactor, contents
 
-PAGE: Final = 4096
+PAGE: Final = opening.PAGE_SIZE
+#: What systems write at once, whatever SQLite's pages are.
+BLOCK: Final = 4096
 FRAME: Final = wal.FRAME_HEADER + PAGE
 #: The batches whose commits are torn or spoilt, of each log.
 LAST: Final = (4, 7)
@@ -199,9 +201,9 @@ def test_a_commit_of_which_one_page_of_the_cache_is_missing_is_known_to_be_unfin
     for missing in range(count):
         octets, holes = torn(recorded, batch, 4096, [number != missing for number in range(count)])
         write(log, octets, holes)
-        place = (recorded.began(batch) // PAGE + missing) * PAGE
+        place = (recorded.began(batch) // BLOCK + missing) * BLOCK
         # Where the file ended there is neither: zeros behind its end, in a block that had been written.
-        if not place < len(recorded.former(batch)) < place + PAGE:
+        if not place < len(recorded.former(batch)) < place + BLOCK:
             assert check_unfinished(recorded, batch, log) is not Finding.UNSURE, missing
 
 
@@ -237,7 +239,7 @@ def test_a_reported_commit_with_any_block_spoilt_is_not_passed_over(recorded: Re
     for batch in LAST:
         octets = recorded.logs[batch]
         # Sectors of the last commit only: of those before it any block will do.
-        for place in range(0 if unit == PAGE else at(recorded.ends[batch] - 4) // PAGE * PAGE, at(recorded.ends[batch]), unit):
+        for place in range(0 if unit == BLOCK else at(recorded.ends[batch] - 4) // BLOCK * BLOCK, at(recorded.ends[batch]), unit):
             write(log, octets[:place] + SPOILT[how](octets[place : place + unit]) + octets[place + unit :])
             check_reported(recorded, batch, log)
 
@@ -251,9 +253,11 @@ def test_a_reported_commit_with_any_change_within_a_block_is_not_passed_over(
     octets = recorded.logs[batch]
     end = at(recorded.ends[batch])
     # Where the last commit ends there is most to go wrong.
-    block = data.draw(st.one_of(st.integers(0, (end - 1) // PAGE), st.integers(max(0, end // PAGE - 3), (end - 1) // PAGE))) * PAGE
-    start = data.draw(st.integers(block, min(block + PAGE, end) - 1))
-    noise = data.draw(st.binary(min_size=1, max_size=min(block + PAGE, end) - start))
+    block = (
+        data.draw(st.one_of(st.integers(0, (end - 1) // BLOCK), st.integers(max(0, end // BLOCK - 3), (end - 1) // BLOCK))) * BLOCK
+    )
+    start = data.draw(st.integers(block, min(block + BLOCK, end) - 1))
+    noise = data.draw(st.binary(min_size=1, max_size=min(block + BLOCK, end) - start))
     write(log, octets[:start] + noise + octets[start + len(noise) :])
     check_reported(recorded, batch, log)
 

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.broker.store import wal
+from gateway.broker.store import opening, wal
 from gateway.broker.store.interface import StoreDamaged
 from gateway.broker.store.sqlite import SqliteStore
 from tests.gateway.broker.store.harness import History, QueueReactor, contents
 
-PAGE: Final = 4096
+PAGE: Final = opening.PAGE_SIZE
 FRAME: Final = wal.FRAME_HEADER + PAGE
 BATCHES: Final = 12
 

@@ -1,0 +1,1 @@
+"""JMS bridges: links that move messages from one provider to another."""

@@ -1,0 +1,84 @@
+"""What differs between two configurations of one bridge, so that a reload disturbs only the links that changed.
+
+Owns the comparison. What is done about it is the bridge's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from bridge.config.model import Bridge, ConnectionFactory, Destination, Dmq, Link
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The names of what is not the same, each in the order of the new file, what was removed in that of the old one.
+
+    A link is the same only if all that it uses is: its connection factories and destinations too, and where it has a message transformer, which can
+    send anywhere by name, every destination of the file. Descriptions, and the order of links in the file, make no difference.
+
+    :param added: links that are new. :param removed: links that are there no more. :param changed: links that must start anew.
+    :param unchanged: links that run on.
+    :param connection_factories: those that changed, came or went: pooled and shared connections of them are not to be used any more.
+    :param destinations: those that changed, came or went.
+    :param dmqs: whether the chain of dead message queues is another: one of them changed, or their order.
+    :param message_transfer_tag_bridge_name: whether this attribute changed; links that run on heed it from their next message.
+    :param log_message_transfer: the same of this one.
+    """
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    connection_factories: tuple[str, ...] = ()
+    destinations: tuple[str, ...] = ()
+    dmqs: bool = False
+    message_transfer_tag_bridge_name: bool = False
+    log_message_transfer: bool = False
+
+    def __bool__(self) -> bool:
+        """Whether anything changed at all."""
+        links = self.added or self.removed or self.changed
+        attributes = self.message_transfer_tag_bridge_name or self.log_message_transfer
+        return bool(links or self.connection_factories or self.destinations or self.dmqs or attributes)
+
+
+def changes(before: Bridge, after: Bridge) -> Changes:
+    """What is not the same in ``after`` as in ``before``.
+
+    :raises ValueError: they are two bridges, by their names.
+    """
+    if before.name != after.name:
+        raise ValueError(f"the bridges {before.name} and {after.name} cannot be compared: they are two")
+    old = {link.name: link for link in before.links}
+    new = {link.name: link for link in after.links}
+    destinations = _different(before.destinations, after.destinations)
+    same = {name for name, link in new.items() if link == old.get(name) and not (_may_branch(link) and destinations)}
+    return Changes(
+        added=tuple(name for name in new if name not in old),
+        removed=tuple(name for name in old if name not in new),
+        changed=tuple(name for name in new if name in old and name not in same),
+        unchanged=tuple(name for name in new if name in same),
+        destinations=destinations,
+        connection_factories=_different(before.connection_factories, after.connection_factories),
+        dmqs=_chain(before) != _chain(after),
+        message_transfer_tag_bridge_name=before.message_transfer_tag_bridge_name != after.message_transfer_tag_bridge_name,
+        log_message_transfer=before.log_message_transfer != after.log_message_transfer,
+    )
+
+
+def _different(
+    before: Iterable[ConnectionFactory] | Iterable[Destination], after: Iterable[ConnectionFactory] | Iterable[Destination]
+) -> tuple[str, ...]:
+    """The names of those that are not in both, or not the same."""
+    old, new = {one.ref_name: one for one in before}, {one.ref_name: one for one in after}
+    return (*(name for name in new if old.get(name) != new[name]), *(name for name in old if name not in new))
+
+
+def _may_branch(link: Link) -> bool:
+    return link.target.message_transformer_class is not None
+
+
+def _chain(bridge: Bridge) -> tuple[Dmq, ...]:
+    return (bridge.built_in_dmq, *bridge.dmqs)

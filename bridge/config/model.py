@@ -1,0 +1,279 @@
+"""What the configuration of a JMS bridge says, as values: the elements of its XML file with references resolved.
+
+Owns the names, the defaults and the units. Knows neither XML nor files, and no provider: what a look-up name or a property means is for the
+provider to say. The names are those of the attributes (seed tables 12-3 to 12-9, and HornetQ's parameters), with a unit where one is needed.
+
+Values are equal if they configure the same: descriptions, and the lines they were read from, make no difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+from bridge.config.secrets import sounds_secret
+from gateway.messaging import destination as messaging
+from gateway.messaging.destination import Kind
+
+AS_SOURCE: Final = "AS_SOURCE"
+"""As a target's ``destination-ref``: each message goes to a destination of the name and type that it came from."""
+BRIDGE_NAME_PROPERTY: Final = "JMS_SUN_JMSBRIDGE_NAME"
+"""The message property that has the name of the bridge."""
+PROVIDER_PROPERTY: Final = "provider"
+"""The property of a connection factory that names the provider to use, of another package."""
+
+NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def _no_properties() -> Mapping[str, str]:
+    return NO_PROPERTIES
+
+
+class QualityOfService(Enum):
+    """How often a message may arrive after failures (HornetQ, section 33.4)."""
+
+    AT_MOST_ONCE = "AT_MOST_ONCE"
+    """Acknowledged before it is sent: it may be lost."""
+    DUPLICATES_OK = "DUPLICATES_OK"
+    """Acknowledged after it was sent: it may arrive twice. What ``transacted="false"`` asks for."""
+    ONCE_AND_ONLY_ONCE = "ONCE_AND_ONLY_ONCE"
+    """Sent and acknowledged in one transaction. What ``transacted="true"`` asks for, which is the default."""
+
+    @property
+    def transacted(self) -> bool:
+        """Whether it takes a transaction that spans source and target."""
+        return self is QualityOfService.ONCE_AND_ONLY_ONCE
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionFactory:
+    """Where connections come from: the element ``connection-factory``, seed table 12-8.
+
+    :param ref_name: what sources, targets and dead message queues call it.
+    :param lookup_name: what its provider finds it by; None is the broker of this instance, if :attr:`embedded`.
+    :param multi_rm: whether its connections may be to more than one XA resource manager.
+    :param connect_attempts: how often to try to connect; -1 is for ever.
+    :param connect_attempt_interval_s: seconds to wait before the next attempt.
+    :param idle_timeout_s: seconds after which an unused connection of a pool, or a shared one, is closed; 0 is never.
+    :param username: None connects without user and password, or to the broker of this instance as ``imq.bridge.admin.user``.
+    :param password: given where ``username`` is; never in ``repr``.
+    :param properties: the JNDI environment, or what else its provider wants to know. They may hold secrets, and are not in ``repr``.
+    :param line: the line of the XML file; 0 where there is none.
+    """
+
+    ref_name: str
+    lookup_name: str | None = None
+    multi_rm: bool = False
+    connect_attempts: int = -1
+    connect_attempt_interval_s: int = 5
+    idle_timeout_s: int = 1800
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    properties: Mapping[str, str] = field(default_factory=_no_properties, repr=False, hash=False)
+    description: str = field(default="", repr=False, compare=False)
+    line: int = field(default=0, repr=False, compare=False)
+
+    @property
+    def provider(self) -> str | None:
+        """The provider that the property ``provider`` names; None where the look-up name decides."""
+        return self.properties.get(PROVIDER_PROPERTY)
+
+    @property
+    def embedded(self) -> bool:
+        """Whether connections are to the broker of this instance."""
+        return self.lookup_name is None and self.provider is None
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A queue or topic: the element ``destination``, seed table 12-9.
+
+    :param ref_name: what sources, targets, dead message queues and a transformer's ``branch_to`` call it.
+    :param name: its name at the provider; None where ``lookup_name`` is given.
+    :param kind: queue or topic; None where ``lookup_name`` is given, as it is then known only when it has been looked up.
+    :param lookup_name: what the provider finds it by.
+    :param properties: the JNDI environment. They may hold secrets, and are not in ``repr``.
+    :param line: the line of the XML file; 0 where there is none.
+    """
+
+    ref_name: str
+    name: str | None = None
+    kind: Kind | None = None
+    lookup_name: str | None = None
+    properties: Mapping[str, str] = field(default_factory=_no_properties, repr=False, hash=False)
+    description: str = field(default="", repr=False, compare=False)
+    line: int = field(default=0, repr=False, compare=False)
+
+    @property
+    def by_name(self) -> messaging.Destination | None:
+        """The destination itself; None where it must be looked up."""
+        if self.name is None or self.kind is None:
+            return None
+        return messaging.Destination(self.kind, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a link gets its messages: the element ``source``, seed table 12-5.
+
+    :param selector: only messages that it matches; None is all.
+    :param durable_sub: the name of a durable subscription; means nothing where the destination is, or turns out to be, a queue.
+    :param clientid: the client identifier of the connection; given where ``durable_sub`` is, unless the destination is a queue.
+    """
+
+    connection_factory: ConnectionFactory
+    destination: Destination
+    selector: str | None = None
+    durable_sub: str | None = None
+    clientid: str | None = None
+    description: str = field(default="", repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a link puts its messages: the element ``target``, seed table 12-6.
+
+    :param destination: None is ``AS_SOURCE``: the destination that each message came from, by name and type.
+    :param stay_connected: whether the connection is the link's own, and stays.
+    :param clientid: the client identifier of the connection, which then is the link's own.
+    :param retain_replyto: whether JMSReplyTo is kept.
+    :param message_transformer_class: the class that each message passes through; None is none.
+    :param consume_no_transfer_on_transform_error: whether a message on which the transformer fails is dead; if not, the link stops.
+    :param properties: for the transformer.
+    """
+
+    connection_factory: ConnectionFactory
+    destination: Destination | None = None
+    stay_connected: bool = True
+    clientid: str | None = None
+    retain_replyto: bool = False
+    message_transformer_class: str | None = None
+    consume_no_transfer_on_transform_error: bool = False
+    properties: Mapping[str, str] = field(default_factory=_no_properties, repr=False, hash=False)
+    description: str = field(default="", repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A way from a source to a target: the element ``link``, seed table 12-4 and HornetQ's parameters.
+
+    :param enabled: whether it can be started.
+    :param quality_of_service: what ``quality-of-service`` or else ``transacted`` says.
+    :param max_batch_size: messages that are sent and acknowledged at once, at least 1.
+    :param max_batch_time_ms: milliseconds after which a batch is sent that is not full, at least 1; -1 waits until it is.
+    :param failure_retry_interval_ms: milliseconds between attempts to connect again, at least 1; None is the connection factory's.
+    :param max_retries: attempts to connect again, -1 for ever; None is the connection factory's.
+    :param add_message_id_in_header: whether the message's id is appended to its property ``HORNETQ_BRIDGE_MSG_ID_LIST``.
+    :param loop_guard: whether a message that comes back to this link is dead.
+    :param line: the line of the XML file; 0 where there is none.
+    """
+
+    name: str
+    source: Source
+    target: Target
+    enabled: bool = True
+    quality_of_service: QualityOfService = QualityOfService.ONCE_AND_ONLY_ONCE
+    max_batch_size: int = 1
+    max_batch_time_ms: int = 100
+    failure_retry_interval_ms: int | None = None
+    max_retries: int | None = None
+    add_message_id_in_header: bool = False
+    loop_guard: bool = False
+    description: str = field(default="", repr=False, compare=False)
+    line: int = field(default=0, repr=False, compare=False)
+
+    @property
+    def transacted(self) -> bool:
+        """Whether each transfer is one transaction of source and target."""
+        return self.quality_of_service.transacted
+
+
+@dataclass(frozen=True, slots=True)
+class Dmq:
+    """A dead message queue: the element ``dmq``, seed table 12-7.
+
+    :param connection_factory: None only for the built-in one, which is on the broker of this instance.
+    :param destination: None only for the built-in one, which is :data:`BUILT_IN_DMQ_DESTINATION`.
+    :param stay_connected: whether the connection is its own, and stays.
+    :param clientid: the client identifier of the connection, which then is its own.
+    :param time_to_live_ms: milliseconds that a dead message is kept; 0 is for ever.
+    :param send_attempts: how often it is tried to send one message there, at least 1.
+    :param send_attempt_interval_s: seconds between these attempts.
+    :param message_transformer_class: the class that each dead message passes through; None is none.
+    :param properties: for the transformer.
+    :param line: the line of the XML file; 0 where there is none.
+    """
+
+    name: str
+    connection_factory: ConnectionFactory | None = None
+    destination: Destination | None = None
+    enabled: bool = True
+    stay_connected: bool = True
+    clientid: str | None = None
+    time_to_live_ms: int = 0
+    send_attempts: int = 3
+    send_attempt_interval_s: int = 5
+    message_transformer_class: str | None = None
+    properties: Mapping[str, str] = field(default_factory=_no_properties, repr=False, hash=False)
+    description: str = field(default="", repr=False, compare=False)
+    line: int = field(default=0, repr=False, compare=False)
+
+    @property
+    def built_in(self) -> bool:
+        """Whether this is the one that every bridge has."""
+        return self.name == BUILT_IN_DMQ_NAME
+
+
+BUILT_IN_DMQ_NAME: Final = "built-in-dmq"
+BUILT_IN_DMQ_DESTINATION: Final = messaging.Queue("imq.bridge.jms.dmq")
+"""Where the built-in dead message queue is, on the broker of this instance."""
+BUILT_IN_DMQ: Final = Dmq(BUILT_IN_DMQ_NAME)
+"""The built-in dead message queue as it is where the file does not say otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bridge:
+    """A whole configuration: the element ``jmsbridge``, seed table 12-3.
+
+    :param links: in the order of the file, as are the others.
+    :param built_in_dmq: always the first that a dead message goes to.
+    :param dmqs: those after it, the disabled ones too.
+    :param message_transfer_tag_bridge_name: whether each message gets the property ``JMS_SUN_JMSBRIDGE_NAME``.
+    :param log_message_transfer: whether each transfer is a line of level INFO in the bridge's log.
+    :param origin: the file or URL it was read from; empty where there is none.
+    """
+
+    name: str
+    links: tuple[Link, ...] = ()
+    built_in_dmq: Dmq = BUILT_IN_DMQ
+    dmqs: tuple[Dmq, ...] = ()
+    connection_factories: tuple[ConnectionFactory, ...] = ()
+    destinations: tuple[Destination, ...] = ()
+    message_transfer_tag_bridge_name: bool = False
+    log_message_transfer: bool = True
+    origin: str = field(default="", compare=False)
+
+    def link(self, name: str) -> Link | None:
+        """The link of that name; None where there is none."""
+        return next((link for link in self.links if link.name == name), None)
+
+    def destination(self, ref_name: str) -> Destination | None:
+        """The destination of that ``ref-name``, for a transformer's ``branch_to``; None where there is none."""
+        return next((destination for destination in self.destinations if destination.ref_name == ref_name), None)
+
+    def secrets(self) -> frozenset[str]:
+        """Every password in it, for the guard that keeps them out of the logs: those of users, and properties named like one."""
+        return frozenset(secret for secret in self._secrets() if secret)
+
+    def _secrets(self) -> Iterator[str]:
+        for factory in self.connection_factories:
+            yield factory.password or ""
+        elements: list[ConnectionFactory | Destination | Target | Dmq] = [*self.connection_factories, *self.destinations]
+        elements += [*(link.target for link in self.links), self.built_in_dmq, *self.dmqs]
+        for element in elements:
+            for name, value in element.properties.items():
+                if sounds_secret(name):
+                    yield value

@@ -1,0 +1,128 @@
+"""Reading the XML configuration of a bridge from a web server.
+
+Owns that one request. It is made by Twisted's own client: unlike one of the standard library's on a thread, it can be ended at any time and leaves no
+thread behind with a server that does not answer. What is fetched is bounded in size and in time. A redirection is an error that names where it
+leads, because a configuration that may hold passwords comes from where the operator says and from nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NoReturn
+
+from OpenSSL import SSL
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError, ensureDeferred
+from twisted.internet.error import ConnectError, ConnectionClosed, DNSLookupError
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+from twisted.web.client import Agent, BrowserLikePolicyForHTTPS, RequestTransmissionFailed, ResponseDone, ResponseFailed
+from twisted.web.http import PotentialDataLoss
+from twisted.web.iweb import IPolicyForHTTPS, IResponse
+
+from bridge.config.document import LARGEST, too_large
+from bridge.config.problems import ConfigurationError, Problem
+from gateway.instance.problems import printable
+
+TIMEOUT_S: Final = 30.0
+"""Seconds in which the whole document must have arrived."""
+
+
+def fetch(url: str, reactor: Any, trust: IPolicyForHTTPS | None = None, timeout_s: float = TIMEOUT_S) -> Deferred[bytes]:
+    """What is at an ``http:`` or ``https:`` URL.
+
+    :param reactor: Twisted's. :param trust: which certificates are believed; None is those that the system trusts.
+    :param timeout_s: seconds in which all of it must have arrived.
+    :return: fires with the octets; or fails with :class:`ConfigurationError` when there is no answer, or none with what was asked for, or too
+        large a one. It can be cancelled.
+    """
+    return ensureDeferred(_within(url, reactor, trust, timeout_s))
+
+
+async def _within(url: str, reactor: Any, trust: IPolicyForHTTPS | None, timeout_s: float) -> bytes:
+    """The octets, or an error of this package's for all that can go wrong."""
+    policy = BrowserLikePolicyForHTTPS() if trust is None else trust  # type: ignore[no-untyped-call]
+    agent = Agent(reactor, policy)  # type: ignore[no-untyped-call]
+    fetching = ensureDeferred(_fetched(agent, url))
+    fetching.addTimeout(timeout_s, reactor, _timed_out)
+    try:
+        return await fetching
+    except TimeoutError as failed:
+        raise _without(url, f"it has not answered in full within {timeout_s:g} seconds") from failed
+    except (ResponseFailed, RequestTransmissionFailed) as failed:
+        if any(isinstance(one.value, CancelledError) for one in failed.reasons):
+            raise CancelledError from failed
+        raise _without(url, "; ".join(_sentence(one.value) for one in failed.reasons)) from failed
+    except (ConnectError, ConnectionClosed, DNSLookupError, SSL.Error, ValueError) as failed:
+        raise _without(url, _sentence(failed)) from failed
+
+
+async def _fetched(agent: Agent, url: str) -> bytes:
+    response = await agent.request(b"GET", url.encode("ascii"))
+    if response.code != 200:
+        status = f"{response.code} {bytes(response.phrase).decode('latin-1')}".strip()
+        moved = response.headers.getRawHeaders(b"location") or []
+        leads = f", which leads to {moved[0].decode('latin-1')}; a redirection is not followed" if moved else ""
+        _discard(response, url)
+        expected = f"a web server that has the document, and it answers {status}{leads}"
+        raise ConfigurationError([Problem(url, 0, "", "", None, expected)])
+    if isinstance(response.length, int) and response.length > LARGEST:
+        _discard(response, url)
+        raise ConfigurationError([too_large(url)])
+    return await _body(response, url)
+
+
+def _body(response: IResponse, url: str) -> Deferred[bytes]:
+    protocol = _Body(url)
+    response.deliverBody(protocol)  # type: ignore[no-untyped-call]
+    return protocol.whole
+
+
+class _Body(Protocol):
+    """Collects a body, up to the size that a document may have."""
+
+    def __init__(self, url: str) -> None:
+        self.whole: Deferred[bytes] = Deferred(lambda _: self._close())
+        self._url = url
+        self._data = bytearray()
+
+    def dataReceived(self, data: bytes) -> None:
+        self._data += data
+        if len(self._data) > LARGEST and not self.whole.called:
+            self._data.clear()
+            self._close()
+            self.whole.errback(ConfigurationError([too_large(self._url)]))
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if self.whole.called:
+            return
+        # Without a length the body ends with the connection; a document that was cut off is not well-formed.
+        if isinstance(reason.value, (ResponseDone, PotentialDataLoss)):
+            self.whole.callback(bytes(self._data))
+        else:
+            self.whole.errback(reason)
+
+    def _close(self) -> None:
+        if self.transport is not None:
+            self.transport.loseConnection()
+
+
+def _discard(response: IResponse, url: str) -> None:
+    """Close the connection of a response whose body nobody reads."""
+    unread = _body(response, url)
+    unread.addErrback(lambda _: None)
+    unread.cancel()
+
+
+def _timed_out(result: object, timeout_s: float) -> NoReturn:
+    """Twisted's client wraps the cancellation that the time-out is."""
+    raise TimeoutError(timeout_s)
+
+
+def _without(url: str, reason: str) -> ConfigurationError:
+    return ConfigurationError([Problem(url, 0, "", "", None, f"a web server that has the document: {reason}")])
+
+
+def _sentence(error: BaseException | None) -> str:
+    if isinstance(error, SSL.Error) and error.args and isinstance(error.args[0], list):
+        return "TLS: " + ", ".join(str(entry[-1]) for entry in error.args[0])
+    text = " ".join(str(error).split()).rstrip(".")
+    return printable(text or type(error).__name__)

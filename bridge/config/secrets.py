@@ -1,0 +1,42 @@
+"""Passwords in the configuration: which values may be one, and the notation for those that are kept in the passfile.
+
+In the place of a password, and of any value of a ``property``, there may be ``${passfile:NAME}``: the value of the setting
+``imq.bridge.config.password.NAME``, which belongs in the passfile. It is the whole value, or it is no reference. Everything else is taken as it is
+written, so that the original's files mean what they meant.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import re
+from typing import Final
+
+_SECRETIVE: Final = ("password", "passcode", "passphrase", "passwd", "pwd", "secret", "credentials")
+_WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_BEGINNING: Final = "${passfile"
+_REFERENCE: Final = re.compile(r"\$\{passfile:([A-Za-z0-9._-]+)\}")
+
+
+class MalformedReference(ValueError):
+    """A value begins like a reference to the passfile, and is none."""
+
+
+def sounds_secret(name: str) -> bool:
+    """Whether an attribute or property of this name holds a secret, or was meant to: a misspelt one must not be shown, either."""
+    words = [word.lower() for word in _WORD.findall(name)]
+    candidates = {name.lower(), *words, *("".join(pair) for pair in itertools.pairwise(words))}
+    return any(difflib.get_close_matches(word, _SECRETIVE, n=1, cutoff=0.75) for word in candidates)
+
+
+def reference(value: str) -> str | None:
+    """The NAME of a reference ``${passfile:NAME}``; None where the value is none.
+
+    :raises MalformedReference: it begins like one, and is none.
+    """
+    if not value.startswith(_BEGINNING):
+        return None
+    found = _REFERENCE.fullmatch(value)
+    if found is None:
+        raise MalformedReference("${passfile:NAME}, where NAME has letters, digits, '.', '_' and '-'")
+    return found[1]

@@ -1,0 +1,128 @@
+"""What the bridge's log says of a connection: who is CONNECTED, how it ended, and, at FINE, what it asked for besides messages.
+
+Owns the sentences and their levels. A connection that goes well has two lines at INFO, each formatted once, whatever it does between. The address
+comes before all that a client chooses, so that no client can write another's into its line.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from twisted.logger import Logger, LogLevel
+
+from gateway.messaging.errors import AccessDenied, AuthenticationFailed
+from gateway.stomp.refusals import CertificateRevoked, TooManyConnections
+from gateway.stomp.wire import Head, Version
+
+_log: Final = Logger(namespace="gateway.stomp.connection")
+
+#: Characters of what a client chooses, and of a frame's headers, that are in a line.
+_LONGEST: Final = 100
+_LONGEST_HEADERS: Final = 500
+
+#: Refusals that an operator looks for: somebody was not let in, or is let in no longer.
+_WARNINGS: Final = (AuthenticationFailed, CertificateRevoked, TooManyConnections)
+
+
+class Detail(Protocol):
+    """Tells what the log takes, so that what it does not take need not be made."""
+
+    @property
+    def fine(self) -> bool:
+        """Whether it takes FINE."""
+
+
+class EveryDetail:
+    """Takes all."""
+
+    fine: Final = True
+
+
+class ConnectionLog:
+    """The lines of one connection.
+
+    :param session: its identifier. :param host: the client's address. :param port: the client's port, 0 where there is none.
+    """
+
+    __slots__ = ("_connected", "_detail", "_dropped", "_over", "session", "transport", "user", "where")
+
+    def __init__(self, session: str, host: str, port: int, detail: Detail) -> None:
+        self.session: Final = session
+        self.where: Final = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._detail: Final = detail
+        #: Below STOMP: "TCP", or TLS with its version and the client's certificate.
+        self.transport = "TCP"
+        #: As who the client is connected, or has tried to be; empty before CONNECT.
+        self.user = ""
+        self._connected = False
+        self._over = False
+        self._dropped = False
+
+    @property
+    def fine(self) -> bool:
+        """Whether :meth:`asked` has a reader."""
+        return self._detail.fine
+
+    def connected(self, version: Version, client_id: str | None) -> None:
+        """The client is CONNECTED."""
+        self._connected = True
+        known = "" if client_id is None else f", client-id {quoted(client_id)}"
+        self._write(LogLevel.info, f"is CONNECTED: STOMP {version} over {self.transport}{known}")
+
+    def asked(self, head: Head) -> None:
+        """The client sent a frame that is to be carried out, and that is no message's."""
+        headers = " ".join([f"{name}:{value}" for name, value in head.headers.items()])
+        if len(headers) > _LONGEST_HEADERS:
+            headers = f"{headers[:_LONGEST_HEADERS]}..."
+        self._write(LogLevel.debug, f"asks {head.command} {headers}")
+
+    def failed(self, error: BaseException, text: str) -> None:
+        """The connection ends with an ERROR.
+
+        :param text: what the client is told.
+        """
+        if not self._over:
+            self._over = True
+            refused = isinstance(error, _WARNINGS) or (isinstance(error, AccessDenied) and not self._connected)
+            self._write(LogLevel.warn if refused else LogLevel.info, f"ends with ERROR: {text}")
+
+    def ended(self, how: str) -> None:
+        """The connection has ended without an ERROR. Of one that asked for nothing, such as a probe's, only FINE tells."""
+        if not self._over:
+            self._over = True
+            if self._connected or self.user:
+                self._write(LogLevel.info, f"ends: {how}")
+            elif self.fine:
+                self._write(LogLevel.debug, f"ends before CONNECT: {how}")
+
+    def dropped(self, reason: str) -> None:
+        """It is closed without a word, or over those that it did not read."""
+        if not self._dropped:
+            self._over = self._dropped = True
+            self._write(LogLevel.warn, f"is dropped: {reason}")
+
+    def mismatched(self, what: str) -> None:
+        """Client and port do not speak the same, TLS or not."""
+        self._over = True
+        _log.warn("{line}", line=f"connection from {self.where} is refused: {what}")
+
+    def handshake_failed(self, reason: str, certificate: bool) -> None:
+        """It did not come to TLS.
+
+        :param certificate: it was the client's certificate that was refused, or missing.
+        """
+        if not self._over:
+            self._over = True
+            level = LogLevel.warn if certificate else LogLevel.info
+            _log.emit(level, "{line}", line=f"connection from {self.where} is refused in the TLS handshake: {reason}")
+
+    def _write(self, level: LogLevel, what: str) -> None:
+        user = f" of user {quoted(self.user)}" if self.user else ""
+        _log.emit(level, "{line}", line=f"{self.session} at {self.where}{user} {what}")
+
+
+def quoted(text: str) -> str:
+    """What a client has chosen, in quotes that it cannot end."""
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}..."
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

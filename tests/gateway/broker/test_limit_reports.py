@@ -1,0 +1,156 @@
+"""What the log says of destinations at their limits: what begins at once, what goes on once a minute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
+
+from gateway.broker.limits import DestinationProperties, LimitBehavior
+from gateway.broker.settings import BrokerOptions
+from gateway.messaging.destination import Destination, Queue, Topic
+from gateway.messaging.errors import MessageRejected
+from gateway.messaging.provider import Mode, Session
+from tests.gateway.broker.brokers import Inbox, text
+from tests.gateway.broker.stepping import Stepped
+
+Q = Queue("q")
+BEGINS = "queue:q is at its limit and begins to hold its senders back: maxNumMsgs is 2"
+ROOM = "queue:q has room again, and its senders go on"
+
+
+@pytest.fixture(name="lines")
+def logged_lines() -> Iterator[list[str]]:
+    """What the log is told of limits."""
+    lines: list[str] = []
+
+    def observe(event: LogEvent) -> None:
+        line = formatEvent(event)
+        if any(word in line for word in ("limit", "room", "more messages")):
+            lines.append(line)
+
+    observer = cast("ILogObserver", observe)
+    globalLogPublisher.addObserver(observer)
+    yield lines
+    globalLogPublisher.removeObserver(observer)
+
+
+def limited(folder: Path, behavior: LimitBehavior, destination: Destination = Q, most: int = 2) -> Stepped:
+    properties = DestinationProperties(max_num_msgs=most, limit_behavior=behavior)
+    return Stepped(folder, BrokerOptions(destinations=((destination, properties),), reap_time=0))
+
+
+def taken(lines: list[str]) -> list[str]:
+    """The lines until now, forgotten here."""
+    found = [*lines]
+    lines.clear()
+    return found
+
+
+def consumer(stepped: Stepped, destination: Destination = Q) -> Inbox:
+    return stepped.consume(stepped.session(Mode.INDIVIDUAL), destination)
+
+
+def take(stepped: Stepped, inbox: Inbox) -> None:
+    """Acknowledge all that was delivered."""
+    stepped.settle()
+    inbox.consumer.acknowledge(inbox.numbers)
+    inbox.clear()
+    stepped.settle()
+
+
+def fill(stepped: Stepped, session: Session, destination: Destination = Q) -> None:
+    for _ in range(2):
+        session.send([text(destination, "x")])
+    stepped.settle()
+
+
+def test_holding_back_and_room_are_said_when_they_come(tmp_path: Path, lines: list[str]) -> None:
+    stepped = limited(tmp_path, LimitBehavior.FLOW_CONTROL)
+    session, inbox = stepped.session(), consumer(stepped)
+    session.send([text(Q, "x")])
+    stepped.settle()
+    assert taken(lines) == []
+    session.send([text(Q, "x")])
+    stepped.settle()
+    assert taken(lines) == [BEGINS]
+    # It stays so for long, with nothing to say.
+    stepped.later(200)
+    assert taken(lines) == []
+    take(stepped, inbox)
+    assert taken(lines) == [ROOM]
+    stepped.later(200)
+    fill(stepped, session)
+    take(stepped, inbox)
+    assert taken(lines) == [BEGINS, ROOM]
+    stepped.later(200)
+    assert taken(lines) == []
+
+
+def test_what_changes_all_the_time_is_said_once_a_minute(tmp_path: Path, lines: list[str]) -> None:
+    stepped = limited(tmp_path, LimitBehavior.FLOW_CONTROL)
+    session, inbox = stepped.session(), consumer(stepped)
+    for _ in range(5):
+        fill(stepped, session)
+        take(stepped, inbox)
+    assert taken(lines) == [BEGINS, ROOM]
+    stepped.later(61)
+    assert taken(lines) == ["queue:q was at its limit and held its senders back 4 more times in a minute, and has room now"]
+    for _ in range(3):
+        fill(stepped, session)
+        take(stepped, inbox)
+    fill(stepped, session)
+    assert taken(lines) == []
+    stepped.later(61)
+    assert taken(lines) == ["queue:q was at its limit and held its senders back 4 more times in a minute, and does so now"]
+    take(stepped, inbox)
+    assert taken(lines) == [ROOM]
+    stepped.later(200)
+    fill(stepped, session)
+    assert taken(lines) == [BEGINS]
+
+
+def test_room_is_said_though_the_sender_who_waited_is_gone(tmp_path: Path, lines: list[str]) -> None:
+    stepped = limited(tmp_path, LimitBehavior.FLOW_CONTROL)
+    session, inbox = stepped.session(), consumer(stepped)
+    fill(stepped, session)
+    session.close()
+    take(stepped, inbox)
+    assert taken(lines) == [BEGINS, ROOM]
+
+
+def test_a_topic_is_spoken_of_as_a_queue_is(tmp_path: Path, lines: list[str]) -> None:
+    topic = Topic("t")
+    stepped = limited(tmp_path, LimitBehavior.FLOW_CONTROL, topic)
+    session, inbox = stepped.session(), consumer(stepped, topic)
+    fill(stepped, session, topic)
+    take(stepped, inbox)
+    assert taken(lines) == [line.replace("queue:q", "topic:t") for line in (BEGINS, ROOM)]
+
+
+def test_a_destination_that_is_removed_and_made_again_is_a_new_one(tmp_path: Path, lines: list[str]) -> None:
+    stepped = limited(tmp_path, LimitBehavior.FLOW_CONTROL)
+    fill(stepped, stepped.session())
+    stepped.later(100)
+    stepped.broker.remove(stepped.broker.queue(Q))
+    stepped.settle()
+    fill(stepped, stepped.session())
+    assert taken(lines) == [BEGINS, ROOM, BEGINS]
+
+
+@pytest.mark.parametrize("mode", [Mode.AUTO, Mode.TRANSACTED])
+def test_refusals_are_said_at_once_and_then_counted(tmp_path: Path, lines: list[str], mode: Mode) -> None:
+    stepped = limited(tmp_path, LimitBehavior.REJECT_NEWEST, most=1)
+    stepped.session().send([text(Q, "x")])
+    session = stepped.session(mode)
+    for _ in range(4):
+        with pytest.raises(MessageRejected):
+            session.send([text(Q, "x")])
+    assert taken(lines) == ["queue:q is at its limit and begins to refuse messages: maxNumMsgs is 1"]
+    stepped.later(61)
+    assert taken(lines) == ["queue:q refused 3 more messages in a minute"]
+    stepped.later(200)
+    assert taken(lines) == []

@@ -1,0 +1,152 @@
+"""What the log is told of a connection: one line when it begins, one when it ends, and nothing that a client could forge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from OpenSSL import SSL
+from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent, globalLogPublisher
+from twisted.python.failure import Failure
+
+from gateway.messaging.errors import AccessDenied, AuthenticationFailed
+from gateway.stomp.connection_log import ConnectionLog, EveryDetail, quoted
+from gateway.stomp.settings import TransportOptions
+from gateway.stomp.transport import tls
+from tests.gateway.stomp.client import Server
+
+WHO = "at 192.0.2.1:40000"
+
+
+@pytest.fixture(name="lines")
+def logged_lines() -> Iterator[list[tuple[LogLevel, str]]]:
+    """What the log is told of connections, with its level."""
+    lines: list[tuple[LogLevel, str]] = []
+
+    def observe(event: LogEvent) -> None:
+        if event["log_namespace"] == "gateway.stomp.connection":
+            lines.append((event["log_level"], formatEvent(event)))
+
+    observer = cast("ILogObserver", observe)
+    globalLogPublisher.addObserver(observer)
+    yield lines
+    globalLogPublisher.removeObserver(observer)
+
+
+def told(lines: list[tuple[LogLevel, str]], level: LogLevel = LogLevel.info) -> list[str]:
+    """The lines of that level and above, without the identifier of the session; forgotten here."""
+    found = [line.split(" ", 1)[1] if line[:1] in "0123456789" else line for of, line in lines if of >= level]
+    lines.clear()
+    return found
+
+
+@pytest.mark.parametrize("receipt", ["", "receipt:1\n"])
+def test_a_disconnect_is_one_whoever_closes_first(lines: list[tuple[LogLevel, str]], receipt: str) -> None:
+    client = Server().connected()
+    assert told(lines) == [f"{WHO} of user 'guest' is CONNECTED: STOMP 1.2 over TCP"]
+    client.server.provider.holds_completions = True
+    client.say(f"DISCONNECT\n{receipt}\n")
+    assert told(lines) == []
+    if not receipt:
+        client.lose()
+        assert told(lines) == [f"{WHO} of user 'guest' ends: DISCONNECT"]
+        return
+    client.server.provider.complete()
+    client.drain()
+    client.server.clock.advance(0)
+    client.lose()
+    assert told(lines) == [f"{WHO} of user 'guest' ends: DISCONNECT"]
+
+
+def test_an_error_is_the_end_whatever_follows(lines: list[tuple[LogLevel, str]]) -> None:
+    client = Server().connected()
+    told(lines)
+    client.say("NONSENSE\n\n")
+    client.lose()
+    assert told(lines) == [f"{WHO} of user 'guest' ends with ERROR: unknown command 'NONSENSE'"]
+
+
+def test_a_client_that_is_lost_while_its_credentials_are_checked_has_a_line(lines: list[tuple[LogLevel, str]]) -> None:
+    server = Server()
+    server.provider.undecided = []
+    client = server.client()
+    client.say("CONNECT\naccept-version:1.2\nlogin:guest\npasscode:x\n\n")
+    client.lose()
+    [line] = told(lines)
+    assert line.startswith(f"{WHO} of user 'guest' ends: ")
+
+
+def test_a_refused_login_is_a_warning_with_who_tried(lines: list[tuple[LogLevel, str]]) -> None:
+    for refusal in (AuthenticationFailed("guest"), AccessDenied("guest", "connect", "this broker")):
+        server = Server()
+        server.provider.refusal = refusal
+        client = server.client()
+        client.say("CONNECT\naccept-version:1.2\nlogin:guest\npasscode:x\n\n")
+        [line] = told(lines, LogLevel.warn)
+        assert line.startswith(f"{WHO} of user 'guest' ends with ERROR: ")
+
+
+def test_a_refusal_of_who_is_connected_is_no_warning(lines: list[tuple[LogLevel, str]]) -> None:
+    log = ConnectionLog("s", "::1", 5, EveryDetail())
+    log.connected(Server().connected().connection.session.version, None)
+    told(lines)
+    log.failed(AccessDenied("guest", "produce", "queue:q"), "no")
+    assert lines == [(LogLevel.info, "s at [::1]:5 ends with ERROR: no")]
+
+
+def test_one_connection_too_many_is_a_warning(lines: list[tuple[LogLevel, str]]) -> None:
+    Server(transport=TransportOptions(max_connections=0)).client()
+    assert told(lines, LogLevel.warn) == [f"{WHO} ends with ERROR: too many connections: 0 is the limit"]
+
+
+def test_a_silent_client_is_dropped_with_one_line(lines: list[tuple[LogLevel, str]]) -> None:
+    client = Server().connected(headers="heart-beat:1000,0\n")
+    told(lines)
+    while not client.transport.aborted:
+        client.advance(1)
+    client.lose()
+    [line] = told(lines)
+    assert line.startswith(f"{WHO} of user 'guest' is dropped: no octet for ")
+
+
+def test_frames_are_told_of_where_somebody_reads_it(lines: list[tuple[LogLevel, str]]) -> None:
+    client = Server().connected()
+    told(lines)
+    client.say(
+        "SUBSCRIBE\nid:1\ndestination:/queue/a\n\n", "SEND\ndestination:/queue/a\n\nx", f"BEGIN\ntransaction:{'t' * 900}\n\n"
+    )
+    subscribe, begin = told(lines, LogLevel.debug)
+    assert subscribe == f"{WHO} of user 'guest' asks SUBSCRIBE id:1 destination:/queue/a"
+    assert begin.endswith("t...")
+    assert len(begin) < 600
+
+
+@given(st.text())
+def test_what_a_client_chooses_cannot_end_its_quotes(text: str) -> None:
+    inside = quoted(text)
+    assert inside[0] == inside[-1] == "'"
+    left = inside[1:-1].replace("\\\\", "").replace("\\'", "")
+    assert "'" not in left
+    assert not left.endswith("\\")
+    assert len(inside) <= 2 * 104 + 2
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (SSL.Error([("SSL routines", "", "unsupported protocol")]), ("unsupported protocol", False)),
+        (SSL.Error([("SSL routines", "", "peer did not return a certificate")]), ("peer did not return a certificate", True)),
+        (SSL.Error([("a", "", "one"), ("b", "", "two")]), ("one, two", False)),
+        (SSL.Error(), None),
+        (SSL.Error([]), None),
+        (SSL.SysCallError(-1, "Unexpected EOF"), None),
+        (ConnectionDone(), None),
+        (ConnectionLost(), None),
+    ],
+)
+def test_why_a_handshake_failed(error: Exception, expected: tuple[str, bool] | None) -> None:
+    assert tls.refusal(object(), Failure(error)) == expected  # type: ignore[no-untyped-call]
