@@ -41,6 +41,8 @@ class Turn:
         self._depth = 0
         self._ending = False
         self._scheduled: IDelayedCall | None = None
+        #: When the first turn was left whose ending is scheduled.
+        self._left = 0.0
         #: Epoch milliseconds at the beginning of this turn.
         self.now_ms: int = int(clock.seconds() * 1000)
 
@@ -54,6 +56,17 @@ class Turn:
         """The turn that :meth:`begin` began ends: do what was collected."""
         self._depth -= 1
         if not self._depth and not self._ending:
+            self._finish()
+
+    def leave(self) -> None:
+        """As :meth:`end`, but let the reactor first serve the other sockets that are ready now: what they cause is done in the same ending."""
+        self._depth -= 1
+        if self._depth or self._ending or not (self._dispatch or self._write or self._hand_off):
+            return
+        if self._scheduled is None:
+            self._schedule()
+            self._left = self._clock.seconds()
+        elif self._clock.seconds() - self._left > _LONGEST:
             self._finish()
 
     def dispatch(self, work: Work) -> None:

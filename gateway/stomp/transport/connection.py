@@ -154,7 +154,7 @@ class StompConnection(Protocol):
                 self._parser.receive(data)
                 self._read()
         finally:
-            turn.end()
+            turn.leave()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """The socket is gone."""

@@ -210,3 +210,53 @@ def test_an_ending_that_takes_long_leaves_the_rest_for_the_reactors_next_pass() 
     assert noted.done == ["write"]
     clock.advance(0)
     assert noted.done == ["write", "later"]
+
+
+# --- turns that are left
+
+
+def test_turns_that_are_left_end_together_at_the_reactors_next_pass() -> None:
+    clock = Clock()
+    turn, noted = Turn(clock), Noted()
+    for socket in ("first", "second"):
+        turn.begin()
+        turn.dispatch(noted.work(f"deliver for {socket}"))
+        turn.write(noted.work(f"write for {socket}"))
+        turn.leave()
+    assert noted.done == []
+    assert len(clock.getDelayedCalls()) == 1
+    clock.advance(0)
+    assert noted.done == ["deliver for first", "deliver for second", "write for first", "write for second"]
+
+
+def test_a_turn_that_is_left_with_nothing_to_do_schedules_nothing() -> None:
+    clock = Clock()
+    turn = Turn(clock)
+    turn.begin()
+    turn.leave()
+    assert clock.getDelayedCalls() == []
+
+
+def test_what_turns_have_left_is_done_before_it_gets_old() -> None:
+    clock = Clock()
+    turn, noted = Turn(clock), Noted()
+    for socket in ("first", "second"):
+        turn.begin()
+        turn.dispatch(noted.work(socket))
+        clock.rightNow += 0.01
+        turn.leave()
+    assert noted.done == ["first", "second"]
+    clock.advance(0)
+    assert noted.done == ["first", "second"]
+
+
+def test_a_turn_that_ends_ends_those_that_were_left() -> None:
+    clock = Clock()
+    turn, noted = Turn(clock), Noted()
+    turn.begin()
+    turn.dispatch(noted.work("left"))
+    turn.leave()
+    turn.begin()
+    turn.dispatch(noted.work("ended"))
+    turn.end()
+    assert noted.done == ["left", "ended"]
