@@ -99,21 +99,21 @@ class ServerContextFactory:
         self._files = files
         self._client_certificates = client_certificates
         self._now = now
-        self._context, self._revocations = self._read()
+        self._context, self._revoked = self._read()
 
     def reload(self) -> None:
         """Read the files again. Connections that are made from now on use them; those that exist are left alone: see :meth:`is_revoked`.
 
         :raises CertificateFileError: the files cannot be used; what was read before stays in use.
         """
-        self._context, self._revocations = self._read()
+        self._context, self._revoked = self._read()
 
     def is_revoked(self, certificate: x509.Certificate) -> bool:
         """Whether a certificate that was verified when its connection was made is revoked by the lists as they were last read.
 
         That a list has ended, or the certificate, does not make it so.
         """
-        return _names(self._revocations, certificate)
+        return (certificate.issuer, certificate.serial_number) in self._revoked
 
     def getContext(self) -> SSL.Context:
         """The context for the next connection (``IOpenSSLContextFactory``)."""
@@ -129,7 +129,7 @@ class ServerContextFactory:
         connection.set_app_data(tlsProtocol)
         return connection
 
-    def _read(self) -> tuple[SSL.Context, list[x509.CertificateRevocationList]]:
+    def _read(self) -> tuple[SSL.Context, frozenset[tuple[x509.Name, int]]]:
         files = self._files
         chain = read_certificates(files.certificate)
         key = read_key(files.key, files.password)
@@ -141,8 +141,8 @@ class ServerContextFactory:
         context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
         context.set_session_id(_SESSION_CONTEXT)
         if self._client_certificates is ClientCertificates.NONE:
-            return context, []
-        return context, self._verify_clients(context)
+            return context, frozenset()
+        return context, _revoked(self._verify_clients(context))
 
     def _verify_clients(self, context: Any) -> list[x509.CertificateRevocationList]:
         """Have the context ask for client certificates. :returns: the revocation lists."""
@@ -199,7 +199,7 @@ class ServerContextFactory:
                 raise
             self._log.warn("whether the server's certificate is revoked cannot be told: {error}", error=str(error))
             return
-        if _names(lists, certificate):
+        if (certificate.issuer, certificate.serial_number) in _revoked(lists):
             self._log.warn(
                 "certificate {certificate} is revoked by {revocations}, and shown to clients all the same: make a new one, with "
                 "imqkeytool server --force",
@@ -274,13 +274,9 @@ def _context(chain: Sequence[x509.Certificate], key: PrivateKey) -> Any:
     return context
 
 
-def _names(lists: Sequence[x509.CertificateRevocationList], certificate: x509.Certificate) -> bool:
-    """Whether one of the lists has the certificate."""
-    return any(
-        revocations.issuer == certificate.issuer
-        and revocations.get_revoked_certificate_by_serial_number(certificate.serial_number) is not None
-        for revocations in lists
-    )
+def _revoked(lists: Sequence[x509.CertificateRevocationList]) -> frozenset[tuple[x509.Name, int]]:
+    """The certificates that the lists have, by issuer and serial number. A list itself is searched from end to end each time."""
+    return frozenset((revocations.issuer, revoked.serial_number) for revocations in lists for revoked in revocations)
 
 
 def _check_issuer(revocations: x509.CertificateRevocationList, authorities: Sequence[x509.Certificate], path: Path) -> None:

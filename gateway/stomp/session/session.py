@@ -149,8 +149,8 @@ class Session:
 
     def _flush(self) -> None:
         self._settlement.flush()
-        self._flush_sends()
-        if self._receipts.is_crowded:
+        if self._flush_sends() and self._receipts.is_crowded and not self._sending.blocked:
+            # While a destination holds the sends back, the ACKs that make room in it must go on being read.
             self._peer.pause_input()
 
     def _flush_sends(self) -> bool:

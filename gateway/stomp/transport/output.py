@@ -67,6 +67,9 @@ class Output:
         if self._closed or not self.parts:
             return
         parts, self.parts = self.parts, []
+        if self._raw is not self._transport and self._raw.disconnecting:
+            # The client has ended TLS, and what is written now goes nowhere. Nothing of it counts as sent.
+            return
         octets = sum(map(len, parts))
         if octets < _LONG * len(parts) or self._socket is None:
             parts = [b"".join(parts)]
@@ -75,7 +78,7 @@ class Output:
         self._flushed(octets, self.unsent)
         if self._closed:
             return
-        if sent == octets:
+        if not self.unsent:
             self._is_drained()
             return
         self._transport.writeSequence(_after(parts, sent))
@@ -108,9 +111,10 @@ class Output:
     def resumeProducing(self) -> None:
         """The buffer is empty (Twisted's pull producers are asked for more then)."""
         if self._raw.disconnecting:
-            # TLS closes by itself when the client does; a registered producer would keep the socket open.
+            # TLS closes by itself when the client does; a registered producer would keep the socket open. What TLS was given after that is lost, so
+            # that an empty buffer says nothing any more.
             self.end()
-        if self.unsent and not self._closed:
+        elif self.unsent and not self._closed:
             self.unsent = 0
             self._is_drained()
 

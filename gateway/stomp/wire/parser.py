@@ -281,6 +281,9 @@ class FrameParser:
                         limits = self._limits
                         if len(known.headers) >= limits.header_count or body_at - at + known.content_length >= limits.frame:
                             break
+                        if key.count(b"\n") != len(known.headers) + 2:
+                            # It has headers that are given twice.
+                            break
                         known = with_receipt(known, receipt, before, self._version)
                         if known is None:
                             break

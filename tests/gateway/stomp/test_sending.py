@@ -203,6 +203,23 @@ def test_no_more_is_read_while_long_receipts_wait_for_the_disk() -> None:
     assert client.transport.producerState == "producing"
 
 
+def test_acks_are_read_while_a_full_destination_holds_receipts_back_however_many_those_are() -> None:
+    from tests.gateway.stomp.recording import message
+
+    server = Server()
+    client = server.connected()
+    client.say("SUBSCRIBE\nid:s\ndestination:/queue/a\nack:client-individual\n\n")
+    client.consumer().push(*[message(identifier=f"ID-{number}") for number in range(300)])
+    plain = server.provider.connection.sessions[0]
+    plain.is_writable = False
+    server.provider.holds_completions = True
+    client.say("SEND\ndestination:/queue/a\nreceipt:s\n\n0")
+    for number in range(1, 301):
+        client.say(f"ACK\nid:1-{number}\nreceipt:{'r' * 9000}\n\n")
+    assert client.transport.producerState == "producing"
+    assert sum(len(call[2]) for call in server.provider.calls("acknowledge")) == 300
+
+
 def test_a_refused_message_fails_alone_after_those_before_it() -> None:
     server = Server()
     client = server.connected()

@@ -296,6 +296,30 @@ async def test_what_the_kernel_takes_is_acknowledged_before_the_turn_goes_to_the
     await bridge.service.stop()
 
 
+@on_reactor
+async def test_what_is_given_to_tls_after_the_client_has_ended_it_is_not_acknowledged() -> None:
+    bridge = Bridge(tls=True, session=SessionOptions(output_window=64 * 1024 * 1024))
+    await bridge.service.start()
+    client = await bridge.connected(tls=True)
+    client.say(b"SUBSCRIBE\nid:s\ndestination:/queue/a\nreceipt:r\n\n\0")
+    await client.heard(1)
+    consumer = bridge.provider.connection.consumers[0]
+    assert client.transport is not None
+    client.transport.pauseProducing()  # type: ignore[attr-defined]
+    # More than both sockets' buffers hold, so that the gateway's end of the socket stays open for what waits in it.
+    consumer.push(message(b"x" * 32 * 1024 * 1024))
+    client.transport.loseConnection()
+    [connection] = bridge.service._factory.connections
+    await until(lambda: connection._raw.disconnecting)
+    consumer.push(message(b"after the end"))
+    client.transport.resumeProducing()  # type: ignore[attr-defined]
+    await client.lost
+    await until(lambda: connection.is_gone)
+    assert all(call[2] < 2 for call in bridge.provider.calls("acknowledge through"))
+    assert all(frame.body != b"after the end" for frame in client.frames)
+    await bridge.service.stop()
+
+
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("sizes", [(70_000,), (1, 100), (5_000, 4_000, 300_000, 0)])
 @on_reactor

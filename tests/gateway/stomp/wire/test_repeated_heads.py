@@ -156,6 +156,7 @@ def test_a_head_with_a_receipt_that_has_to_be_read_carefully_stands_for_itself()
         (Version.V1_0, "a:b\nreceipt: 1"),
         (Version.V1_2, "a:b\nreceipt:\u00e9"),
         (Version.V1_2, "a:b\nreceipt:1\nreceipt:2"),
+        (Version.V1_2, "a:b\na:c\nreceipt:2"),
     ):
         found = heads(parser_of(version), send("a:b") * 2 + send(header))
         assert found[2].base is None
