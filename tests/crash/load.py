@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -159,7 +160,9 @@ class Actor:
                     self.work()
                 except Gone:
                     for frame in self.client.rest():
-                        self.take(frame)
+                        # What it answers goes nowhere any more; that it has taken the frame is recorded before.
+                        with suppress(Gone):
+                            self.take(frame)
         except Exception as error:  # noqa: BLE001
             self.load.problem(f"{self}: {type(error).__name__}: {error}")
 
