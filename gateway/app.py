@@ -110,18 +110,8 @@ class Gateway(Service):
                 name = settings[stomp_settings.MESSAGE_TRANSFORMER]
                 if name:
                     self._transformer = load_transformer(name, stomp_settings.MESSAGE_TRANSFORMER.name, layout.lib_ext)
-            self._make_store_kind()
         except (UsersError, AccessError, CertificateFileError, ExtensionError) as error:
             raise StartRefused([str(error)]) from error
-
-    def _make_store_kind(self) -> None:
-        if self.configuration.settings[broker_settings.PERSIST_STORE] == "jdbc":
-            where = self.configuration.settings.source(broker_settings.PERSIST_STORE)
-            raise StartRefused(
-                [
-                    f"{where}: imq.persist.store=jdbc: expected sqlite or memory; a store shared by several brokers does not exist yet"
-                ]
-            )
 
     # --- starting
 

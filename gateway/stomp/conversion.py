@@ -25,7 +25,7 @@ from gateway.messaging.selector_names import is_property_name
 from gateway.messaging.turn import Turn
 from gateway.messaging.values import Value
 from gateway.stomp import destinations, dialects
-from gateway.stomp.errors import CommandRefused
+from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.wire import Head, Version, escaper, header_lines
 
 #: From the text of a header and the header's name to the destination it means; raises CommandRefused.

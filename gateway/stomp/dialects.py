@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gateway.messaging.redelivery import RedeliveryChanges
-from gateway.stomp.errors import CommandRefused
+from gateway.stomp.refusals import CommandRefused
 
 DURABLE_NAMES: Final = (
     "durable-subscriber-name",

@@ -15,8 +15,6 @@ from gateway.stomp.destinations import spell
 from gateway.stomp.refusals import BridgeStopped, CertificateRevoked, CommandRefused
 from gateway.stomp.wire import ProtocolError, Version, serialize
 
-__all__ = ["BridgeStopped", "CertificateRevoked", "CommandRefused", "describe", "error_frame"]
-
 _log: Final = Logger()
 
 #: Longest ``message`` header; the body has the whole sentence.

@@ -21,7 +21,7 @@ from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.turn import Turn
 from gateway.stomp.connection_log import Detail
 from gateway.stomp.counters import Counters
-from gateway.stomp.errors import BridgeStopped
+from gateway.stomp.refusals import BridgeStopped
 from gateway.stomp.session.transforming import Transforming
 from gateway.stomp.settings import StompOptions
 from gateway.stomp.transport.factory import StompFactory

@@ -9,7 +9,7 @@ import re
 from typing import NamedTuple
 
 from gateway.messaging.provider import Credentials
-from gateway.stomp.errors import CommandRefused
+from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.wire import Head, Version, serialize
 
 _BEATS = re.compile(r"([0-9]{1,9}),([0-9]{1,9})")

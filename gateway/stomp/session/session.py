@@ -20,7 +20,8 @@ from gateway.messaging.turn import Turn
 from gateway.stomp.connection_log import ConnectionLog
 from gateway.stomp.conversion import MessageEncoder, SendPlan, check_text
 from gateway.stomp.counters import Counters
-from gateway.stomp.errors import CommandRefused, describe, error_frame
+from gateway.stomp.errors import describe, error_frame
+from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.session import handshake
 from gateway.stomp.session.holding import Held
 from gateway.stomp.session.peer import Peer

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.messaging.dead import DeadReason
-from gateway.stomp.errors import CommandRefused
+from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.session.receipts import Receipts
 from gateway.stomp.session.subscription import Ack, Subscription
 from gateway.stomp.session.subscriptions import Subscriptions

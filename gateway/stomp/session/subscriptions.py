@@ -21,7 +21,7 @@ from gateway.messaging.transformer import TransformFailed
 from gateway.stomp import dialects
 from gateway.stomp.conversion import MessageEncoder, Resolve, UnsendableBody
 from gateway.stomp.counters import Counters
-from gateway.stomp.errors import CommandRefused
+from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.session.peer import Peer
 from gateway.stomp.session.receipts import Fail, Receipts
 from gateway.stomp.session.subscription import AUTO_WINDOW, Ack, Hold, Subscription

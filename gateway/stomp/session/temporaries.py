@@ -10,7 +10,7 @@ from __future__ import annotations
 from gateway.messaging.destination import Destination
 from gateway.messaging.provider import Connection
 from gateway.stomp import destinations
-from gateway.stomp.errors import CommandRefused
+from gateway.stomp.refusals import CommandRefused
 
 
 class Temporaries:

@@ -17,7 +17,8 @@ from gateway.messaging.redelivery import RedeliveryChanges
 from gateway.messaging.transformer import MessageTransformer
 from gateway.stomp import dialects
 from gateway.stomp.conversion import _OWN, UnsendableBody
-from gateway.stomp.errors import CommandRefused, describe, error_frame
+from gateway.stomp.errors import describe, error_frame
+from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.settings import SETTINGS, StompOptions
 from gateway.stomp.wire import FrameParser, Limits, Version
 from tests.gateway.stomp.client import Server

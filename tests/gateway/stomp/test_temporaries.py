@@ -6,7 +6,7 @@ import pytest
 
 from gateway.messaging.destination import Destination, Kind, Queue, TemporaryQueue, TemporaryTopic, Topic
 from gateway.stomp import destinations
-from gateway.stomp.errors import CommandRefused
+from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.settings import SessionOptions
 from tests.gateway.stomp.client import Server
 from tests.gateway.stomp.recording import message
