@@ -46,7 +46,8 @@ def test_a_consumer_that_never_reads(ack: str, octets: int, count: int, gateway:
         producer.store(queue, b"the last", persistent="false")
         bystander.trips(5)
         grown = resident(gateway.pid) - before
-        assert grown < 160 * MIB, f"{grown // MIB} MiB for {count * octets // MIB} MiB"
+        # Of a message that waits on disk its number stays in memory.
+        assert grown < 160 * MIB + 16 * count, f"{grown // MIB} MiB for {count} messages of {count * octets // MIB} MiB"
     with Client(gateway.port) as consumer:
         consumer.ask("SUBSCRIBE", {"destination": queue, "id": "1", "ack": "auto"})
         while consumer.message().body != b"the last":

@@ -127,7 +127,9 @@ def _naive_frame(rest: bytes, version: Version) -> tuple[Plain, bytes] | None:
     lines: list[bytes] = []
     while not lines or lines[-1] != b"":
         line, end, rest = rest.partition(b"\n")
-        if b"\0" in line or (not lines and len(line.removesuffix(b"\r")) > 32) or (not lines and not end and len(line) > 33):
+        # An unfinished line may yet turn out to have a CR at its end, which does not count.
+        longest = len(line.removesuffix(b"\r")) if end else len(line) - 1
+        if b"\0" in line or (not lines and longest > 32):
             raise Bad
         if not end:
             return None
