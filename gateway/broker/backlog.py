@@ -15,6 +15,7 @@ from heapq import heapify, heappop, heappush
 
 from gateway.broker.level import BEYOND, Level, seq_of
 from gateway.broker.memory import OVERHEAD, Memory
+from gateway.broker.remains import Remains
 from gateway.messaging.message import Message
 
 
@@ -348,12 +349,16 @@ class Backlog:
     def clear(self) -> tuple[list[Message], array[int]]:
         """Everything is gone. :returns: the whole messages, and the seqs of those that are in the store only."""
         found = list(self.waiting_in_memory()), self.stored_only()
-        self._levels.clear()
-        self._order.clear()
-        self._expiries.clear()
         self._memory.used -= self.window_octets
-        self.window_octets = self.waiting = self.octets = self.expiring = self.behind = self.reading = 0
+        self.detach()
         return found
+
+    def detach(self) -> Remains:
+        """Everything is gone from here, however much there is. :returns: what it was."""
+        remains = Remains(self._memory, self._order, self.waiting, self.octets)
+        self._levels, self._order, self._expiries = {}, [], []
+        self.window_octets = self.waiting = self.octets = self.expiring = self.behind = self.reading = 0
+        return remains
 
     # --- inside
 

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
+from gateway.broker import properties
 from gateway.broker.commit import GroupCommit
 from gateway.broker.dead_letters import DMQ, DeadLetters
 from gateway.broker.housekeeping import Housekeeping
 from gateway.broker.limit_reports import LimitReports
 from gateway.broker.limits import DestinationProperties
 from gateway.broker.memory import Memory
+from gateway.broker.names import check_name
 from gateway.broker.physical import Physical
+from gateway.broker.purging import purge
 from gateway.broker.queue import PhysicalQueue
 from gateway.broker.rows import Rows
 from gateway.broker.schedule import Schedule
@@ -37,7 +40,9 @@ if TYPE_CHECKING:
 
 #: Seqs are reserved in the store by so many at once, ahead of their use.
 _RESERVE: Final = 10_000_000
-_LONGEST_NAME: Final = 1024
+
+
+def _nothing() -> None: ...
 
 
 class Broker:
@@ -116,7 +121,7 @@ class Broker:
             return True
         return (self.options.auto_queue if destination.kind is Kind.QUEUE else self.options.auto_topic) is not None
 
-    def create(self, destination: Destination, properties: DestinationProperties | None = None) -> PhysicalQueue | PhysicalTopic:
+    def create(self, destination: Destination, given: DestinationProperties | None = None) -> PhysicalQueue | PhysicalTopic:
         """The physical destination, made if there is none.
 
         :raises InvalidDestination: the name is not one.
@@ -126,11 +131,12 @@ class Broker:
             return physical
         check_name(destination)
         number = self.new_number()
-        made = properties or self.properties_for(destination)
+        made = given or self.properties_for(destination)
         if destination.kind is Kind.QUEUE:
             physical = PhysicalQueue(self, destination, number, made)
         else:
             physical = PhysicalTopic(self, destination, number, made)
+        physical.since = self._seq
         physical.auto_created = not destination.temporary and destination not in self.configured
         self._register(physical)
         return physical
@@ -139,19 +145,23 @@ class Broker:
         """A destination that the store knows. :raises StoreError: its properties cannot be read."""
         destination = Destination(Kind(row.kind), row.name)
         number = row.id
-        properties = self.configured.get(destination)
-        if properties is None:
-            try:
-                properties = DestinationProperties.from_text(row.properties) if row.properties else self.properties_for(destination)
-            except ValueError as error:
-                raise StoreError(f"the store holds {destination} with properties that cannot be read: {error}") from error
+        given = properties.from_text(row.properties) if row.administered else None
+        held = self.configured.get(destination)
+        try:
+            if given is not None:
+                held = properties.over(held or DestinationProperties(), given)
+            elif held is None:
+                held = DestinationProperties.from_text(row.properties) if row.properties else self.properties_for(destination)
+        except ValueError as error:
+            raise StoreError(f"the store holds {destination} with properties that cannot be read: {error}") from error
         made: PhysicalQueue | PhysicalTopic
         if destination.kind is Kind.QUEUE:
-            made = PhysicalQueue(self, destination, number, properties)
+            made = PhysicalQueue(self, destination, number, held)
         else:
-            made = PhysicalTopic(self, destination, number, properties)
+            made = PhysicalTopic(self, destination, number, held)
         made.stored = True
-        made.auto_created = destination not in self.configured and not row.properties
+        made.administered = given
+        made.auto_created = destination not in self.configured and not row.properties and given is None
         self.used_number(number)
         self._register(made)
         return made
@@ -170,7 +180,7 @@ class Broker:
     def topic_of(self, message: Message) -> PhysicalTopic | None:
         """The topic that the message was sent to, unless it was removed."""
         physical = self.destinations.get(message.headers.destination)
-        return physical if isinstance(physical, PhysicalTopic) else None
+        return physical if isinstance(physical, PhysicalTopic) and message.seq > physical.since else None
 
     def queue(self, destination: Destination) -> PhysicalQueue:
         """The physical queue, made if there is none."""
@@ -178,17 +188,19 @@ class Broker:
         assert isinstance(physical, PhysicalQueue)
         return physical
 
-    def remove(self, physical: PhysicalQueue | PhysicalTopic) -> None:
-        """The destination goes, with what waits in it and what its consumers have; subscriptions of a topic lose its messages only."""
+    def remove(self, physical: PhysicalQueue | PhysicalTopic, done: Callable[[], None] = _nothing) -> None:
+        """The destination goes, with what waits in it and what its consumers have; subscriptions of a topic lose its messages only.
+
+        :param done: called when nothing is left of it but commits.
+        """
         physical.removed = True
         if self.destinations.pop(physical.destination, None) is None:
             return
         if isinstance(physical, PhysicalQueue):
-            error = InvalidDestination(physical.destination, "the destination was removed")
-            for consumer in list(physical.consumers):
-                physical.leave(consumer)
-                consumer.fail(error)
-            physical.purge()
+            fail_consumers(physical, InvalidDestination(physical.destination, "the destination was removed"))
+            purge(physical, lambda count: done())
+        else:
+            done()
         self.limit_reports.forget(physical)
         waiting, physical.waiting_senders = physical.waiting_senders, []
         for resume in waiting:
@@ -240,8 +252,10 @@ class Broker:
         for topic in topics:
             topic.emptied()
 
-    def end_durable(self, subscription: TopicSubscription, comment: str, done: Callable[[], None]) -> None:
+    def end_durable(self, subscription: TopicSubscription, comment: str | None, done: Callable[[], None]) -> None:
         """A durable subscription goes, with its backlog, block by block; ``done`` is called when nothing is left of it but commits.
+
+        :param comment: why, for the dead message queue; None sends nothing there.
 
         Its row goes last. So a restart meanwhile finds it again, beside its successor if it has one, and ends it again.
         """
@@ -289,6 +303,11 @@ class Broker:
         self._seq = next_seq - 1
         self._reserved = next_seq - 1
         self._reserve()
+
+    @property
+    def last_seq(self) -> int:
+        """That of the message accepted last."""
+        return self._seq
 
     def _reserve(self) -> None:
         self._reserved = max(self._reserved, self._seq) + _RESERVE
@@ -362,25 +381,13 @@ class Broker:
         self.commits.wait(flushed)
 
 
+def fail_consumers(place: PhysicalQueue | TopicSubscription, error: InvalidDestination) -> None:
+    """Consumers receive no more, and what they have is gone."""
+    for consumer in list(place.consumers):
+        place.leave(consumer)
+        consumer.fail(error)
+
+
 def covers(subscription: TopicSubscription, topic: Destination) -> bool:
     """Whether the pattern of a subscription covers a topic that its user may read; temporary topics are their creators' only."""
     return not topic.temporary and matches(subscription.pattern.name, topic.name) and subscription.covers(topic)
-
-
-def check_name(destination: Destination) -> None:
-    """Whether a destination can have this name.
-
-    :raises InvalidDestination: it is empty, too long, has a control character, is a queue's and has wildcards, or begins with ``mq.``, which
-        is the broker's own.
-    """
-    name = destination.name
-    if not name:
-        raise InvalidDestination(destination, "a destination needs a name")
-    if len(name) > _LONGEST_NAME:
-        raise InvalidDestination(f"{name[:40]}...", f"the name is longer than {_LONGEST_NAME} characters")
-    if any(ord(character) < 32 or ord(character) == 127 for character in name):
-        raise InvalidDestination(repr(name), "the name has a control character")
-    if destination.kind is Kind.QUEUE and is_wild(name):
-        raise InvalidDestination(destination, "a queue's name cannot have wildcards, which are for subscriptions of topics")
-    if name.startswith("mq.") and destination != DMQ:
-        raise InvalidDestination(destination, "names that begin with 'mq.' are the broker's own")

@@ -6,7 +6,7 @@ Owns access decisions, the connection's sessions, its client identifier and its 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from twisted.internet.defer import Deferred, fail, succeed
 
@@ -18,7 +18,7 @@ from gateway.broker.queue import PhysicalQueue
 from gateway.broker.session import EmbeddedSession
 from gateway.broker.store.interface import StoreError, StoreFull
 from gateway.broker.subscription import TopicSubscription
-from gateway.broker.users import Principal
+from gateway.broker.users import ADMIN_GROUP, Principal
 from gateway.broker.wildcards import is_wild
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from gateway.broker.provider import EmbeddedProvider
     from gateway.broker.session import Arrivals
     from gateway.broker.topic import PhysicalTopic
+
+#: What the embedded broker calls itself.
+PRODUCT: Final = "stomp-gateway"
 
 
 class EmbeddedConnection:
@@ -69,18 +72,30 @@ class EmbeddedConnection:
         self._rules = rules
         self._lost: Callable[[MessagingError], None] | None = lost
         self._error: MessagingError | None = None
-        self._sessions: dict[EmbeddedSession, None] = {}
+        self.sessions: dict[EmbeddedSession, None] = {}
         self._temporary: set[Destination] = set()
         #: Destinations this user may send to, as long as neither they nor the rules change.
-        self._producible: dict[Destination, PhysicalQueue | PhysicalTopic] = {}
+        self.producible: dict[Destination, PhysicalQueue | PhysicalTopic] = {}
         self._epoch = rules.epoch
+        #: Epoch milliseconds of its beginning; messages it has sent, and those delivered to it.
+        self.since_ms = provider.broker.turn.refresh()
+        self.sent = 0
+        self.delivered = 0
+
+    @property
+    def product(self) -> str:
+        return PRODUCT
+
+    @property
+    def administers(self) -> bool:
+        return ADMIN_GROUP in self.principal.groups
 
     # --- sessions
 
     def session(self, mode: Mode) -> EmbeddedSession:
         self.check_open()
         session = EmbeddedSession(self, mode)
-        self._sessions[session] = None
+        self.sessions[session] = None
         return session
 
     def xa_session(self) -> XASession:
@@ -88,13 +103,13 @@ class EmbeddedConnection:
 
     def own_session(self, session: Session) -> EmbeddedSession | None:
         """The session, if it is one of this connection's."""
-        for own in self._sessions:
+        for own in self.sessions:
             if own is session:
                 return own
         return None
 
     def forget(self, session: EmbeddedSession) -> None:
-        self._sessions.pop(session, None)
+        self.sessions.pop(session, None)
 
     # --- sending
 
@@ -104,7 +119,7 @@ class EmbeddedConnection:
         :raises MessageRejected: for the first that may not.
         """
         if self._epoch != self._rules.epoch:
-            self._producible.clear()
+            self.producible.clear()
             self._epoch = self._rules.epoch
         commits = self.broker.commits
         refusing = commits.refusing()
@@ -124,7 +139,7 @@ class EmbeddedConnection:
                     destination = headers.destination
                     physical = None
                 if physical is None:
-                    physical = self._producible.get(destination)
+                    physical = self.producible.get(destination)
                     if physical is None or physical.removed:
                         physical = self._find_producible(destination)
                     limit = physical.properties.max_bytes_per_msg
@@ -178,7 +193,7 @@ class EmbeddedConnection:
         if is_wild(destination.name) and destination.kind is Kind.TOPIC:
             raise InvalidDestination(destination, "a message cannot be sent to a name with wildcards")
         physical = self._usable(destination, Operation.PRODUCE)
-        self._producible[destination] = physical
+        self.producible[destination] = physical
         return physical
 
     def _usable(self, destination: Destination, operation: Operation) -> PhysicalQueue | PhysicalTopic:
@@ -192,6 +207,8 @@ class EmbeddedConnection:
             auto_created = False
         if not self._rules.allows(self.principal, operation, destination, auto_created):
             raise AccessDenied(self.user, operation.value, destination)
+        if physical is not None and physical.removed:
+            raise InvalidDestination(destination, "an administrator is removing it")
         if physical is None:
             if destination.temporary:
                 raise InvalidDestination(destination, "the temporary destination is gone, or never was")
@@ -215,6 +232,8 @@ class EmbeddedConnection:
             raise InvalidDestination(destination, "only the connection that created a temporary destination may consume from it")
         if destination.kind is Kind.TOPIC:
             return self._attach_topic(session, spec, selector, deliver, failed)
+        if spec.durable_name is not None:
+            raise InvalidDestination(destination, "only topics have durable subscriptions")
         queue = self._usable(destination, Operation.BROWSE if spec.browse else Operation.CONSUME)
         assert isinstance(queue, PhysicalQueue)
         if spec.browse:
@@ -363,7 +382,7 @@ class EmbeddedConnection:
         """The user is still one, maybe in other groups."""
         if principal != self.principal:
             self.principal = principal
-            self._producible.clear()
+            self.producible.clear()
 
     def check_open(self) -> None:
         """:raises ProviderUnavailable: the connection is closed or was lost."""
@@ -371,7 +390,7 @@ class EmbeddedConnection:
             raise ProviderUnavailable(str(self._error) if self._error else "the connection is closed")
 
     def _end(self) -> None:
-        for session in list(self._sessions):
+        for session in list(self.sessions):
             session.close()
         for destination in self._temporary:
             physical = self.broker.find(destination)

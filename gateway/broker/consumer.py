@@ -88,6 +88,7 @@ class EmbeddedConsumer:
         first = self._next
         self._next = first + len(run)
         self.credit -= len(run)
+        self.session.connection.delivered += len(run)
         if self.octets is not None:
             self.octets -= sum([len(message.body) for message in run])
         self._ledger.add(first, run)

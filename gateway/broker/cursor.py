@@ -71,6 +71,10 @@ class Cursor:
         """The reader has looked at the message, and at all before it."""
         self._examined[message.headers.priority] = message.seq
 
+    def pass_by(self, priority: int) -> None:
+        """The reader has no use for the rest of this priority."""
+        self._examined[priority] = BEYOND - 1
+
     def has_passed(self, message: Message) -> bool:
         """Whether the message's place is one that the reader has looked at."""
         return message.seq <= self._examined.get(message.headers.priority, 0)

@@ -67,6 +67,10 @@ class Distribution:
     def release(self, messages: Sequence[Message]) -> None:
         raise AssertionError("a distribution is a queue or a subscription")
 
+    def release_stored(self, seq: int) -> None:
+        """The same as :meth:`release` for a message that is in the store only."""
+        raise AssertionError("a distribution is a queue or a subscription")
+
     def unrelease(self, messages: Sequence[Message], batch: Batch) -> Sequence[Message]:
         raise AssertionError("a distribution is a queue or a subscription")
 
@@ -212,6 +216,12 @@ class Distribution:
     def after_reading(self, look: Callable[[], None]) -> None:
         """Call ``look`` when what is being read back is in memory."""
         self._readers.append(look)
+
+    def read_for(self, look: Callable[[], None]) -> None:
+        """If anything is in the store only, have some of it read back, and call ``look`` then."""
+        if self.backlog.behind and look not in self._readers:
+            self._readers.append(look)
+            self.mark()
 
     def drop_missing(self, seqs: Sequence[int], messages: Sequence[Message]) -> None:
         """These seqs were to be read: what is not among the messages, and still should be in the store, is there no more."""

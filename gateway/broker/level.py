@@ -95,14 +95,21 @@ class Level:
         if len(seqs) < _MANY:
             return [message for seq in seqs if (message := self._pluck_one(seq)) is not None]
         wanted = set(seqs)
-        found: list[Message] = []
-        for part in (self.returned, self.window):
-            here = [message for message in part if message.seq in wanted]
-            if here:
-                found += here
-                kept = [message for message in part if message.seq not in wanted]
-                part.clear()
-                part.extend(kept)
+        found = [message for message in self.returned if message.seq in wanted]
+        if found:
+            self.returned = [message for message in self.returned if message.seq not in wanted]
+        window, last = self.window, max(wanted)
+        # They are mostly close together. Turning the window costs next to nothing, as against going through all of it.
+        before = bisect_left(window, min(wanted), key=seq_of)
+        window.rotate(-before)
+        kept: list[Message] = []
+        for _ in range(len(window) - before):
+            if window[0].seq > last:
+                break
+            message = window.popleft()
+            (found if message.seq in wanted else kept).append(message)
+        window.extendleft(reversed(kept))
+        window.rotate(before)
         return found
 
     def _pluck_one(self, seq: int) -> Message | None:
@@ -202,6 +209,24 @@ class Level:
         if self._gone:
             rest = array("Q", [seq for seq in rest if seq not in self._gone])
         return array("Q", self.reading) + rest
+
+    def give_up(self, most: int) -> tuple[list[Message], list[int], int]:
+        """Take out up to ``most`` messages, wherever they are. Nothing else is done with this level from the first time on.
+
+        :returns: whole messages, seqs of those in the store only, and how many places it has looked at; fewer than ``most``: nothing is left.
+        """
+        window, returned, reading = self.window, self.returned, self.reading
+        taken = [(returned.pop if returned else window.popleft)() for _ in range(min(most, len(returned) + len(window)))]
+        looked_at = len(taken)
+        seqs = list(islice(reading, most - looked_at))
+        for seq in seqs:
+            del reading[seq]
+        looked_at += len(seqs)
+        end = min(self._start + most - looked_at, len(self._seqs))
+        seqs += [seq for seq in self._seqs[self._start : end] if seq not in self._gone]
+        looked_at += end - self._start
+        self._start = end
+        return taken, seqs, looked_at
 
     def _index(self, seq: int) -> int | None:
         seqs = self._seqs

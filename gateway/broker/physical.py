@@ -6,8 +6,8 @@ Owns the counts that limits are about, and the decision at a limit.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Container, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from gateway.broker.limits import DestinationProperties, LimitBehavior
 from gateway.messaging.destination import Destination
@@ -17,6 +17,9 @@ from gateway.messaging.message import Message
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
 
+
+#: Messages given up in one turn to make room.
+_REMOVED: Final = 100
 
 #: Messages that were kept and are to take their places, as their destination has them; empty for none.
 Kept: TypeAlias = Sequence[Any]
@@ -51,14 +54,25 @@ class Physical:
         #: Messages that were accepted and not settled, and their octets.
         self.count = 0
         self.octets = 0
+        #: Messages and octets that the store had at the start, and those that have come since.
+        self.found = self.found_octets = 0
+        self.come = self.come_octets = 0
+        #: The most that were here at once since the start.
+        self.peak = self.peak_octets = 0
+        #: Messages with this seq or a lower one were sent to an earlier destination of the same name.
+        self.since = 0
         #: Nobody made it but a send or a subscription, so it goes when nobody uses it.
         self.auto_created = True
+        #: What an administrator has given it: name and value of properties. None when it is no administrator's.
+        self.administered: dict[str, str] | None = None
         #: The store has its row.
         self.stored = False
         #: Called once there is room again.
         self.waiting_senders: list[Callable[[], None]] = []
         #: It is at a limit where it holds its senders back, and the log may have been told.
         self.holds_back = False
+        #: Old messages are being given up, slice by slice.
+        self._removing = False
         #: Arrivals that wait for the commit of a transaction before them, and the sums of what they count for.
         self.arrivals: deque[Place] = deque()
         self.coming = 0
@@ -95,6 +109,17 @@ class Physical:
     def busy(self) -> bool:
         raise AssertionError("a physical destination is a queue or a topic")
 
+    def came(self, count: int, octets: int) -> None:
+        """So many messages, of so many octets in all, count from now on."""
+        self.come += count
+        self.come_octets += octets
+        self.count += count
+        self.octets += octets
+        if self.count > self.peak:
+            self.peak = self.count
+        if self.octets > self.peak_octets:
+            self.peak_octets = self.octets
+
     # --- limits
 
     def admit(self, count: int, octets: int) -> None:
@@ -124,11 +149,23 @@ class Physical:
         """After arrivals: give up old messages while a limit is exceeded, or say that senders are held back, as the properties say."""
         behavior = self.properties.limit_behavior
         if behavior in (LimitBehavior.REMOVE_OLDEST, LimitBehavior.REMOVE_LOW_PRIORITY):
-            while self.over() and self.evict(behavior is LimitBehavior.REMOVE_LOW_PRIORITY):
-                pass
+            if not self._removing:
+                self._removing = True
+                self.broker.schedule.in_slices(self._remove(behavior is LimitBehavior.REMOVE_LOW_PRIORITY))
         elif self.at_limit():
             self.holds_back = True
             self.broker.limit_reports.holding_back(self)
+
+    def _remove(self, lowest_priority: bool) -> Iterator[None]:
+        removed = 0
+        try:
+            while self.over() and not self.removed and self.evict(lowest_priority):
+                removed += 1
+                # Only where a limit was lowered, or much came at once.
+                if removed % _REMOVED == 0:
+                    yield
+        finally:
+            self._removing = False
 
     def let_senders_go(self) -> None:
         """There may be room again: tell those who wait for it."""

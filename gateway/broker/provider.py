@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from twisted.internet.defer import Deferred
@@ -76,6 +76,11 @@ class EmbeddedProvider:
             self._client_ids[client_id] = connection
         self._connections[connection] = credentials.address
         return connection
+
+    @property
+    def connections(self) -> Mapping[EmbeddedConnection, str]:
+        """Those that are open, and the address that each comes from."""
+        return self._connections
 
     def disconnected(self, connection: EmbeddedConnection) -> None:
         """A connection has ended."""

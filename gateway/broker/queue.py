@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Container, Sequence
+from typing import TYPE_CHECKING
 
 from gateway.broker.distribution import Distribution
 from gateway.broker.limits import DestinationProperties
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from gateway.broker.broker import Broker
     from gateway.broker.consumer import EmbeddedConsumer
     from gateway.messaging.redelivery import RedeliveryPolicy
-
-#: Messages whose rows are deleted in one turn when a queue is purged.
-_PURGED: Final = 2_000
 
 
 class PhysicalQueue(Physical, Distribution):
@@ -48,11 +45,10 @@ class PhysicalQueue(Physical, Distribution):
         if self.removed:
             self.release(kept)
             return
-        self.count += len(kept)
         size = 0
         for message in kept:
             size += message.size
-        self.octets += size
+        self.came(len(kept), size)
         for message in self.backlog.put(kept):
             if not message.stored:
                 # Memory is full: what would only live there goes to the store too, until it is read back.
@@ -153,6 +149,7 @@ class PhysicalQueue(Physical, Distribution):
         """Give up one waiting message to make room. :returns: False when none is at hand."""
         victim = self.backlog.least() if lowest_priority else self.backlog.oldest()
         if victim is None:
+            self.read_for(self.make_room)
             return False
         self.backlog.pluck([victim.seq], victim.headers.priority)
         reason = DeadReason.LOW_PRIORITY if lowest_priority else DeadReason.OLDEST
@@ -160,35 +157,8 @@ class PhysicalQueue(Physical, Distribution):
         self.bury([victim], reason, f"{self.destination} was at its limit")
         return True
 
-    def purge(self) -> int:
-        """Remove every message that is not outstanding. :returns: how many."""
-        count = self.backlog.waiting + len(self.delayed) + len(self.resting)
-        octets = self.backlog.octets + sum([message.size for message in self.delayed.values()]) + sum(self.resting.values())
-        messages, seqs = self.backlog.clear()
-        messages += self.delayed.values()
-        seqs.extend(self.resting)
-        self.delayed.clear()
-        self.resting.clear()
-        self.count -= count
-        self.octets -= octets
-        self.broker.schedule.in_slices(self._delete_slowly(messages, seqs))
-        if self.waiting_senders or self.holds_back:
-            self.let_senders_go()
-        self.emptied()
-        return count
-
-    def _delete_slowly(self, messages: list[Message], seqs: Sequence[int]) -> Iterator[None]:
-        for start in range(0, len(messages), _PURGED):
-            part = messages[start : start + _PURGED]
-            self.release(part)
-            self.forget_tries(part)
-            if len(part) == _PURGED:
-                yield
-        for start in range(0, len(seqs), _PURGED):
-            for seq in seqs[start : start + _PURGED]:
-                self.broker.commits.delete(seq)
-                self.tried.pop(seq, None)
-            yield
+    def release_stored(self, seq: int) -> None:
+        self.broker.commits.delete(seq)
 
     def __str__(self) -> str:
         return str(self.destination)

@@ -78,6 +78,8 @@ def open_broker(
         # The process ended while it was being redefined.
         broker.end_durable(subscription, "the durable subscription was redefined", lambda: None)
     for physical in list(broker.destinations.values()):
+        physical.found, physical.found_octets = physical.count, physical.octets
+        physical.peak, physical.peak_octets = physical.count, physical.octets
         physical.emptied()
     log.info(
         "store {store} holds {count} messages, {destinations} destinations, {subscriptions} durable subscriptions",
@@ -132,10 +134,11 @@ def _restore_messages(
         for number, seq in pairs:
             message = of_topics.get(seq)
             subscription = durables.get(number)
-            if message is None or subscription is None:
+            topic = topics.get(message.destination) if message is not None else None
+            if message is None or subscription is None or topic is None:
+                # Its subscription or its topic was being removed when the process ended.
                 broker.commits.forget_redelivery(number, seq)
                 continue
-            topic = topics[message.destination]
             topic.count += 1
             topic.octets += message.size
             _restore(broker, subscription, message, tried.pop((number, seq), None) if tried else None)

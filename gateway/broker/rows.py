@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from twisted.logger import Logger
 
 from gateway.broker.commit import GroupCommit
+from gateway.broker.properties import to_text
 from gateway.broker.store.interface import Batch, DestinationRow, Row, Store, StoreDamaged, StoreError, SubscriptionRow
 from gateway.messaging.destination import Destination
 from gateway.messaging.envelope import decode_head
@@ -47,7 +48,7 @@ class Rows:
     def insert(self, physical: Physical, message: Message, *, persistent: bool) -> None:
         """A row for the message, and one for its destination if the store has none."""
         if not physical.stored:
-            self._insert_destination(physical)
+            self.store_destination(physical)
         self._commits.insert(message, physical.number, persistent)
 
     def hold(self, topic: PhysicalTopic, message: Message, *, persistent: bool) -> None:
@@ -99,11 +100,16 @@ class Rows:
 
     # --- what they belong to
 
-    def _insert_destination(self, physical: Physical) -> None:
+    def store_destination(self, physical: Physical) -> None:
+        """A row for a destination, or its row anew with the properties that it has now."""
         physical.stored = True
         destination = physical.destination
-        properties = "" if physical.auto_created else physical.properties.to_text()
-        self._commits.destination(DestinationRow(physical.number, int(destination.kind), destination.name, properties))
+        administered = physical.administered is not None
+        if physical.administered is not None:
+            text = to_text(physical.administered)
+        else:
+            text = "" if physical.auto_created else physical.properties.to_text()
+        self._commits.destination(DestinationRow(physical.number, int(destination.kind), destination.name, text, int(administered)))
 
     def insert_subscription(
         self, subscription: TopicSubscription, topic: PhysicalTopic | None, new_number: Callable[[], int]
@@ -118,7 +124,7 @@ class Rows:
         else:
             number = topic.number
             if not topic.stored:
-                self._insert_destination(topic)
+                self.store_destination(topic)
         selector = subscription.selector.text if subscription.selector is not None else ""
         self._commits.subscription(
             SubscriptionRow(

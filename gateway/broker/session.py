@@ -72,6 +72,7 @@ class EmbeddedSession:
             self._send_in_transaction(messages)
             return
         arrivals = self.connection.route(messages)
+        self.connection.sent += len(messages)
         commits = self._commits
         before = commits.changes
         number = self._promises.send()
@@ -158,6 +159,11 @@ class EmbeddedSession:
         self._consumers[consumer] = None
         return consumer
 
+    @property
+    def consumers(self) -> Sequence[EmbeddedConsumer]:
+        """Those that are not closed."""
+        return [consumer for consumer in self._consumers if not consumer.closed]
+
     def forget(self, consumer: EmbeddedConsumer) -> None:
         """A consumer has nothing outstanding any more and is closed."""
         self._consumers.pop(consumer, None)
@@ -220,6 +226,7 @@ class EmbeddedSession:
             return
         sends, acknowledged, rejected = self._sends, self._acknowledged, self._rejected
         self._forget_transaction()
+        self.connection.sent += len(sends)
         commits = self._commits
         taken = [(consumer, [message for _, message in deliveries]) for consumer, deliveries in acknowledged]
         commits.seal_if_inserted(message.seq for _, messages in taken for message in messages)
@@ -280,6 +287,8 @@ class EmbeddedSession:
 
     def recover(self) -> None:
         self._check_open()
+        if self.mode is Mode.TRANSACTED:
+            raise NotSupported("recover in a transacted session")
         self.touch_after(self._undo)
 
     def _forget_transaction(self) -> None:

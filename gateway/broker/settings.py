@@ -139,7 +139,8 @@ MAXIMUM_DELAY: Final = Setting(
     unit="milliseconds",
 )
 
-_PROPERTIES: Final[dict[str, Setting[Any]]] = {
+#: By the attribute of ``DestinationProperties``, and of ``RedeliveryPolicy``.
+PROPERTY_SETTINGS: Final[dict[str, Setting[Any]]] = {
     "max_num_msgs": MAX_MESSAGES,
     "max_total_msg_bytes": MAX_OCTETS,
     "max_bytes_per_msg": MAX_MESSAGE_OCTETS,
@@ -147,7 +148,7 @@ _PROPERTIES: Final[dict[str, Setting[Any]]] = {
     "use_dmq": USE_DMQ,
     "max_num_active_consumers": MAX_CONSUMERS,
 }
-_POLICY: Final[dict[str, Setting[Any]]] = {
+POLICY_SETTINGS: Final[dict[str, Setting[Any]]] = {
     "maximum_redeliveries": REDELIVERIES,
     "initial_redelivery_delay": INITIAL_DELAY,
     "redelivery_delay": DELAY,
@@ -175,8 +176,8 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     AUTO_LIMIT_BEHAVIOR,
     AUTO_USE_DMQ,
     AUTO_MAX_CONSUMERS,
-    *_PROPERTIES.values(),
-    *_POLICY.values(),
+    *PROPERTY_SETTINGS.values(),
+    *POLICY_SETTINGS.values(),
 )
 
 #: Properties of ``mq.sys.dmq`` where nothing else is set.
@@ -223,7 +224,7 @@ def broker_options(settings: Settings, name: str) -> BrokerOptions:
         use_dmq=settings[AUTO_USE_DMQ],
     )
     auto_queue = replace(auto, max_num_active_consumers=settings[AUTO_MAX_CONSUMERS])
-    named = {name for setting in (*_PROPERTIES.values(), *_POLICY.values()) for name in settings.names(setting)}
+    named = {name for setting in (*PROPERTY_SETTINGS.values(), *POLICY_SETTINGS.values()) for name in settings.names(setting)}
     return BrokerOptions(
         name=name,
         max_size=settings[MAX_SIZE],
@@ -261,11 +262,15 @@ def _properties(
     else:
         base = auto_queue if destination.kind is Kind.QUEUE else auto_topic
     given: dict[str, Any] = {
-        attribute: settings.named(setting, name) for attribute, setting in _PROPERTIES.items() if name in settings.names(setting)
+        attribute: settings.named(setting, name)
+        for attribute, setting in PROPERTY_SETTINGS.items()
+        if name in settings.names(setting)
     }
     if "limit_behavior" in given:
         given["limit_behavior"] = LimitBehavior(given["limit_behavior"])
     policy: dict[str, Any] = {
-        attribute: settings.named(setting, name) for attribute, setting in _POLICY.items() if name in settings.names(setting)
+        attribute: settings.named(setting, name)
+        for attribute, setting in POLICY_SETTINGS.items()
+        if name in settings.names(setting)
     }
     return replace(base, **given, redelivery=replace(base.redelivery, **policy))

@@ -94,8 +94,7 @@ class TopicSubscription(Distribution):
         size = 0
         for message in run:
             size += message.size
-        topic.count += len(run)
-        topic.octets += size
+        topic.came(len(run), size)
         for message in self.backlog.put(run):
             if not (self.number and message.headers.persistent):
                 self.broker.rows.hold(topic, message, persistent=False)
@@ -119,6 +118,13 @@ class TopicSubscription(Distribution):
             elif message.seq in self._spilled:
                 self._spilled.discard(message.seq)
                 self.broker.rows.release(message.seq)
+
+    def release_stored(self, seq: int) -> None:
+        if seq in self._spilled:
+            self._spilled.discard(seq)
+        else:
+            self.broker.commits.settle(self.number, seq)
+        self.broker.rows.release(seq)
 
     def settled(self, messages: Sequence[Message]) -> None:
         if self.tried:
@@ -153,6 +159,8 @@ class TopicSubscription(Distribution):
             # Of which topic a message was that came by a pattern, only the message knew.
             topic.count -= count
             topic.octets -= octets
+            if topic.waiting_senders or topic.holds_back:
+                topic.let_senders_go()
             topic.emptied()
 
     @property
@@ -184,6 +192,7 @@ class TopicSubscription(Distribution):
             # It has messages of other topics too, which are not to suffer for this one's limit.
             victim = self._first_of(topic.destination, lowest_priority)
         if victim is None:
+            self.read_for(topic.make_room)
             return False
         self.backlog.pluck([victim.seq], victim.headers.priority)
         reason = DeadReason.LOW_PRIORITY if lowest_priority else DeadReason.OLDEST

@@ -37,7 +37,10 @@ class PhysicalTopic(Physical):
 
     def place(self, kept: Kept) -> None:
         for subscription, accepted in kept:
-            subscription.arrive(self, accepted)
+            if self.removed:
+                subscription.release(accepted)
+            else:
+                subscription.arrive(self, accepted)
 
     def without(self, kept: Kept, seqs: Container[int]) -> Kept:
         return [(subscription, [message for message in run if message.seq not in seqs]) for subscription, run in kept]

@@ -40,8 +40,8 @@ _OF_TWISTED = {
 }
 
 
-_CHATTER = "log_legacy"
-"""The namespace of what Twisted says by its oldest means, such as each port that it opens and closes."""
+_CHATTER = ("log_legacy", "twisted")
+"""The beginnings of namespaces of what Twisted says of itself: of each port that it opens and closes, and of each connection that it makes."""
 
 
 def level_of(event: dict[str, Any]) -> Level:
@@ -53,4 +53,8 @@ def level_of(event: dict[str, Any]) -> Level:
     if isinstance(detail, Level):
         return detail
     level = _OF_TWISTED.get(event.get("log_level"), Level.INFO)
-    return Level.FINE if level is Level.INFO and event.get("log_namespace") == _CHATTER else level
+    if level is Level.INFO:
+        namespace = event.get("log_namespace")
+        if isinstance(namespace, str) and namespace.partition(".")[0] in _CHATTER:
+            return Level.FINE
+    return level

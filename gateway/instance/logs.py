@@ -29,6 +29,11 @@ ANNOUNCED = "announced"
 """The field of an event that says that whoever started the instance has been told already."""
 
 
+LINES = "lines"
+"""The field of an event that is many of one kind: an iterable of texts, each of which becomes a line, in place of the event's own text. One
+event for a thousand lines costs a tenth of a thousand events; the iterable is gone through only if the event is written."""
+
+
 class _Lines(Protocol):
     def write(self, line: str) -> None: ...
     def close(self) -> None: ...
@@ -77,7 +82,8 @@ class Log:
         level = level_of(event)
         if level < self.level:
             return
-        self._files.write(line_of(event, level, self._redaction))
+        many = event.get(LINES)
+        self._files.write(line_of(event, level, self._redaction) if many is None else lines_of(many, event, level, self._redaction))
         if self._also is not None and level >= Level.WARNING:
             self._also(event)
 
@@ -262,8 +268,19 @@ def line_of(event: LogEvent, level: Level, redaction: Redaction) -> str:
 
     A failure's traceback follows the text, its line ends written ``\\n``.
     """
-    text = redaction.text_of(event)
-    if len(text) > _LONGEST:
-        text = f"{text[:_LONGEST]}... ({len(text) - _LONGEST} more characters)"
+    return f"{_beginning(event, level)}{printable(_shortened(redaction.text_of(event)))}"
+
+
+def lines_of(texts: Iterable[str], event: LogEvent, level: Level, redaction: Redaction) -> str:
+    """The same for each of these texts, which are those of one event; with line ends between them."""
+    beginning = _beginning(event, level)
+    return redaction.text("\n".join([beginning + printable(_shortened(text)) for text in texts]))
+
+
+def _beginning(event: LogEvent, level: Level) -> str:
     moment = datetime.fromtimestamp(event.get("log_time", 0.0), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return f"{moment} {level.name} [{printable(str(event.get('log_namespace', '-')))}] {printable(text)}"
+    return f"{moment} {level.name} [{printable(str(event.get('log_namespace', '-')))}] "
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text) - _LONGEST} more characters)"

@@ -112,13 +112,13 @@ BRIDGE_ACTIVELIST = Setting(
     "imq.bridge.activelist",
     BridgeNames(),
     (),
-    "Names of the bridges that are loaded at start. The gateway.properties of a new instance has stomp, which is the only kind there is yet.",
+    "Names of the bridges that are loaded at start. The gateway.properties of a new instance has stomp.",
 )
 BRIDGE_ADMIN_USER = Setting(
     "imq.bridge.admin.user",
     Text(),
     "",
-    "User as whom JMS bridges, which are not there yet, are to use this broker where they name no other.",
+    "User as whom JMS bridges use this broker where they name no other; none of them starts without one.",
 )
 BRIDGE_ADMIN_PASSWORD = Setting(
     "imq.bridge.admin.password",
@@ -138,7 +138,7 @@ BRIDGE_AUTOSTART = Setting(
     "imq.bridge.NAME.autostart",
     Boolean(),
     True,
-    "Whether the bridge is started when the instance is. Nothing can start it later yet.",
+    "Whether the bridge is started when the instance is; imqbridgemgr can start it later.",
 )
 BRIDGE_LEVEL = Setting(
     "imq.bridge.NAME.level", Choice(*LEVELS, aliases=ALIASES), "INFO", "Level of the bridge's log.", reloadable=True

@@ -43,7 +43,9 @@ class Capabilities:
     :param joined: an acknowledgement of any consumer may be made ``within`` a transacted session of its connection.
     :param xa: :meth:`Connection.xa_session`.
     :param durable: durable subscriptions. :param selectors: JMS selectors. :param temporary: temporary destinations.
-    :param browse: queue browsers. :param individual: acknowledgement one by one, and rejection.
+    :param browse: queue browsers.
+    :param individual: sessions of mode INDIVIDUAL, :meth:`Consumer.acknowledge` and :meth:`Consumer.reject`; where these are to take effect in a
+        transaction, they may raise NotSupported all the same.
     :param delivery_count: the ``attempts`` of a delivery are counted, not only known to be more than one.
     :param duplicate_ids: a message sent twice with one duplicate id is kept once.
     """
@@ -98,7 +100,7 @@ class Subscription:
     :param destination: a queue, or a topic whose name may hold wildcards: ``*`` one level, ``>`` the rest.
     :param selector: a JMS selector, or None for every message.
     :param no_local: not what this connection sent itself; topics only.
-    :param durable_name: a durable subscription of the connection's client identifier; topics only.
+    :param durable_name: a durable subscription of the connection's client identifier; on a queue it is refused.
     :param browse: read and leave everything where it is; queues only. The end is told by one empty delivery.
     :param redelivery: what holds for rejected deliveries other than the destination's own policy says.
     """
@@ -127,14 +129,26 @@ class Provider(Protocol):
         """Open a connection.
 
         :param client_id: JMS client identifier, unique among the provider's connections.
-        :param lost: called at most once if the connection ends without being closed; every later call on it raises
-            :class:`~gateway.messaging.errors.ProviderUnavailable`.
+        :param lost: called at most once if the connection ends without being closed, with ProviderUnavailable or with why the provider ended
+            it; every later call on it but ``close`` raises :class:`~gateway.messaging.errors.ProviderUnavailable`.
         :returns: fails with AuthenticationFailed, AccessDenied, ClientIdInUse, ProviderUnavailable.
         """
 
 
 class Connection(Protocol):
     """A connection of one user."""
+
+    @property
+    def client_id(self) -> str | None:
+        """Its JMS client identifier: the one asked for, or the one that the provider's own configuration gave it; None if it has none."""
+
+    @property
+    def product(self) -> str:
+        """What the provider calls itself (``ConnectionMetaData.getJMSProviderName``), or the next best name of it; never empty."""
+
+    @property
+    def administers(self) -> bool:
+        """Whether its user is known to be an administrator of the provider; where the provider does not say, False. May change while it is open."""
 
     def session(self, mode: Mode) -> Session:
         """A new session; cheap. What is wrong with it may show later, in its completions."""
@@ -149,7 +163,10 @@ class Connection(Protocol):
         """Remove a durable subscription; durable when it fires. Fails with ClientIdRequired, UnknownSubscription, DurableInUse."""
 
     def close(self) -> Deferred[None]:
-        """Close sessions, then the connection: unacknowledged deliveries go back, open transactions roll back, temporary destinations go."""
+        """Close sessions, then the connection: unacknowledged deliveries go back, open transactions roll back, temporary destinations go.
+
+        Idempotent, and as good after a loss, also from inside ``lost``: fires, and never with an error.
+        """
 
 
 class Session(Protocol):
@@ -158,8 +175,11 @@ class Session(Protocol):
     def send(self, messages: Sequence[Message]) -> None:
         """Take all, or raise for none. What was taken is in force at once, and durable at a later completion or commit.
 
-        The messages are the provider's from now on, and it sets each one's ``message_id`` and ``timestamp`` unless they are set. What
-        was received is copied before it is sent on.
+        The messages are the provider's from now on. It sets each one's ``message_id`` and ``timestamp`` unless they are set, at the latest when
+        the next completion fires without an error; in a transacted session, when its commit does. What was received is copied before it is
+        sent on.
+
+        What was taken may be refused later, where the provider must ask: :meth:`completion` says so.
 
         :raises MessageRejected: for the first that cannot be taken, with one of AccessDenied, InvalidDestination, DestinationFull,
             MessageTooLarge, TransactionTooLarge as its cause.
@@ -174,8 +194,12 @@ class Session(Protocol):
     def consumer(self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> Consumer:
         """A new consumer, stopped and without credit.
 
-        :param failed: called at most once if the consumer ends without being closed.
-        :raises: AccessDenied, InvalidDestination, InvalidSelector, ClientIdRequired, DurableInUse, TooManyConsumers, NotSupported.
+        :param failed: called at most once if the consumer ends without being closed: with an error that this raises, where the provider must
+            ask first or has changed its mind (InvalidDestination: the destination is gone); with ProviderUnavailable, where it
+            learns of a loss of the connection before the connection does, otherwise told by ``lost`` alone; with another MessagingError
+            for what only the provider knows.
+        :raises: AccessDenied, InvalidDestination (a durable subscription to a queue or a temporary topic, browsing a topic, somebody
+            else's temporary destination), InvalidSelector, ClientIdRequired, DurableInUse, TooManyConsumers, NotSupported.
         """
 
     def completion(self, done: Done) -> None:
@@ -183,16 +207,27 @@ class Session(Protocol):
 
         Completions of one session, commits and rollbacks among them, fire in the order asked, never from inside this call. Each fires once,
         also when the session is closed or the connection lost before it could.
+
+        What failed is told to the first completion behind it:
+
+        * ProviderUnavailable: the connection was lost or the session closed before. The same may be asked again of another connection.
+        * MessageRejected: a message was refused. Its index counts what was sent since the completion before, in a transacted session
+          since the last boundary.
+        * A cause of MessageRejected, StorageFailed, or another MessagingError: refused, and the provider does not tell which message.
+
+        After a refusal the session goes on. Which of the other messages were taken is not known; in a transacted session none is, and the commit
+        fails, too.
         """
 
     def commit(self, done: Done) -> None:
         """Make sends and acknowledgements since the last boundary durable, together or not at all.
 
-        A failure means rolled back, unless it is OutcomeUnknown. Deliveries not acknowledged stay outstanding.
+        A failure, one of those of :meth:`completion`, means rolled back, unless it is OutcomeUnknown. Deliveries not acknowledged stay
+        outstanding.
         """
 
     def rollback(self, done: Done) -> None:
-        """Forget the sends and acknowledgements since the last boundary, and :meth:`recover`.
+        """Forget the sends and acknowledgements since the last boundary, and give outstanding deliveries back, as :meth:`recover` does elsewhere.
 
         Acknowledgements of other sessions' consumers that were made ``within`` this one become outstanding again instead.
         """
@@ -201,6 +236,9 @@ class Session(Protocol):
         """Give all outstanding deliveries of the session's own consumers back, to be delivered again in order, as redelivered.
 
         Their numbers are void; numbering goes on.
+
+        :raises NotSupported: in a session of mode TRANSACTED, where it is for :meth:`rollback` to do (JMS 1.1, ``Session.recover``). An XASession
+            has it.
         """
 
     def close(self) -> None:
@@ -256,9 +294,10 @@ class Consumer(Protocol):
         """
 
     def close(self, requeue: bool = True) -> None:
-        """Receive no more.
+        """Receive no more. Idempotent, also when the session or the connection is closed or lost.
 
-        :param requeue: outstanding deliveries go back at once; if False they may still be settled, and go back with the session.
+        :param requeue: outstanding deliveries go back at once; if False they may still be settled, and go back with the session, or
+            when this is called again with True.
         """
 
 

@@ -19,6 +19,7 @@ from gateway.instance.listening import server_endpoint
 from gateway.messaging.provider import Provider
 from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.turn import Turn
+from gateway.stomp.clients import Client, clients_of
 from gateway.stomp.connection_log import Detail
 from gateway.stomp.counters import Counters
 from gateway.stomp.refusals import BridgeStopped
@@ -207,6 +208,11 @@ class StompService:
     def _abort_all(self) -> None:
         for connection in self._factory.connections:
             connection.drop("it did not go when the bridge stopped")
+
+    @property
+    def clients(self) -> list[Client]:
+        """The clients that are connected."""
+        return clients_of(self._factory.connections)
 
     def end_revoked(self, is_revoked: Callable[[Certificate], bool]) -> None:
         """End the connections of clients whose certificates are revoked by now: ERROR, roll back, close.

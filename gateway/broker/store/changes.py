@@ -15,9 +15,10 @@ from gateway.broker.store.interface import Batch
 from gateway.broker.store.statements import NARROW, Keys, Rows
 
 _DESTINATIONS: Final = Rows(
-    "INSERT OR IGNORE INTO destination(id, kind, name, properties) VALUES",
-    4,
-    "ON CONFLICT(id) DO UPDATE SET kind = excluded.kind, name = excluded.name, properties = excluded.properties",
+    "INSERT OR IGNORE INTO destination(id, kind, name, properties, administered) VALUES",
+    5,
+    "ON CONFLICT(id) DO UPDATE SET kind = excluded.kind, name = excluded.name, properties = excluded.properties, "
+    "administered = excluded.administered",
 )
 _SUBSCRIPTIONS: Final = Rows(
     "INSERT OR IGNORE INTO subscription(id, destination, client_id, name, selector, no_local) VALUES",

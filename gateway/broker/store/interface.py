@@ -32,11 +32,11 @@ class StoreDamaged(StoreError):
 class StoreVersionUnknown(StoreError):
     """The file was written by another version of the schema.
 
-    :param found: its schema version. :param known: the one this program reads.
+    :param found: its schema version. :param known: the latest that this program reads, and all before it.
     """
 
     def __init__(self, path: str, found: object, known: int) -> None:
-        super().__init__(f"{path} has schema version {found}; this program reads version {known}")
+        super().__init__(f"{path} has schema version {found}; this program reads versions up to {known}")
         self.path = path
         self.found = found
         self.known = known
@@ -79,12 +79,16 @@ class IndexRow(NamedTuple):
 
 
 class DestinationRow(NamedTuple):
-    """A destination the store knows. :param properties: ``name=value`` lines in UTF-8, the broker's business."""
+    """A destination the store knows.
+
+    :param properties: ``name=value`` lines in UTF-8, the broker's business. :param administered: 1 when an administrator gave them.
+    """
 
     id: int
     kind: int
     name: str
     properties: str
+    administered: int = 0
 
 
 class SubscriptionRow(NamedTuple):

@@ -22,7 +22,9 @@ from gateway.broker.store.statements import CACHED_STATEMENTS
 
 #: "SGmq": SQLite's application_id, by which a file is known as ours.
 APPLICATION_ID: Final = 0x53476D71
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+#: What makes a store of the version before one of this version; done where it is opened.
+_UPGRADES: Final = {2: ("ALTER TABLE destination ADD COLUMN administered INTEGER NOT NULL DEFAULT 0",)}
 #: What systems write at once, so that each of their pages that a power failure kept from the disk is known by a frame's head.
 PAGE_SIZE: Final = 4096
 
@@ -151,7 +153,7 @@ def connect(path: str) -> sqlite3.Connection:
 
 
 def begin(connection: sqlite3.Connection, next_seq: int) -> None:
-    """Delete what was not persistent, mark the store as in use, and start with an empty log.
+    """Upgrade a store of an earlier version, delete what was not persistent, mark the store as in use, and start with an empty log.
 
     Deleting a million contents takes ten seconds, as each of their pages is read. So where they are many only what points at them is deleted
     here, and :func:`sweep` does the rest in idle moments.
@@ -159,6 +161,7 @@ def begin(connection: sqlite3.Connection, next_seq: int) -> None:
     :raises sqlite3.Error: as SQLite does; a transaction may still be open.
     """
     connection.execute("BEGIN IMMEDIATE")
+    _upgrade(connection)
     count = connection.execute("SELECT count(*) FROM message WHERE persistent = 0").fetchall()[0][0]
     if count:
         for table in ("owed", "redelivery"):
@@ -171,6 +174,14 @@ def begin(connection: sqlite3.Connection, next_seq: int) -> None:
     connection.execute("UPDATE meta SET value = 0 WHERE key = 'clean'")
     connection.execute("COMMIT")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def _upgrade(connection: sqlite3.Connection) -> None:
+    found = connection.execute("PRAGMA user_version").fetchall()[0][0]
+    for version in range(found + 1, SCHEMA_VERSION + 1):
+        for statement in _UPGRADES[version]:
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {version}")
 
 
 def sweep(connection: sqlite3.Connection, after: int) -> int | None:
@@ -214,7 +225,7 @@ def check_header(path: str) -> None:
             f"not {APPLICATION_ID:#x}"
         )
     version = int.from_bytes(header[60:64])
-    if version != SCHEMA_VERSION:
+    if not _readable(version):
         raise StoreVersionUnknown(path, version, SCHEMA_VERSION)
     page_size = int.from_bytes(header[16:18])
     if page_size != PAGE_SIZE:
@@ -254,6 +265,10 @@ def close_untouched(connection: sqlite3.Connection) -> None:
         connection.close()
 
 
+def _readable(version: object) -> bool:
+    return isinstance(version, int) and min(_UPGRADES) - 1 <= version <= SCHEMA_VERSION
+
+
 def _schema() -> str:
     return resources.files("gateway.broker.store").joinpath("schema", f"version-{SCHEMA_VERSION}.sql").read_text("utf-8")
 
@@ -262,7 +277,7 @@ def _settle(path: str, connection: sqlite3.Connection, log: wal.Log, notes: list
     # EXCLUSIVE before the first read: no shared memory file, and the lock is taken with that read and kept.
     _pragma(connection, "locking_mode = EXCLUSIVE")
     version = _pragma(connection, "user_version")
-    if version != SCHEMA_VERSION:
+    if not _readable(version):
         raise StoreVersionUnknown(path, version, SCHEMA_VERSION)
     for pragma in (
         "synchronous = FULL",

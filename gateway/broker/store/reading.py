@@ -129,7 +129,7 @@ def scan_redeliveries(connection: sqlite3.Connection) -> Iterator[list[Redeliver
 
 def destinations(connection: sqlite3.Connection) -> list[DestinationRow]:
     """Every destination by id."""
-    rows = connection.execute("SELECT id, kind, name, properties FROM destination ORDER BY id").fetchall()
+    rows = connection.execute("SELECT id, kind, name, properties, administered FROM destination ORDER BY id").fetchall()
     return list(map(DestinationRow._make, rows))
 
 

@@ -11,8 +11,9 @@ from typing import Final
 
 from gateway.messaging.errors import MessageRejected, MessagingError
 from gateway.messaging.message import Message
+from gateway.messaging.provider import Connection, Mode
 from gateway.messaging.provider import Session as ProviderSession
-from gateway.stomp.conversion import Resolve, SendPlan, check_text, plan_send
+from gateway.stomp.conversion import Resolve, SendPlan, check_text, plan_send, restore
 from gateway.stomp.session.receipts import Fail, Receipts
 from gateway.stomp.session.transactions import Transaction
 from gateway.stomp.session.transforming import Transforming
@@ -22,13 +23,13 @@ from gateway.stomp.wire import Head
 class Sending:
     """The messages of one connection on their way to the provider.
 
-    :param session: the provider's session for messages outside of transactions.
+    :param connection: the provider's. Messages outside of transactions get a session of their own.
     :param resumed: called when the provider takes messages again after :attr:`blocked`.
     """
 
     def __init__(
         self,
-        session: ProviderSession,
+        connection: Connection,
         transaction: Transaction,
         receipts: Receipts,
         resolve: Resolve,
@@ -36,7 +37,8 @@ class Sending:
         fail: Fail,
         resumed: Callable[[], None],
     ) -> None:
-        self.session: Final = session
+        self._connection: Final = connection
+        self.session: Final = connection.session(Mode.AUTO)
         self._transaction: Final = transaction
         self._receipts: Final = receipts
         self._resolve: Final = resolve
@@ -47,7 +49,7 @@ class Sending:
         self.pending: list[Message] = []
         #: Places in the run whose frames asked for a receipt.
         self._asked: list[tuple[int, str]] = []
-        self._target: ProviderSession = session
+        self._target: ProviderSession = self.session
         #: The run is for the plain session, and nothing is to be done to a message but to make it.
         self.direct = transforming is None
         #: The provider asked to wait; what is sent all the same is taken.
@@ -76,9 +78,13 @@ class Sending:
         if target is not self._target and not self._retarget(target):
             return False
         expires = plan.expires or (now_ms + plan.ttl if plan.ttl else 0)
-        message = Message(plan.headers, body, expires=expires)
-        if self._transforming is not None:
-            message = self._transforming.incoming(message)
+        if plan.envelope and self._connection.administers:
+            # What it was, and not what a transformer would make of it, which has had it before.
+            message = restore(plan, body, expires)
+        else:
+            message = Message(plan.headers, body, expires=expires)
+            if self._transforming is not None:
+                message = self._transforming.incoming(message)
         receipt = head.headers.get("receipt")
         if receipt is not None:
             self._asked.append((len(self.pending), receipt))

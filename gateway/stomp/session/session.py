@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Connection, Mode, Provider
+from gateway.messaging.provider import Connection, Provider
 from gateway.messaging.turn import Turn
 from gateway.stomp.connection_log import ConnectionLog
 from gateway.stomp.conversion import MessageEncoder, SendPlan, check_text
@@ -100,6 +100,11 @@ class Session:
             Command.ABORT: self._abort,
             Command.DISCONNECT: self._disconnect,
         }
+
+    @property
+    def connection(self) -> Connection | None:
+        """The provider's connection behind it, while it has one."""
+        return self._connection
 
     # Input.
 
@@ -262,7 +267,7 @@ class Session:
         self._transaction = Transaction(connection, self._receipts, subscriptions.transacted)
         self._settlement = Settlement(subscriptions, self._transaction, self._receipts, self._options.join_acknowledgements)
         self._sending = Sending(
-            connection.session(Mode.AUTO),
+            connection,
             self._transaction,
             self._receipts,
             temporaries.resolve,

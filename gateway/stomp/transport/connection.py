@@ -80,6 +80,8 @@ class StompConnection(Protocol):
         self.factory = factory
         self.due_tick = 0
         self._address: Final = address
+        #: The client's.
+        self.port: Final = port
         self._options: Final = factory.options
         self._turn: Final = factory.turn
         self._clock: Final = factory.clock
@@ -374,6 +376,11 @@ class StompConnection(Protocol):
     @property
     def address(self) -> str:
         return self._address
+
+    @property
+    def secure(self) -> bool:
+        """Whether it speaks TLS."""
+        return self._tls
 
     @property
     def peer_certificate(self) -> Certificate | None:

@@ -10,6 +10,7 @@ import pytest
 from gateway.broker.consumer import EmbeddedConsumer
 from gateway.broker.distribution import MOST_IN_A_TURN
 from gateway.broker.memory import OVERHEAD, Memory
+from gateway.broker.purging import purge
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Queue
 from gateway.messaging.message import Message
@@ -490,7 +491,7 @@ def test_a_purge_takes_what_waits_and_leaves_what_is_outstanding(small: Stepped)
     small.settle()
     inbox.consumer.reject([1], delay_ms=60_000)
     inbox.consumer.reject([2], delay_ms=0)
-    assert small.broker.queue(Q).purge() == 96
+    assert purge(small.broker.queue(Q), lambda count: None) == 96
     queue = small.broker.queue(Q)
     assert (queue.count, queue.octets) == (4, sum(message.size for message in inbox.messages[2:]))
     inbox.consumer.grant(100)
@@ -513,7 +514,7 @@ def test_a_purge_while_messages_are_being_read_back_is_a_purge_of_those_too(smal
     for _ in range(5):
         small.clock.advance(0)
     assert small.broker.queue(Q).backlog.reading
-    small.broker.queue(Q).purge()
+    purge(small.broker.queue(Q), lambda count: None)
     session.send(texts(Q, ["new"]))
     small.settle()
     assert inbox.texts == ["new"]
@@ -528,7 +529,7 @@ def test_a_large_purge_is_cut_into_slices(stepped: Stepped) -> None:
         session.send(texts(Q, range(2_000)))
     stepped.settle()
     before = stepped.broker.commits.changes
-    assert stepped.broker.queue(Q).purge() == 10_000
+    assert purge(stepped.broker.queue(Q), lambda count: None) == 10_000
     assert stepped.broker.queue(Q).count == 0
     assert stepped.broker.commits.changes - before <= 2_000
     stepped.settle()

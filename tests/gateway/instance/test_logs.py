@@ -84,6 +84,24 @@ def test_any_event_is_one_line(fields: dict[str, Any], format: str) -> None:
     assert line.isprintable()
 
 
+def test_an_event_of_many_lines_is_many_lines_none_of_which_can_forge_another(logs: Logs, layout: Layout) -> None:
+    logs.redaction.add("hunter2")
+    log = logs.open_bridge("stomp")
+    log.logger.info("{lines}", lines=["one", "t\nwo", "three hunter2", "x" * 20_000])
+    found = lines(layout.bridge("stomp") / "stomp0.log")
+    assert [line.split("] ", 1)[1][:12] for line in found] == ["one", "t\\nwo", "three ******", "x" * 12]
+    assert len({line.split("] ", 1)[0] for line in found}) == 1
+    assert len(found[3]) < 17_000
+
+
+def test_the_lines_of_an_event_that_is_not_written_are_not_made(logs: Logs) -> None:
+    def made() -> Iterator[str]:
+        raise AssertionError("they were made")
+        yield ""
+
+    logs.open_bridge("stomp").logger.debug("{lines}", lines=made())
+
+
 def test_the_levels_are_those_of_java() -> None:
     assert LEVELS == ("SEVERE", "WARNING", "INFO", "CONFIG", "FINE", "FINER", "FINEST", "ALL", "OFF")
     assert (
@@ -297,5 +315,7 @@ def test_warnings_are_shown_as_they_are_written_but_what_was_shown_before(
 
 def test_what_twisted_says_of_ports_is_fine() -> None:
     assert level_of(event(log_namespace="log_legacy")) is Level.FINE
+    assert level_of(event(log_namespace="twisted.internet.endpoints.OneShotFactory")) is Level.FINE
+    assert level_of(event(log_namespace="twistedly")) is Level.INFO
     assert level_of(event(level=LogLevel.error, log_namespace="log_legacy")) is Level.SEVERE
     assert level_of(event(level=LogLevel.warn, log_namespace="log_legacy")) is Level.WARNING

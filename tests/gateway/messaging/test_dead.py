@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.messaging import dead
-from gateway.messaging.dead import DeadReason
+from gateway.messaging.dead import BridgeDeadReason, DeadReason
 from gateway.messaging.selector import is_property_name, parse
 
 
@@ -30,9 +30,32 @@ def test_the_properties_are_those_of_open_mq() -> None:
     )
 
 
+def test_those_of_bridges_are_those_of_table_12_1() -> None:
+    prefix = "JMS_SUN_JMSBRIDGE_"
+    assert {name.removeprefix(prefix) for name in dead.BRIDGE_PROPERTIES} == {
+        "DMQ_BODY_TRUNCATED",
+        "DMQ_EXCEPTION",
+        "DMQ_REASON",
+        "DMQ_TIMESTAMP",
+        "SOURCE_CORRELATIONID",
+        "SOURCE_DESTINATION",
+        "SOURCE_JMSTYPE",
+        "SOURCE_MESSAGEID",
+        "SOURCE_PROVIDER",
+        "SOURCE_TIMESTAMP",
+        "TARGET_DESTINATION",
+        "TARGET_PROVIDER",
+        "TARGET_CURRENT_DESTINATION",
+    }
+    named = {value for name, value in vars(dead).items() if name.startswith("BRIDGE_") and isinstance(value, str)}
+    assert named == dead.BRIDGE_PROPERTIES
+    reasons = {"MESSAGE_EXPIRED", "SEND_FAILURE", "ACK_FAILURE", "TRANSFORM_FAILURE", "COMMIT_FAILURE"}
+    assert {reason.value for reason in BridgeDeadReason} == reasons
+
+
 def test_a_selector_may_ask_for_all_of_them() -> None:
     names = [value for name, value in vars(dead).items() if name.isupper() and isinstance(value, str)]
-    assert len(names) == 11
+    assert len(names) == 11 + len(dead.BRIDGE_PROPERTIES)
     for name in names:
         assert is_property_name(name)
         parse(f"{name} IS NULL")

@@ -113,6 +113,8 @@ class RecordingConnection:
         self.durables: set[str] = set()
         self.closed = False
         self.closing: Deferred[None] | None = None
+        self.product = "recording"
+        self.administers = False
         self._temporaries = 0
 
     def session(self, mode: Mode) -> RecordingSession:

@@ -119,17 +119,19 @@ def test_whole_pages_cut_off_are_damage(killed: History, path: Path, reactor: Qu
     assert isinstance(refused(path, reactor), StoreDamaged)
 
 
-@pytest.mark.parametrize("version", [0, 2, 4711])
+@pytest.mark.parametrize("version", [0, 3, 4711])
 def test_another_schema_is_refused_by_version(closed: History, path: Path, reactor: QueueReactor, version: int) -> None:
     change(path, 60, version.to_bytes(4))
     error = refused(path, reactor)
     assert isinstance(error, StoreVersionUnknown)
-    assert (error.found, error.known) == (version, 1)
+    assert (error.found, error.known) == (version, opening.SCHEMA_VERSION)
 
 
-def test_an_upgrade_that_is_in_the_log_only_is_refused(closed: History, path: Path, reactor: QueueReactor, tmp_path: Path) -> None:
+def test_an_unknown_upgrade_that_is_in_the_log_only_is_refused(
+    closed: History, path: Path, reactor: QueueReactor, tmp_path: Path
+) -> None:
     other = sqlite3.connect(path)
-    other.execute("PRAGMA user_version = 2")
+    other.execute(f"PRAGMA user_version = {opening.SCHEMA_VERSION + 1}")
     for name in ("messages.db", "messages.db-wal"):
         shutil.copy(tmp_path / name, tmp_path / f"{name}.kept")
     other.close()

@@ -1,0 +1,277 @@
+"""What an administrator removes: destinations, durable subscriptions, connections."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.broker.administration import AdministrationRefused, BrokerAdministration
+from gateway.broker.limits import DestinationProperties
+from gateway.broker.settings import BrokerOptions
+from gateway.messaging.destination import Queue, Topic
+from gateway.messaging.errors import (
+    DurableInUse,
+    InvalidDestination,
+    MessageRejected,
+    MessagingError,
+    ProviderUnavailable,
+    UnknownSubscription,
+)
+from gateway.messaging.provider import Mode
+from tests.gateway.broker.administering import administration, outcome
+from tests.gateway.broker.stepping import Stepped, Told, texts
+
+Q = Queue("q")
+T, U = Topic("t.a"), Topic("t.b")
+
+
+@pytest.fixture
+def stepped(tmp_path: Path) -> Stepped:
+    return Stepped(tmp_path, BrokerOptions(reap_time=0))
+
+
+@pytest.fixture
+def admin(stepped: Stepped) -> BrokerAdministration:
+    return administration(stepped)
+
+
+# --- queues
+
+
+def test_a_destroyed_queue_is_gone_with_its_messages_and_consumers(stepped: Stepped, admin: BrokerAdministration) -> None:
+    outcome(stepped, admin.create("queue", "q", {"maxNumMsgs": "50"}))
+    session = stepped.session()
+    inbox = stepped.consume(session, Q, credit=3)
+    session.send(texts(Q, range(10)))
+    stepped.settle()
+    outcome(stepped, admin.destroy("queue", "q"))
+    assert [str(error) for error in inbox.failures] == [str(InvalidDestination(Q, "the destination was removed"))]
+    assert (stepped.disk.destinations, stepped.empty) == ({}, True)
+    assert [each.name for each in admin.destinations()] == ["mq.sys.dmq"]
+    assert admin.destination("queue", "mq.sys.dmq").messages == 0, "what is destroyed is not dead"
+    session.send(texts(Q, ["anew"]))
+    found = admin.destination("queue", "q")
+    assert (found.origin, found.messages, found.properties["maxNumMsgs"]) == ("client", 1, -1)
+
+
+def test_senders_who_are_held_back_are_let_go(stepped: Stepped, admin: BrokerAdministration) -> None:
+    outcome(stepped, admin.create("queue", "q", {"maxNumMsgs": "1", "limitBehavior": "FLOW_CONTROL"}))
+    session = stepped.session()
+    session.send(texts(Q, ["1"]))
+    told = Told()
+    session.completion(told)
+    stepped.settle()
+    assert told.results == []
+    outcome(stepped, admin.destroy("queue", "q"))
+    assert told.well
+
+
+def test_an_acknowledgement_that_waits_for_its_commit_ends_well(stepped: Stepped, admin: BrokerAdministration) -> None:
+    session = stepped.session(Mode.TRANSACTED)
+    inbox = stepped.consume(session, Q)
+    stepped.session().send(texts(Q, ["x", "y"]))
+    stepped.settle()
+    inbox.consumer.acknowledge_through(1)
+    outcome(stepped, admin.destroy("queue", "q"))
+    told = Told()
+    session.commit(told)
+    stepped.settle()
+    assert told.well
+    assert stepped.empty
+
+
+def test_it_is_gone_after_a_crash_in_the_middle(stepped: Stepped, admin: BrokerAdministration) -> None:
+    session = stepped.session()
+    for _ in range(3):
+        session.send(texts(Q, range(1000)))
+    stepped.settle()
+    admin.destroy("queue", "q")
+    stepped.clock.advance(0)
+    stepped.turns()
+    stepped.store.step()
+    stepped.restart()
+    stepped.settle()
+    assert stepped.empty
+    assert Q not in stepped.broker.destinations
+
+
+@pytest.mark.parametrize(
+    ("type", "name", "sentence"),
+    [
+        ("queue", "mq.sys.dmq", "the dead message queue cannot be destroyed; 'purge dst' empties it"),
+        ("queue", "nowhere", "there is no queue 'nowhere'"),
+        ("topic", "q", "there is no topic 'q'"),
+        ("queue", "set", r"queue:set is defined by settings and would come again: take imq.destination.queue.set.\* out"),
+    ],
+)
+def test_what_cannot_be_destroyed_is_refused(tmp_path: Path, type: str, name: str, sentence: str) -> None:
+    stepped = Stepped(tmp_path, BrokerOptions(destinations=((Queue("set"), DestinationProperties()),)))
+    stepped.session().send(texts(Q, ["x"]))
+    with pytest.raises(AdministrationRefused, match=sentence):
+        outcome(stepped, administration(stepped).destroy(type, name))
+    assert {each.name for each in administration(stepped).destinations()} == {"mq.sys.dmq", "q", "set"}
+
+
+def test_what_is_temporary_goes_with_its_connection(stepped: Stepped, admin: BrokerAdministration) -> None:
+    temporary = stepped.connect().temporary(Q.kind)
+    with pytest.raises(AdministrationRefused, match="is temporary"):
+        outcome(stepped, admin.destroy("queue", temporary.name))
+
+
+# --- topics
+
+
+def test_a_destroyed_topic_takes_its_subscriptions_along(stepped: Stepped, admin: BrokerAdministration) -> None:
+    session = stepped.session(Mode.CLIENT, client_id="me")
+    plain = stepped.consume(session, T, credit=1)
+    active = stepped.consume(session, T, durable_name="active", credit=1)
+    stepped.consume(session, T, durable_name="asleep").consumer.close()
+    pattern = stepped.consume(session, Topic("t.>"), credit=1)
+    stepped.consume(session, Topic("t.*"), durable_name="w").consumer.close()
+    sender = stepped.session()
+    for number in range(5):
+        sender.send(texts(T, [number]))
+        sender.send(texts(U, [f"other {number}"]))
+    stepped.settle()
+    outcome(stepped, admin.destroy("topic", "t.a"))
+    for inbox in (plain, active):
+        assert [type(error) for error in inbox.failures] == [InvalidDestination]
+        assert "an administrator has destroyed it" in str(inbox.failures[0])
+    assert pattern.failures == []
+    assert [(each.name, each.messages) for each in admin.durables()] == [("w", 5)]
+    assert {each.name for each in admin.destinations()} == {"mq.sys.dmq", "t.b"}
+    assert admin.destination("queue", "mq.sys.dmq").messages == 0
+    # The one message of it that a consumer has is still its.
+    pattern.consumer.acknowledge_through(1)
+    pattern.consumer.grant(100)
+    stepped.settle()
+    assert pattern.texts == ["0", *[f"other {number}" for number in range(5)]]
+    assert len(stepped.disk.subscriptions) == 1
+    assert len(stepped.disk.owed) == 5
+    stepped.restart()
+    assert [(each.name, each.messages) for each in administration(stepped).durables()] == [("w", 5)]
+
+
+def test_a_topic_of_the_same_name_has_counts_of_its_own(stepped: Stepped, admin: BrokerAdministration) -> None:
+    session = stepped.session(Mode.CLIENT, client_id="me")
+    inbox = stepped.consume(session, Topic("t.*"), durable_name="w", credit=2)
+    session.send(texts(T, ["old 1", "old 2", "old 3"]))
+    stepped.settle()
+    outcome(stepped, admin.destroy("topic", "t.a"))
+    session.send(texts(T, ["new"]))
+    assert admin.destination("topic", "t.a").messages == 1
+    inbox.consumer.acknowledge_through(2)
+    stepped.settle()
+    assert admin.destination("topic", "t.a").messages == 1
+    inbox.consumer.grant(10)
+    stepped.settle()
+    inbox.consumer.acknowledge_through(3)
+    stepped.settle()
+    assert (inbox.texts, admin.destination("topic", "t.a").messages) == (["old 1", "old 2", "new"], 0)
+    assert stepped.empty
+
+
+def test_what_a_consumer_had_of_a_destroyed_topic_is_gone_after_a_restart(stepped: Stepped, admin: BrokerAdministration) -> None:
+    session = stepped.session(Mode.CLIENT, client_id="me")
+    inbox = stepped.consume(session, Topic("t.*"), durable_name="w", credit=1)
+    session.send(texts(T, ["had"]))
+    stepped.settle()
+    assert inbox.texts == ["had"]
+    outcome(stepped, admin.destroy("topic", "t.a"))
+    assert stepped.bodies == ["had"]
+    stepped.restart()
+    stepped.settle()
+    assert stepped.empty
+    assert [each.messages for each in administration(stepped).durables()] == [0]
+
+
+def test_nobody_uses_a_topic_that_is_being_destroyed(stepped: Stepped, admin: BrokerAdministration) -> None:
+    session = stepped.session(Mode.CLIENT, client_id="me")
+    stepped.consume(session, Topic("t.*"), durable_name="w").consumer.close()
+    for _ in range(3):
+        session.send(texts(T, range(1000)))
+    stepped.settle()
+    asked = admin.destroy("topic", "t.a")
+    found = admin.destination("topic", "t.a")
+    assert found.state == "DESTROYING"
+    with pytest.raises(MessageRejected, match="an administrator is removing it"):
+        session.send(texts(T, ["too late"]))
+    with pytest.raises(InvalidDestination, match="an administrator is removing it"):
+        stepped.consume(session, T)
+    second = admin.destroy("topic", "t.a")
+    with pytest.raises(AdministrationRefused, match="is being destroyed"):
+        outcome(stepped, second)
+    outcome(stepped, asked)
+    session.send(texts(T, ["anew"]))
+    stepped.settle()
+    assert stepped.bodies == ["anew"]
+
+
+def test_a_commit_that_comes_after_a_topic_is_gone_leaves_nothing(stepped: Stepped, admin: BrokerAdministration) -> None:
+    session = stepped.session(Mode.TRANSACTED, client_id="me")
+    stepped.consume(session, T, durable_name="d").consumer.close()
+    stepped.settle()
+    session.send(texts(T, ["x"]))
+    told = Told()
+    session.commit(told)
+    asked = admin.destroy("topic", "t.a")
+    outcome(stepped, asked)
+    assert told.well
+    assert stepped.empty
+    assert stepped.disk.destinations == {}
+
+
+# --- durable subscriptions
+
+
+def test_a_destroyed_durable_subscription_leaves_what_it_had_to_the_dead_message_queue(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
+    session = stepped.session(Mode.CLIENT, client_id="me")
+    stepped.consume(session, T, durable_name="d").consumer.close()
+    stepped.consume(session, U, durable_name="e").consumer.close()
+    session.send([*texts(T, ["a", "b"]), *texts(U, ["c"])])
+    stepped.settle()
+    assert [(each.name, each.topic) for each in admin.durables()] == [("d", "t.a"), ("e", "t.b")]
+    assert [each.name for each in admin.durables("t.a")] == ["d"]
+    outcome(stepped, admin.destroy_durable("d", "me"))
+    assert [each.name for each in admin.durables()] == ["e"]
+    assert len(stepped.disk.subscriptions) == 1
+    dead = stepped.consume(stepped.session(Mode.AUTO), Queue("mq.sys.dmq"))
+    stepped.settle()
+    assert dead.texts == ["a", "b"]
+
+
+def test_one_in_use_or_unknown_is_not_destroyed(stepped: Stepped, admin: BrokerAdministration) -> None:
+    session = stepped.session(Mode.CLIENT, client_id="me")
+    stepped.consume(session, T, durable_name="d")
+    assert admin.durables()[0].active
+    with pytest.raises(DurableInUse):
+        outcome(stepped, admin.destroy_durable("d", "me"))
+    with pytest.raises(UnknownSubscription):
+        outcome(stepped, admin.destroy_durable("d", "you"))
+    assert len(admin.durables()) == 1
+
+
+# --- connections
+
+
+def test_a_destroyed_connection_is_told_and_gives_back_what_it_had(stepped: Stepped, admin: BrokerAdministration) -> None:
+    losses: list[MessagingError] = stepped.losses
+    session = stepped.session(client_id="me")
+    inbox = stepped.consume(session, Q)
+    session.send(texts(Q, ["x"]))
+    stepped.settle()
+    assert inbox.texts == ["x"]
+    (connection,) = admin.connections()
+    admin.destroy_connection(connection.id)
+    stepped.settle()
+    assert [type(error) for error in losses] == [ProviderUnavailable]
+    assert "an administrator has ended the connection" in str(losses[0])
+    assert admin.connections() == []
+    again = stepped.consume(stepped.session(client_id="me"), Q)
+    stepped.settle()
+    assert (again.texts, again.attempts) == (["x"], [2])
+    with pytest.raises(AdministrationRefused, match=f"there is no connection {connection.id}"):
+        admin.destroy_connection(connection.id)

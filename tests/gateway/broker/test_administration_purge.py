@@ -1,0 +1,279 @@
+"""Purging: what goes, what stays, how much of it in one turn, and that it is durable."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from twisted.internet.interfaces import IDelayedCall
+
+from gateway.broker.administration import AdministrationRefused, BrokerAdministration
+from gateway.broker.memory import OVERHEAD, Memory
+from gateway.broker.purging import EXAMINED, SLICE
+from gateway.broker.settings import BrokerOptions
+from gateway.messaging.destination import Destination, Queue, Topic
+from gateway.messaging.errors import InvalidSelector
+from gateway.messaging.message import Message
+from gateway.messaging.provider import Mode
+from tests.gateway.broker.administering import administration, outcome
+from tests.gateway.broker.brokers import Inbox, with_properties
+from tests.gateway.broker.stepping import Stepped, Told, texts
+
+Q = Queue("q")
+T, U = Topic("t.a"), Topic("t.b")
+
+
+@pytest.fixture(params=["in memory", "in the store"])
+def stepped(request: pytest.FixtureRequest, tmp_path: Path) -> Stepped:
+    """Most of what waits is in memory, or in the store only."""
+    memory = Memory(total=40 * OVERHEAD, share=10 * OVERHEAD, least=2 * OVERHEAD) if request.param == "in the store" else None
+    return Stepped(tmp_path, BrokerOptions(reap_time=0), memory=memory)
+
+
+@pytest.fixture
+def admin(stepped: Stepped) -> BrokerAdministration:
+    return administration(stepped)
+
+
+def coloured(destination: Destination, count: int) -> list[Message]:
+    """Messages by turns red and blue."""
+    return [with_properties(destination, str(number), {"colour": ("red", "blue")[number % 2]}) for number in range(count)]
+
+
+def remaining(stepped: Stepped, inbox: Inbox) -> Sequence[str]:
+    stepped.settle()
+    return inbox.texts
+
+
+def test_all_goes_but_what_consumers_have(stepped: Stepped, admin: BrokerAdministration) -> None:
+    session = stepped.session(Mode.INDIVIDUAL)
+    inbox = stepped.consume(session, Q, credit=4)
+    for message in texts(Q, range(60)):
+        session.send([message])
+    stepped.settle()
+    inbox.consumer.reject([1], delay_ms=60_000)
+    inbox.consumer.reject([2], delay_ms=0)
+    stepped.settle()
+    assert outcome(stepped, admin.purge("queue", "q")) == 58
+    assert stepped.bodies == ["2", "3"]
+    found = admin.destination("queue", "q")
+    assert (found.messages, found.unacknowledged, found.octets) == (2, 2, sum(message.size for message in inbox.messages[2:]))
+    assert admin.destination("queue", "mq.sys.dmq").messages == 0
+    inbox.consumer.grant(100)
+    stepped.later(100)
+    assert inbox.texts == ["0", "1", "2", "3"]
+    inbox.consumer.acknowledge([3, 4])
+    stepped.settle()
+    assert stepped.empty
+    assert stepped.broker.memory.used == 0
+
+
+def test_a_selector_says_what_goes(stepped: Stepped, admin: BrokerAdministration) -> None:
+    session = stepped.session()
+    for message in coloured(Q, 60):
+        session.send([message])
+    stepped.settle()
+    assert outcome(stepped, admin.purge("queue", "q", "colour = 'red'")) == 30
+    assert stepped.bodies == [str(number) for number in range(1, 60, 2)]
+    assert admin.destination("queue", "q").messages == 30
+    inbox = stepped.consume(stepped.session(Mode.AUTO), Q)
+    assert remaining(stepped, inbox) == [str(number) for number in range(1, 60, 2)]
+    assert stepped.empty
+
+
+def test_a_selector_finds_what_pauses_too_also_after_a_restart(stepped: Stepped, admin: BrokerAdministration) -> None:
+    session = stepped.session(Mode.INDIVIDUAL)
+    session.send(coloured(Q, 8))
+    inbox = stepped.consume(session, Q)
+    stepped.settle()
+    inbox.consumer.reject([1, 2, 3, 4], delay_ms=60_000)
+    stepped.settle()
+    assert outcome(stepped, admin.purge("queue", "q", "colour = 'red' AND JMSPriority = 4")) == 2
+    assert sorted(stepped.bodies) == ["1", "3", "4", "5", "6", "7"]
+    session.close()
+    stepped.settle()
+    stepped.restart()
+    admin = administration(stepped)
+    assert outcome(stepped, admin.purge("queue", "q", "colour = 'blue'")) == 4
+    assert stepped.bodies == ["4", "6"]
+    stepped.later(100)
+    inbox = stepped.consume(stepped.session(Mode.AUTO), Q)
+    assert remaining(stepped, inbox) == ["4", "6"]
+
+
+def test_what_comes_after_it_began_stays(stepped: Stepped, admin: BrokerAdministration) -> None:
+    session = stepped.session()
+    session.send(coloured(Q, 40))
+    stepped.settle()
+    told: list[int] = []
+    admin.purge("queue", "q", "colour = 'red'").addCallback(told.append)
+    session.send([with_properties(Q, "late", {"colour": "red"})])
+    stepped.settle()
+    assert told == [20]
+    session.send(coloured(Q, 2))
+    told.clear()
+    admin.purge("queue", "q").addCallback(told.append)
+    session.send(texts(Q, ["later"]))
+    stepped.settle()
+    assert told == [23]
+    assert stepped.bodies == ["later"]
+
+
+def test_what_a_consumer_takes_meanwhile_is_not_purged(stepped: Stepped, admin: BrokerAdministration) -> None:
+    session = stepped.session(Mode.INDIVIDUAL)
+    session.send(coloured(Q, 40))
+    stepped.settle()
+    asked = admin.purge("queue", "q", "colour = 'red'")
+    inbox = stepped.consume(session, Q, credit=10)
+    count = outcome(stepped, asked)
+    assert len(inbox.texts) == 10
+    assert count == 20 - sum(1 for body in inbox.texts if int(body) % 2 == 0)
+    assert len(stepped.bodies) == 40 - count
+
+
+def test_it_is_durable_when_it_is_said(stepped: Stepped, admin: BrokerAdministration) -> None:
+    stepped.session().send(texts(Q, range(30)))
+    stepped.settle()
+    told: list[int] = []
+    admin.purge("queue", "q").addCallback(told.append)
+    stepped.turns()
+    assert (told, admin.destination("queue", "q").messages) == ([], 0)
+    assert len(stepped.bodies) == 30
+    stepped.settle()
+    assert (told, stepped.bodies) == ([30], [])
+
+
+def test_priorities_and_messages_that_are_not_persistent(stepped: Stepped, admin: BrokerAdministration) -> None:
+    session = stepped.session()
+    for number in range(40):
+        session.send(texts(Q, [number], priority=number % 10, persistent=number % 3 > 0))
+    stepped.settle()
+    assert outcome(stepped, admin.purge("queue", "q", "JMSPriority > 4")) == 20
+    inbox = stepped.consume(stepped.session(Mode.AUTO), Q)
+    assert sorted(int(body) % 10 for body in remaining(stepped, inbox)) == sorted([0, 1, 2, 3, 4] * 4)
+    session.send(texts(Q, range(5), persistent=False))
+    assert remaining(stepped, inbox)
+    assert stepped.empty
+    assert stepped.broker.memory.used == 0
+
+
+def test_a_commit_that_is_under_way_keeps_its_messages(stepped: Stepped, admin: BrokerAdministration) -> None:
+    session = stepped.session(Mode.TRANSACTED)
+    session.send(texts(Q, ["committed"]))
+    told = Told()
+    session.commit(told)
+    asked = admin.purge("queue", "q")
+    assert outcome(stepped, asked) == 0
+    assert told.well
+    assert (stepped.bodies, admin.destination("queue", "q").messages) == (["committed"], 1)
+
+
+# --- topics
+
+
+def test_a_topic_is_purged_for_every_subscription(stepped: Stepped, admin: BrokerAdministration) -> None:
+    session = stepped.session(Mode.CLIENT, client_id="me")
+    stepped.consume(session, T, durable_name="d").consumer.close()
+    plain = stepped.consume(session, T, credit=3)
+    pattern = stepped.consume(session, Topic("t.>"), credit=0)
+    stepped.consume(session, Topic("t.*"), durable_name="w").consumer.close()
+    sender = stepped.session()
+    for number in range(20):
+        sender.send(texts(T, [number], persistent=number % 2 == 0))
+        sender.send(texts(U, [f"other {number}"]))
+    stepped.settle()
+    assert admin.destination("topic", "t.a").messages == 80
+    assert outcome(stepped, admin.purge("topic", "t.a")) == 77
+    found = admin.destination("topic", "t.a")
+    assert (found.messages, found.octets) == (3, sum(message.size for message in plain.messages))
+    assert admin.destination("topic", "t.b").messages == 40
+    pattern.consumer.grant(100)
+    assert remaining(stepped, pattern) == [f"other {number}" for number in range(20)]
+    assert [each.messages for each in admin.durables()] == [0, 20]
+    assert len(stepped.disk.owed) == 20
+    pattern.consumer.acknowledge_through(20)
+    plain.consumer.acknowledge_through(3)
+    assert outcome(stepped, admin.purge("topic", "t.b")) == 20
+    assert stepped.empty
+    assert stepped.broker.memory.used == 0
+
+
+def test_a_selector_purges_a_topic(stepped: Stepped, admin: BrokerAdministration) -> None:
+    session = stepped.session(Mode.CLIENT, client_id="me")
+    stepped.consume(session, T, durable_name="d").consumer.close()
+    stepped.consume(session, Topic("t.*"), durable_name="w").consumer.close()
+    session.send([*coloured(T, 10), *coloured(U, 10)])
+    stepped.settle()
+    assert outcome(stepped, admin.purge("topic", "t.a", "colour = 'red'")) == 10
+    assert [each.messages for each in admin.durables()] == [5, 15]
+    stepped.restart()
+    admin = administration(stepped)
+    assert [each.messages for each in admin.durables()] == [5, 15]
+    assert outcome(stepped, admin.purge("topic", "t.b")) == 10
+    assert outcome(stepped, admin.purge("topic", "t.a")) == 10
+    assert stepped.empty
+
+
+# --- refusals
+
+
+@pytest.mark.parametrize(
+    ("type", "name", "selector", "error"),
+    [
+        ("queue", "nowhere", "", "there is no queue 'nowhere'"),
+        ("topic", "q", "", "there is no topic 'q'"),
+        ("queue", "q", "colour ==", "colour =="),
+    ],
+)
+def test_what_cannot_be_purged_is_refused(
+    stepped: Stepped, admin: BrokerAdministration, type: str, name: str, selector: str, error: str
+) -> None:
+    stepped.session().send(texts(Q, ["stays"]))
+    stepped.settle()
+    with pytest.raises((AdministrationRefused, InvalidSelector), match=error):
+        outcome(stepped, admin.purge(type, name, selector))
+    assert stepped.bodies == ["stays"]
+
+
+# --- many
+
+
+@pytest.mark.parametrize("selector", ["", "JMSPriority = 4"])
+@pytest.mark.parametrize("where", ["in memory", "in the store"])
+def test_a_hundred_thousand_go_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, selector: str) -> None:
+    count = 100_000
+    stepped = Stepped(tmp_path, BrokerOptions(reap_time=0))
+    session = stepped.session()
+    body = os.urandom(8).hex()
+    for _ in range(count // 1_000):
+        session.send(texts(Q, [body] * 1_000))
+        stepped.settle()
+    session.close()
+    if where == "in the store":
+        stepped.restart()
+        assert stepped.broker.queue(Q).backlog.behind == count
+    admin = administration(stepped)
+    commits, call_later, step = stepped.broker.commits, stepped.clock.callLater, stepped.store.step
+    slices: list[int] = []
+
+    def counted(call: Callable[[], object]) -> None:
+        """Note how many messages one call of the reactor gives up."""
+        before = commits.changes
+        call()
+        slices.append(commits.changes - before)
+
+    def call_counted(delay: float, call: Callable[..., object], *arguments: object) -> IDelayedCall:
+        return call_later(delay, lambda: counted(lambda: call(*arguments)))
+
+    monkeypatch.setattr(stepped.clock, "callLater", call_counted)
+    monkeypatch.setattr(stepped.store, "step", lambda: counted(step))
+    before = commits.changes
+    asked = admin.purge("queue", "q", selector)
+    first = commits.changes - before
+    assert outcome(stepped, asked) == count
+    most = EXAMINED if selector else SLICE
+    assert max(first, *slices) <= most, "more than a slice was given up in one turn"
+    assert sum([first, *slices]) == count
+    assert stepped.empty
