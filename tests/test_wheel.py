@@ -17,7 +17,7 @@ import gateway
 from tests.hot_modules import hot_modules
 
 ROOT = Path(__file__).parents[1]
-COMMANDS = ("stomp-gateway", "imqkeytool", "imqusermgr", "imqdbmgr")
+COMMANDS = ("stomp-gateway", "imqkeytool", "imqusermgr", "imqdbmgr", "imqbridgemgr")
 NOT_SOURCES = shutil.ignore_patterns(
     ".*", "__pycache__", "var", "build", "dist", "*.egg-info", "node_modules", "_build", "dropin.cache"
 )
@@ -68,7 +68,7 @@ def sources() -> Iterator[str]:
     """What must be in the wheel: every module, and what they read."""
     for package in ("gateway", "bridge", "certs"):
         for path in (ROOT / package).rglob("*"):
-            if path.suffix in {".py", ".sql", ".dtd"} or path.name == "py.typed":
+            if path.suffix in {".py", ".sql", ".dtd", ".java", ".jar"} or path.name == "py.typed":
                 yield path.relative_to(ROOT).as_posix()
     yield "twisted/plugins/stomp_gateway_plugin.py"
 

@@ -1,0 +1,175 @@
+"""Builds the Java classes that are shipped beside their source: ``python -m bridge.providers.jms.build``, where a JDK is installed.
+
+The classes that use the JMS API are written once, for ``javax.jms``, and compiled twice: of the second copy every ``javax.jms`` is
+``jakarta.jms``. The compiler then checks both, calls cost what calls cost, and exceptions are caught as what they are; by reflection none of
+that would hold. The API itself is declared in ``jms-api.java`` as far as it is used, so that a build needs nothing but a JDK.
+
+Owns how sources become two jars: one of classes that know no JMS API, for the JVM's own class path, and one of both copies, which each class
+path of a provider gets. Knows nothing of what the classes do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+SOURCES: Final = Path(__file__).parent / "java"
+JARS: Final = Path(__file__).parent / "jars"
+#: For the JVM's own class path.
+COMMON: Final = "stomp-gateway-jms.jar"
+#: For the class path of each provider.
+NAMESPACES: Final = "stomp-gateway-jms-namespaces.jar"
+
+#: The oldest Java whose JVM can run the classes.
+RELEASE: Final = "8"
+_PACKAGE: Final = "stompgateway/jms"
+_MADE_OF: Final = "META-INF/made-of"
+_DECLARATION: Final = re.compile(r"^public (?:interface|class) (\w+)", re.MULTILINE)
+
+
+class BuildFailed(Exception):
+    """No JDK, or the compiler refuses the sources; the text says which."""
+
+
+def other_namespace(source: str) -> str:
+    """A source for ``javax.jms`` as it is for ``jakarta.jms``."""
+    return source.replace("javax.jms", "jakarta.jms").replace("stompgateway.jms.javax", "stompgateway.jms.jakarta")
+
+
+def write_api(folder: Path, namespace: str) -> None:
+    """Write the declarations of the API as Java sources. :param namespace: ``javax`` or ``jakarta``."""
+    text = (SOURCES / "jms-api.java").read_text(encoding="utf-8")
+    starts = [match.start() for match in _DECLARATION.finditer(text)]
+    target = folder / namespace / "jms"
+    target.mkdir(parents=True)
+    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+        declaration = text[start:end]
+        name = _DECLARATION.match(declaration)[1]  # type: ignore[index]
+        (target / f"{name}.java").write_text(f"package {namespace}.jms;\n\n{declaration}", encoding="utf-8")
+
+
+def compile_sources(sources: Path, classes: Path, *class_path: Path) -> None:
+    """Compile every source below a folder. :raises BuildFailed:"""
+    javac = shutil.which("javac")
+    if javac is None:
+        raise BuildFailed("there is no javac on the PATH; a JDK is needed to build the Java classes")
+    files = sorted(map(str, sources.rglob("*.java")))
+    path = ":".join(map(str, class_path)) or "."
+    options = [
+        "-nowarn",
+        "-Xlint:-options",
+        "--release",
+        RELEASE,
+        "-g:lines,source",
+        "-encoding",
+        "UTF-8",
+        "-proc:none",
+        "-implicit:none",
+    ]
+    done = subprocess.run(
+        [javac, *options, "-cp", path, "-d", str(classes), *files],
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    if done.returncode:
+        raise BuildFailed(f"{javac} exited with {done.returncode}:\n{done.stdout}{done.stderr}")
+
+
+def sources() -> dict[str, str]:
+    """The sources by their path below the folder of sources, with line ends as they are in the repository."""
+    return {path.relative_to(SOURCES).as_posix(): path.read_text(encoding="utf-8") for path in sorted(SOURCES.rglob("*.java"))}
+
+
+def digest() -> str:
+    """The SHA-256 of all sources."""
+    total = hashlib.sha256()
+    for name, text in sources().items():
+        octets = text.encode()
+        total.update(f"{name} {len(octets)}\n".encode() + octets)
+    return total.hexdigest()
+
+
+def compiler() -> str:
+    """The version of the compiler on the PATH, such as ``javac 17``. :raises BuildFailed: there is none."""
+    javac = shutil.which("javac")
+    if javac is None:
+        raise BuildFailed("there is no javac on the PATH; a JDK is needed to build the Java classes")
+    told = subprocess.run([javac, "-version"], capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
+    return " ".join((told.stdout + told.stderr).split()[:2]).partition(".")[0]
+
+
+def made_of(jar: Path) -> tuple[str, str]:
+    """What a jar says that it was made of: the digest of the sources, and the compiler."""
+    with zipfile.ZipFile(jar) as archive:
+        made, by = archive.read(_MADE_OF).decode().splitlines()
+    return made, by
+
+
+def build(folder: Path) -> list[Path]:
+    """Make both jars in this folder. The same sources and compiler give the same octets. :raises BuildFailed:"""
+    with tempfile.TemporaryDirectory() as name:
+        work = Path(name)
+        common, api, namespaces = work / "common", work / "api", work / "namespaces"
+        for path, text in sources().items():
+            if path.startswith(f"{_PACKAGE}/javax/"):
+                _write(namespaces / path, text)
+                _write(namespaces / path.replace("/javax/", "/jakarta/"), other_namespace(text))
+            elif path.startswith(f"{_PACKAGE}/"):
+                _write(common / path, text)
+        for namespace in ("javax", "jakarta"):
+            write_api(api, namespace)
+        classes = {what: work / f"{what}-classes" for what in ("common", "api", "namespaces")}
+        compile_sources(common, classes["common"])
+        compile_sources(api, classes["api"])
+        compile_sources(namespaces, classes["namespaces"], classes["common"], classes["api"])
+        folder.mkdir(parents=True, exist_ok=True)
+        told = f"{digest()}\n{compiler()}\n"
+        return [
+            _jar(folder / COMMON, classes["common"], told),
+            _jar(folder / NAMESPACES, classes["namespaces"], told),
+        ]
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def _entries(classes: Path, told: str) -> Iterator[tuple[str, bytes]]:
+    yield "META-INF/MANIFEST.MF", b"Manifest-Version: 1.0\r\n\r\n"
+    yield _MADE_OF, told.encode()
+    for path in sorted(classes.rglob("*.class")):
+        yield path.relative_to(classes).as_posix(), path.read_bytes()
+
+
+def _jar(path: Path, classes: Path, told: str) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, octets in _entries(classes, told):
+            # A date of its own would make every build differ.
+            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), octets, zipfile.ZIP_DEFLATED)
+    return path
+
+
+def main() -> int:
+    """Build the jars that are shipped."""
+    try:
+        for path in build(JARS):
+            print(path)
+    except BuildFailed as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

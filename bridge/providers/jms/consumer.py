@@ -1,0 +1,217 @@
+"""A consumer over JMS (``messaging.provider.Consumer``): credit, delivery numbers, and what its user has settled or refused.
+
+JMS has no way to refuse one message. What is rejected stays here, unacknowledged, and is delivered again after its pause by this consumer; what
+is dead is sent to the dead message queue, where the provider has one, and then acknowledged.
+
+Owns what arrived for one consumer. When it settles is its session's business.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from bridge.providers.jms import batches
+from bridge.providers.jms.ledger import Delivery, Ledger
+from gateway.messaging import dead as words
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.errors import MessagingError, NotSupported
+from gateway.messaging.message import Message
+from gateway.messaging.provider import Deliver, Mode, Session, Subscription
+from gateway.messaging.redelivery import RedeliveryPolicy
+
+if TYPE_CHECKING:
+    from twisted.internet.interfaces import IDelayedCall
+
+    from bridge.providers.jms.session import JMSSession
+
+_POLICY: Final = RedeliveryPolicy()
+
+
+class JMSConsumer:
+    """One consumer. Made by its session."""
+
+    def __init__(
+        self,
+        session: JMSSession,
+        number: int,
+        spec: Subscription,
+        deliver: Deliver,
+        failed: Callable[[MessagingError], None],
+    ) -> None:
+        self.spec = spec
+        self.closed = False
+        self._session = session
+        self._number = number
+        self._deliver = deliver
+        self._failed = failed
+        self._ledger = Ledger()
+        self._policy = spec.redelivery.over(_POLICY) if spec.redelivery is not None else _POLICY
+        self._running = False
+        self._credit = 0
+        self._counts_octets = False
+        #: Received and not delivered: it was stopped, or a redelivery has taken the credit.
+        self._waiting: deque[Delivery] = deque()
+        self._due: deque[Delivery] = deque()
+        self._pauses: dict[IDelayedCall, Delivery] = {}
+        self._shown = False
+        #: Keys of automatic deliveries that can be settled once all that was received has been delivered.
+        self._automatic: list[int] = []
+
+    # --- for the session
+
+    def arrived(self, deliveries: list[Delivery]) -> None:
+        """Java has received these."""
+        if not self.closed:
+            self._waiting += deliveries
+            self._hand()
+
+    def shown(self) -> None:
+        """The browser is at its end."""
+        self._shown = True
+        self._hand()
+
+    def ended(self, error: MessagingError) -> None:
+        """It could not be opened, or has failed."""
+        if not self.closed:
+            self.closed = True
+            self._clear()
+            self._failed(error)
+
+    def void(self) -> None:
+        """All that is outstanding was given back."""
+        self.discarded(list(self._waiting))
+        self._clear()
+
+    def discarded(self, deliveries: Sequence[Delivery]) -> None:
+        """These were received and will not be delivered; they have used up no credit."""
+        if deliveries and not self.closed:
+            octets = sum([len(delivery.message.body) for delivery in deliveries]) if self._counts_octets else 0
+            self._session.ask(batches.credit(self._number, len(deliveries), octets))
+
+    def abandon(self) -> None:
+        """The session is closed."""
+        self.closed = True
+        self._clear()
+
+    def _clear(self) -> None:
+        self._ledger.clear()
+        self._waiting.clear()
+        self._due.clear()
+        self._automatic.clear()
+        for pause in self._pauses:
+            pause.cancel()
+        self._pauses.clear()
+
+    def _hand(self) -> None:
+        """Deliver what credit allows."""
+        while self._running and self._credit > 0 and (self._due or self._waiting):
+            if self._due:
+                run = [self._due.popleft() for _ in range(min(self._credit, len(self._due)))]
+                # Java still has this credit.
+                self._session.ask(batches.credit(self._number, -len(run), 0))
+            else:
+                run = [self._waiting.popleft() for _ in range(min(self._credit, len(self._waiting)))]
+            self._credit -= len(run)
+            first = self._ledger.add(run)
+            attempts = [delivery.attempts for delivery in run]
+            again = attempts if any(attempt > 1 for attempt in attempts) else None
+            self._deliver(self, first, [delivery.message for delivery in run], again)
+            self._settle_automatic()
+        if self._shown and self._running and not self._waiting:
+            self._shown = self._running = False
+            self._deliver(self, self._ledger.next, [], None)
+
+    def _settle_automatic(self) -> None:
+        if self._session.mode is Mode.AUTO and not self.closed:
+            self._automatic += [delivery.key for delivery in self._ledger.clear()]
+            if not self._waiting and self._automatic:
+                # JMS acknowledges all that was received.
+                self._settle(self._automatic)
+                self._automatic = []
+
+    # --- the seam
+
+    def start(self) -> None:
+        if not self.closed and not self._running:
+            self._running = True
+            self._session.ask(batches.switch(self._number, True))
+            if self._waiting or self._due or self._shown:
+                self._session.soon(self._hand)
+
+    def stop(self) -> None:
+        if self._running:
+            self._running = False
+            self._session.ask(batches.switch(self._number, False))
+
+    def grant(self, messages: int, octets: int = 0) -> None:
+        if messages < 0 or octets < 0:
+            raise ValueError(f"credit is not negative: {messages} messages, {octets} octets")
+        if self.closed:
+            return
+        self._credit += messages
+        self._counts_octets |= octets > 0
+        self._session.ask(batches.credit(self._number, messages, octets))
+        if self._running and (self._waiting or self._due):
+            self._session.soon(self._hand)
+
+    def acknowledge_through(self, number: int, within: Session | None = None) -> int:
+        self._session.check_within(within)
+        deliveries = self._ledger.through(number)
+        self._settle([delivery.key for delivery in deliveries])
+        return len(deliveries)
+
+    def acknowledge(self, numbers: Sequence[int], within: Session | None = None) -> None:
+        self._session.check_individual(within)
+        self._settle([delivery.key for delivery in self._ledger.take(numbers)])
+
+    def reject(
+        self, numbers: Sequence[int], delay_ms: int | None = None, dead: DeadReason | None = None, within: Session | None = None
+    ) -> None:
+        self._session.check_individual(within)
+        if dead is not None and self._session.dead_queue is None:
+            raise NotSupported("dead messages")
+        for delivery in self._ledger.take(numbers):
+            pause = self._policy.delay(delivery.attempts) if delay_ms is None else delay_ms
+            if dead is None and pause is None and self._session.dead_queue is None:
+                pause = max(0, self._policy.maximum_redelivery_delay)
+            if dead is not None or pause is None:
+                self._bury(delivery, dead or DeadReason.UNDELIVERABLE)
+            else:
+                self._pause(delivery._replace(attempts=delivery.attempts + 1), pause / 1000)
+
+    def close(self, requeue: bool = True) -> None:
+        if not self.closed:
+            self.closed = True
+            self._running = False
+            self._waiting.clear()
+            self._session.ask(batches.shut(self._number, requeue))
+        if requeue:
+            if len(self._ledger):
+                self._session.ask(batches.shut(self._number, True))
+            self._clear()
+        if requeue or not len(self._ledger):
+            self._session.forget(self._number)
+
+    def _settle(self, keys: Sequence[int]) -> None:
+        if keys:
+            self._session.ask(batches.settle(self._number, keys))
+
+    def _pause(self, delivery: Delivery, seconds: float) -> None:
+        def again() -> None:
+            del self._pauses[call]
+            self._due.append(delivery)
+            self._hand()
+
+        call = self._session.later(seconds, again)
+        self._pauses[call] = delivery
+
+    def _bury(self, delivery: Delivery, reason: DeadReason) -> None:
+        queue = self._session.dead_queue
+        assert queue is not None, "who rejects has looked"
+        message = delivery.message
+        told = {words.UNDELIVERED_REASON: reason.value, words.DELIVERY_COUNT: delivery.attempts}
+        headers = message.headers.replace(destination=queue, properties={**message.headers.properties, **told})
+        self._session.send([Message(headers, message.body)])
+        self._settle([delivery.key])

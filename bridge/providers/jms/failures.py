@@ -1,0 +1,126 @@
+"""What Java says went wrong, as errors of the seam.
+
+Owns the kinds of ``Failure.java`` and what each becomes, depending on what was being done. A border: no exception of Java goes past it.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from typing import Final
+
+from gateway.messaging.destination import Destination
+from gateway.messaging.errors import (
+    AccessDenied,
+    AuthenticationFailed,
+    ClientIdInUse,
+    DestinationError,
+    DestinationFull,
+    DurableInUse,
+    InvalidDestination,
+    InvalidSelector,
+    MessagingError,
+    OutcomeUnknown,
+    ProviderUnavailable,
+    UnknownSubscription,
+)
+from gateway.messaging.provider import Credentials, Subscription
+
+#: What providers say of a durable subscription that has a subscriber. JMS has no exception for it.
+_IN_USE: Final = re.compile(r"in use|already has|already (?:being )?used|active (?:consumer|subscriber)", re.IGNORECASE)
+
+
+class Kind(IntEnum):
+    """The constants of ``Failure.java``."""
+
+    OTHER = 0
+    UNAVAILABLE = 1
+    SECURITY = 2
+    CLIENT_ID = 3
+    DESTINATION = 4
+    SELECTOR = 5
+    RESOURCE = 6
+    MESSAGE = 7
+    ROLLED_BACK = 8
+    STATE = 9
+    NAMING = 10
+    MISSING = 11
+    OUTCOME_UNKNOWN = 12
+    NOT_AUTHENTICATED = 13
+
+
+class ClientMissing(ProviderUnavailable):
+    """No JVM, jar or class: trying again does not help before somebody installs what is named."""
+
+
+class Refused(MessagingError):
+    """The provider, which is there, refuses what was asked."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the provider refuses: {reason}")
+        self.reason = reason
+
+
+class ProviderFull(DestinationFull):
+    """The provider's client threw ResourceAllocationException, which does not say which limit is reached."""
+
+    def __init__(self, destination: Destination, reason: str) -> None:
+        DestinationError.__init__(self, "", destination, f" is full: {reason}")
+        self.limit = reason
+        self.value = 0
+
+
+def of_connecting(kind: int, reason: str, credentials: Credentials, client_id: str | None) -> MessagingError:
+    """Looking a factory up and connecting have failed."""
+    if credentials.passcode:
+        reason = reason.replace(credentials.passcode, "***")
+    if kind in (Kind.NOT_AUTHENTICATED, Kind.SECURITY):
+        return AuthenticationFailed(credentials.username, reason)
+    if kind == Kind.CLIENT_ID and client_id is not None:
+        return ClientIdInUse(client_id)
+    return missing_or_unavailable(kind, reason)
+
+
+def missing_or_unavailable(kind: int, reason: str) -> MessagingError:
+    """The provider was not reached."""
+    return ClientMissing(reason) if kind == Kind.MISSING else ProviderUnavailable(reason)
+
+
+def of_consuming(kind: int, reason: str, spec: Subscription, username: str, client_id: str | None) -> MessagingError:
+    """A consumer could not be opened, or has failed."""
+    destination = spec.destination
+    if spec.durable_name is not None and kind in (Kind.OTHER, Kind.STATE, Kind.RESOURCE) and _IN_USE.search(reason):
+        return DurableInUse(client_id or "", spec.durable_name)
+    if kind == Kind.SECURITY:
+        return AccessDenied(username, "browse" if spec.browse else "consume", destination)
+    if kind == Kind.SELECTOR:
+        return InvalidSelector(spec.selector or "", 0, reason)
+    return _general(kind, reason, destination)
+
+
+def of_sending(kind: int, reason: str, destination: Destination | None, username: str) -> MessagingError:
+    """A send, an acknowledgement or a commit has failed. :param destination: of the message that was refused, None if it was none."""
+    if kind == Kind.SECURITY:
+        return AccessDenied(username, "produce", destination if destination is not None else "this provider")
+    return _general(kind, reason, destination)
+
+
+def of_unsubscribing(kind: int, reason: str, client_id: str, name: str) -> MessagingError:
+    """Unsubscribing has failed."""
+    if _IN_USE.search(reason):
+        return DurableInUse(client_id, name)
+    if kind == Kind.DESTINATION:
+        return UnknownSubscription(client_id, name)
+    return _general(kind, reason, None)
+
+
+def _general(kind: int, reason: str, destination: Destination | None) -> MessagingError:
+    if kind == Kind.DESTINATION and destination is not None:
+        return InvalidDestination(destination, reason)
+    if kind == Kind.RESOURCE and destination is not None:
+        return ProviderFull(destination, reason)
+    if kind == Kind.OUTCOME_UNKNOWN:
+        return OutcomeUnknown(reason)
+    if kind in (Kind.UNAVAILABLE, Kind.STATE, Kind.MISSING):
+        return missing_or_unavailable(kind, reason)
+    return Refused(reason)

@@ -1,0 +1,122 @@
+package stompgateway.jms.javax;
+
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.locks.LockSupport;
+import javax.jms.JMSException;
+import javax.jms.Message;
+import stompgateway.jms.Failure;
+import stompgateway.jms.Link;
+import stompgateway.jms.Octets;
+
+/** Receives from the consumers of a session, many messages at a time, and waits where there are none. */
+final class Reception {
+    /** One turn delivers no more than about so much. */
+    private static final int MOST_MESSAGES = 1000;
+    private static final int MOST_OCTETS = 1 << 20;
+    /** How long receiving may go on with what comes without waiting, in nanoseconds. */
+    private static final long LONGEST_RUN = 5_000_000;
+    /** How long is waited at a time, in milliseconds: at first, and after long quiet. What comes is received at once; questions wait so long. */
+    private static final long SHORTEST_WAIT = 1;
+    private static final long LONGEST_WAIT = 10;
+
+    private final int mode;
+    private final MessageReader reader;
+    private final Map<Receiver, Throwable> failed = new LinkedHashMap<>();
+    private Octets out;
+
+    Reception(int mode, MessageReader reader) {
+        this.mode = mode;
+        this.reader = reader;
+    }
+
+    /**
+     * Receive as far as credit goes, until there is something or somebody wakes us.
+     *
+     * @param out to which deliveries are written
+     * @param wake see {@link stompgateway.jms.Work#turn}
+     * @param atOnce who asked something is to be answered, and nothing is waited for
+     * @return consumers that have failed, and how
+     */
+    Map<Receiver, Throwable> receive(Collection<Receiver> receivers, Octets out, ByteBuffer wake, boolean atOnce) {
+        this.out = out;
+        failed.clear();
+        boolean window = mode == Link.BATCH || mode == Link.ONE_BY_ONE;
+        long wait = atOnce ? 0 : SHORTEST_WAIT;
+        while (true) {
+            List<Receiver> ready = new ArrayList<>();
+            for (Receiver one : receivers) {
+                if (one.ready(window) && !failed.containsKey(one)) {
+                    ready.add(one);
+                }
+            }
+            if (ready.isEmpty()) {
+                return failed;
+            }
+            for (Receiver one : ready) {
+                run(one, wait == 0 ? 0 : Math.max(1, wait / ready.size()));
+            }
+            if (atOnce || out.size() > 0 || wake.get(0) != 0 || !failed.isEmpty()) {
+                return failed;
+            }
+            wait = Math.min(wait * 2, LONGEST_WAIT);
+        }
+    }
+
+    /** Receive from one consumer, at first waiting so many milliseconds, then without. */
+    private void run(Receiver one, long wait) {
+        long start = System.nanoTime();
+        int size = out.size();
+        int limit = mode == Link.ONE_BY_ONE ? 1 : MOST_MESSAGES;
+        Receiver.Delivery delivery = null;
+        try {
+            Message message = one.next(wait);
+            if (message == null) {
+                rest(one, start, wait);
+            }
+            for (int count = 0; message != null;) {
+                delivery = one.take(message);
+                if (delivery != null) {
+                    deliver(one, delivery);
+                    count++;
+                }
+                boolean enough = count >= limit || out.size() - size > MOST_OCTETS || System.nanoTime() - start > LONGEST_RUN + wait * 1_000_000;
+                message = enough || one.credit <= 0 || one.octets <= 0 ? null : one.next(0);
+            }
+            if (one.browses() && one.credit > 0 && one.atEnd()) {
+                out.u8(8).u32(one.id);
+                one.running = false;
+            }
+        } catch (JMSException | Failure | RuntimeException | LinkageError error) {
+            failed.put(one, error);
+        }
+    }
+
+    private void deliver(Receiver one, Receiver.Delivery delivery) throws JMSException, Failure {
+        int start = out.size();
+        try {
+            out.u8(4).u32(one.id).i64(delivery.key).u32(one.attempts(delivery));
+            int octets = reader.write(out, one.session, delivery.message, one.destination, one.topic);
+            one.credit--;
+            if (one.octets != Long.MAX_VALUE) {
+                one.octets -= octets;
+            }
+        } catch (JMSException | Failure | RuntimeException error) {
+            out.truncate(start);
+            Failure known = Failures.of(error);
+            throw new Failure(Failure.MESSAGE, "message " + delivery.messageId + " cannot be read: " + known.getMessage(), error);
+        }
+    }
+
+    /** Some providers do not wait when their connection is gone; that must not keep a processor busy. */
+    private static void rest(Receiver one, long start, long wait) {
+        long left = wait * 1_000_000 - (System.nanoTime() - start);
+        if (left > 0 && !one.browses()) {
+            LockSupport.parkNanos(left);
+        }
+    }
+}

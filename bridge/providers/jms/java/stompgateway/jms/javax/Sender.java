@@ -1,0 +1,94 @@
+package stompgateway.jms.javax;
+
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import javax.jms.Destination;
+import javax.jms.JMSException;
+import javax.jms.MessageProducer;
+import javax.jms.Session;
+import stompgateway.jms.Failure;
+import stompgateway.jms.Notes;
+import stompgateway.jms.Octets;
+import stompgateway.jms.Values;
+
+/**
+ * Sends in a transacted session, in the user's transactions or, for users who have none, in one for what was asked at one time: the provider
+ * makes a transaction durable with one answer, where it would answer each message.
+ */
+final class Sender {
+    private static final int MOST_PRODUCERS = 32;
+
+    private final Session session;
+    private final MessageWriter writer;
+    private final Map<Destination, MessageProducer> producers = new LinkedHashMap<>(16, 0.75f, true);
+    /** Head and body in turn, of those sent and not committed. */
+    private final List<byte[]> open = new ArrayList<>();
+    private Octets identities = new Octets();
+
+    Sender(Session session, Destinations destinations, Notes notes) {
+        this.session = session;
+        writer = new MessageWriter(destinations, notes);
+    }
+
+    int count() {
+        return open.size() / 2;
+    }
+
+    void send(ByteBuffer asked) throws JMSException, Failure {
+        int headLength = asked.getInt();
+        int bodyLength = asked.getInt();
+        byte[] head = Values.some(asked, headLength);
+        byte[] body = Values.some(asked, bodyLength);
+        send(head, body);
+        open.add(head);
+        open.add(body);
+    }
+
+    private void send(byte[] head, byte[] body) throws JMSException, Failure {
+        MessageWriter.Outgoing one = writer.read(session, head, body);
+        long timeToLive = one.expires == 0 ? 0 : Math.max(1, one.expires - System.currentTimeMillis());
+        producer(one.destination).send(one.message, one.deliveryMode, one.priority, timeToLive);
+        byte[] id = Octets.utf8(one.message.getJMSMessageID() == null ? "" : one.message.getJMSMessageID());
+        identities.u16(id.length).raw(id).i64(one.message.getJMSTimestamp());
+    }
+
+    private MessageProducer producer(Destination destination) throws JMSException {
+        MessageProducer producer = producers.get(destination);
+        if (producer == null) {
+            if (producers.size() >= MOST_PRODUCERS) {
+                producers.remove(producers.keySet().iterator().next()).close();
+            }
+            producer = session.createProducer(destination);
+            producers.put(destination, producer);
+        }
+        return producer;
+    }
+
+    /** Send again what was rolled back. */
+    void replay() throws JMSException, Failure {
+        identities = new Octets();
+        for (int at = 0; at < open.size(); at += 2) {
+            send(open.get(at), open.get(at + 1));
+        }
+    }
+
+    /** The transaction is committed. @return for each message its id and timestamp */
+    byte[] committed() {
+        byte[] octets = identities.take();
+        forget();
+        return octets;
+    }
+
+    /** The transaction is rolled back. */
+    void forget() {
+        identities = new Octets();
+        open.clear();
+    }
+
+    Session session() {
+        return session;
+    }
+}

@@ -1,0 +1,278 @@
+"""Any JMS 1.1, JMS 2.0 or Jakarta Messaging 3 provider behind the seam (``messaging.provider.Provider``), through its client jars.
+
+Proven against ActiveMQ. ``jakarta.jms`` is supported and not proven against a server: no provider of it was at hand, so it is tested with
+classes of our own.
+
+A header that is no JMS property (``Headers.extras``), such as ``content-type``, is a String property of its own name where the provider takes
+that. Where it refuses the name, the property is named ``STOMP_`` and the header's name escaped: ASCII letters and digits as they
+are, an underscore doubled, and each other UTF-16 unit as an underscore and four hexadecimal digits; ``content-type`` is ``STOMP_content_002dtype``. The
+log says so once for each connection. What is received under such a name is the header again, whoever sent it; a name that is not exactly
+what escaping gives is a property like any other (``Names.java``).
+
+Owns the connection factory: where JNDI finds it, what is known of its vendor, and its time-outs. How octets go to and fro is the sessions'
+business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from bridge.providers.jms import jvm
+from bridge.providers.jms.connection import JMSConnection
+from bridge.providers.jms.failures import missing_or_unavailable, of_connecting
+from bridge.providers.jms.jvm import JavaFailure, JVMOptions
+from bridge.providers.jms.threads import CallThread, Hung, Reactor
+from gateway.messaging.destination import Destination, Kind, Queue
+from gateway.messaging.errors import MessagingError, ProviderUnavailable
+from gateway.messaging.provider import Capabilities, Connection, Credentials
+
+_INITIAL_CONTEXT_FACTORY: Final = "java.naming.factory.initial"
+_PROVIDER_URL: Final = "java.naming.provider.url"
+
+
+@dataclass(frozen=True, slots=True)
+class JMSFactory:
+    """A ``connection-factory`` of a bridge that has a ``lookup-name``.
+
+    :param lookup_name: by which JNDI knows the connection factory.
+    :param environment: its properties, JNDI's environment.
+    :param class_path: its own, before that of ``imq.jms.classpath``.
+    :param individual_acknowledge: the provider's acknowledge mode for acknowledgement one by one; None is what is known of its vendor.
+    :param dead_queue: the name of the queue for dead messages; None is what is known of its vendor, "" is none.
+    :param lookup_timeout_s: seconds that starting the JVM and looking a name up may take. :param connect_timeout_s: connecting.
+    :param send_timeout_s: whatever a session is asked. :param close_timeout_s: closing a connection.
+    """
+
+    lookup_name: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    class_path: str = ""
+    individual_acknowledge: int | None = None
+    dead_queue: str | None = None
+    lookup_timeout_s: float = 30.0
+    connect_timeout_s: float = 30.0
+    send_timeout_s: float = 30.0
+    close_timeout_s: float = 10.0
+
+
+class Vendor(NamedTuple):
+    """What JMS does not say of a provider.
+
+    :param prefix: of the classes of its client. :param individual: its acknowledge mode for acknowledgement one by one.
+    :param dead_queue: where it puts dead messages as it ships.
+    """
+
+    prefix: str
+    individual: int
+    dead_queue: str
+
+
+#: The longest prefix counts.
+VENDORS: Final = (
+    Vendor("org.apache.activemq.artemis.", 101, "DLQ"),
+    Vendor("org.apache.activemq.", 4, "ActiveMQ.DLQ"),
+    Vendor("org.hornetq.", 101, "DLQ"),
+)
+
+
+class JMSProvider:
+    """Connections of one connection factory.
+
+    :param name: for threads, errors and the log, such as the factory's ``ref-name``.
+    :param options: of the JVM, where this is the first that needs it.
+    """
+
+    _log: Final = Logger(namespace="bridge.jms")
+
+    def __init__(self, reactor: Reactor, factory: JMSFactory, options: JVMOptions = JVMOptions(), name: str = "jms") -> None:  # noqa: B008
+        self.reactor = reactor
+        self.factory = factory
+        self.name = name
+        self.hung = Hung(name)
+        #: Temporary destinations of all its connections.
+        self.temporary: set[Destination] = set()
+        self._options = options
+        self._directory: Any = None
+        self._found: Any = None
+        self._class_name = ""
+        self._numbers = 0
+        self._connections: dict[JMSConnection, None] = {}
+
+    # --- what is known of it
+
+    @property
+    def class_name(self) -> str:
+        """The class of the connection factory; before it was first looked up, that of its JNDI context."""
+        return self._class_name or self.factory.environment.get(_INITIAL_CONTEXT_FACTORY, "")
+
+    @property
+    def _vendor(self) -> Vendor | None:
+        return next((vendor for vendor in VENDORS if self.class_name.startswith(vendor.prefix)), None)
+
+    @property
+    def individual(self) -> int | None:
+        """The acknowledge mode for acknowledgement one by one, if there is one."""
+        if self.factory.individual_acknowledge is not None:
+            return self.factory.individual_acknowledge
+        vendor = self._vendor
+        return None if vendor is None else vendor.individual
+
+    @property
+    def dead_queue(self) -> Destination | None:
+        """Where dead messages go."""
+        vendor = self._vendor
+        name = self.factory.dead_queue
+        if name is None and vendor is not None:
+            name = vendor.dead_queue
+        return Queue(name) if name else None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What every JMS provider has, and what is known of this one's vendor; where the environment names another vendor's JNDI, that is
+        known from the first look-up on.
+        """
+        return Capabilities(
+            transacted=True,
+            durable=True,
+            selectors=True,
+            temporary=True,
+            browse=True,
+            individual=self.individual is not None,
+            delivery_count=self._vendor is not None,
+        )
+
+    @property
+    def resource(self) -> str:
+        return f"jms:{self.factory.environment.get(_PROVIDER_URL, '')}:{self.factory.lookup_name}"
+
+    # --- the seam
+
+    def connect(
+        self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]
+    ) -> Deferred[Connection]:
+        return Deferred.fromCoroutine(self._connect(credentials, client_id or None, lost))
+
+    async def _connect(self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]) -> Connection:
+        self.hung.check()
+        self._numbers += 1
+        number = self._numbers
+        thread = self.new_thread(f"connection {number}")
+        events = _Events(self.reactor)
+        try:
+            found = await self._look_up_factory(thread)
+            opened = await thread.call(
+                "connecting",
+                self.factory.connect_timeout_s,
+                lambda: jvm.called(lambda: _open(found, credentials, client_id, events)),
+                late=lambda late: late[0].close(),
+            )
+        except JavaFailure as error:
+            thread.end()
+            raise of_connecting(error.kind, error.reason, credentials, client_id) from None
+        except MessagingError:
+            thread.end()
+            raise
+        link, known_id, product = opened
+        connection = JMSConnection(self, link, thread, number, credentials.username, known_id, product or self.class_name, lost)
+        self._connections[connection] = None
+        events.tell(lambda kind, reason: connection.fail(ProviderUnavailable(reason)))
+        return connection
+
+    async def _look_up_factory(self, thread: CallThread) -> Any:
+        if self._found is None:
+            factory = self.factory
+            environment = jvm.pairs(list(factory.environment.items()))
+
+            def find() -> tuple[Any, Any, str]:
+                directory = jvm.directory(factory.class_path, self._options)
+                found = jvm.called(lambda: directory.factory(factory.lookup_name, environment))
+                return directory, found, str(found.className())
+
+            result = await thread.call(f"looking up '{factory.lookup_name}'", factory.lookup_timeout_s, find)
+            if self._found is None:
+                # Of several that looked it up at the same time all must use one, which knows the temporary destinations.
+                self._directory, self._found, self._class_name = result
+        return self._found
+
+    def look_up(self, lookup_name: str, environment: Mapping[str, str]) -> Deferred[Destination]:
+        """Find a destination by JNDI.
+
+        What is found is used from then on where a message or a subscription names the destination that this returns; its kind and name are
+        the provider's own, whatever the configuration says of them.
+
+        :param environment: JNDI's, that of the ``destination`` element.
+        :returns: fails with ProviderUnavailable, or its ClientMissing.
+        """
+        return Deferred.fromCoroutine(self._look_up(lookup_name, environment))
+
+    async def _look_up(self, lookup_name: str, environment: Mapping[str, str]) -> Destination:
+        self.hung.check()
+        thread = self.new_thread(f"looking up {lookup_name}")
+        try:
+            found = await self._look_up_factory(thread)
+            directory = self._directory
+            given = jvm.pairs(list(environment.items()))
+
+            def find() -> list[str]:
+                return [str(text) for text in jvm.called(lambda: found.remember(directory.lookUp(lookup_name, given)))]
+
+            kind, name = await thread.call(f"looking up '{lookup_name}'", self.factory.lookup_timeout_s, find)
+        except JavaFailure as error:
+            raise missing_or_unavailable(error.kind, error.reason) from None
+        finally:
+            thread.end()
+        return Destination(Kind.TOPIC if kind == "topic" else Kind.QUEUE, name)
+
+    # --- for connections
+
+    def new_thread(self, what: str) -> CallThread:
+        """A thread for single calls."""
+        return CallThread(self.reactor, f"{self.name} {what}", self.hung)
+
+    def disconnected(self, connection: JMSConnection) -> None:
+        """A connection has ended."""
+        self._connections.pop(connection, None)
+
+    def close_failed(self, error: BaseException | None) -> None:
+        """Closing a connection has failed; what it had is the provider's to clear up."""
+        self._log.info("{provider}: closing a connection failed: {error}", provider=self.name, error=error)
+
+
+class _Events:
+    """What Java calls when the connection is lost, on any thread and maybe before there is a connection of ours."""
+
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
+        self._told: tuple[int, str] | None = None
+        self._tell: Callable[[int, str], None] | None = None
+
+    def lost(self, kind: int, reason: str) -> None:
+        """From Java."""
+        self._reactor.callFromThread(self._arrived, int(kind), str(reason))
+
+    def _arrived(self, kind: int, reason: str) -> None:
+        if self._tell is None:
+            self._told = kind, reason
+        else:
+            self._tell(kind, reason)
+
+    def tell(self, tell: Callable[[int, str], None]) -> None:
+        """Whom to tell."""
+        self._tell = tell
+        if self._told is not None:
+            told = self._told
+            self._reactor.callLater(0, tell, *told)
+
+
+def _open(found: Any, credentials: Credentials, client_id: str | None, events: _Events) -> tuple[Any, str | None, str]:
+    import jpype
+
+    proxy = jpype.JProxy("stompgateway.jms.Lost", inst=events)
+    user, passcode = (credentials.username, credentials.passcode) if credentials.username else (None, None)
+    link = found.connect(user, passcode, client_id, proxy)
+    known = link.clientId()
+    return link, None if known is None else str(known), str(link.product())

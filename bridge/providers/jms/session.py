@@ -1,0 +1,351 @@
+"""A session over JMS (``messaging.provider.Session``): what it was asked, in order, and what came of it.
+
+Everything asked becomes octets for the session's thread at once, so the order asked is the order done. Owns completions and their order, and
+which messages wait for the id that the provider gives them. Deliveries are the consumers' business.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from twisted.logger import Logger
+
+from bridge.providers.jms import batches
+from bridge.providers.jms.consumer import JMSConsumer
+from bridge.providers.jms.failures import of_consuming, of_sending
+from bridge.providers.jms.jvm import JavaFailure
+from bridge.providers.jms.ledger import Delivery
+from bridge.providers.jms.turns import TurnThread
+from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.envelope import EnvelopeError, encode_head
+from gateway.messaging.errors import (
+    ClientIdRequired,
+    DurableInUse,
+    InvalidDestination,
+    MessageRejected,
+    MessagingError,
+    NotSupported,
+    OutcomeUnknown,
+    ProviderUnavailable,
+)
+from gateway.messaging.message import Message
+from gateway.messaging.provider import Deliver, Done, Mode, Session, Subscription
+
+if TYPE_CHECKING:
+    from twisted.internet.interfaces import IDelayedCall
+
+    from bridge.providers.jms.connection import JMSConnection
+
+#: Octets that were sent and not answered, from which on a session is not writable, and below which it is again.
+_HIGH: Final = 4 << 20
+_LOW: Final = 1 << 20
+
+
+class _Promise(NamedTuple):
+    done: Done
+    #: Messages sent since the boundary before, for those that a transaction takes back and for the index of one that was refused.
+    sent: list[Message]
+    commit: bool
+    rollback: bool
+
+
+class JMSSession:
+    """One session. Made by its connection.
+
+    :param thread: makes its thread, given what to do with answers and with a failure.
+    """
+
+    _log: Final = Logger(namespace="bridge.jms")
+
+    def __init__(
+        self,
+        connection: JMSConnection,
+        mode: Mode,
+        thread: Callable[[Callable[[bytes], None], Callable[[BaseException], None]], TurnThread],
+    ) -> None:
+        self.mode = mode
+        self.thread = thread(self._answered, self._broke)
+        self._connection = connection
+        self._consumers: dict[int, JMSConsumer] = {}
+        self._numbers = 0
+        self._promises: dict[int, _Promise] = {}
+        self._tags = 0
+        self._sent: list[Message] = []
+        self._unsent: deque[tuple[Message, int]] = deque()
+        self._unsent_octets = 0
+        self._resume: list[Callable[[], None]] = []
+        #: Voids that Java has not come to: what arrives before is void.
+        self._voiding = 0
+        self._closed = False
+
+    # --- sending
+
+    def send(self, messages: Sequence[Message]) -> None:
+        self._check_open()
+        encoded: list[tuple[bytes, bytes]] = []
+        for index, message in enumerate(messages):
+            try:
+                self._connection.check_sendable(message.headers.destination)
+                encoded.append((encode_head(message), message.body))
+            except (MessagingError, EnvelopeError) as error:
+                raise MessageRejected(index, error) from error
+        if encoded:
+            self.ask(batches.send(encoded))
+            self._sent += messages
+            for message, (head, body) in zip(messages, encoded, strict=True):
+                self._unsent.append((message, len(head) + len(body)))
+                self._unsent_octets += len(head) + len(body)
+
+    def writable(self) -> bool:
+        return self._unsent_octets < _HIGH and not self._resume
+
+    def on_writable(self, resume: Callable[[], None]) -> None:
+        if self._closed:
+            return
+        if self._unsent_octets < _HIGH:
+            self.soon(resume)
+        else:
+            self._resume.append(resume)
+
+    # --- receiving
+
+    def consumer(self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> JMSConsumer:
+        self._check_open()
+        self._check(spec)
+        self._numbers += 1
+        consumer = JMSConsumer(self, self._numbers, spec, deliver, failed)
+        self._consumers[self._numbers] = consumer
+        self.ask(batches.open_consumer(self._numbers, spec))
+        return consumer
+
+    def _check(self, spec: Subscription) -> None:
+        destination = spec.destination
+        topic = destination.kind is Kind.TOPIC
+        if not destination.name:
+            raise InvalidDestination(destination, "it has no name")
+        if spec.browse and topic:
+            raise InvalidDestination(destination, "only queues can be browsed")
+        if spec.durable_name is not None:
+            if not topic or destination.temporary:
+                raise InvalidDestination(destination, "only topics that are not temporary have durable subscriptions")
+            if self._connection.client_id is None:
+                raise ClientIdRequired(spec.durable_name)
+            if self._connection.has_durable(spec.durable_name):
+                raise DurableInUse(self._connection.client_id, spec.durable_name)
+        self._connection.check_consumable(destination)
+
+    def has_durable(self, name: str) -> bool:
+        """Whether an open consumer has this durable subscription."""
+        return any(consumer.spec.durable_name == name and not consumer.closed for consumer in self._consumers.values())
+
+    # --- completions and transactions
+
+    def completion(self, done: Done) -> None:
+        self._check_open()
+        self.ask(batches.sync(self._promise(done)))
+
+    def commit(self, done: Done) -> None:
+        self._check_transacted()
+        self.ask(batches.commit(self._promise(done, commit=True)))
+
+    def rollback(self, done: Done) -> None:
+        self._check_transacted()
+        self.ask(batches.rollback(self._promise(done, rollback=True)))
+        self._void()
+
+    def recover(self) -> None:
+        self._check_open()
+        if self.mode is Mode.TRANSACTED:
+            raise NotSupported("recover in a transacted session")
+        self.ask(batches.RECOVER)
+        self._void()
+
+    def _promise(self, done: Done, *, commit: bool = False, rollback: bool = False) -> int:
+        self._tags += 1
+        in_transaction = self.mode is Mode.TRANSACTED and not commit and not rollback
+        sent, self._sent = self._sent, self._sent if in_transaction else []
+        self._promises[self._tags] = _Promise(done, sent, commit, rollback)
+        return self._tags
+
+    def _void(self) -> None:
+        self._voiding += 1
+        for consumer in self._consumers.values():
+            consumer.void()
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self.thread.ask(batches.CLOSE)
+            self.thread.end()
+            self._abandon_consumers()
+            self._connection.forget(self)
+
+    # --- for the connection and the consumers
+
+    @property
+    def dead_queue(self) -> Destination | None:
+        """Where dead messages go; None where the provider has no such queue."""
+        return self._connection.dead_queue
+
+    def ask(self, question: bytes) -> None:
+        """Ask something of the session's thread; nothing once it is closed."""
+        if not self._closed:
+            self.thread.ask(question)
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """Do something in the reactor's next pass."""
+        self.later(0, work)
+
+    def later(self, seconds: float, work: Callable[[], None]) -> IDelayedCall:
+        """Do something after so many seconds."""
+        return self._connection.reactor.callLater(seconds, work)
+
+    def forget(self, number: int) -> None:
+        """A consumer is closed and has nothing outstanding."""
+        self._consumers.pop(number, None)
+
+    def lost(self, error: MessagingError) -> None:
+        """The connection is lost: what is pending fails."""
+        self._closed = True
+        self._abandon_consumers()
+        promises, self._promises = self._promises, {}
+        for promise in promises.values():
+            promise.done(OutcomeUnknown(str(error)) if promise.commit else error)
+        self.thread.ask(batches.CLOSE)
+        self.thread.end()
+
+    def _abandon_consumers(self) -> None:
+        for consumer in self._consumers.values():
+            consumer.abandon()
+        self._consumers.clear()
+        self._resume.clear()
+
+    # --- what Java answers
+
+    def _answered(self, octets: bytes) -> None:
+        run: list[Delivery] = []
+        consumer = 0
+        for answer in batches.answers(octets):
+            if run and not (isinstance(answer, batches.Arrived) and answer.consumer == consumer):
+                self._arrived(consumer, run)
+                run = []
+            if isinstance(answer, batches.Arrived):
+                consumer = answer.consumer
+                run.append(Delivery(answer.key, answer.message, answer.attempts))
+            else:
+                self._told(answer)
+        if run:
+            self._arrived(consumer, run)
+
+    def _arrived(self, number: int, run: list[Delivery]) -> None:
+        consumer = self._consumers.get(number)
+        if consumer is None:
+            return
+        if self._voiding:
+            consumer.discarded(run)
+        else:
+            consumer.arrived(run)
+
+    def _told(self, answer: Any) -> None:
+        match answer:
+            case batches.Sent(identities):
+                for message_id, timestamp in identities:
+                    message = self._unqueued()
+                    message.message_id = message.message_id or message_id
+                    message.timestamp = message.timestamp or timestamp
+                self._relieve()
+            case batches.Dropped(count):
+                for _ in range(count):
+                    self._unqueued()
+                self._relieve()
+            case batches.Finished(tag, kind, index, reason):
+                self._finished(tag, kind, index, reason)
+            case batches.Ended(number, kind, reason):
+                consumer = self._consumers.pop(number, None)
+                if consumer is not None:
+                    connection = self._connection
+                    consumer.ended(of_consuming(kind, reason, consumer.spec, connection.username, connection.client_id))
+            case batches.Voided():
+                if self._voiding:
+                    self._voiding -= 1
+                else:
+                    # A commit has failed, and was rolled back.
+                    for one in self._consumers.values():
+                        one.void()
+            case batches.Note(text):
+                self._log.warn("{provider}: {text}", provider=self._connection.provider_name, text=text)
+            case batches.Shown(number):
+                if number in self._consumers:
+                    self._consumers[number].shown()
+
+    def _unqueued(self) -> Message:
+        message, octets = self._unsent.popleft()
+        self._unsent_octets -= octets
+        return message
+
+    def _relieve(self) -> None:
+        if self._resume and self._unsent_octets < _LOW:
+            resumed, self._resume = self._resume, []
+            for resume in resumed:
+                self.soon(resume)
+
+    def _finished(self, tag: int, kind: int, index: int, reason: str) -> None:
+        promise = self._promises.pop(tag, None)
+        if promise is None:
+            return
+        if promise.rollback or (promise.commit and kind >= 0):
+            for _ in promise.sent:
+                self._unqueued()
+            self._relieve()
+        if kind < 0:
+            promise.done(None)
+            return
+        refused = promise.sent[index] if 0 <= index < len(promise.sent) else None
+        destination = refused.headers.destination if refused is not None else None
+        error = of_sending(kind, reason, destination, self._connection.username)
+        if refused is not None and not promise.commit and not isinstance(error, ProviderUnavailable):
+            error = MessageRejected(index, error)
+        promise.done(error)
+
+    def _broke(self, error: BaseException) -> None:
+        """The thread has ended, or was abandoned."""
+        if self._closed and not self._promises:
+            return
+        if isinstance(error, JavaFailure):
+            error = of_sending(error.kind, error.reason, None, self._connection.username)
+        elif not isinstance(error, MessagingError):
+            self._log.error("a session's thread failed: {error!r}", error=error)
+            error = ProviderUnavailable(f"a session failed: {error}")
+        assert isinstance(error, MessagingError)
+        if self._closed:
+            self.lost(error)
+        else:
+            self._connection.fail(error)
+
+    # --- checks
+
+    def _check_open(self) -> None:
+        self._connection.check_open()
+        if self._closed:
+            raise ProviderUnavailable("the session is closed")
+
+    def _check_transacted(self) -> None:
+        self._check_open()
+        if self.mode is not Mode.TRANSACTED:
+            raise NotSupported("commit and rollback outside of a transacted session")
+
+    def check_within(self, within: Session | None) -> None:
+        """:raises NotSupported: an acknowledgement cannot be made within this session."""
+        self._check_open()
+        if within is not None and within is not self:
+            raise NotSupported("acknowledging within another session")
+
+    def check_individual(self, within: Session | None) -> None:
+        """:raises NotSupported: deliveries cannot be settled one by one."""
+        self.check_within(within)
+        if not self._connection.individual:
+            raise NotSupported("acknowledgement one by one")
+        if self.mode is Mode.TRANSACTED:
+            raise NotSupported("acknowledgement one by one in a transaction")

@@ -1,0 +1,182 @@
+"""Messages to SEND frames and MESSAGE frames to messages, in the dialect of the broker (STOMP JMS bindings).
+
+Owns what each header means to JMS. What no header can hold as it is, :mod:`bridge.providers.stomp.encoding` spells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from bridge.providers.stomp.destinations import parse, spell
+from bridge.providers.stomp.dialect import Dialect
+from bridge.providers.stomp.encoding import BODY, BODY_TYPES, ORIGIN, decode_headers, encode_headers
+from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.errors import InvalidDestination
+from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, Headers, Message
+
+#: Headers that are STOMP's, the JMS bindings' or some broker's own: no property goes by such a name, and none comes by it.
+RESERVED: Final = frozenset(
+    (
+        *("accept-version", "ack", "amq-msg-type", "amqp-message-id", "auto-delete", "browser", "cluster-id", "content-length"),
+        *("correlation-id", "destination", "destination-type", "durable", "exclusive", "expiration", "expires", "heart-beat"),
+        *("host", "id", "message-id", "original-destination", "persistent", "priority", "receipt", "receipt-id", "redelivered"),
+        *("reply-to", "routing-type", "selector", "session", "subscription", "subscription-type", "timestamp", "transaction"),
+        *("transformation", "transformation-error", "ttl", "type", "user-id", "x-queue-name"),
+        *("JMSXDeliveryCount", "JMSXUserID"),
+    )
+)
+#: The body types that STOMP has.
+_PLAIN: Final = (BodyType.TEXT, BodyType.BYTES)
+_NUMBERS: Final = "0123456789"
+
+
+class Received(NamedTuple):
+    """A MESSAGE.
+
+    :param attempts: how often the broker says it is being delivered now; 2 where it knows only that it was delivered before.
+    :param origin: the connection that sent it, where that was told.
+    """
+
+    message: Message
+    attempts: int
+    origin: str
+
+
+def to_headers(message: Message, dialect: Dialect, now_ms: int, origin: str) -> list[tuple[str, str]]:
+    """The headers of the SEND for a message, ``content-length`` among them where it is to have one.
+
+    :param now_ms: the time, for brokers that want a time to live.
+    :param origin: what :data:`~bridge.providers.stomp.encoding.ORIGIN` is to say; "" for nothing.
+    :raises InvalidDestination: a name has no spelling. :raises ValueError: something else of it cannot be carried; the text says what.
+    """
+    headers = message.headers
+    kind = headers.destination.kind
+    pairs = [("destination", spell(dialect, headers.destination))]
+    if kind is Kind.QUEUE and not headers.destination.temporary:
+        pairs += dialect.queue_headers
+    if not dialect.prefixes:
+        pairs.append(("destination-type", "ANYCAST" if kind is Kind.QUEUE else "MULTICAST"))
+    pairs += (("persistent", "true" if headers.persistent else "false"), ("priority", str(headers.priority)))
+    if message.expires:
+        pairs.append(("expires", str(message.expires)))
+        if dialect.relative_expiry:
+            pairs.append((dialect.relative_expiry, str(max(0, message.expires - now_ms))))
+    if headers.correlation_id is not None:
+        pairs.append(("correlation-id", _checked("JMSCorrelationID", headers.correlation_id)))
+    if headers.type is not None:
+        pairs.append(("type", _checked("JMSType", headers.type)))
+    if headers.reply_to is not None:
+        pairs.append(("reply-to", spell(dialect, headers.reply_to)))
+    if dialect.own_ids:
+        pairs += ((dialect.own_ids, _checked("JMSMessageID", message.message_id)), ("timestamp", str(message.timestamp)))
+    if origin:
+        pairs.append((ORIGIN, origin))
+    pairs += _body_headers(message, dialect)
+    pairs += encode_headers(headers.properties, headers.extras, RESERVED)
+    return pairs
+
+
+def _body_headers(message: Message, dialect: Dialect) -> list[tuple[str, str]]:
+    body_type = message.headers.body_type
+    pairs: list[tuple[str, str]] = []
+    text = body_type is BodyType.TEXT
+    told = False
+    if dialect.text_type is not None and body_type in _PLAIN:
+        name, as_text, as_octets = dialect.text_type
+        pairs.append((name, as_text if text else as_octets))
+        # Of a text that is empty or holds a NUL, the broker tells the length, too.
+        told = not text or (bool(message.body) and b"\0" not in message.body)
+    elif body_type is BodyType.BYTES or (text and b"\0" not in message.body):
+        told = dialect.types_told
+    if not told:
+        pairs.append((BODY, body_type.name.lower()))
+    if not text or b"\0" in message.body or dialect.text_type is not None or not dialect.types_told:
+        pairs.append(("content-length", str(len(message.body))))
+    if text:
+        try:
+            message.body.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"the body of a TEXT message is not UTF-8 at octet {error.start}") from None
+    return pairs
+
+
+def _checked(what: str, text: str) -> str:
+    if "\0" in text:
+        raise ValueError(f"{what} holds a NUL, which no header can hold")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} holds half a surrogate pair, which is no Unicode") from None
+    return text
+
+
+def from_headers(given: Mapping[str, str], body: bytes, dialect: Dialect, kind: Kind, subscribed: Destination) -> Received:
+    """The message of a MESSAGE frame.
+
+    :param kind: of the subscription, and :param subscribed: its destination, where the frame does not tell one.
+    """
+    spent = RESERVED
+    properties, extras = decode_headers(given, spent)
+    reply_text = given.get("reply-to")
+    reply_to = None if reply_text is None else parse(dialect, reply_text, Kind.QUEUE)
+    if reply_text is not None and reply_to is None:
+        # Somebody's own way to name a destination; it goes where the message goes.
+        extras = (*extras, ("reply-to", reply_text))
+    headers = Headers(
+        parse(dialect, given.get("destination", ""), kind) or subscribed,
+        body_type=_body_type(given, body, dialect),
+        persistent=given.get("persistent", "").strip().lower() in ("true", "1"),
+        priority=_number(given.get("priority"), DEFAULT_PRIORITY, 9),
+        reply_to=reply_to,
+        correlation_id=given.get("correlation-id"),
+        type=given.get("type"),
+        properties=properties,
+        extras=extras,
+    )
+    identifier = given.get(dialect.own_ids, "") if dialect.own_ids else ""
+    message = Message(
+        headers,
+        body,
+        expires=_number(given.get("expires"), 0),
+        timestamp=_number(given.get("timestamp"), 0),
+        message_id=identifier or given.get("message-id", ""),
+    )
+    message.user = given.get("JMSXUserID", "")
+    attempts = _number(given.get("JMSXDeliveryCount"), 0)
+    if attempts < 1:
+        attempts = 2 if given.get("redelivered", "").strip().lower() == "true" else 1
+    return Received(message, attempts, given.get(ORIGIN, ""))
+
+
+def _body_type(given: Mapping[str, str], body: bytes, dialect: Dialect) -> BodyType:
+    marked = BODY_TYPES.get(given.get(BODY, ""))
+    if marked is not None:
+        return marked if marked is not BodyType.TEXT or _is_text(body) else BodyType.BYTES
+    if dialect.types_told:
+        return BodyType.BYTES if "content-length" in given or not _is_text(body) else BodyType.TEXT
+    # The broker tells no difference, and whoever sent it did not, either.
+    content = given.get("content-type", "text/").strip().lower()
+    said = content.startswith("text/") or content.partition(";")[0].endswith(("json", "xml"))
+    return BodyType.TEXT if said and b"\0" not in body and _is_text(body) else BodyType.BYTES
+
+
+def _is_text(body: bytes) -> bool:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _number(text: str | None, default: int, most: int = 0x7FFF_FFFF_FFFF_FFFF) -> int:
+    """A number that a broker wrote; the default where it did not."""
+    if text is None:
+        return default
+    text = text.strip()
+    if not text or len(text) > 19 or any(digit not in _NUMBERS for digit in text):
+        return default
+    return min(int(text), most)
+
+
+__all__ = ["RESERVED", "InvalidDestination", "Received", "from_headers", "to_headers"]

@@ -1,0 +1,149 @@
+"""How to treat a STOMP broker: time limits, heart-beats, TLS, and which dialect it speaks.
+
+Owns the names under which the XML configuration of a bridge gives them, as ``property`` children of a connection factory. Knows no sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+from twisted.internet import ssl
+from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
+
+from bridge.providers.stomp.address import StompAddress
+from bridge.providers.stomp.dialect import DIALECTS, Dialect
+
+PREFIX: Final = "stomp."
+_SECONDS: Final = frozenset(("connect_timeout", "receipt_timeout", "close_timeout"))
+_COUNTS: Final = frozenset(("heart_beat_ms", "topic_prefetch", "max_frame", "max_buffer"))
+_FILES: Final = frozenset(("ca", "certificate", "key"))
+
+
+class InvalidOption(ValueError):
+    """A property of the connection factory has a name or value that means nothing here.
+
+    :param name: the property. :param reason: what was expected.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"property '{name}' of a STOMP connection factory: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class StompOptions:
+    """The options of one provider. Each is a property ``stomp.NAME`` with hyphens for underscores, such as ``stomp.connect-timeout``.
+
+    :param dialect: a name of :data:`~bridge.providers.stomp.dialect.DIALECTS`, for a broker that does not tell its own in CONNECTED; ""
+        recognises it. It also lets :attr:`StompProvider.capabilities` be known before the first connection.
+    :param connect_timeout: seconds from the first octet sent to CONNECTED, TLS and name look-up included.
+    :param receipt_timeout: seconds that any RECEIPT may take; then the connection is lost.
+    :param close_timeout: seconds that a close may take in all.
+    :param heart_beat_ms: the interval offered and asked for, in milliseconds; 0 is none.
+    :param topic_prefetch: messages of a topic that may be unsettled at once. Of a queue the credit decides.
+    :param max_frame: octets that one frame may have.
+    :param max_buffer: octets of undelivered bodies from which on the socket is not read, as long as no RECEIPT is awaited.
+    :param ca: PEM file of the authorities that are trusted; None trusts those of the system.
+    :param certificate: PEM file of the client's certificate; its key may be in it.
+    :param key: PEM file of the client's key, unless it is with the certificate.
+    :param server_name: the name that the broker's certificate must be for; "" is the address's host.
+    """
+
+    dialect: str = ""
+    connect_timeout: float = 15.0
+    receipt_timeout: float = 60.0
+    close_timeout: float = 5.0
+    heart_beat_ms: int = 10_000
+    topic_prefetch: int = 32_766
+    max_frame: int = 104_857_600
+    max_buffer: int = 8_388_608
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    server_name: str = ""
+
+    def __post_init__(self) -> None:
+        if self.dialect and self.dialect not in DIALECTS:
+            raise InvalidOption(f"{PREFIX}dialect", f"'{self.dialect}' is none of {', '.join(DIALECTS)}")
+        if self.key is not None and self.certificate is None:
+            raise InvalidOption(f"{PREFIX}key", f"it needs {PREFIX}certificate beside it")
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> StompOptions:
+        """The options that these properties give; those without the prefix ``stomp.`` are somebody else's.
+
+        :raises InvalidOption: a name that does not exist, or a value out of range.
+        """
+        names = {PREFIX + field.name.replace("_", "-"): field.name for field in fields(cls)}
+        values: dict[str, Any] = {}
+        for name, text in properties.items():
+            if name.startswith(PREFIX):
+                if name not in names:
+                    raise InvalidOption(name, f"there is no such property, but {', '.join(names)}")
+                values[names[name]] = _value(name, names[name], text.strip())
+        return cls(**values)
+
+    @property
+    def declared(self) -> Dialect | None:
+        """The dialect that was declared."""
+        return DIALECTS[self.dialect] if self.dialect else None
+
+    def tls(self, address: StompAddress) -> IOpenSSLClientConnectionCreator:
+        """What TLS to this address needs: it checks the certificate chain and the host name, and shows the client's certificate.
+
+        :raises OSError: a file cannot be read. :raises InvalidOption: it holds no certificate or no key.
+        """
+        trust = None
+        own = None
+        if self.ca is not None:
+            text = self.ca.read_bytes()
+            try:
+                roots = [ssl.Certificate.loadPEM(part) for part in _certificates(text)]
+                trust = ssl.trustRootFromCertificates(roots)  # type: ignore[no-untyped-call]
+            except Exception as error:
+                raise InvalidOption(f"{PREFIX}ca", f"{self.ca} holds no certificates: {_reason(error)}") from error
+        if self.certificate is not None:
+            text = self.certificate.read_bytes() + (b"" if self.key is None else b"\n" + self.key.read_bytes())
+            try:
+                own = ssl.PrivateCertificate.loadPEM(text)  # type: ignore[no-untyped-call]
+            except Exception as error:
+                reason = f"{self.certificate} holds no certificate with its key: {_reason(error)}"
+                raise InvalidOption(f"{PREFIX}certificate", reason) from error
+        return ssl.optionsForClientTLS(self.server_name or address.host, trust, own)
+
+
+def _certificates(text: bytes) -> list[bytes]:
+    end = b"-----END CERTIFICATE-----"
+    found = [part[part.index(b"-----BEGIN CERTIFICATE-----") :] + end for part in text.split(end)[:-1]]
+    if not found:
+        raise ValueError("there is no BEGIN CERTIFICATE")
+    return found
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _value(name: str, field: str, text: str) -> str | float | int | Path:
+    if field in _SECONDS:
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = 0.0
+        if not 0 < seconds <= 86_400:
+            raise InvalidOption(name, f"'{text[:40]}' is no number of seconds above 0 and up to 86400")
+        return seconds
+    if field in _COUNTS:
+        least = 0 if field == "heart_beat_ms" else 1
+        if not text.isascii() or not text.isdecimal() or not least <= int(text) <= 0x7FFF_FFFF:
+            raise InvalidOption(name, f"'{text[:40]}' is no number from {least} to 2147483647")
+        return int(text)
+    if field in _FILES:
+        if not text:
+            raise InvalidOption(name, "it is empty: expected the path of a PEM file")
+        return Path(text)
+    return text

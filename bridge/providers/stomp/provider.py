@@ -1,0 +1,157 @@
+"""A STOMP broker behind the seam (``messaging.provider.Provider``).
+
+Owns opening connections, and what is known of the broker from one connection to the next: its dialect, and which client identifiers
+are in use here.
+
+:attr:`StompProvider.capabilities` is knowledge about a dialect. Where the dialect was declared (``stomp.dialect``) it is known from the start; else it is that
+of an unknown broker, which can do nothing of all this, until the first connection has been answered, and from then on that of the broker which answered.
+Should another one answer later, it changes; what a connection can do never does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import HostnameEndpoint, connectProtocol, wrapClientTLS
+from twisted.internet.error import ConnectError, ConnectingCancelledError
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from bridge.providers.stomp.address import StompAddress
+from bridge.providers.stomp.connection import StompConnection
+from bridge.providers.stomp.dialect import GENERIC, product, recognise
+from bridge.providers.stomp.options import InvalidOption, StompOptions
+from bridge.providers.stomp.refusals import Asked, Operation
+from bridge.providers.stomp.wire import Wire
+from gateway.messaging.errors import ClientIdInUse, MessagingError, ProviderUnavailable
+from gateway.messaging.provider import Capabilities, Connection, Credentials
+
+_log: Final = Logger(namespace="bridge.stomp")
+
+
+class StompProvider:
+    """The way to one broker.
+
+    :param address: where it is; a ``lookup-name`` by :meth:`StompAddress.parse`.
+    :param options: how to treat it.
+    :param reactor: Twisted's, for sockets and time.
+    """
+
+    def __init__(self, address: StompAddress, options: StompOptions, reactor: Any) -> None:
+        self.address = address
+        self.options = options
+        self._reactor = reactor
+        self._dialect = options.declared
+        #: Those in use, by client identifier; None while it is connecting.
+        self._client_ids: dict[str, StompConnection | None] = {}
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return (self._dialect or GENERIC).capabilities
+
+    @property
+    def resource(self) -> str:
+        return str(self.address)
+
+    def connect(
+        self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]
+    ) -> Deferred[Connection]:
+        return Deferred.fromCoroutine(self._connect(credentials, client_id or None, lost))
+
+    async def _connect(self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]) -> Connection:
+        if client_id is not None:
+            if client_id in self._client_ids:
+                raise ClientIdInUse(client_id)
+            self._client_ids[client_id] = None
+        try:
+            wire, headers = await self._open(credentials, client_id)
+        except BaseException:
+            if client_id is not None:
+                del self._client_ids[client_id]
+            raise
+        dialect = self.options.declared or recognise(headers.get("server", ""))
+        if dialect is not self._dialect:
+            self._dialect = dialect
+            _log.info(
+                "{address} calls itself '{server}': taken for {dialect}",
+                address=str(self.address),
+                server=headers.get("server", "")[:100],
+                dialect=dialect.name,
+            )
+
+        async def another() -> Wire:
+            return (await self._open(credentials, None))[0]
+
+        connection = StompConnection(
+            self,
+            wire,
+            dialect,
+            product(headers.get("server", "")) or dialect.name,
+            credentials.username,
+            client_id,
+            lost,
+            another,
+            self._reactor,
+            self.options,
+        )
+        if client_id is not None:
+            self._client_ids[client_id] = connection
+        return cast(Connection, connection)
+
+    async def _open(self, credentials: Credentials, client_id: str | None) -> tuple[Wire, dict[str, str]]:
+        """A socket to the broker whose CONNECT was answered, within ``connect_timeout``."""
+        address, options = self.address, self.options
+        connect = [("host", address.virtual_host)]
+        if credentials.username or credentials.passcode:
+            connect += (("login", credentials.username), ("passcode", credentials.passcode))
+        if client_id is not None:
+            connect.append(("client-id", client_id))
+        asked = Asked(Operation.CONNECT, credentials.username, client_id=client_id)
+        wire = Wire(self._reactor, options, str(address), asked, connect)
+        endpoint: Any = HostnameEndpoint(self._reactor, address.host, address.port, timeout=options.connect_timeout)
+        if address.tls:
+            try:
+                endpoint = wrapClientTLS(options.tls(address), endpoint)
+            except (OSError, InvalidOption) as error:
+                raise ProviderUnavailable(f"{address}: {error}") from error
+        late = self._reactor.callLater(options.connect_timeout, self._late, wire)
+        connecting: Deferred[Any] = connectProtocol(endpoint, wire)  # type: ignore[no-untyped-call]
+        connecting.addErrback(self._failed, wire)
+
+        def given_up(failure: Failure) -> Any:
+            connecting.cancel()
+            return failure
+
+        wire.opened.addErrback(given_up)
+        try:
+            headers = await wire.opened
+        finally:
+            if late.active():
+                late.cancel()
+        return wire, headers
+
+    def _late(self, wire: Wire) -> None:
+        wire.fail(ProviderUnavailable(f"{self.address}: it did not answer within {self.options.connect_timeout:g} s"))
+
+    def _failed(self, failure: Failure, wire: Wire) -> None:
+        """No socket could be opened."""
+        error = failure.value
+        if isinstance(error, ConnectError) and not isinstance(error, ConnectingCancelledError):
+            reason = str(error) or type(error).__name__
+        else:
+            reason = f"{type(error).__name__}: {error}"
+        wire.fail(ProviderUnavailable(f"{self.address}: {reason}"))
+
+    # --- what connections tell
+
+    def now_ms(self) -> int:
+        """The time in epoch milliseconds."""
+        return int(self._reactor.seconds() * 1000)
+
+    def disconnected(self, connection: StompConnection) -> None:
+        """A connection has ended."""
+        client_id = connection.client_id
+        if client_id is not None and self._client_ids.get(client_id) is connection:
+            del self._client_ids[client_id]

@@ -1,0 +1,116 @@
+"""What an ERROR frame means: from a broker's sentence to an error of ``gateway.messaging.errors``.
+
+STOMP has no error codes, so all there is to go by is what was asked and words that brokers use. Where those tell nothing, the error says what was
+asked and quotes the broker.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+from gateway.messaging.destination import Destination
+from gateway.messaging.errors import (
+    AccessDenied,
+    AuthenticationFailed,
+    ClientIdInUse,
+    DestinationFull,
+    DurableInUse,
+    InvalidDestination,
+    InvalidSelector,
+    MessagingError,
+    ProviderUnavailable,
+    TooManyConsumers,
+    UnknownSubscription,
+)
+
+_QUOTED: Final = 300
+
+_IN_USE: Final = re.compile(r"already connected|in use|duplicate client", re.IGNORECASE)
+_DENIED: Final = re.compile(
+    r"access|denied|not authori[sz]ed|authenticat|permission|may not|security|credential|password|passcode|login|is refused",
+    re.IGNORECASE,
+)
+_SELECTOR: Final = re.compile(r"selector", re.IGNORECASE)
+_CONSUMERS: Final = re.compile(r"too many consumers|maxNumActiveConsumers|all the consumers|exclusive", re.IGNORECASE)
+_ACTIVE: Final = re.compile(r"in use|active consumer|already", re.IGNORECASE)
+_UNKNOWN: Final = re.compile(r"no durable|does not exist|unknown|not.found|has no", re.IGNORECASE)
+_ABOUT: Final = re.compile(r"destination|not.found|precondition.failed|selector", re.IGNORECASE)
+_FULL: Final = re.compile(r"\bfull\b|usage|limit|quota", re.IGNORECASE)
+
+
+class Operation(Enum):
+    """What was asked; the values stand in sentences."""
+
+    CONNECT = "connect"
+    SEND = "send"
+    SUBSCRIBE = "consume"
+    UNSUBSCRIBE = "unsubscribe"
+    SETTLE = "acknowledge"
+    TRANSACT = "carry out a part of a transaction"
+    COMMIT = "commit"
+
+
+class Asked(NamedTuple):
+    """A frame that may be refused.
+
+    :param username: who asks. :param destination: what it is about. :param selector: of a SUBSCRIBE.
+    :param client_id: the connection's. :param durable_name: of a durable subscription.
+    """
+
+    operation: Operation
+    username: str = ""
+    destination: Destination | None = None
+    selector: str | None = None
+    client_id: str | None = None
+    durable_name: str | None = None
+
+
+def sentence(headers: Mapping[str, str], body: bytes) -> str:
+    """What an ERROR frame says, on one line and not longer than 300 characters: its ``message``, and its body where that is short enough."""
+    message = " ".join(headers.get("message", "").split())
+    first = " ".join(body[: 4 * _QUOTED].decode("utf-8", "replace").split())
+    if first and first not in message and not message.startswith(first[:40]):
+        message = f"{message}: {first}" if message else first
+    printable = "".join(one if one.isprintable() else " " for one in message)
+    return printable[:_QUOTED] or "no reason given"
+
+
+def is_refusal(text: str) -> bool:
+    """Whether a broker's sentence is about what was asked, and not about the broker or the connection."""
+    return _DENIED.search(text) is not None or _ABOUT.search(text) is not None
+
+
+def refusal(asked: Asked, text: str) -> MessagingError:
+    """The error for what was asked.
+
+    :param text: the broker's sentence, of :func:`sentence`.
+    """
+    if asked.operation is Operation.CONNECT:
+        if asked.client_id is not None and _IN_USE.search(text):
+            return ClientIdInUse(asked.client_id)
+        if _DENIED.search(text):
+            return AuthenticationFailed(asked.username, text)
+        return ProviderUnavailable(f"it refuses the connection: {text}")
+    if asked.operation is Operation.UNSUBSCRIBE and asked.durable_name is not None:
+        client_id = asked.client_id or ""
+        if _ACTIVE.search(text):
+            return DurableInUse(client_id, asked.durable_name)
+        if _UNKNOWN.search(text):
+            return UnknownSubscription(client_id, asked.durable_name)
+    if asked.operation is Operation.SUBSCRIBE:
+        if asked.selector is not None and _SELECTOR.search(text):
+            return InvalidSelector(asked.selector, 0, text)
+        if asked.durable_name is not None and _ACTIVE.search(text):
+            return DurableInUse(asked.client_id or "", asked.durable_name)
+        if asked.destination is not None and _CONSUMERS.search(text):
+            return TooManyConsumers(asked.destination, -1)
+    if asked.destination is not None:
+        if _DENIED.search(text):
+            return AccessDenied(asked.username, asked.operation.value, asked.destination)
+        if asked.operation is Operation.SEND and _FULL.search(text):
+            return DestinationFull(asked.destination, text, -1)
+        return InvalidDestination(asked.destination, f"the broker refuses to {asked.operation.value}: {text}")
+    return ProviderUnavailable(f"the broker refuses to {asked.operation.value}: {text}")

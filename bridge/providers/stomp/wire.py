@@ -1,0 +1,361 @@
+"""One socket to a broker: CONNECT, frames in and out, RECEIPTs, heart-beats and every time limit.
+
+Owns the socket from its opening to its end, and which frames wait for a RECEIPT. Knows neither sessions nor messages nor what a dialect is; it is
+told whether an ERROR leaves the connection open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from bridge.providers.stomp.frames import FrameReader, MalformedFrames, Received, write
+from bridge.providers.stomp.options import StompOptions
+from bridge.providers.stomp.promptness import PromptSocket
+from bridge.providers.stomp.refusals import Asked, Operation, is_refusal, refusal, sentence
+from gateway.messaging.errors import MessagingError, ProviderUnavailable
+
+#: Called once with the outcome of a frame that asked for a RECEIPT.
+Answer: TypeAlias = Callable[[MessagingError | None], None]
+Pairs: TypeAlias = list[tuple[str, str]]
+
+#: STOMP 1.0 knows neither single acknowledgements nor NACK. The best version comes first, because Open MQ takes the first that it knows.
+_VERSIONS: Final = "1.2,1.1"
+#: Octets gathered in a turn from which on no more should be sent.
+_CROWDED: Final = 262_144
+#: Seconds between looks at the clock; fewer where heart-beats are faster.
+_TICK: Final = 0.5
+#: Seconds that the broker has for closing the socket after its RECEIPT for DISCONNECT.
+_LINGER: Final = 1.0
+
+
+class _Waiting:
+    """A frame whose RECEIPT is awaited."""
+
+    __slots__ = ("answer", "asked", "due")
+
+    def __init__(self, asked: Asked, answer: Answer, due: float) -> None:
+        self.asked = asked
+        self.answer = answer
+        self.due = due
+
+
+@implementer(IPushProducer)
+class Wire(Protocol):
+    """A connection to a broker.
+
+    :param clock: the reactor. :param where: the broker's address, for errors.
+    :param asked: who connects. :param connect: the headers of CONNECT, without version and heart-beat.
+    """
+
+    def __init__(self, clock: IReactorTime, options: StompOptions, where: str, asked: Asked, connect: Pairs) -> None:
+        self._clock = clock
+        self._options = options
+        self._where = where
+        self._asked = asked
+        self._connect = connect
+        self._reader = FrameReader(options.max_frame)
+        #: Fires with the headers of CONNECTED; fails if the connection ends before.
+        self.opened: Deferred[dict[str, str]] = Deferred()
+        #: Told each MESSAGE.
+        self.on_message: Callable[[dict[str, str], bytes], None] = _no_message
+        #: Told when the frames that came at once have been told.
+        self.on_run: Callable[[], None] = _nothing
+        #: Told once if the connection ends without being closed.
+        self.on_lost: Callable[[MessagingError], None] = _no_loss
+        #: Told each time that more can be written after :attr:`crowded`.
+        self.on_relief: Callable[[], None] = _nothing
+        #: An ERROR that answers a frame leaves the connection open.
+        self.survives_errors = False
+        #: Why it ended; None while it is open.
+        self.ended: MessagingError | None = None
+        self._open = False
+        self._parts: list[bytes] = []
+        self._gathered = 0
+        self._flushing: IDelayedCall | None = None
+        self._choked = False
+        self._reading = True
+        self._receipts = 0
+        self._waiting: dict[str, _Waiting] = {}
+        self._closing: Deferred[None] | None = None
+        self._deadline: IDelayedCall | None = None
+        self._ticking: IDelayedCall | None = None
+        self._tick_every = _TICK
+        self._sends_every = 0.0
+        self._hears_every = 0.0
+        self._sent_at = self._heard_at = clock.seconds()
+        self._socket: PromptSocket | None = None
+
+    # --- out
+
+    def write(self, command: str, headers: Pairs, body: bytes = b"") -> None:
+        """Write a frame, at the end of this turn. Nothing once the connection has ended."""
+        if self.ended is None:
+            octets = write(command, headers, body)
+            self._parts.append(octets)
+            self._gathered += len(octets)
+            if self._flushing is None:
+                self._flushing = self._clock.callLater(0, self.flush)
+
+    def ask(self, command: str, headers: Pairs, body: bytes, asked: Asked, answer: Answer) -> None:
+        """Write a frame with ``receipt``.
+
+        :param answer: called with None when its RECEIPT has come; with the error if it was refused, or the connection ended before.
+            Never from inside this call, except that nothing is called once the connection has ended.
+        """
+        self._receipts += 1
+        receipt = f"r{self._receipts}"
+        self._waiting[receipt] = _Waiting(asked, answer, self._clock.seconds() + self._options.receipt_timeout)
+        self.write(command, [*headers, ("receipt", receipt)], body)
+        self._read_on()
+
+    def request(self, command: str, headers: Pairs, asked: Asked) -> Deferred[None]:
+        """The same for a frame without a body. :returns: fires when its RECEIPT has come; fails as the answer would."""
+        done: Deferred[None] = Deferred()
+
+        def answered(error: MessagingError | None) -> None:
+            if error is None:
+                done.callback(None)
+            else:
+                done.errback(error)
+
+        self.ask(command, headers, b"", asked, answered)
+        return done
+
+    def flush(self) -> None:
+        """Hand what was gathered to the transport."""
+        if self._flushing is not None:
+            if self._flushing.active():
+                self._flushing.cancel()
+            self._flushing = None
+        parts, self._parts, self._gathered = self._parts, [], 0
+        if parts and self.ended is None and self.transport is not None:
+            self._sent_at = self._clock.seconds()
+            self.transport.write(b"".join(parts))
+        if not self.crowded:
+            self.on_relief()
+
+    @property
+    def crowded(self) -> bool:
+        """Whether as much waits to be written as should."""
+        return self._choked or self._gathered > _CROWDED
+
+    @property
+    def awaits_receipts(self) -> bool:
+        return bool(self._waiting)
+
+    def pauseProducing(self) -> None:
+        """The transport's buffer is full."""
+        self._choked = True
+
+    def resumeProducing(self) -> None:
+        """The transport's buffer is empty."""
+        self._choked = False
+        if not self.crowded:
+            self.on_relief()
+
+    def stopProducing(self) -> None:
+        """The transport is gone; ``connectionLost`` follows."""
+
+    # --- in
+
+    def hold_reading(self) -> None:
+        """Read no more for now, unless a RECEIPT is awaited; :meth:`release_reading` ends that."""
+        if self._reading and not self._waiting and self.ended is None and self.transport is not None:
+            self._reading = False
+            self.transport.pauseProducing()  # type: ignore[attr-defined]
+
+    def release_reading(self) -> None:
+        """Read on."""
+        self._read_on()
+
+    def _read_on(self) -> None:
+        if not self._reading and self.ended is None and self.transport is not None:
+            self._reading = True
+            self._heard_at = self._clock.seconds()
+            self.transport.resumeProducing()  # type: ignore[attr-defined]
+
+    def connectionMade(self) -> None:
+        assert self.transport is not None
+        if self.ended is not None:
+            self._abort()
+            return
+        self.transport.registerProducer(self, True)  # type: ignore[attr-defined]
+        self._socket = PromptSocket(self.transport)
+        beat = self._options.heart_beat_ms
+        headers = [("accept-version", _VERSIONS), *self._connect, ("heart-beat", f"{beat},{beat}")]
+        try:
+            self.write("CONNECT", headers)
+        except ValueError as error:
+            self.fail(ProviderUnavailable(str(error)))
+
+    def dataReceived(self, data: bytes) -> None:
+        if self.ended is not None:
+            return
+        self._heard_at = self._clock.seconds()
+        if self._socket is not None:
+            self._socket.acknowledge()
+        try:
+            for frame in self._reader.read(data):
+                self._frame(frame)
+                if self.ended is not None:
+                    return
+        except MalformedFrames as error:
+            self.fail(self._unavailable(str(error)))
+            return
+        self.on_run()
+
+    def _frame(self, frame: Received) -> None:
+        if not self._open:
+            self._first(frame)
+        elif frame.command == "MESSAGE":
+            self.on_message(frame.headers, frame.body)
+        elif frame.command == "RECEIPT":
+            waiting = self._waiting.pop(frame.headers.get("receipt-id", ""), None)
+            # One that nobody asked for harms nobody; Open MQ sends one with CONNECTED.
+            if waiting is not None:
+                waiting.answer(None)
+        elif frame.command == "ERROR":
+            self._error(frame)
+        else:
+            self.fail(self._unavailable(f"it sent {frame.command[:40]}, which no broker sends"))
+
+    def _first(self, frame: Received) -> None:
+        if frame.command == "ERROR":
+            self.fail(refusal(self._asked, sentence(frame.headers, frame.body)))
+        elif frame.command != "CONNECTED":
+            self.fail(self._unavailable(f"it answered CONNECT with {frame.command[:40]}"))
+        elif frame.headers.get("version") not in ("1.1", "1.2"):
+            version = frame.headers.get("version", "1.0")[:20]
+            self.fail(self._unavailable(f"it speaks STOMP {version}, and single acknowledgements need 1.1 or 1.2"))
+        else:
+            self._open = True
+            self._reader.escaped = True
+            self._agree(frame.headers.get("heart-beat", "0,0"))
+            self._ticking = self._clock.callLater(self._tick_every, self._tick)
+            self.opened.callback(frame.headers)
+
+    def _agree(self, text: str) -> None:
+        ours = self._options.heart_beat_ms
+        can, _, wants = text.replace(" ", "").partition(",")
+        if ours and wants.isdecimal() and int(wants):
+            self._sends_every = max(ours, int(wants)) / 1000
+        if ours and can.isdecimal() and int(can):
+            self._hears_every = max(ours, int(can)) / 1000
+        for every in (self._sends_every, self._hears_every):
+            if every:
+                self._tick_every = min(self._tick_every, every / 4)
+
+    def _error(self, frame: Received) -> None:
+        text = sentence(frame.headers, frame.body)
+        waiting = self._waiting.pop(frame.headers.get("receipt-id", ""), None)
+        if waiting is None and self._waiting and "receipt-id" not in frame.headers:
+            # It does not say what it answers. If it reads as a refusal, the first of those that wait is the likeliest. Whether a COMMIT has failed
+            # remains unknown.
+            first = next(iter(self._waiting))
+            if is_refusal(text) and self._waiting[first].asked.operation is not Operation.COMMIT:
+                waiting = self._waiting.pop(first)
+        elif waiting is not None and self.survives_errors:
+            waiting.answer(refusal(waiting.asked, text))
+            return
+        if waiting is not None:
+            waiting.answer(refusal(waiting.asked, text))
+        self.fail(self._unavailable(f"it sent ERROR: {text}"))
+
+    # --- time
+
+    def _tick(self) -> None:
+        now = self._clock.seconds()
+        self._ticking = self._clock.callLater(self._tick_every, self._tick)
+        if self._sends_every and now - self._sent_at >= self._sends_every / 2 - self._tick_every and self.transport is not None:
+            self._sent_at = now
+            self.transport.write(b"\n")
+        if self._hears_every and self._reading and now - self._heard_at > 2 * self._hears_every:
+            self.fail(self._unavailable(f"nothing was heard for {now - self._heard_at:.1f} s, twice its heart-beat"))
+        elif self._waiting and next(iter(self._waiting.values())).due <= now:
+            self.fail(self._unavailable(f"a RECEIPT did not come within {self._options.receipt_timeout:g} s"))
+
+    # --- the end
+
+    def close(self) -> Deferred[None]:
+        """Send DISCONNECT, wait for its RECEIPT for at most ``close_timeout`` seconds, and close. Never fails."""
+        done: Deferred[None] = Deferred()
+        if self._closing is not None:
+            self._closing.chainDeferred(done)
+        elif self.ended is not None:
+            done.callback(None)
+        else:
+            self._closing = done
+            self.ask("DISCONNECT", [], b"", Asked(Operation.CONNECT), self._disconnected)
+            self._deadline = self._clock.callLater(self._options.close_timeout, self._bye)
+        return done
+
+    def _disconnected(self, error: MessagingError | None) -> None:
+        """The broker has taken note. It closes the socket when it has put back what was not acknowledged, so that is waited for, too."""
+        if self._deadline is not None and self._deadline.active() and error is None:
+            self._deadline.reset(min(_LINGER, self._options.close_timeout))
+
+    def _bye(self) -> None:
+        if self.ended is None:
+            self._end(ProviderUnavailable("the connection was closed"))
+
+    def fail(self, error: MessagingError) -> None:
+        """The connection is of no use any more. Whoever waits is told, then :attr:`on_lost`."""
+        if self.ended is None:
+            closing = self._closing is not None
+            self._end(error)
+            if not closing:
+                if self._open:
+                    self.on_lost(error)
+                else:
+                    self.opened.errback(error)
+
+    def _end(self, error: MessagingError) -> None:
+        for call in (self._ticking, self._deadline, self._flushing):
+            if call is not None and call.active():
+                call.cancel()
+        self.ended = error
+        self._parts = []
+        self._abort()
+        waiting, self._waiting = self._waiting, {}
+        for each in waiting.values():
+            each.answer(error)
+        if self._closing is not None:
+            self._closing.callback(None)
+
+    def _abort(self) -> None:
+        # A broker that does not read would keep loseConnection waiting for ever.
+        if self.transport is not None:
+            self.transport.abortConnection()  # type: ignore[attr-defined]
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if self.ended is None:
+            self.fail(self._unavailable(_told(reason)))
+
+    def _unavailable(self, reason: str) -> ProviderUnavailable:
+        return ProviderUnavailable(f"{self._where}: {reason}")
+
+
+def _told(reason: Failure) -> str:
+    if isinstance(reason.value, ConnectionDone):
+        return "it closed the connection"
+    return f"the connection was lost: {reason.getErrorMessage() or reason.type}"
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
+
+
+def _no_message(headers: dict[str, str], body: bytes) -> None:
+    """No session has subscribed."""
+
+
+def _no_loss(error: MessagingError) -> None:
+    """Nobody has the connection yet."""

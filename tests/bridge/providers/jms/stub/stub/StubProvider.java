@@ -1,0 +1,629 @@
+package stub;
+
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.ObjectInputStream;
+import java.io.ObjectOutputStream;
+import java.io.Serializable;
+import java.lang.reflect.InvocationHandler;
+import java.lang.reflect.Proxy;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.Deque;
+import java.util.Enumeration;
+import java.util.HashMap;
+import java.util.Hashtable;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import javax.jms.*;
+import javax.jms.IllegalStateException;
+import javax.naming.Context;
+import javax.naming.NameNotFoundException;
+import javax.naming.spi.InitialContextFactory;
+
+/**
+ * A provider in memory, for tests: as strict as JMS 1.1 allows, without acknowledgement one by one. Its JNDI knows "cf"; "denied" and "hangs",
+ * whose connections are; "queue" and "topic"; and "text", which is none of these.
+ */
+public final class StubProvider implements InitialContextFactory {
+    static final Map<String, Deque<StubMessage>> QUEUES = new HashMap<>();
+    static final CountDownLatch NEVER = new CountDownLatch(1);
+    static long ids;
+
+    @Override
+    public Context getInitialContext(Hashtable<?, ?> environment) {
+        InvocationHandler handler = (proxy, method, arguments) -> {
+            if (!method.getName().equals("lookup")) {
+                return null;
+            }
+            switch ((String) arguments[0]) {
+                case "cf":
+                case "denied":
+                case "hangs":
+                    return new StubFactory((String) arguments[0]);
+                case "queue":
+                    return new StubQueue("physical.queue");
+                case "topic":
+                    return new StubTopic("physical.topic");
+                case "text":
+                    return "text";
+                case "slow":
+                    NEVER.await();
+                    return null;
+                default:
+                    throw new NameNotFoundException(arguments[0] + " is not bound");
+            }
+        };
+        return (Context) Proxy.newProxyInstance(StubProvider.class.getClassLoader(), new Class<?>[] {Context.class}, handler);
+    }
+
+    /** Lets go of everything that hangs. */
+    public static void release() {
+        NEVER.countDown();
+    }
+
+    static synchronized String nextId() {
+        return "ID:stub-" + ++ids;
+    }
+
+    static final class StubFactory implements ConnectionFactory {
+        final String name;
+
+        StubFactory(String name) {
+            this.name = name;
+        }
+
+        @Override
+        public Connection createConnection() throws JMSException {
+            return createConnection("nobody", "");
+        }
+
+        @Override
+        public Connection createConnection(String user, String password) throws JMSException {
+            if (name.equals("denied")) {
+                throw new JMSSecurityException("not with password " + password);
+            }
+            if (name.equals("hangs")) {
+                try {
+                    NEVER.await();
+                } catch (InterruptedException error) {
+                    throw new JMSException("interrupted");
+                }
+            }
+            return new StubConnection();
+        }
+    }
+
+    static final class StubConnection implements Connection {
+        String clientId;
+        ExceptionListener listener;
+        boolean closed;
+
+        @Override
+        public Session createSession(boolean transacted, int mode) throws JMSException {
+            if (closed) {
+                throw new IllegalStateException("closed");
+            }
+            return new StubSession(this, transacted);
+        }
+
+        @Override
+        public String getClientID() {
+            return clientId;
+        }
+
+        @Override
+        public ConnectionMetaData getMetaData() throws JMSException {
+            if ("nameless".equals(clientId)) {
+                throw new JMSException("there is no name");
+            }
+            return () -> "Stub";
+        }
+
+        @Override
+        public void setClientID(String clientID) throws JMSException {
+            if (clientID.equals("taken")) {
+                throw new InvalidClientIDException(clientID);
+            }
+            clientId = clientID;
+        }
+
+        @Override
+        public void setExceptionListener(ExceptionListener listener) {
+            this.listener = listener;
+        }
+
+        @Override
+        public void start() {}
+
+        @Override
+        public void close() {
+            closed = true;
+        }
+    }
+
+    static class StubQueue implements Queue {
+        final String name;
+
+        StubQueue(String name) {
+            this.name = name;
+        }
+
+        @Override
+        public String getQueueName() {
+            return name;
+        }
+    }
+
+    static final class StubTemporaryQueue extends StubQueue implements TemporaryQueue {
+        StubTemporaryQueue(String name) {
+            super(name);
+        }
+
+        @Override
+        public void delete() {}
+    }
+
+    static final class StubTopic implements Topic {
+        final String name;
+
+        StubTopic(String name) {
+            this.name = name;
+        }
+
+        @Override
+        public String getTopicName() {
+            return name;
+        }
+    }
+
+    static final class StubSession implements Session {
+        final StubConnection connection;
+        final boolean transacted;
+        final List<Runnable> sends = new ArrayList<>();
+        final List<StubMessage> received = new ArrayList<>();
+
+        StubSession(StubConnection connection, boolean transacted) {
+            this.connection = connection;
+            this.transacted = transacted;
+        }
+
+        @Override
+        public BytesMessage createBytesMessage() {
+            return new StubBytes();
+        }
+
+        @Override
+        public MapMessage createMapMessage() {
+            return new StubMap();
+        }
+
+        @Override
+        public Message createMessage() {
+            return new StubMessage();
+        }
+
+        @Override
+        public ObjectMessage createObjectMessage() {
+            return new StubObject();
+        }
+
+        @Override
+        public StreamMessage createStreamMessage() {
+            return new StubStream();
+        }
+
+        @Override
+        public TextMessage createTextMessage() {
+            return new StubText();
+        }
+
+        @Override
+        public void commit() {
+            for (Runnable send : sends) {
+                send.run();
+            }
+            sends.clear();
+            received.clear();
+        }
+
+        @Override
+        public void rollback() {
+            sends.clear();
+            recover();
+        }
+
+        @Override
+        public void recover() {
+            synchronized (QUEUES) {
+                Collections.reverse(received);
+                for (StubMessage one : received) {
+                    one.redelivered = true;
+                    QUEUES.get(one.queue).addFirst(one);
+                }
+                received.clear();
+                QUEUES.notifyAll();
+            }
+        }
+
+        @Override
+        public void close() {
+            recover();
+        }
+
+        @Override
+        public MessageProducer createProducer(Destination destination) throws JMSException {
+            if (((StubQueue) destination).name.equals("no.such.queue")) {
+                throw new InvalidDestinationException("no.such.queue");
+            }
+            return new StubProducer(this, (StubQueue) destination);
+        }
+
+        @Override
+        public MessageConsumer createConsumer(Destination destination, String selector) throws JMSException {
+            if ("bad".equals(selector)) {
+                throw new InvalidSelectorException("bad");
+            }
+            return new StubConsumer(this, ((StubQueue) destination).name);
+        }
+
+        @Override
+        public MessageConsumer createConsumer(Destination destination, String selector, boolean noLocal) throws JMSException {
+            throw new JMSException("topics have nothing here");
+        }
+
+        @Override
+        public Queue createQueue(String name) {
+            return new StubQueue(name);
+        }
+
+        @Override
+        public Topic createTopic(String name) {
+            return new StubTopic(name);
+        }
+
+        @Override
+        public TopicSubscriber createDurableSubscriber(Topic topic, String name, String selector, boolean noLocal) throws JMSException {
+            throw new JMSException("topics have nothing here");
+        }
+
+        @Override
+        public QueueBrowser createBrowser(Queue queue, String selector) throws JMSException {
+            throw new JMSException("nothing is browsed here");
+        }
+
+        @Override
+        public TemporaryQueue createTemporaryQueue() {
+            return new StubTemporaryQueue("physical-" + nextId());
+        }
+
+        @Override
+        public TemporaryTopic createTemporaryTopic() throws JMSException {
+            throw new JMSException("topics have nothing here");
+        }
+
+        @Override
+        public void unsubscribe(String name) throws JMSException {
+            throw new InvalidDestinationException(name);
+        }
+    }
+
+    static final class StubProducer implements MessageProducer {
+        final StubSession session;
+        final StubQueue queue;
+
+        StubProducer(StubSession session, StubQueue queue) {
+            this.session = session;
+            this.queue = queue;
+        }
+
+        @Override
+        public void send(Message message, int deliveryMode, int priority, long timeToLive) throws JMSException {
+            StubMessage one = (StubMessage) message;
+            if (one.properties.containsKey("refuse")) {
+                throw new ResourceAllocationException("refused");
+            }
+            if (one.properties.containsKey("hang")) {
+                try {
+                    NEVER.await();
+                } catch (InterruptedException error) {
+                    throw new JMSException("interrupted");
+                }
+            }
+            if (one.properties.containsKey("lose")) {
+                new Thread(() -> session.connection.listener.onException(new JMSException("the cable was cut"))).start();
+                return;
+            }
+            one.id = nextId();
+            one.timestamp = System.currentTimeMillis();
+            one.mode = deliveryMode;
+            one.priority = priority;
+            one.expiration = timeToLive == 0 ? 0 : one.timestamp + timeToLive;
+            one.destination = queue;
+            one.queue = queue.name;
+            Runnable send = () -> {
+                synchronized (QUEUES) {
+                    QUEUES.computeIfAbsent(queue.name, name -> new ArrayDeque<>()).add(one);
+                    QUEUES.notifyAll();
+                }
+            };
+            if (session.transacted) {
+                session.sends.add(send);
+            } else {
+                send.run();
+            }
+        }
+
+        @Override
+        public void close() {}
+    }
+
+    static final class StubConsumer implements MessageConsumer {
+        final StubSession session;
+        final String queue;
+
+        StubConsumer(StubSession session, String queue) {
+            this.session = session;
+            this.queue = queue;
+        }
+
+        @Override
+        public Message receive(long timeout) throws JMSException {
+            long until = System.currentTimeMillis() + timeout;
+            synchronized (QUEUES) {
+                Deque<StubMessage> waiting = QUEUES.computeIfAbsent(queue, name -> new ArrayDeque<>());
+                for (long left = timeout; waiting.isEmpty() && left > 0; left = until - System.currentTimeMillis()) {
+                    try {
+                        QUEUES.wait(left);
+                    } catch (InterruptedException error) {
+                        throw new JMSException("interrupted");
+                    }
+                }
+                StubMessage found = waiting.poll();
+                if (found != null) {
+                    found.session = session;
+                    found.reset();
+                    session.received.add(found);
+                }
+                return found;
+            }
+        }
+
+        @Override
+        public Message receiveNoWait() throws JMSException {
+            return receive(0);
+        }
+
+        @Override
+        public void close() {}
+    }
+
+    static class StubMessage implements Message {
+        final Map<String, Object> properties = new LinkedHashMap<>();
+        StubSession session;
+        Destination destination;
+        Destination replyTo;
+        String queue;
+        String id;
+        String correlationId;
+        String type;
+        long timestamp;
+        long expiration;
+        int mode;
+        int priority;
+        boolean redelivered;
+
+        void reset() {}
+
+        @Override
+        public String getJMSMessageID() {
+            return id;
+        }
+
+        @Override
+        public long getJMSTimestamp() {
+            return timestamp;
+        }
+
+        @Override
+        public String getJMSCorrelationID() {
+            return correlationId;
+        }
+
+        @Override
+        public void setJMSCorrelationID(String correlationID) {
+            correlationId = correlationID;
+        }
+
+        @Override
+        public Destination getJMSReplyTo() {
+            return replyTo;
+        }
+
+        @Override
+        public void setJMSReplyTo(Destination replyTo) {
+            this.replyTo = replyTo;
+        }
+
+        @Override
+        public Destination getJMSDestination() {
+            return destination;
+        }
+
+        @Override
+        public int getJMSDeliveryMode() {
+            return mode;
+        }
+
+        @Override
+        public boolean getJMSRedelivered() {
+            return redelivered;
+        }
+
+        @Override
+        public String getJMSType() {
+            return type;
+        }
+
+        @Override
+        public void setJMSType(String type) {
+            this.type = type;
+        }
+
+        @Override
+        public long getJMSExpiration() {
+            return expiration;
+        }
+
+        @Override
+        public int getJMSPriority() {
+            return priority;
+        }
+
+        @Override
+        public boolean propertyExists(String name) {
+            return properties.containsKey(name);
+        }
+
+        @Override
+        public int getIntProperty(String name) {
+            return ((Number) properties.get(name)).intValue();
+        }
+
+        @Override
+        public Object getObjectProperty(String name) {
+            return properties.get(name);
+        }
+
+        @Override
+        public Enumeration getPropertyNames() {
+            return Collections.enumeration(properties.keySet());
+        }
+
+        @Override
+        public void setObjectProperty(String name, Object value) throws JMSException {
+            for (char unit : name.toCharArray()) {
+                if (!Character.isJavaIdentifierPart(unit)) {
+                    throw new JMSException(name + " is no identifier");
+                }
+            }
+            properties.put(name, value);
+        }
+
+        @Override
+        public void setStringProperty(String name, String value) throws JMSException {
+            setObjectProperty(name, value);
+        }
+
+        @Override
+        public void acknowledge() {
+            session.received.clear();
+        }
+    }
+
+    static final class StubText extends StubMessage implements TextMessage {
+        private String text;
+
+        @Override
+        public String getText() {
+            return text;
+        }
+
+        @Override
+        public void setText(String text) {
+            this.text = text;
+        }
+    }
+
+    static final class StubBytes extends StubMessage implements BytesMessage {
+        private final ByteArrayOutputStream octets = new ByteArrayOutputStream();
+
+        @Override
+        public long getBodyLength() {
+            return octets.size();
+        }
+
+        @Override
+        public int readBytes(byte[] value) {
+            System.arraycopy(octets.toByteArray(), 0, value, 0, octets.size());
+            return octets.size();
+        }
+
+        @Override
+        public void writeBytes(byte[] value) {
+            octets.write(value, 0, value.length);
+        }
+    }
+
+    static final class StubMap extends StubMessage implements MapMessage {
+        private final Map<String, Object> entries = new LinkedHashMap<>();
+
+        @Override
+        public Object getObject(String name) {
+            return entries.get(name);
+        }
+
+        @Override
+        public Enumeration getMapNames() {
+            return Collections.enumeration(entries.keySet());
+        }
+
+        @Override
+        public void setObject(String name, Object value) {
+            entries.put(name, value);
+        }
+    }
+
+    static final class StubStream extends StubMessage implements StreamMessage {
+        private final List<Object> items = new ArrayList<>();
+        private int at;
+
+        @Override
+        void reset() {
+            at = 0;
+        }
+
+        @Override
+        public Object readObject() throws JMSException {
+            if (at == items.size()) {
+                throw new MessageEOFException("the end");
+            }
+            return items.get(at++);
+        }
+
+        @Override
+        public void writeObject(Object value) {
+            items.add(value);
+        }
+    }
+
+    static final class StubObject extends StubMessage implements ObjectMessage {
+        private byte[] data;
+
+        @Override
+        public void setObject(Serializable object) throws JMSException {
+            try {
+                ByteArrayOutputStream octets = new ByteArrayOutputStream();
+                ObjectOutputStream out = new ObjectOutputStream(octets);
+                out.writeObject(object);
+                out.flush();
+                data = octets.toByteArray();
+            } catch (IOException error) {
+                throw new JMSException(error.toString());
+            }
+        }
+
+        @Override
+        public Serializable getObject() throws JMSException {
+            try {
+                return (Serializable) new ObjectInputStream(new ByteArrayInputStream(data)).readObject();
+            } catch (IOException | ClassNotFoundException error) {
+                throw new JMSException(error.toString());
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+"""Java calls that hang are abandoned, and hold up nothing: not the reactor, not a stop, not another connection, not the end of the process."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.task import LoopingCall
+
+from bridge.providers.jms.provider import JMSFactory, JMSProvider
+from gateway.messaging.destination import Queue
+from gateway.messaging.errors import OutcomeUnknown, ProviderUnavailable
+from gateway.messaging.message import Headers, Message
+from gateway.messaging.provider import Mode, Subscription
+from tests.bridge.providers.jms.stubs import GUEST, clock, compiled, on_reactor, received, stub_provider, told
+
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.fixture(scope="module")
+def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("stub"), "javax")
+
+
+def not_lost(error: Exception) -> None:
+    raise AssertionError(f"the connection was lost: {error}")
+
+
+class Pulse:
+    """Measures the longest that the reactor did nothing else."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self._last = time.monotonic()
+        self._looping = LoopingCall(self._beat)
+        self._looping.start(0.01)
+
+    def _beat(self) -> None:
+        now = time.monotonic()
+        self.longest = max(self.longest, now - self._last)
+        self._last = now
+
+    def stop(self) -> float:
+        self._looping.stop()
+        return self.longest
+
+
+def silent() -> socket.socket:
+    """A port that accepts and says nothing."""
+    return socket.create_server(("127.0.0.1", 0), backlog=16)
+
+
+def at(port: int, **options: Any) -> JMSProvider:
+    environment = {
+        "java.naming.factory.initial": "org.apache.activemq.jndi.ActiveMQInitialContextFactory",
+        "java.naming.provider.url": f"tcp://127.0.0.1:{port}",
+    }
+    return JMSProvider(clock, JMSFactory("ConnectionFactory", environment, "/usr/share/activemq/lib/*", **options), name="silent")
+
+
+@on_reactor
+async def test_a_port_that_accepts_and_stays_silent(classes: Path) -> None:
+    other = await stub_provider(classes).connect(GUEST, None, not_lost)
+    with silent() as port:
+        provider = at(port.getsockname()[1], connect_timeout_s=1.0)
+        pulse = Pulse()
+        began = time.monotonic()
+        with pytest.raises(ProviderUnavailable, match=r"connecting did not return within 1 s"):
+            await provider.connect(GUEST, "mine", not_lost)
+        # Looking up is not connecting, and starts a JVM the first time.
+        assert 0.9 < time.monotonic() - began < 15
+        assert (provider.hung.count, provider.hung.total) == (1, 1)
+        session = other.session(Mode.AUTO)
+        session.send([Message(Headers(Queue("meanwhile")), b"works")])
+        assert [message.text for message, _ in await received(other, Subscription(Queue("meanwhile")), 1)] == ["works"]
+        await other.close()
+        assert pulse.stop() < 1.0
+
+
+@on_reactor
+async def test_a_provider_with_many_calls_that_hang_is_not_called_again() -> None:
+    with silent() as port:
+        provider = at(port.getsockname()[1], connect_timeout_s=0.2)
+        for _ in range(provider.hung.most):
+            with pytest.raises(ProviderUnavailable, match="did not return"):
+                await provider.connect(GUEST, "mine", not_lost)
+        with pytest.raises(ProviderUnavailable, match="8 calls to it hang"):
+            await provider.connect(GUEST, "mine", not_lost)
+        assert provider.hung.total == 8
+
+
+@on_reactor
+async def test_a_send_that_hangs_loses_its_connection_and_no_other(classes: Path) -> None:
+    provider = stub_provider(classes, send_timeout_s=0.5)
+    lost: Deferred[Exception] = Deferred()
+    hanging, other = await provider.connect(GUEST, None, lost.callback), await provider.connect(GUEST, None, not_lost)
+    stuck, beside = hanging.session(Mode.AUTO), hanging.session(Mode.TRANSACTED)
+    stuck.send([Message(Headers(Queue("q"), properties={"hang": True}), b"")])
+    waiting = told(stuck.completion)
+    assert isinstance(await lost, ProviderUnavailable)
+    assert isinstance(await waiting, ProviderUnavailable)
+    with pytest.raises(ProviderUnavailable):
+        beside.commit(lambda error: None)
+    began = time.monotonic()
+    await hanging.close()
+    assert time.monotonic() - began < 1
+    session = other.session(Mode.AUTO)
+    session.send([Message(Headers(Queue("other")), b"")])
+    assert await told(session.completion) is None
+    await other.close()
+
+
+@on_reactor
+async def test_a_commit_that_hangs_has_an_unknown_outcome(classes: Path) -> None:
+    lost: Deferred[Exception] = Deferred()
+    connection = await stub_provider(classes, send_timeout_s=0.5).connect(GUEST, None, lost.callback)
+    session = connection.session(Mode.TRANSACTED)
+    session.send([Message(Headers(Queue("q"), properties={"hang": True}), b"")])
+    assert isinstance(await told(session.commit), OutcomeUnknown)
+    await lost
+
+
+@on_reactor
+async def test_closing_does_not_wait_for_a_session_that_hangs(classes: Path) -> None:
+    connection = await stub_provider(classes, send_timeout_s=0.5, close_timeout_s=0.5).connect(GUEST, None, not_lost)
+    session = connection.session(Mode.AUTO)
+    session.send([Message(Headers(Queue("q"), properties={"hang": True}), b"")])
+    began = time.monotonic()
+    await connection.close()
+    assert time.monotonic() - began < 3
+
+
+@on_reactor
+async def test_a_look_up_that_hangs_is_abandoned(classes: Path) -> None:
+    provider = stub_provider(classes, "slow", lookup_timeout_s=0.5)
+    with pytest.raises(ProviderUnavailable, match=r"looking up 'slow' did not return within 0\.5 s"):
+        await provider.connect(GUEST, None, not_lost)
+    assert provider.hung.count == 1
+
+
+@on_reactor
+async def test_what_comes_back_too_late_is_counted_and_closed(classes: Path) -> None:
+    provider = stub_provider(classes, "hangs", connect_timeout_s=0.3)
+    await gatherResults([_refused(provider), _refused(provider)])
+    assert provider.hung.count == 2
+    import jpype
+
+    # The provider's own class, whose latch they hang on.
+    loader = provider._found.getClass().getClassLoader()
+    jpype.JClass(jpype.JClass("java.lang.Class").forName("stub.StubProvider", True, loader)).release()
+    while provider.hung.count:
+        turn: Deferred[None] = Deferred()
+        clock.callLater(0.01, turn.callback, None)
+        await turn
+    assert provider.hung.total == 2
+
+
+async def _refuse(provider: JMSProvider) -> None:
+    with pytest.raises(ProviderUnavailable):
+        await provider.connect(GUEST, None, not_lost)
+
+
+def _refused(provider: JMSProvider) -> Deferred[None]:
+    return Deferred.fromCoroutine(_refuse(provider))
+
+
+def test_the_process_ends_though_calls_hang(tmp_path: Path) -> None:
+    program = """
+import sys
+from twisted.internet import defer, reactor
+from bridge.providers.jms.provider import JMSFactory, JMSProvider
+from gateway.messaging.provider import Credentials
+
+environment = {
+    "java.naming.factory.initial": "org.apache.activemq.jndi.ActiveMQInitialContextFactory",
+    "java.naming.provider.url": "tcp://127.0.0.1:" + sys.argv[1],
+}
+factory = JMSFactory("ConnectionFactory", environment, "/usr/share/activemq/lib/*", connect_timeout_s=0.5)
+
+async def main():
+    try:
+        await JMSProvider(reactor, factory).connect(Credentials("a", "b"), "c", print)
+    except Exception as error:
+        print(type(error).__name__)
+    reactor.stop()
+
+reactor.callWhenRunning(lambda: defer.ensureDeferred(main()))
+reactor.run()
+"""
+    with silent() as port:
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(port.getsockname()[1])],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    assert (done.returncode, done.stdout) == (0, "ProviderUnavailable\n"), done.stderr

@@ -1,0 +1,322 @@
+"""Both namespaces, by stub classes, in one process; and what a provider without acknowledgement one by one does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs, formatEvent
+
+from bridge.providers.jms.failures import ClientMissing, ProviderFull
+from bridge.providers.jms.provider import JMSFactory, JMSProvider
+from gateway.messaging.destination import Kind, Queue, Topic
+from gateway.messaging.errors import (
+    AuthenticationFailed,
+    ClientIdInUse,
+    InvalidDestination,
+    InvalidSelector,
+    MessageRejected,
+    NotSupported,
+    ProviderUnavailable,
+    UnknownSubscription,
+)
+from gateway.messaging.message import BodyType, Headers, Message
+from gateway.messaging.provider import Mode, Subscription
+from gateway.messaging.values import Byte, Char, Float, Int, Short, Value, decode_map, decode_stream, encode_map, encode_stream
+from tests.bridge.providers.jms.stubs import GUEST, clock, compiled, on_reactor, received, stub_provider, told
+
+VALUES: list[Value] = [
+    None,
+    True,
+    Byte(-1),
+    Short(-2),
+    Int(3),
+    2**62,
+    Float(0.5),
+    1e300,
+    "ü\U0001f600\ud800",
+    b"\x00\xff",
+    Char("\ud83d"),
+]
+
+
+@pytest.fixture(scope="module", params=["javax", "jakarta"])
+def classes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("stub"), request.param)
+
+
+def not_lost(error: Exception) -> None:
+    raise AssertionError(f"the connection was lost: {error}")
+
+
+@on_reactor
+async def test_every_body_and_every_type_of_value_comes_back(classes: Path) -> None:
+    connection = await stub_provider(classes).connect(GUEST, None, not_lost)
+    queue = Queue("values")
+    entries = {f"e{number}": value for number, value in enumerate(VALUES)}
+    properties = {f"p{number}": value for number, value in enumerate(VALUES) if not isinstance(value, bytes | Char)}
+    bodies = {
+        BodyType.MESSAGE: b"",
+        BodyType.TEXT: "größe \U0001f600".encode(),
+        BodyType.BYTES: bytes(range(256)),
+        BodyType.MAP: encode_map(entries),
+        BodyType.STREAM: encode_stream(VALUES),
+        BodyType.OBJECT: b"\xac\xed\x00\x05 never looked at",
+    }
+    session = connection.session(Mode.AUTO)
+    sent = [
+        Message(
+            Headers(
+                queue,
+                body_type=kind,
+                persistent=False,
+                priority=7,
+                reply_to=Topic("r"),
+                correlation_id="c",
+                type="t",
+                properties=properties,
+            ),
+            body,
+        )
+        for kind, body in bodies.items()
+    ]
+    session.send(sent)
+    assert await told(session.completion) is None
+    found = [message for message, _ in await received(connection, Subscription(queue), len(sent))]
+    for message, before in zip(found, sent, strict=True):
+        assert message.headers == before.headers
+        assert message.body == before.body
+        assert (message.message_id, message.timestamp) == (before.message_id, before.timestamp)
+        got = message.headers.properties
+        assert [type(got[name]) for name in properties] == [type(value) for value in properties.values()]
+    assert [type(value) for value in decode_map(found[3].body).values()] == [type(value) for value in VALUES]
+    assert [type(value) for value in decode_stream(found[4].body)] == [type(value) for value in VALUES]
+    await connection.close()
+
+
+@on_reactor
+async def test_a_connection_has_the_name_that_its_provider_tells_or_that_of_the_factorys_class(classes: Path) -> None:
+    connection = await stub_provider(classes).connect(GUEST, "me", not_lost)
+    assert (connection.client_id, connection.product) == ("me", "Stub")
+    nameless = await stub_provider(classes).connect(GUEST, "nameless", not_lost)
+    assert nameless.product == "stub.StubProvider$StubFactory"
+    await nameless.close()
+    await connection.close()
+
+
+@on_reactor
+async def test_a_header_that_is_no_property_travels_escaped_where_the_provider_refuses_it(classes: Path) -> None:
+    connection = await stub_provider(classes).connect(GUEST, None, not_lost)
+    extras = (("content-type", "text/plain"), ("x.y_z", "ü"), ("é 1", ""))
+    session = connection.session(Mode.AUTO)
+    again = connection.session(Mode.AUTO)
+    with capturedLogs() as logged:
+        for one in (session, again):
+            one.send([Message(Headers(Queue("extras"), properties={"STOMP_x": "stays"}, extras=extras), b"")] * 2)
+            assert await told(one.completion) is None
+    for message, _ in await received(connection, Subscription(Queue("extras")), 4):
+        assert message.headers.extras == extras
+        assert message.headers.properties == {"STOMP_x": "stays"}
+    [line] = [formatEvent(event) for event in logged if "escaped" in event.get("text", "")]
+    assert line.endswith("'content-type' for properties; they travel escaped, this one as 'STOMP_content_002dtype'"), (
+        "once a connection"
+    )
+    await connection.close()
+
+
+@on_reactor
+async def test_a_name_that_escaping_does_not_give_is_a_property(classes: Path) -> None:
+    connection = await stub_provider(classes).connect(GUEST, None, not_lost)
+    # That of a name that needs no escape, capital digits, an escape that is cut off, and one that is none.
+    names = ("STOMP_plain", "STOMP_a_002Db", "STOMP_a_00", "STOMP_a_b", "stomp_a_002db")
+    session = connection.session(Mode.AUTO)
+    session.send([Message(Headers(Queue("near"), properties=dict.fromkeys(names, "x")), b"")])
+    [(message, _)] = await received(connection, Subscription(Queue("near")), 1)
+    assert (set(message.headers.properties), message.headers.extras) == (set(names), ())
+    await connection.close()
+
+
+@on_reactor
+async def test_without_single_acknowledgement_one_message_is_out_at_a_time(classes: Path) -> None:
+    provider = stub_provider(classes)
+    assert not provider.capabilities.individual
+    connection = await provider.connect(GUEST, None, not_lost)
+    with pytest.raises(NotSupported):
+        connection.session(Mode.INDIVIDUAL)
+    queue = Queue("cumulative")
+    session = connection.session(Mode.CLIENT)
+    session.send([Message(Headers(queue), str(number).encode()) for number in range(3)])
+    runs: list[tuple[int, str]] = []
+    last: Deferred[None] = Deferred()
+
+    def deliver(consumer: Any, first: int, messages: Any, attempts: Any, /) -> None:
+        runs.append((first, "".join(message.text for message in messages)))
+        if len(runs) == 3:
+            last.callback(None)
+        else:
+            assert consumer.acknowledge_through(first) == 1
+            with pytest.raises(NotSupported):
+                consumer.acknowledge([first])
+
+    consumer = session.consumer(Subscription(queue), deliver, not_lost)
+    consumer.grant(100)
+    consumer.start()
+    await last
+    assert runs == [(1, "0"), (2, "1"), (3, "2")]
+    session.close()
+    assert [(message.text, attempts) for message, attempts in await received(connection, Subscription(queue), 1)] == [("2", 2)]
+    await connection.close()
+
+
+@on_reactor
+async def test_a_part_of_what_a_transaction_received_is_committed(classes: Path) -> None:
+    connection = await stub_provider(classes).connect(GUEST, None, not_lost)
+    queue, out = Queue("part"), Queue("part.out")
+    session = connection.session(Mode.TRANSACTED)
+    session.send([Message(Headers(queue), str(number).encode()) for number in range(5)])
+    assert await told(session.commit) is None
+    got: list[str] = []
+    five: Deferred[None] = Deferred()
+    again: Deferred[None] = Deferred()
+
+    def deliver(consumer: Any, first: int, messages: Any, attempts: Any, /) -> None:
+        got.extend(f"{message.text}x{attempt}" for message, attempt in zip(messages, attempts or [1] * len(messages), strict=True))
+        if len(got) == 5:
+            five.callback(None)
+        if len(got) == 7:
+            again.callback(None)
+
+    consumer = session.consumer(Subscription(queue), deliver, not_lost)
+    consumer.grant(100)
+    consumer.start()
+    await five
+    assert consumer.acknowledge_through(2) == 2
+    session.send([Message(Headers(out), b"once")])
+    assert await told(session.commit) is None
+    assert consumer.acknowledge_through(3) == 1
+    assert await told(session.commit) is None
+    assert await told(session.rollback) is None
+    await again
+    assert got == ["0x1", "1x1", "2x1", "3x1", "4x1", "3x2", "4x2"]
+    await connection.close()
+    connection = await stub_provider(classes).connect(GUEST, None, not_lost)
+    assert [message.text for message, _ in await received(connection, Subscription(out), 1)] == ["once"]
+    assert [message.text for message, _ in await received(connection, Subscription(queue), 2)] == ["3", "4"]
+    await connection.close()
+
+
+@on_reactor
+async def test_a_message_that_is_refused_is_named_and_those_before_it_are_sent(classes: Path) -> None:
+    connection = await stub_provider(classes).connect(GUEST, None, not_lost)
+    queue = Queue("refusing")
+    session = connection.session(Mode.AUTO)
+    session.send([Message(Headers(queue), b"0")])
+    session.send(
+        [Message(Headers(queue), b"1"), Message(Headers(queue, properties={"refuse": True}), b"2"), Message(Headers(queue), b"3")]
+    )
+    session.send([Message(Headers(queue), b"4")])
+    error = await told(session.completion)
+    assert isinstance(error, MessageRejected)
+    assert error.index == 2
+    assert isinstance(error.cause, ProviderFull)
+    session.send([Message(Headers(queue), b"5")])
+    assert await told(session.completion) is None
+    assert [message.text for message, _ in await received(connection, Subscription(queue), 3)] == ["0", "1", "5"]
+    session.send([Message(Headers(Queue("no.such.queue")), b"")])
+    error = await told(session.completion)
+    assert isinstance(error, MessageRejected)
+    assert isinstance(error.cause, InvalidDestination)
+    await connection.close()
+
+
+@on_reactor
+async def test_a_reply_to_a_temporary_queue_has_the_name_that_its_owner_knows(classes: Path) -> None:
+    provider = stub_provider(classes)
+    asking, answering = await provider.connect(GUEST, None, not_lost), await provider.connect(GUEST, None, not_lost)
+    reply = asking.temporary(Kind.QUEUE)
+    session = asking.session(Mode.AUTO)
+    session.send([Message(Headers(Queue("requests"), reply_to=reply), b"?")])
+    [(request, _)] = await received(answering, Subscription(Queue("requests")), 1)
+    assert request.headers.reply_to == reply
+    answer = answering.session(Mode.AUTO)
+    answer.send([Message(Headers(reply), b"!")])
+    [(message, _)] = await received(asking, Subscription(reply), 1)
+    assert message.text == "!"
+    with pytest.raises(InvalidDestination):
+        answer.consumer(Subscription(reply), lambda *_: None, not_lost)
+    await asking.close()
+    with pytest.raises(MessageRejected):
+        answer.send([Message(Headers(reply), b"too late")])
+    await answering.close()
+
+
+@on_reactor
+async def test_destinations_are_looked_up(classes: Path) -> None:
+    provider = stub_provider(classes)
+    environment = provider.factory.environment
+    queue, topic = await provider.look_up("queue", environment), await provider.look_up("topic", environment)
+    assert (queue, topic) == (Queue("physical.queue"), Topic("physical.topic"))
+    connection = await provider.connect(GUEST, None, not_lost)
+    session = connection.session(Mode.AUTO)
+    session.send([Message(Headers(queue), b"found")])
+    [(message, _)] = await received(connection, Subscription(queue), 1)
+    assert message.text == "found"
+    await connection.close()
+    with pytest.raises(ProviderUnavailable, match="nowhere is not bound"):
+        await provider.look_up("nowhere", environment)
+    with pytest.raises(ProviderUnavailable, match=r"java\.lang\.String was found where a Destination was expected"):
+        await provider.look_up("text", environment)
+
+
+@on_reactor
+async def test_what_java_throws_is_told_in_errors_of_the_seam(classes: Path) -> None:
+    with pytest.raises(AuthenticationFailed) as refused:
+        await stub_provider(classes, "denied").connect(GUEST, None, not_lost)
+    assert "secret" not in str(refused.value)
+    with pytest.raises(ClientIdInUse):
+        await stub_provider(classes).connect(GUEST, "taken", not_lost)
+    with pytest.raises(ProviderUnavailable, match=r"a ConnectionFactory of javax\.jms or jakarta\.jms was expected"):
+        await stub_provider(classes, "text").connect(GUEST, None, not_lost)
+    connection = await stub_provider(classes).connect(GUEST, "mine", not_lost)
+    with pytest.raises(UnknownSubscription):
+        await connection.unsubscribe("d")
+    session = connection.session(Mode.CLIENT)
+    failed: Deferred[Exception] = Deferred()
+    session.consumer(Subscription(Queue("q"), selector="bad"), lambda *_: None, failed.callback)
+    assert isinstance(await failed, InvalidSelector)
+    await connection.close()
+
+
+@on_reactor
+async def test_a_lost_connection_is_told_at_once(classes: Path) -> None:
+    lost: Deferred[Exception] = Deferred()
+    connection = await stub_provider(classes).connect(GUEST, None, lost.callback)
+    session = connection.session(Mode.AUTO)
+    session.send([Message(Headers(Queue("q"), properties={"lose": True}), b"")])
+    assert "the cable was cut" in str(await lost)
+    with pytest.raises(ProviderUnavailable, match="the cable was cut"):
+        connection.session(Mode.AUTO)
+    await connection.close()
+
+
+@on_reactor
+async def test_a_class_that_is_missing_is_named(classes: Path) -> None:
+    provider = JMSProvider(clock, JMSFactory("cf", {"java.naming.factory.initial": "com.example.Missing"}, str(classes)))
+    with pytest.raises(ClientMissing, match=r"com\.example\.Missing"):
+        await provider.connect(GUEST, None, not_lost)
+
+
+@on_reactor
+async def test_two_providers_of_different_namespaces_do_not_clash(tmp_path: Path) -> None:
+    providers = [stub_provider(compiled(tmp_path, namespace)) for namespace in ("javax", "jakarta")]
+    connections = [await provider.connect(GUEST, None, not_lost) for provider in providers]
+    for number, connection in enumerate(connections):
+        session = connection.session(Mode.AUTO)
+        session.send([Message(Headers(Queue("both")), str(number).encode())])
+        assert await told(session.completion) is None
+    # Each has queues of its own, because it has classes of its own.
+    for number, connection in enumerate(connections):
+        assert [message.text for message, _ in await received(connection, Subscription(Queue("both")), 1)] == [str(number)]
+        await connection.close()

@@ -1,0 +1,352 @@
+"""Consumers against a scripted peer: what is subscribed to, settled, delivered again and given back."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.destination import Topic
+from gateway.messaging.errors import InvalidSelector, MessagingError, NotSupported, ProviderUnavailable
+from gateway.messaging.provider import Connection, Consumer, Mode, Session, Subscription
+from gateway.messaging.redelivery import RedeliveryChanges
+from tests.bridge.providers.stomp.peer import QUEUE, WELL, Client, Peer, on_reactor, text, until
+
+
+async def consuming(
+    peer: Peer, client: Client, mode: Mode = Mode.CLIENT, credit: int = 10, **spec: object
+) -> tuple[Connection, Session, Consumer]:
+    """A started consumer of the queue, subscribed."""
+    connection = await client.connect()
+    session = connection.session(mode)
+    consumer = session.consumer(Subscription(QUEUE, **spec), client.deliver, client.failures.append)  # type: ignore[arg-type]
+    consumer.grant(credit)
+    consumer.start()
+    await peer.heard("SUBSCRIBE")
+    return connection, session, consumer
+
+
+def bodies(client: Client) -> list[str]:
+    return [body for _, run, _ in client.runs for body in run]
+
+
+@pytest.mark.parametrize(
+    ("server", "expected"),
+    [
+        ("ActiveMQ/5.17", {"activemq.prefetchSize": "7", "selector": "n > 2.0", "ack": "client-individual"}),
+        ("stomp-gateway/1.0", {"prefetch-count": "1000", "selector": "n > 2", "ack": "client-individual"}),
+        ("ActiveMQ-Artemis/2.30", {"destination": "q", "subscription-type": "ANYCAST", "selector": "n > 2"}),
+        ("Open Message Queue 5.1", {"destination": "/queue/q", "selector": "n > 2"}),
+    ],
+)
+@on_reactor
+async def test_a_queue_is_subscribed_to_in_the_dialect_once_there_is_credit(server: str, expected: dict[str, str]) -> None:
+    peer = Peer(server)
+    client = Client(peer)
+    session = (await client.connect()).session(Mode.CLIENT)
+    consumer = session.consumer(Subscription(QUEUE, selector="n > 2"), client.deliver, client.failures.append)
+    consumer.start()
+    session.completion(client.done)
+    await until(lambda: client.told)
+    assert peer.of("SUBSCRIBE") == []
+    consumer.grant(3)
+    consumer.grant(4)
+    headers = (await peer.heard("SUBSCRIBE"))[0].headers
+    assert expected.items() <= headers.items()
+    await peer.close()
+
+
+@pytest.mark.parametrize(
+    ("server", "expected"),
+    [
+        ("ActiveMQ/5.17", {"destination": "/topic/t.*.>", "activemq.subscriptionName": "d", "activemq.noLocal": "true"}),
+        ("RabbitMQ/3.10", {"destination": "/topic/t.*.*.#", "x-queue-name": "durable.m_2ee.d", "durable": "true"}),
+        ("stomp-gateway/1.0", {"destination": "/topic/t.*.>", "durable-subscriber-name": "d", "no-local": "true"}),
+        ("ActiveMQ-Artemis/2.30", {"destination": "t.*.*.#", "durable-subscription-name": "d", "subscription-type": "MULTICAST"}),
+    ],
+)
+@on_reactor
+async def test_a_topic_is_subscribed_to_in_the_dialect_at_once(server: str, expected: dict[str, str]) -> None:
+    peer = Peer(server)
+    client = Client(peer)
+    session = (await client.connect("m.e")).session(Mode.CLIENT)
+    spec = Subscription(Topic("t.*.>"), durable_name="d", no_local=True)
+    session.consumer(spec, client.deliver, client.failures.append)
+    session.completion(client.done)
+    await until(lambda: client.told)
+    assert expected.items() <= peer.of("SUBSCRIBE")[0].headers.items()
+    await peer.close()
+
+
+@pytest.mark.parametrize("server", ["ActiveMQ-Artemis/2.30", "RabbitMQ/3.10", "Open Message Queue 5.1", "who knows"])
+@on_reactor
+async def test_what_a_dialect_cannot_do_is_not_supported(server: str) -> None:
+    peer = Peer(server)
+    client = Client(peer)
+    connection = await client.connect("me")
+    capabilities = client.provider.capabilities
+    session = connection.session(Mode.CLIENT)
+
+    def consumer(spec: Subscription) -> Consumer:
+        return session.consumer(spec, client.deliver, client.failures.append)
+
+    asked = {
+        "transacted": lambda: connection.session(Mode.TRANSACTED),
+        "individual": lambda: connection.session(Mode.INDIVIDUAL),
+        "selectors": lambda: consumer(Subscription(QUEUE, selector="a = 1")),
+        "browse": lambda: consumer(Subscription(QUEUE, browse=True)),
+        "durable": lambda: consumer(Subscription(Topic("t"), durable_name="d")),
+        "xa": connection.xa_session,
+    }
+    denied = [name for name in asked if not getattr(capabilities, name)]
+    assert denied
+    for name in denied:
+        with pytest.raises(NotSupported):
+            asked[name]()
+    await peer.close()
+
+
+@on_reactor
+async def test_an_invalid_selector_never_reaches_the_broker() -> None:
+    peer = Peer()
+    client = Client(peer)
+    session = (await client.connect()).session(Mode.CLIENT)
+    with pytest.raises(InvalidSelector):
+        session.consumer(Subscription(QUEUE, selector="n >"), client.deliver, client.failures.append)
+    await peer.close()
+
+
+@on_reactor
+async def test_a_refused_subscription_fails_its_consumer_and_the_connection_goes_on() -> None:
+    peer = Peer()
+    peer.on["SUBSCRIBE"] = lambda frame: peer.refuse(frame, "not authorized")
+    client = Client(peer)
+    _, session, consumer = await consuming(peer, client)
+    await until(lambda: client.failures)
+    session.completion(client.done)
+    await until(lambda: client.told)
+    assert isinstance(client.told[0], MessagingError), "the completion behind it says so, too"
+    session.completion(client.done)
+    await until(lambda: len(client.told) == 2)
+    assert (client.told[1], client.losses) == (WELL, [])
+    consumer.grant(1)
+    consumer.close()
+    await peer.close()
+
+
+@on_reactor
+async def test_acknowledgements_are_single_on_the_wire_and_the_last_asks_for_a_receipt() -> None:
+    peer = Peer()
+    client = Client(peer)
+    _, session, consumer = await consuming(peer, client)
+    for number in range(1, 5):
+        peer.message(number)
+    await until(lambda: len(bodies(client)) == 4)
+    assert consumer.acknowledge_through(3) == 3
+    session.completion(client.done)
+    await until(lambda: client.told)
+    acks = peer.of("ACK")
+    assert [frame.headers["id"] for frame in acks] == ["a1", "a2", "a3"]
+    assert ["receipt" in frame.headers for frame in acks] == [False, False, True]
+    await peer.close()
+
+
+@on_reactor
+async def test_credit_beyond_what_is_subscribed_to_is_another_subscription() -> None:
+    peer = Peer()
+    client = Client(peer)
+    _, _, consumer = await consuming(peer, client, credit=2)
+    for number in (1, 2):
+        peer.message(number)
+    await until(lambda: len(bodies(client)) == 2)
+    consumer.grant(3)
+    both = await peer.heard("SUBSCRIBE", 2)
+    assert [frame.headers["activemq.prefetchSize"] for frame in both] == ["2", "3"]
+    peer.message(3)
+    await until(lambda: len(bodies(client)) == 3)
+    consumer.acknowledge_through(3)
+    consumer.grant(2)
+    acks = await peer.heard("ACK", 3)
+    assert [frame.headers["subscription"] for frame in acks] == [both[0].headers["id"]] * 2 + [both[1].headers["id"]]
+    assert len(peer.of("SUBSCRIBE")) == 2
+    await peer.close()
+
+
+@on_reactor
+async def test_what_is_rejected_comes_again_and_is_buried_when_the_policy_says_so() -> None:
+    peer = Peer()
+    client = Client(peer)
+    changes = RedeliveryChanges(
+        maximum_redeliveries=2, initial_redelivery_delay=1, redelivery_delay=1, use_exponential_back_off=False
+    )
+    _, _, consumer = await consuming(peer, client, Mode.INDIVIDUAL, redelivery=changes)
+    peer.message(1)
+    for number in (1, 2, 3):
+        await until(lambda number=number: len(client.runs) == number)  # type: ignore[misc]
+        consumer.reject([number])
+    nack = (await peer.heard("NACK"))[0]
+    assert nack.headers["id"] == "a1"
+    assert [attempts for _, _, attempts in client.runs] == [None, [2], [2]], "how often before is not known, so no count is told"
+    await peer.close()
+
+
+@on_reactor
+async def test_rabbitmq_is_told_of_a_death_only_if_the_user_says_so() -> None:
+    peer = Peer("RabbitMQ/3.10")
+    client = Client(peer)
+    changes = RedeliveryChanges(maximum_redeliveries=0)
+    _, _, consumer = await consuming(peer, client, Mode.INDIVIDUAL, redelivery=changes)
+    peer.message(1)
+    peer.message(2)
+    await until(lambda: len(bodies(client)) == 2)
+    consumer.reject([1])
+    consumer.reject([2], dead=DeadReason.ERROR)
+    nack = (await peer.heard("NACK"))[0]
+    assert (nack.headers["id"], nack.headers["requeue"]) == ("a2", "false")
+    assert len(peer.of("NACK")) == 1
+    await peer.close()
+
+
+@on_reactor
+async def test_what_nobody_can_take_goes_back_to_the_queue() -> None:
+    peer = Peer()
+    client = Client(peer)
+    _, session, consumer = await consuming(peer, client, credit=1)
+    peer.message(1)
+    await until(lambda: client.runs)
+    session.recover()
+    await peer.heard("UNSUBSCRIBE")
+    consumer.grant(1)
+    again = (await peer.heard("SUBSCRIBE", 2))[1]
+    peer.message(1, subscription=again.headers["id"], redelivered="true")
+    await until(lambda: len(client.runs) == 2)
+    assert client.runs[1] == (2, ["x"], [2])
+    await peer.close()
+
+
+@on_reactor
+async def test_rabbitmq_is_given_back_each_message_also_one_that_comes_late() -> None:
+    peer = Peer("RabbitMQ/3.10", receipts=False)
+    client = Client(peer)
+    _, _, consumer = await consuming(peer, client)
+    subscription = peer.of("SUBSCRIBE")[0].headers["id"]
+    for number in (1, 2, 3):
+        peer.message(number)
+    await until(lambda: len(bodies(client)) == 3)
+    consumer.acknowledge_through(1)
+    consumer.close()
+    await peer.heard("NACK", 2)
+    late = peer.of("UNSUBSCRIBE")[0]
+    at = peer.frames.index(late)
+    assert peer.frames[at + 1].command == "SUBSCRIBE", "an ACK needs a subscription of that name"
+    assert peer.frames[at + 1].headers["id"] == subscription
+    peer.receipt(late)
+    quiet = (await peer.heard("BEGIN"))[0]
+    peer.message(4)
+    peer.receipt(quiet)
+    await peer.heard("UNSUBSCRIBE", 2)
+    assert [frame.headers["id"] for frame in peer.of("NACK")] == ["a2", "a3", "a4"]
+    assert {frame.headers["requeue"] for frame in peer.of("NACK")} == {"true"}
+    assert len(bodies(client)) == 3
+    await peer.close()
+
+
+@on_reactor
+async def test_a_stopped_consumer_keeps_nothing_from_others() -> None:
+    peer = Peer()
+    client = Client(peer)
+    _, _, consumer = await consuming(peer, client)
+    consumer.stop()
+    peer.message(1)
+    await peer.heard("UNSUBSCRIBE")
+    assert client.runs == []
+    consumer.start()
+    await peer.heard("SUBSCRIBE", 2)
+    await peer.close()
+
+
+@on_reactor
+async def test_an_auto_delivery_is_acknowledged_once_it_has_returned() -> None:
+    peer = Peer()
+    client = Client(peer)
+    await consuming(peer, client, Mode.AUTO)
+    peer.message(1)
+    assert (await peer.heard("ACK"))[0].headers["id"] == "a1"
+    await peer.close()
+
+
+@on_reactor
+async def test_a_deliver_that_raises_harms_nobody() -> None:
+    peer = Peer()
+    client = Client(peer)
+    session = (await client.connect()).session(Mode.AUTO)
+
+    def broken(*delivery: object) -> None:
+        client.runs.append((0, [], None))
+        raise RuntimeError("broken")
+
+    consumer = session.consumer(Subscription(QUEUE), broken, client.failures.append)
+    consumer.grant(2)
+    consumer.start()
+    await peer.heard("SUBSCRIBE")
+    peer.message(1)
+    await until(lambda: client.runs)
+    session.completion(client.done)
+    await until(lambda: client.told)
+    assert (client.losses, peer.of("ACK")) == ([], [])
+    await peer.close()
+
+
+@on_reactor
+async def test_messages_of_no_subscription_are_passed_over() -> None:
+    peer = Peer()
+    client = Client(peer)
+    await consuming(peer, client)
+    peer.message(1, subscription="nobody")
+    peer.octets(b"MESSAGE\n\n\0")
+    peer.message(2)
+    await until(lambda: client.runs)
+    assert client.runs == [(1, ["x"], None)]
+    await peer.close()
+
+
+@on_reactor
+async def test_a_socket_is_not_read_while_too_much_waits_for_credit_unless_a_receipt_is_awaited() -> None:
+    peer = Peer("who knows")
+    client = Client(peer, max_buffer=100_000)
+    connection, session, consumer = await consuming(peer, client, credit=1)
+    sent = 0
+    while peer.sockets[-1].transport is not None and sent < 400:
+        peer.message(sent, b"x" * 100_000)
+        sent += 1
+    await until(lambda: bodies(client))
+    buffered = connection.buffered  # type: ignore[attr-defined]
+    assert buffered < 20_000_000, "what is in the kernel's buffers stays there"
+    session.send([text("x")])
+    session.completion(client.done)
+    await until(lambda: client.told)
+    assert client.told == [WELL], "the RECEIPT came through"
+    consumer.grant(1000)
+    await until(lambda: len(bodies(client)) == sent)
+    await peer.close()
+
+
+@on_reactor
+async def test_calls_on_what_is_closed() -> None:
+    peer = Peer()
+    client = Client(peer)
+    connection, session, consumer = await consuming(peer, client)
+    session.close()
+    for call in (
+        lambda: session.send([text("x")]),
+        lambda: session.completion(client.done),
+        session.recover,
+        lambda: session.consumer(Subscription(QUEUE), client.deliver, client.failures.append),
+    ):
+        with pytest.raises(ProviderUnavailable):
+            call()
+    consumer.grant(1)
+    consumer.start()
+    consumer.stop()
+    consumer.close()
+    await connection.close()
+    await peer.close()

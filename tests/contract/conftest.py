@@ -1,0 +1,67 @@
+"""Each contract test runs over every backend of ``BACKENDS`` that can arrange what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+import pytest_twisted  # type: ignore[import-untyped]
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+
+from tests.contract.backends.backend import Backend, arranges
+from tests.contract.backends.embedded import EmbeddedMemory, EmbeddedSqlite
+from tests.contract.backends.jms import JMS
+from tests.contract.backends.stomp import StompActiveMQ, StompGateway, StompRabbitMQ
+from tests.contract.contracts import ARRANGED
+from tests.contract.driving import Seam
+
+BACKENDS: tuple[type[Backend], ...] = (EmbeddedSqlite, EmbeddedMemory, JMS, StompGateway, StompActiveMQ, StompRabbitMQ)
+
+clock: Any = reactor
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "backend" in metafunc.fixturenames:
+        needed: tuple[str, ...] = getattr(metafunc.function, ARRANGED, ())
+        able = [
+            pytest.param(backend, id=backend.name, marks=_known(backend, metafunc.function.__name__))
+            for backend in BACKENDS
+            if all(arranges(backend, what) for what in needed)
+        ]
+        metafunc.parametrize("backend", able, indirect=True, scope="session")
+
+
+def _known(backend: type[Backend], test: str) -> list[pytest.MarkDecorator]:
+    """What marks a test that this backend is known to fail."""
+    why = backend.breaches.get(test)
+    return [] if why is None else [pytest.mark.xfail(strict=True, reason=why)]
+
+
+def _run(work: Callable[[], Awaitable[None]]) -> None:
+    """Do ``work`` on the reactor and wait for it; async fixtures cannot last a whole session."""
+    done: Deferred[None] = Deferred()
+
+    async def awaiting() -> None:
+        await work()
+
+    clock.callLater(0, lambda: Deferred.fromCoroutine(awaiting()).chainDeferred(done))
+    pytest_twisted.blockon(done)
+
+
+@pytest.fixture(scope="session")
+def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
+    """A backend that has been started, one for the whole session."""
+    backend: Backend = request.param()
+    _run(lambda: backend.start(tmp_path_factory.mktemp(backend.name)))
+    yield backend
+    _run(backend.stop)
+
+
+@pytest_twisted.async_yield_fixture
+async def seam(backend: Backend) -> AsyncIterator[Seam]:
+    """The seam to this backend; connections that a test leaves open are closed behind it."""
+    seam = Seam(backend)
+    yield seam
+    await seam.close()

@@ -1,0 +1,103 @@
+"""Contract tests, and what stands in for them where a provider denies what they are about.
+
+Owns the decorator :func:`contract`. What the denial of each capability means is here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, Final
+
+import pytest
+import pytest_twisted  # type: ignore[import-untyped]
+from twisted.internet import reactor
+from twisted.internet.defer import ensureDeferred
+
+from gateway.messaging.destination import Kind
+from gateway.messaging.errors import NotSupported
+from gateway.messaging.provider import Consumer, Mode, Subscription
+from tests.contract.driving import Client, Seam
+from tests.contract.waiting import bounded
+
+#: Seconds that any one test lasts at most.
+_LONGEST_TEST: Final = 60.0
+#: Where a test has the names of what its backend must arrange.
+ARRANGED: Final = "arranged"
+
+Test = Callable[..., Coroutine[Any, Any, None]]
+
+_clock: Any = reactor
+
+
+def contract(*capabilities: str, arranged: tuple[str, ...] = ()) -> Callable[[Test], Test]:
+    """Make a coroutine a contract test.
+
+    :param capabilities: fields of Capabilities that it is about. Where the provider has one of them not, the test is instead that asking
+        for it raises NotSupported.
+    :param arranged: what the backend must be able to arrange; the test is made for those that can.
+    """
+
+    def decorate(test: Test) -> Test:
+        @wraps(test)
+        async def run(**given: Any) -> None:
+            seam: Seam = given["seam"]
+            missing = [name for name in capabilities if not getattr(seam.capabilities, name)]
+            running = ensureDeferred(refuses(seam, missing[0]) if missing else test(**given))
+            await running.addTimeout(_LONGEST_TEST, _clock)
+
+        setattr(run, ARRANGED, arranged)
+        return pytest_twisted.ensureDeferred(run)  # type: ignore[no-any-return]
+
+    return decorate
+
+
+async def refuses(seam: Seam, capability: str) -> None:
+    """What the capabilities deny raises NotSupported when asked."""
+    client = await seam.connect(seam.identifier() if capability == "durable" else None)
+    connection = client.connection
+    asked: dict[str, Callable[[], object]] = {
+        "transacted": lambda: connection.session(Mode.TRANSACTED),
+        "individual": lambda: connection.session(Mode.INDIVIDUAL),
+        "xa": connection.xa_session,
+        "temporary": lambda: connection.temporary(Kind.QUEUE),
+        "durable": lambda: _consumer(client, Subscription(seam.topic(), durable_name="d")),
+        "selectors": lambda: _consumer(client, Subscription(seam.queue(), selector="a = 1")),
+        "browse": lambda: _consumer(client, Subscription(seam.queue(), browse=True)),
+    }
+    if capability in asked:
+        with pytest.raises(NotSupported):
+            asked[capability]()
+    elif capability == "joined":
+        await _refuses_to_join(seam)
+    else:
+        raise AssertionError(f"nobody can ask for {capability}")
+    if capability == "durable":
+        with pytest.raises(NotSupported):
+            await bounded(connection.unsubscribe("d"))
+    if capability == "individual":
+        await _refuses_single_settlements(seam)
+
+
+async def _refuses_to_join(seam: Seam) -> None:
+    if not seam.capabilities.transacted:
+        await refuses(seam, "transacted")
+        return
+    client, _, inbox = await seam.holding(["1"])
+    transacted = client.session(Mode.TRANSACTED)
+    with pytest.raises(NotSupported):
+        inbox.consumer.acknowledge_through(1, within=transacted)
+    assert inbox.consumer.acknowledge_through(1) == 1, "nothing changed"
+
+
+async def _refuses_single_settlements(seam: Seam) -> None:
+    _, _, inbox = await seam.holding(["1"])
+    with pytest.raises(NotSupported):
+        inbox.consumer.acknowledge([1])
+    with pytest.raises(NotSupported):
+        inbox.consumer.reject([1])
+    assert inbox.consumer.acknowledge_through(1) == 1, "nothing changed"
+
+
+def _consumer(client: Client, spec: Subscription) -> Consumer:
+    return client.session().consumer(spec, lambda *delivery: None, lambda error: None)

@@ -1,0 +1,85 @@
+"""Real brokers for tests: ActiveMQ (OpenWire and STOMP in one process) and RabbitMQ (STOMP), each started once in a test run.
+
+Owns when they start and end. How each is started is :mod:`benchmarks.peers`' to know, which measures the same servers. A test that needs one
+starts it here; it is never skipped because the server is missing. Data are in a temporary folder, which goes with the server.
+
+Starting blocks for some seconds; from a coroutine call :func:`started` with :func:`twisted.internet.threads.deferToThread`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+from typing import Final, TypeVar
+
+from benchmarks import peers
+from tests.gateway_process import free_port
+
+AnyPeer = TypeVar("AnyPeer", bound=peers.Peer)
+
+__all__ = ["ActiveMQ", "RabbitMQ", "activemq", "rabbitmq", "started"]
+
+
+class ActiveMQ(peers.ActiveMQ):
+    """ActiveMQ Classic, with OpenWire for JMS clients besides STOMP. Needs no login.
+
+    :ivar openwire_port: where it listens for OpenWire on 127.0.0.1.
+    """
+
+    def __init__(self, folder: Path, tls: bool = False) -> None:
+        super().__init__(folder, tls)
+        # Ports that the system does not hand out for outgoing connections meanwhile.
+        self.port, self.tls_port, self.openwire_port = free_port(), free_port(), free_port()
+
+    def listeners(self) -> list[str]:
+        return [f"tcp://127.0.0.1:{self.openwire_port}", *super().listeners()]
+
+
+class RabbitMQ(peers.RabbitMQ):
+    """RabbitMQ with its STOMP plugin; guest/guest, virtual host ``/``."""
+
+    def __init__(self, folder: Path, tls: bool = False) -> None:
+        super().__init__(folder, tls)
+        self.port, self.tls_port = free_port(), free_port()
+
+
+_running: Final[dict[type[peers.Peer], peers.Peer]] = {}
+_starting: Final = threading.Lock()
+
+
+def started(server: type[AnyPeer]) -> AnyPeer:
+    """The one server of this class that this test run shares, started by the first who asks and stopped when the run ends.
+
+    May be called from any thread.
+
+    :raises NotInstalled, NotReady: of :mod:`benchmarks.peers`, which say what is missing or what the server printed.
+    """
+    with _starting:
+        found = _running.get(server)
+        if isinstance(found, server) and found.running():
+            return found
+        folder = Path(tempfile.mkdtemp(prefix=f"{server.__name__.lower()}-"))
+        made = server(folder, tls=True)
+        atexit.register(_end, made, folder)
+        made.start()
+        _running[server] = made
+        return made
+
+
+def activemq() -> ActiveMQ:
+    """This test run's ActiveMQ."""
+    return started(ActiveMQ)
+
+
+def rabbitmq() -> RabbitMQ:
+    """This test run's RabbitMQ."""
+    return started(RabbitMQ)
+
+
+def _end(server: peers.Peer, folder: Path) -> None:
+    # What it holds is of no use any more, so it need not end in order.
+    server.kill()
+    shutil.rmtree(folder, ignore_errors=True)
