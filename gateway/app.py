@@ -13,14 +13,20 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.error import CannotListenError
 from twisted.logger import Logger, LogLevel, globalLogBeginner
 from twisted.python.failure import Failure
 
+from bridge.admin.service import AdminService
+from bridge.manager import BridgeServiceManager
+from bridge.status import BridgeState
+from bridge.together import together
 from certs.contexts import ServerContextFactory
 from certs.files import CertificateFileError
 from gateway import __version__
+from gateway.admin import admin_contexts, admin_service
+from gateway.bridges import StompBridge, StompParts, announcements, idle_because, load_bridges
 from gateway.broker import settings as broker_settings
 from gateway.broker.access import AccessError, AccessRules
 from gateway.broker.provider import EmbeddedProvider
@@ -35,9 +41,9 @@ from gateway.extension import ExtensionError, load_transformer
 from gateway.instance import settings_general
 from gateway.instance.layout import InstanceLock, LayoutError
 from gateway.instance.listening import server_endpoint
-from gateway.instance.logs import Logs, open_bridge_log, open_logs, set_levels
+from gateway.instance.logs import Logs, open_logs, set_levels
 from gateway.instance.portmapper import PortMapper
-from gateway.instance.settings import Settings, SettingsError
+from gateway.instance.settings import SettingsError
 from gateway.messaging import message
 from gateway.messaging.errors import ProviderUnavailable, StorageFailed
 from gateway.messaging.transformer import MessageTransformer
@@ -45,14 +51,15 @@ from gateway.messaging.turn import Turn
 from gateway.refusal import EXIT_REFUSED, EXIT_STORE_FAILED, StartRefused
 from gateway.signals import Signals
 from gateway.stomp import settings as stomp_settings
-from gateway.stomp.service import StompService
 from gateway.tls import server_contexts
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
 
-#: Seconds a stop may take before what is left is cut off; the store is closed in order all the same.
+#: Seconds that bridges may take to stop before what is left of them is cut off; the store is closed in order all the same.
 STOP_SECONDS: Final = 8.0
+#: Seconds that the rest may take after them.
+CLOSE_SECONDS: Final = 1.0
 #: A thread that wants the interpreter waits this long for the busy one; the store's thread must not wait five milliseconds a step.
 SWITCH_INTERVAL: Final = 0.0005
 #: Objects made between two collections of the youngest: messages are made in runs and die young.
@@ -83,15 +90,18 @@ class Gateway(Service):
         self._users = Users(layout.users, reactor)
         self._rules = AccessRules(layout.access_control)
         self._tls: ServerContextFactory | None = None
+        self._admin_tls: ServerContextFactory | None = None
         self._transformer: MessageTransformer | None = None
-        self._stomp_problems = list(configuration.stomp_problems)
         self._lock: InstanceLock | None = None
         self._logs: Logs | None = None
         self._store: Store | None = None
         self._broker: Broker | None = None
         self._provider: EmbeddedProvider | None = None
         self._stopping: Deferred[None] | None = None
-        self.stomp: StompService | None = None
+        #: The bridge service manager; None until the start.
+        self.bridges: BridgeServiceManager | None = None
+        #: What operators' commands ask; None until the start.
+        self.admin: AdminService | None = None
         self.port_mapper = PortMapper(
             reactor,
             layout.instance,
@@ -104,6 +114,7 @@ class Gateway(Service):
         try:
             self._users.load()
             self._rules.load()
+            self._admin_tls = admin_contexts(layout, settings)
             if configuration.stomp is not None:
                 if configuration.stomp.tls_enabled:
                     self._tls = server_contexts(layout, settings)
@@ -145,6 +156,9 @@ class Gateway(Service):
         except OSError as error:
             self._release()
             raise StartRefused([f"{error.filename}: {error.strerror or error}"]) from error
+        except StartRefused:
+            self._release()
+            raise
         super().startService()  # type: ignore[no-untyped-call]
         sys.setswitchinterval(SWITCH_INTERVAL)
         self._signals.on_hang_up(self.reload)
@@ -171,20 +185,19 @@ class Gateway(Service):
             self._store = self._durable_store()
         self._broker = open_broker(self._reactor, turn, self._store, configuration.broker, self._store_failed, spills=not in_memory)
         self._provider = EmbeddedProvider(self._broker, self._users, self._rules, os.urandom)
-        if configuration.stomp is not None:
-            bridge_log = open_bridge_log(logs, settings, settings_general.STOMP, ["gateway.stomp"])
-            self.stomp = StompService(
-                self._reactor,
-                turn,
-                self._provider,
-                configuration.stomp,
-                self._tls,
-                self._transformer,
-                self.port_mapper.register,
-                Logger(namespace="gateway.stomp"),
-                os.urandom,
-                bridge_log,
-            )
+        stomp = StompParts(turn, self._tls, self._transformer, self.port_mapper.register)
+        self.bridges = load_bridges(self._reactor, configuration, logs, self._provider, stomp)
+        self.admin = admin_service(
+            self._reactor,
+            configuration,
+            self.bridges,
+            self._provider,
+            self._users,
+            self._rules,
+            logs,
+            self.port_mapper,
+            self._admin_tls,
+        )
 
     def _durable_store(self) -> SqliteStore:
         path = str(self.configuration.layout.messages)
@@ -206,42 +219,42 @@ class Gateway(Service):
         number = settings[settings_general.PORTMAPPER_PORT]
         self._port_mapper_port = await self.port_mapper.listen(server_endpoint(self._reactor, host, number))
         self._say(f"port mapper on {host or '*'}:{self._port_mapper_port.getHost().port}")
-        started = 0
-        if (
-            self.stomp is not None
-            and configuration.stomp is not None
-            and settings.named(settings_general.BRIDGE_AUTOSTART, settings_general.STOMP)
-        ):
-            try:
-                await self.stomp.start()
-                for protocol, port in self.stomp.ports.items():
-                    self._say(f"STOMP over {protocol.upper()} on {configuration.stomp.hostname or '*'}:{port}")
-                started += 1
-            except CannotListenError as error:
-                self._stomp_problems.append(
-                    f"bridge stomp cannot listen on {error.interface or '*'}:{error.port}: {error.socketError}"
-                )
-        elif self.stomp is not None:
-            started += 1
-        for problem in self._stomp_problems:
-            self._say_wrong(problem)
-        if self._stomp_problems and not started:
+        bridges, admin = self.bridges, self.admin
+        if bridges is None or admin is None:
+            raise RuntimeError("nothing is open")
+        try:
+            # Before the bridges, whose start may be watched.
+            await admin.start()
+        except CannotListenError as error:
+            self._say_wrong(f"the admin service cannot listen on {error.interface or '*'}:{error.port}: {error.socketError}")
+        outcomes = await bridges.autostart()
+        if self._stopping is not None:
+            return
+        for outcome in outcomes:
+            for line in announcements(outcome.bridge) if outcome.error is None else ():
+                self._say(line)
+        for outcome in outcomes:
+            for line in outcome.lines:
+                self._say_wrong(line, bridge=outcome.bridge.name)
+        failed = {outcome.bridge.name for outcome in outcomes if outcome.error is not None}
+        if failed and len(failed) == len(bridges.bridges):
             raise StartRefused(["no bridge could be started"])
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD, 20, 100)
         kind = "pure Python" if str(message.__file__).endswith(".py") else "compiled"
         self._say(f"stomp-gateway {__version__} ({kind}) is ready; instance {self.configuration.layout.directory}")
-        if self.stomp is None or not self.stomp.ports:
-            self.log.warn("no bridge runs, so no client can connect{why}", why=_why_idle(settings))
+        if all(bridge.state is BridgeState.STOPPED for bridge in bridges.bridges):
+            self.log.warn("no bridge runs, so no client can connect{why}", why=idle_because(settings, bridges.bridges))
 
     def _say(self, line: str) -> None:
         self.log.info("{line}", line=line)
         if self.announce is not None:
             self.announce(line)
 
-    def _say_wrong(self, line: str, level: LogLevel = LogLevel.error) -> None:
-        self.log.emit(level, "{line}", line=line, announced=self.announce is not None)
+    def _say_wrong(self, line: str, level: LogLevel = LogLevel.error, bridge: str | None = None) -> None:
+        # What names a bridge is in its log, and by that in the instance's.
+        self.log.emit(level, "{line}", line=line, announced=self.announce is not None, bridge=bridge)
         if self.announce is not None:
             self.announce(line, error=True)
 
@@ -287,8 +300,7 @@ class Gateway(Service):
         if self._stopping is not None or logs is None:
             return
         parts: list[tuple[str, Callable[[], None]]] = [("users", self._users.reload), ("access rules", self._rules.reload)]
-        if self._tls is not None:
-            parts.append(("certificates", self._tls.reload))
+        parts += [("certificates", tls.reload) for tls in (self._tls, self._admin_tls) if tls is not None]
         parts += [("log files", logs.reopen), ("settings", lambda: set_levels(logs, reread(self.configuration)))]
         for what, reload in parts:
             try:
@@ -299,8 +311,10 @@ class Gateway(Service):
                 self.log.info("{what} were {done}", what=what, done="reopened" if what == "log files" else "read again")
         if self._provider is not None:
             self._provider.readmit()
-        if self.stomp is not None and self._tls is not None:
-            self.stomp.end_revoked(self._tls.is_revoked)
+        if self.bridges is not None and self._tls is not None:
+            for bridge in self.bridges.bridges:
+                if isinstance(bridge, StompBridge):
+                    bridge.service.end_revoked(self._tls.is_revoked)
 
     def _store_failed(self, error: StoreError) -> None:
         self._say_wrong(f"the message store has failed: {error}", LogLevel.critical)
@@ -325,17 +339,16 @@ class Gateway(Service):
         return waiter
 
     async def _stop(self) -> None:
-        closing: list[Deferred[Any]] = []
+        # What administrators have asked for is answered while bridges stop, if it can be.
+        closing: dict[str, Deferred[Any]] = {} if self.admin is None else {"admin service": self.admin.stop()}
+        if self.bridges is not None:
+            await self.bridges.shut_down(STOP_SECONDS)
         if self._port_mapper_port is not None:
-            closing.append(maybeDeferred(self._port_mapper_port.stopListening))
             self.port_mapper.close_connections()
-        if self.stomp is not None:
-            closing.append(self.stomp.stop())
-        all_closed = DeferredList(closing, consumeErrors=True)
-        all_closed.addTimeout(STOP_SECONDS, self._reactor, lambda result, timeout: [])
-        for succeeded, result in await all_closed:
-            if not succeeded:
-                self.log.failure("a part could not be stopped in order", result)
+            closing["port mapper"] = maybeDeferred(self._port_mapper_port.stopListening)
+        ended = await together(self._reactor, closing, CLOSE_SECONDS, self._not_stopped)
+        for name, failure in ended.failures.items():
+            self._not_stopped(name, failure)
         if self._provider is not None:
             self._provider.fail(ProviderUnavailable("the gateway stops"))
         if self._broker is not None and self._broker.commits.broken is None:
@@ -345,6 +358,9 @@ class Gateway(Service):
         self.log.info("stopped")
         self._release()
 
+    def _not_stopped(self, name: str, failure: Failure) -> None:
+        self.log.failure("the {name} could not be stopped in order", failure, name=name)
+
     def _release(self) -> None:
         self._users.close()
         if self._logs is not None:
@@ -353,19 +369,6 @@ class Gateway(Service):
         if self._lock is not None:
             self._lock.release()
             self._lock = None
-
-
-def _why_idle(settings: Settings) -> str:
-    """What has it that the bridge does not run, to be read after what follows from it; empty where that has been told."""
-    if not settings[settings_general.BRIDGE_ENABLED]:
-        return f": {settings_general.BRIDGE_ENABLED.name} is false"
-    if settings_general.STOMP not in settings[settings_general.BRIDGE_ACTIVELIST]:
-        return f": {settings_general.BRIDGE_ACTIVELIST.name} does not have {settings_general.STOMP}"
-    if settings.bridge_problems(settings_general.STOMP):
-        return ""
-    if not settings.named(settings_general.BRIDGE_AUTOSTART, settings_general.STOMP):
-        return f": {settings_general.BRIDGE_AUTOSTART.full_name(settings_general.STOMP)} is false"
-    return ""
 
 
 def _exit_with(code: int) -> None:

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from bridge import settings as bridge_settings
+from bridge.admin import settings as admin_settings
+from bridge.providers.jms import settings as jms_settings
 from gateway import __version__
 from gateway.broker import settings as broker_settings
 from gateway.broker.access import DEFAULT_RULES, AccessError
@@ -30,6 +33,9 @@ DECLARED: Final[tuple[Setting[Any], ...]] = (
     *settings_general.SETTINGS,
     *stomp_settings.SETTINGS,
     *broker_settings.SETTINGS,
+    *bridge_settings.SETTINGS,
+    *admin_settings.SETTINGS,
+    *jms_settings.SETTINGS,
 )
 
 
@@ -41,6 +47,7 @@ class Configuration:
     :param stomp_problems: why the STOMP bridge cannot run though it should. :param warnings: for the log and for whoever starts it.
     :param notes: for the log and for whoever started a new instance. :param made_admin: the user ``admin`` is new, with a password in the
         instance's passfile. :param overrides: settings of the command line.
+    :param passfile: the one that the command line gave; None where the settings say which one there is.
     """
 
     layout: Layout
@@ -52,6 +59,7 @@ class Configuration:
     notes: tuple[str, ...]
     made_admin: bool
     overrides: tuple[str, ...]
+    passfile: Path | None = None
 
 
 def configure(varhome: Path, instance: str, passfile_path: Path | None, overrides: Sequence[str]) -> Configuration:
@@ -70,6 +78,8 @@ def configure(varhome: Path, instance: str, passfile_path: Path | None, override
         settings, more = _with_passwords(settings, layout, passfile_path)
         exposed = _exposed(layout)
         broker = broker_options(settings, instance)
+        # That the admin service would speak in the clear on a network is told before anything starts.
+        admin_settings.AdminOptions.read(settings)
         active = (
             settings[settings_general.BRIDGE_ENABLED] and settings_general.STOMP in settings[settings_general.BRIDGE_ACTIVELIST]
         )
@@ -94,10 +104,11 @@ def configure(varhome: Path, instance: str, passfile_path: Path | None, override
         broker=broker,
         stomp=stomp,
         stomp_problems=stomp_problems if active else (),
-        warnings=(*lost, *(str(problem) for problem in [*problems, *more]), *exposed, *_unknown_bridges(settings)),
+        warnings=(*lost, *(str(problem) for problem in [*problems, *more]), *exposed),
         notes=notes,
         made_admin=made_admin,
         overrides=tuple(overrides),
+        passfile=passfile_path,
     )
 
 
@@ -111,6 +122,17 @@ def reread(configuration: Configuration) -> Settings:
     if problems:
         raise SettingsError(problems)
     return settings
+
+
+def settings_now(configuration: Configuration) -> Settings:
+    """The settings as their file and the passfile have them now, for a bridge that is started or reloaded; the command line stays over them.
+
+    :raises SettingsError: with everything that would be wrong at the next start, but for other bridges.
+    :raises PassfileError: the passfile cannot be used.
+    """
+    settings, _ = read(DECLARED, configuration.layout.settings, configuration.overrides)
+    path = configuration.passfile or passfile.location(settings, configuration.layout)
+    return settings if path is None else passfile.applied(settings, path)
 
 
 def _create(layout: Layout) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -148,19 +170,6 @@ def _create(layout: Layout) -> tuple[tuple[str, ...], tuple[str, ...]]:
         ]
     )
     return tuple(notes), tuple(lost)
-
-
-def _unknown_bridges(settings: Settings) -> list[str]:
-    """Warnings of the bridges that are to be loaded, and that there are not."""
-    if not settings[settings_general.BRIDGE_ENABLED]:
-        return []
-    active = settings_general.BRIDGE_ACTIVELIST
-    return [
-        f"{settings.source(active)}: {active.name} has {name!r}, which is not started: there is no other bridge than "
-        f"{settings_general.STOMP}; JMS bridges come in a later release"
-        for name in settings[active]
-        if name != settings_general.STOMP
-    ]
 
 
 def _exposed(layout: Layout) -> list[str]:

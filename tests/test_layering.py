@@ -36,7 +36,9 @@ class Room:
 BELOW = ("gateway.messaging", "gateway.instance", "gateway.journal")
 EVERYTHING = (*BELOW, "gateway.broker", "gateway.stomp", "gateway.stomp.wire", "bridge", "certs")
 COMPOSITION_MODULES = (
+    "gateway.admin",
     "gateway.app",
+    "gateway.bridges",
     "gateway.tap",
     "gateway.command",
     "gateway.configuration",

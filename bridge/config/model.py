@@ -14,7 +14,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
-from bridge.config.secrets import sounds_secret
+from bridge.config.secrets import secrets_in
 from gateway.messaging import destination as messaging
 from gateway.messaging.destination import Kind
 
@@ -163,7 +163,7 @@ class Link:
     :param enabled: whether it can be started.
     :param quality_of_service: what ``quality-of-service`` or else ``transacted`` says.
     :param max_batch_size: messages that are sent and acknowledged at once, at least 1.
-    :param max_batch_time_ms: milliseconds after which a batch is sent that is not full, at least 1; -1 waits until it is.
+    :param max_batch_time_ms: milliseconds after which, at the latest, a batch is sent that is not full, at least 1; -1 waits until it is.
     :param failure_retry_interval_ms: milliseconds between attempts to connect again, at least 1; None is the connection factory's.
     :param max_retries: attempts to connect again, -1 for ever; None is the connection factory's.
     :param add_message_id_in_header: whether the message's id is appended to its property ``HORNETQ_BRIDGE_MSG_ID_LIST``.
@@ -275,5 +275,4 @@ class Bridge:
         elements += [*(link.target for link in self.links), self.built_in_dmq, *self.dmqs]
         for element in elements:
             for name, value in element.properties.items():
-                if sounds_secret(name):
-                    yield value
+                yield from secrets_in(name, value)

@@ -43,7 +43,7 @@ _SECONDS: Final = Duration("seconds", 0, _LARGEST)
 _MOST_COMPARED: Final = 1000
 _MOST_GUESSES: Final = 100
 
-EMBEDDED_PROPERTIES: Final = ("imqConfiguredClientID",)
+EMBEDDED_PROPERTIES: Final = ("imqConfiguredClientID", "imqDefaultUsername", "imqDefaultPassword")
 """The properties of a connection factory to the broker of this instance that have an effect; the original's others have none."""
 
 T = TypeVar("T", ConnectionFactory, Destination)

@@ -14,6 +14,9 @@ from typing import Final
 
 _SECRETIVE: Final = ("password", "passcode", "passphrase", "passwd", "pwd", "secret", "credentials")
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+#: ``tcp://user:password@host`` and ``?jms.password=password``.
+_USER_INFO: Final = re.compile(r"://[^/@:\s]*:([^/@\s]+)@")
+_OPTION: Final = re.compile(r"[?&;]([\w.-]+)=([^&;\s)]+)")
 _BEGINNING: Final = "${passfile"
 _REFERENCE: Final = re.compile(r"\$\{passfile:([A-Za-z0-9._-]+)\}")
 
@@ -27,6 +30,14 @@ def sounds_secret(name: str) -> bool:
     words = [word.lower() for word in _WORD.findall(name)]
     candidates = {name.lower(), *words, *("".join(pair) for pair in itertools.pairwise(words))}
     return any(difflib.get_close_matches(word, _SECRETIVE, n=1, cutoff=0.75) for word in candidates)
+
+
+def secrets_in(name: str, value: str) -> list[str]:
+    """What of a property's value is secret: all of it if its name says so, else the passwords that a URL in it spells."""
+    if sounds_secret(name):
+        return [value]
+    found = _USER_INFO.findall(value)
+    return found + [given for option, given in _OPTION.findall(value) if sounds_secret(option)]
 
 
 def reference(value: str) -> str | None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import load
-from benchmarks.cells import START_UP, Cell, Row, Steady, Timing
+from benchmarks.cell import Cell, Row, Timing
+from benchmarks.cells import START_UP, Steady
 from benchmarks.endpoint import Refused
 from benchmarks.load import Load
 from benchmarks.measurement import Measurement
@@ -134,3 +135,29 @@ def test_a_cell_that_fails_says_why_and_the_next_one_has_a_new_server(tmp_path: 
         assert len(result.values("pump")) == 1
     assert [line for line in said if "says no" in line] == ["failing: it says no"]
     assert sum("pump started" in line for line in said) == 2
+
+
+def test_stand_ins_are_started_for_the_cells_that_want_them(tmp_path: Path) -> None:
+    started: list[str] = []
+
+    class StandIn(Pump):
+        def _launch(self) -> ProcessTree:
+            started.append("stand-in")
+            return super()._launch()
+
+    class Plain(Pump):
+        def _launch(self) -> ProcessTree:
+            started.append("plain")
+            return super()._launch()
+
+    row = Row("a row", "msg/s", higher=True)
+    plain = Cell("plain", Steady(Load()), (row,))
+    stood_in = Cell("stood in", Steady(Load()), (row,), {"pump": StandIn})
+    nobody = Cell("nobody", Steady(Load()), (row,), {"gateway": StandIn})
+    with Runner([Plain], tmp_path, Timing(0.0, 0.05, 0.02), 1, lambda text: None) as runner:
+        for cell in (plain, stood_in, stood_in, plain):
+            (result,) = runner.measure(cell)
+            assert len(result.values("pump")) == 1
+        assert started == ["plain", "stand-in", "plain"]
+        (result,) = runner.measure(nobody)
+        assert result.values("pump") == []

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import results, table
-from benchmarks.cells import Row, full, quick, select
-from benchmarks.goals import AtLeast, AtMost, Below, Goal, NoneLost, Standing
+from benchmarks.cell import Row
+from benchmarks.cells import full, quick, select
+from benchmarks.goals import AtLeast, AtLeastUnlessLimited, AtMost, Below, Goal, NoneLost, Reaches, Standing
 from benchmarks.measurement import Measurement, failed, percentiles
 from benchmarks.results import RowResult
 from benchmarks.tally import Outcome
@@ -62,6 +63,9 @@ def test_losses_of_all_repetitions_are_added() -> None:
         (Below(), 100.0, False),
         (AtMost(300, "MB", 1.048576), 286.0, True),
         (AtMost(300, "MB", 1.048576), 287.0, False),
+        (Reaches(80, "%"), 80.0, True),
+        (Reaches(80, "%"), 79.0, False),
+        (Reaches(80, "%"), None, None),
         (Below(), None, None),
         (AtMost(1, "s"), None, None),
     ],
@@ -73,6 +77,50 @@ def test_goals(goal: Goal, subject: float | None, reached: bool | None) -> None:
 def test_without_another_server_a_comparison_is_not_measured() -> None:
     for goal in (AtLeast(1.0), Below()):
         assert goal.reached(Standing(1.0, {})) is None
+
+
+@pytest.mark.parametrize(
+    ("subject", "ceiling", "reached", "limited"),
+    [
+        (800.0, None, True, False),
+        (799.0, None, False, False),
+        (799.0, 10_000.0, False, False),
+        (799.0, 999.0, False, False),
+        (799.0, 998.0, None, True),
+        (300.0, 500.0, False, False),
+        (450.0, 500.0, None, True),
+        (None, 500.0, None, False),
+    ],
+)
+def test_a_provider_that_is_the_limit_excuses_who_is_nearly_as_fast(
+    subject: float | None, ceiling: float | None, reached: bool | None, limited: bool
+) -> None:
+    goal = AtLeastUnlessLimited(2.0)
+    standing = Standing(subject, {"ActiveMQ": 100.0, "RabbitMQ": 400.0}, ceiling=ceiling)
+    assert goal.reached(standing) is reached
+    assert goal.limited(standing) is limited
+
+
+def test_the_table_says_what_the_limit_is() -> None:
+    row = result(goals=(AtLeastUnlessLimited(2.0),), ActiveMQ=[400.0])
+    row.add("gateway", Measurement(450.0, ceiling=500.0))
+    assert "the provider is the limit; alone the provider does 500 and so never reaches it, of which this is 90 %" in table.block(
+        row
+    )
+    assert table.summary([row], {}).endswith("the provider is the limit")
+    row.add("gateway", Measurement(50.0, ceiling=500.0))
+    assert row.median("gateway") == 250
+    assert "MISSED; alone the provider does 500 and so never reaches it, of which this is 50 %" in table.block(row)
+    assert "MISSED: ≥ 2× the best" in table.summary([row], {})
+    row.runs["gateway"] = [Measurement(900.0, ceiling=1500.0)]
+    assert "reached; alone the provider does 1,500, of which this is 60 %" in table.block(row)
+    assert table.summary([row], {}).endswith("reached")
+
+
+def test_notes_are_printed_below_the_figures() -> None:
+    row = RowResult("cell", Row("a row", "msg/s", True, notes=("a sync each",)), SERVERS)
+    row.add("gateway", Measurement(1.0))
+    assert table.block(row).endswith("\n    a sync each")
 
 
 @pytest.mark.parametrize(("missing", "reached"), [(0, True), (1, False), (None, None)])

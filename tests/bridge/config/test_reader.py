@@ -410,7 +410,7 @@ def test_the_built_in_dmq_can_be_tuned() -> None:
         (
             factory("", '<property name="imqAckTimeout" value="1"/>'),
             'property "imqAckTimeout" of connection-factory "one", attribute name="imqAckTimeout": expected a property that has an effect '
-            "where there is no lookup-name: imqConfiguredClientID; this one is ignored",
+            "where there is no lookup-name: imqConfiguredClientID, imqDefaultUsername, imqDefaultPassword; this one is ignored",
         ),
         (
             factory('lookup-name="x"', '<property name="a" value="1"/><property name="a" value="2"/>'),

@@ -1,0 +1,245 @@
+"""Requests to the admin service and their answers: what a resource is given, how it refuses, and how both become HTTP.
+
+Owns the form: paths, JSON, the status of each error. Knows no resource; each module of resources adds its own with :meth:`Routes.add`.
+
+An answer is a JSON value. An error is ``{"error": {"text": TEXT, "code": CODE}}``: the text is a sentence for an operator, the code is one of
+Open MQ's (``BB4006``) where it has one, else a word. What nobody foresaw is ``internal_error`` with the number of an incident that the log has, too.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from inspect import isawaitable
+from typing import Any, Final
+
+from klein import Klein
+from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from werkzeug.exceptions import HTTPException
+
+from bridge.config.problems import ConfigurationError
+from bridge.status import WrongState
+from gateway.instance.settings import SettingsError
+from gateway.messaging.errors import MessagingError
+
+JSON: Final = "application/json"
+
+_log: Final = Logger(namespace="bridge.admin")
+
+#: What a resource's answer may be: a value that ``json`` takes, or :class:`Plain`.
+Answer = Callable[..., Any]
+
+
+class Refused(Exception):
+    """What was asked cannot be done.
+
+    :param text: why, a sentence for the operator. :param code: for programs. :param status: HTTP's. :param headers: of the answer.
+    """
+
+    def __init__(
+        self, text: str, code: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(text)
+        self.text = text
+        self.code = code
+        self.status = status
+        self.headers = dict(headers or {})
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """An answer that is no JSON.
+
+    :param content_type: its media type.
+    """
+
+    body: bytes
+    content_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdminRequest:
+    """What was asked for, and by whom.
+
+    :param user: the administrator, authenticated. :param query: the parameters of the URL, by name.
+    :param body: the JSON object that came with it; empty if none did.
+    """
+
+    user: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, Any] = field(default_factory=dict)
+
+    def text(self, name: str, default: str = "") -> str:
+        """A parameter: of the body, else of the URL. :raises Refused: it is no text."""
+        value = self.body.get(name)
+        if value is None:
+            return self.query.get(name, default)
+        if not isinstance(value, str):
+            raise Refused(f"{name} is {value!r}; expected text", "bad_request")
+        return value
+
+    def needed(self, name: str) -> str:
+        """The same of one that must be there, and not be empty. :raises Refused: it is not."""
+        value = self.text(name)
+        if not value:
+            raise Refused(f"{name} is missing", "bad_request")
+        return value
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """A parameter that is true or false. :raises Refused: it is neither."""
+        value = self.body.get(name, self.query.get(name, default))
+        if isinstance(value, str):
+            value = {"true": True, "false": False}.get(value.lower(), value)
+        if not isinstance(value, bool):
+            raise Refused(f"{name} is {value!r}; expected true or false", "bad_request")
+        return value
+
+    def number(self, name: str, default: int, minimum: int, maximum: int) -> int:
+        """A parameter that is a whole number. :raises Refused: it is none, or out of bounds."""
+        value = self.body.get(name, self.query.get(name, default))
+        try:
+            number = default if isinstance(value, (bool, float)) else int(value)
+            if isinstance(value, (bool, float)) or not minimum <= number <= maximum:
+                raise ValueError
+        except (TypeError, ValueError):
+            raise Refused(f"{name} is {value!r}; expected a whole number of {minimum} to {maximum}", "bad_request") from None
+        return number
+
+
+class Routes:
+    """The resources there are.
+
+    :param log: has every change that was asked for, and what nobody foresaw.
+    """
+
+    def __init__(self, log: Logger) -> None:
+        self._log = log
+        self.app = Klein()
+        self._names = 0
+
+        def failed(request: Any, failure: Failure) -> bytes:
+            return self._failed(request, failure)
+
+        self.app.handle_errors(Exception)(failed)
+
+    def add(self, method: str, path: str, answer: Answer) -> None:
+        """Have ``answer`` answer this method at this path.
+
+        ``answer(request, **parts)`` is called with an :class:`AdminRequest` and the path's ``<name>`` parts as keywords. It returns, or its
+        awaitable gives, a JSON value or :class:`Plain`; it may raise :class:`Refused`.
+
+        :param method: ``GET``, ``POST``, ``PUT`` or ``DELETE``. All but GET are logged, and their body must be JSON by its content type, which keeps web
+            pages from asking. :param path: such as ``/v1/bridges/<name>``, with werkzeug's converters.
+        """
+        self._names += 1
+
+        async def answered(request: Any, parts: Mapping[str, str]) -> bytes:
+            asked = _asked(request, method)
+            result = answer(asked, **parts)
+            if isawaitable(result):
+                result = await result
+            if method != "GET":
+                self._log.info("{user} did {method} {path}", user=asked.user, method=method, path=_path(request))
+            return _written(request, result)
+
+        def endpoint(request: Any, **parts: str) -> Deferred[bytes]:
+            return _to_the_end(ensureDeferred(answered(request, parts)))
+
+        endpoint.__name__ = f"route_{self._names}"
+        self.app.route(path, methods=[method])(endpoint)
+
+    def _failed(self, request: Any, failure: Failure) -> bytes:
+        refused = refusal(failure.value)
+        if refused is None:
+            incident = secrets.token_hex(4)
+            self._log.failure("incident {incident}: {path}", failure, incident=incident, path=_path(request))
+            refused = Refused(
+                f"internal error, incident {incident}; the server's log has it", "internal_error", HTTPStatus.INTERNAL_SERVER_ERROR
+            )
+        elif request.method not in (b"GET", b"HEAD"):
+            method = request.method.decode("ascii", "replace")
+            self._log.info(
+                "{user} was refused {method} {path}: {text}",
+                user=request.admin,
+                method=method,
+                path=_path(request),
+                text=refused.text,
+            )
+        return write_refusal(request, refused)
+
+
+def _to_the_end(doing: Deferred[bytes]) -> Deferred[bytes]:
+    """The same result; but Klein, which cancels when the client is gone, cannot end half way what was asked."""
+    told: Deferred[bytes] = Deferred()
+
+    def pass_on(result: bytes | Failure) -> None:
+        if not told.called:
+            told.callback(result)
+        elif isinstance(result, Failure) and refusal(result.value) is None:
+            _log.failure("a request failed whose client is gone", result)
+
+    doing.addBoth(pass_on)
+    return told
+
+
+def _path(request: Any) -> str:
+    path: str = request.path.decode("ascii", "replace")
+    return path
+
+
+def refusal(error: BaseException | None) -> Refused | None:
+    """What an error that is somebody's normal business is told as; None for a defect."""
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, WrongState):
+        return Refused(str(error), "wrong_state", HTTPStatus.CONFLICT)
+    if isinstance(error, (ConfigurationError, SettingsError)):
+        return Refused(str(error), "configuration", HTTPStatus.CONFLICT)
+    if isinstance(error, MessagingError):
+        return Refused(str(error), "messaging", HTTPStatus.CONFLICT)
+    if isinstance(error, HTTPException):
+        status = HTTPStatus(error.code or 500)
+        methods = getattr(error, "valid_methods", None)
+        headers = {"Allow": ", ".join(sorted(methods))} if methods else {}
+        return Refused(status.description or status.phrase, status.name.lower(), status, headers)
+    return None
+
+
+def write_refusal(request: Any, refused: Refused) -> bytes:
+    """The octets that say so; status and headers are set on Twisted's ``request``."""
+    request.setResponseCode(refused.status.value, refused.status.phrase.encode())
+    for name, value in refused.headers.items():
+        request.setHeader(name.encode(), value.encode("ascii", "replace"))
+    return _written(request, {"error": {"text": refused.text, "code": refused.code}})
+
+
+def _written(request: Any, result: object) -> bytes:
+    if isinstance(result, Plain):
+        content_type, body = result.content_type, result.body
+    else:
+        content_type, body = JSON, json.dumps(result, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+    request.setHeader(b"Content-Type", content_type.encode())
+    request.setHeader(b"Content-Length", str(len(body)).encode())
+    return body
+
+
+def _asked(request: Any, method: str) -> AdminRequest:
+    query = {name.decode("utf-8", "replace"): values[-1].decode("utf-8", "replace") for name, values in request.args.items()}
+    body: Any = {}
+    if method != "GET":
+        content_type = (request.getHeader("Content-Type") or "").split(";")[0].strip().lower()
+        if content_type != JSON:
+            raise Refused(f"expected Content-Type: {JSON}", "bad_request", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+        octets = request.content.read()
+        try:
+            body = json.loads(octets) if octets else {}
+        except (ValueError, RecursionError) as error:
+            raise Refused(f"the body is no JSON: {error}", "bad_request") from None
+        if not isinstance(body, dict):
+            raise Refused("the body is no JSON object", "bad_request")
+    return AdminRequest(request.admin, query, body)

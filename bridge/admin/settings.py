@@ -1,0 +1,80 @@
+"""The settings of the admin service.
+
+Owns their names, defaults and meaning, and the rule that what is said in the clear stays on this machine.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gateway.instance import settings_general
+from gateway.instance.settings import Boolean, Port, Setting, Settings, SettingsError, Text
+
+HOSTNAME: Final = Setting(
+    "imq.bridge.admin.hostname",
+    Text(),
+    "127.0.0.1",
+    "Host name or address on which the admin service listens; one that is not the loopback needs imq.bridge.admin.tls.enabled.",
+)
+PORT: Final = Setting(
+    "imq.bridge.admin.port",
+    Port(),
+    0,
+    "Port of the admin service; 0 lets the system choose. The port mapper tells it to those who ask.",
+)
+TLS_ENABLED: Final = Setting(
+    "imq.bridge.admin.tls.enabled",
+    Boolean(),
+    False,
+    "Whether the admin service speaks TLS, with the certificate that the STOMP bridge has.",
+)
+
+PORT_MAPPER_NAME: Final = "bridge_admin"
+"""The entry in the port mapper. Its protocol is ``tcp``, or ``tls`` where the service speaks TLS; its type ADMIN; its property ``hostname`` says where
+the service listens."""
+
+#: Every one of them, in the order of the reference.
+SETTINGS: Final[tuple[Setting[Any], ...]] = (HOSTNAME, PORT, TLS_ENABLED)
+
+
+@dataclass(frozen=True, slots=True)
+class AdminOptions:
+    """What the admin service is started with.
+
+    :param hostname: where it listens. :param port: 0 lets the system choose. :param tls: whether it speaks TLS.
+    :param user: who administers besides the users of the group admin; empty for nobody. :param password: theirs; empty lets nobody in by it.
+    """
+
+    hostname: str = "127.0.0.1"
+    port: int = 0
+    tls: bool = False
+    user: str = ""
+    password: str = field(default="", repr=False)
+
+    @classmethod
+    def read(cls, settings: Settings) -> AdminOptions:
+        """The options as the settings have them.
+
+        :raises SettingsError: it would listen where others can reach it, and without TLS.
+        """
+        options = cls(
+            hostname=settings[HOSTNAME] or HOSTNAME.default,
+            port=settings[PORT],
+            tls=settings[TLS_ENABLED],
+            user=settings[settings_general.BRIDGE_ADMIN_USER],
+            password=settings[settings_general.BRIDGE_ADMIN_PASSWORD],
+        )
+        if not options.tls and not is_loopback(options.hostname):
+            expected = f"an address of the loopback, such as 127.0.0.1, where {TLS_ENABLED.name} is false"
+            raise SettingsError([settings.problem(HOSTNAME, expected)])
+        return options
+
+
+def is_loopback(host: str) -> bool:
+    """Whether what is sent to this name or address never leaves the machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() in ("localhost", "localhost.localdomain", "ip6-localhost")

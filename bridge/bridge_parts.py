@@ -1,0 +1,179 @@
+"""What a running JMS bridge consists of, made from its configuration: connection factories, connections, dead message queues and links.
+
+Owns their making, and their exchange when the configuration becomes another. When they are started and stopped is :mod:`bridge.jms_bridge`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from bridge.config import model
+from bridge.connections import Connections
+from bridge.dead_messages import DeadMessage, DeadMessageQueues, DmqStatus
+from bridge.factories import Embedded, Factories, FactoryError
+from bridge.link import JMSLink
+from bridge.refused_link import RefusedLink, refusal_as_configured
+from gateway.instance import settings_general as general
+from gateway.instance.settings import Settings, SettingsError, Severity
+from gateway.messaging.provider import Credentials
+from gateway.messaging.transformer import MessageTransformer
+
+if TYPE_CHECKING:
+    from bridge.providers.jms.jvm import JVMOptions
+
+#: Makes a message transformer from the name of its class; the second argument says where that was given, for errors.
+LoadTransformer = Callable[[str, str], MessageTransformer]
+
+
+class DeadMessages:
+    """The dead message queues that are in force. Links keep this one while the queues behind it are exchanged."""
+
+    def __init__(self, queues: DeadMessageQueues) -> None:
+        self._queues = queues
+        self._replaced: list[DeadMessageQueues] = []
+
+    async def bury(self, dead: DeadMessage) -> None:
+        """As :meth:`~bridge.dead_messages.DeadMessageQueues.bury`."""
+        await self._queues.bury(dead)
+
+    def status(self) -> Sequence[DmqStatus]:
+        return self._queues.status()
+
+    def replace(self, queues: DeadMessageQueues) -> None:
+        """Give the next dead message to these. Those before are stopped by :meth:`stop_replaced`."""
+        self._replaced.append(self._queues)
+        self._queues = queues
+
+    def start(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._queues.start())
+
+    def stop_replaced(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._stop_replaced())
+
+    def stop(self) -> Deferred[None]:
+        self._replaced.append(self._queues)
+        return Deferred.fromCoroutine(self._stop_replaced())
+
+    async def _stop_replaced(self) -> None:
+        replaced, self._replaced = self._replaced, []
+        for queues in replaced:
+            await queues.stop()
+
+
+class Parts:
+    """The parts of one bridge; nothing of it is started.
+
+    :param embedded: the broker of this instance. :param jvm: how the JVM is started, asked when it is needed first.
+    :param instance: tells this instance from all others, for the loop guard. :param passed: called at the points of :mod:`bridge.crash_points`.
+    :raises: what a dead message queue cannot be made for.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        config: model.Bridge,
+        embedded: Embedded,
+        jvm: Callable[[], JVMOptions],
+        load_transformer: LoadTransformer,
+        instance: str,
+        log: Logger,
+        passed: Callable[[str], None],
+    ) -> None:
+        self.config = config
+        self._reactor: Final = reactor
+        self._load_transformer: Final = load_transformer
+        self._instance: Final = instance
+        self._log: Final = log
+        self._passed: Final = passed
+        self.factories: Final = Factories(reactor, embedded, jvm, log=log)
+        self.connections: Final = Connections(reactor, log)
+        self.dead_messages: Final = DeadMessages(self._queues(config))
+        self.links = {link.name: self._link(link, config) for link in config.links}
+        #: The names of links that are to be started when the bridge is resumed.
+        self.held: set[str] = set()
+        self._prepared: DeadMessageQueues | None = None
+
+    def prepare_dead_messages(self, config: model.Bridge) -> None:
+        """Make the dead message queues of another configuration, for :meth:`replace` to put in force. Raises what they cannot be made for."""
+        self._prepared = self._queues(config)
+
+    def replace(
+        self, config: model.Bridge, anew: Container[str], connection_factories: Iterable[str]
+    ) -> list[JMSLink | RefusedLink]:
+        """Put another configuration in force.
+
+        :param anew: the names of links to be made anew; those that are there by these names, or are in ``config`` no more, have been stopped.
+        :param connection_factories: whose connections are not to be used any more.
+        :returns: the links made.
+        """
+        for ref_name in connection_factories:
+            self.connections.invalidate(ref_name)
+        if self._prepared is not None:
+            self.dead_messages.replace(self._prepared)
+            self._prepared = None
+        self.config = config
+        before, self.links = self.links, {}
+        fresh = []
+        for link in config.links:
+            if link.name in anew:
+                self.links[link.name] = self._link(link, config)
+                fresh.append(self.links[link.name])
+            else:
+                self.links[link.name] = before[link.name]
+                before[link.name].configure(config)
+        return fresh
+
+    def _queues(self, config: model.Bridge) -> DeadMessageQueues:
+        return DeadMessageQueues(self._reactor, config, self.factories, self.connections, self._load_transformer, self._log)
+
+    def _link(self, link: model.Link, config: model.Bridge) -> JMSLink | RefusedLink:
+        reason = "" if link.enabled else 'it is disabled: set enabled="true" in the file of the bridge'
+        reason = reason or refusal_as_configured(link)
+        transformer: MessageTransformer | None = None
+        class_name = link.target.message_transformer_class
+        if not reason and class_name is not None:
+            where = f"message-transformer-class of the target of link {link.name}"
+            try:
+                transformer = self._load_transformer(class_name, where)
+            except Exception as error:  # noqa: BLE001
+                # Whoever finds classes says what is wrong in words of its own.
+                reason = f"link {link.name} cannot have its message transformer: {error}"
+        if not reason:
+            try:
+                return JMSLink(
+                    self._reactor,
+                    link,
+                    config,
+                    self.factories.get(link.source.connection_factory),
+                    self.factories.get(link.target.connection_factory),
+                    self.connections,
+                    self.dead_messages,
+                    transformer,
+                    self._instance,
+                    self._log,
+                    self._passed,
+                )
+            except FactoryError as error:
+                reason = f"link {link.name} cannot connect: {error}"
+        return RefusedLink(link, config.name, reason, lambda: int(self._reactor.seconds() * 1000))
+
+
+def refusal_of(link: JMSLink | RefusedLink) -> str:
+    """Why the link cannot be started though it is enabled; "" where it can, or is disabled."""
+    return link.reason if isinstance(link, RefusedLink) and link.config.enabled else ""
+
+
+def credentials_of(settings: Settings, name: str) -> Credentials:
+    """As whom the bridge is at the broker of this instance. :raises SettingsError: it is not said."""
+    expected = {
+        general.BRIDGE_ADMIN_USER: f"the user as whom bridge {name} uses the broker of this instance",
+        general.BRIDGE_ADMIN_PASSWORD: f"the password with which bridge {name} uses the broker of this instance",
+    }
+    missing = [setting for setting in expected if not settings[setting]]
+    if missing:
+        raise SettingsError([settings.problem(setting, expected[setting], severity=Severity.BRIDGE) for setting in missing])
+    return Credentials(settings[general.BRIDGE_ADMIN_USER], settings[general.BRIDGE_ADMIN_PASSWORD])

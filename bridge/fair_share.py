@@ -1,0 +1,50 @@
+"""The part of the reactor's time that one link may take while others want it.
+
+Owns the measuring. A link at full speed is one more user of the reactor, with a backlog of a million messages where a client has one: without this it would
+halve what clients get. After it has worked, it lets the reactor go round until the others have had :data:`OTHERS` times as much, or until a round in which they
+want nothing; so a link alone goes as fast as it can.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from twisted.internet.task import deferLater
+
+#: How much time the others get for each unit of a link's.
+OTHERS: Final = 8.0
+#: Seconds of work after which it is asked at all: what one turn of the reactor may last.
+TURN_S: Final = 0.003
+#: Seconds of a round of the reactor in which nobody wanted anything to speak of.
+_IDLE_S: Final = 0.0003
+#: Seconds that it waits for the others at most, whatever they do.
+_LONGEST_S: Final = 0.2
+
+
+class FairShare:
+    """The share of one link.
+
+    :param clock: the reactor.
+    """
+
+    def __init__(self, clock: Any) -> None:
+        self._clock: Final = clock
+        self._worked = 0.0
+
+    def worked_since(self, began: float) -> None:
+        """The link has worked from then until now, and waited for nothing."""
+        self._worked += self._clock.seconds() - began
+
+    async def give(self) -> None:
+        """Let the others have theirs, if this has worked for long enough to speak of."""
+        if self._worked < TURN_S:
+            return
+        left, self._worked = self._worked * OTHERS, 0.0
+        now: float = self._clock.seconds()
+        latest = now + _LONGEST_S
+        while left > 0 and now < latest:
+            await deferLater(self._clock, 0)
+            before, now = now, self._clock.seconds()
+            if now - before < _IDLE_S:
+                break
+            left -= now - before

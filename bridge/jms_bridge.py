@@ -1,0 +1,398 @@
+"""One JMS bridge: its configuration, what it consists of, and the order in which that is started and stopped.
+
+Owns its state and the life of its parts; what a link does is the link's. The steps are those of the seed, "Starting and Stopping JMS Bridges":
+
+start
+    read the XML file · make links and dead message queues · have the dead message queues ready · start all enabled links
+stop
+    stop the links · wait until connections are given back · close the pools and shared connections
+
+What is asked of a bridge is done one thing after the other, but that a stop ends whatever is under way. A link that cannot be started as it is
+configured harms no other; a file that cannot be used, or a dead message queue that cannot be made, leaves nothing open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from twisted.internet.defer import CancelledError, Deferred, DeferredLock
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from bridge.bridge_parts import LoadTransformer, Parts, credentials_of, refusal_of
+from bridge.config import model
+from bridge.config.changes import Changes, changes
+from bridge.config.loading import load
+from bridge.config.problems import Problem
+from bridge.connections import PoolStatus, SharedStatus
+from bridge.dead_messages import DmqStatus
+from bridge.factories import Embedded
+from bridge.link import JMSLink
+from bridge.manager import STOP_S
+from bridge.providers.jms.settings import jvm_options
+from bridge.refused_link import RefusedLink
+from bridge.status import BridgeState, LinkState, WrongState
+from bridge.together import Ended, shielded, together
+from gateway.instance.redaction import Redaction
+from gateway.instance.settings import Settings, SettingsError
+from gateway.messaging.provider import Provider
+
+T = TypeVar("T")
+
+#: Seconds that a start waits for the dead message queues, and then for the links' first attempts to connect; what takes longer goes on by itself.
+START_S: Final = 5.0
+#: How much of the time that a stop may take its links may have; the rest is for connections.
+_FOR_LINKS: Final = 0.7
+#: States in which a link moves messages or tries to.
+_RUNNING: Final = (LinkState.STARTING, LinkState.STARTED, LinkState.RETRYING)
+_PAUSED: Final = (LinkState.PAUSING, LinkState.PAUSED)
+#: States in which there is nothing of a link to stop.
+_STOPPED: Final = (LinkState.UNINITIALIZED, LinkState.STOPPED)
+
+
+class JMSBridge:
+    """A bridge of type JMS.
+
+    :param reactor: Twisted's.
+    :param name: as in ``imq.bridge.activelist``.
+    :param settings: gives the settings as they are now; asked at each start and reload. Raises what is wrong with them.
+    :param folder: what a relative ``imq.bridge.NAME.xmlurl`` is relative to: the instance's ``etc`` directory.
+    :param provider: the broker of this instance.
+    :param load_transformer: makes a message transformer from the name of its class; the second argument says where that was given. May raise
+        anything, whose text is told.
+    :param log: what the bridge logs to.
+    :param redaction: is told every password that the configuration has.
+    :param passed: called at the points of :mod:`bridge.crash_points`.
+    """
+
+    type: Final = "JMS"
+
+    def __init__(
+        self,
+        reactor: Any,
+        name: str,
+        settings: Callable[[], Settings],
+        folder: Path,
+        provider: Provider,
+        load_transformer: LoadTransformer,
+        log: Logger,
+        redaction: Redaction,
+        passed: Callable[[str], None] = lambda point: None,
+    ) -> None:
+        self.name: Final = name
+        self.state = BridgeState.STOPPED
+        self.problem = ""
+        self._reactor: Final = reactor
+        self._settings: Final = settings
+        self._folder: Final = folder
+        self._provider: Final = provider
+        self._load_transformer: Final = load_transformer
+        self._log: Final = log
+        self._redaction: Final = redaction
+        self._passed: Final = passed
+        self._secrets: set[str] = set()
+        self._parts: Parts | None = None
+        self._stop_s = STOP_S
+        self._turn: Final = DeferredLock()
+        self._under_way: list[Deferred[Any]] = []
+
+    # --- what it has
+
+    @property
+    def config(self) -> model.Bridge | None:
+        """The configuration in force; None where the bridge is stopped."""
+        return None if self._parts is None else self._parts.config
+
+    def links(self) -> Sequence[JMSLink | RefusedLink]:
+        """Its links in the order of its file, the disabled ones too; none where it is stopped."""
+        return () if self._parts is None else tuple(self._parts.links.values())
+
+    def link(self, name: str) -> JMSLink | RefusedLink | None:
+        """The link of that name; None where there is none, or the bridge is stopped."""
+        return None if self._parts is None else self._parts.links.get(name)
+
+    def pools(self) -> Sequence[PoolStatus]:
+        """Its pooled connection factories."""
+        return () if self._parts is None else self._parts.connections.pools()
+
+    def shared(self) -> Sequence[SharedStatus]:
+        """Its shared connections."""
+        return () if self._parts is None else self._parts.connections.shared()
+
+    def dmqs(self) -> Sequence[DmqStatus]:
+        """Its dead message queues, in the order in which they get a message."""
+        return () if self._parts is None else self._parts.dead_messages.status()
+
+    # --- what an operator does
+
+    def start(self) -> Deferred[None]:
+        """Read the XML file and start, or resume what is paused.
+
+        :returns: fires when each enabled link has tried to connect, or :data:`START_S` seconds later. Links that cannot connect retry, and are no
+            failure. Fails with SettingsError or ConfigurationError, each of which says everything that is wrong, with what a dead message queue
+            cannot be made for, and with WrongState when it is stopped meanwhile.
+        """
+        return self._in_turn("start", self._start)
+
+    def stop(self, seconds: float = STOP_S) -> Deferred[None]:
+        """Stop, ending whatever else is under way.
+
+        :param seconds: in which links and connections may end; what has not by then is abandoned, and logged.
+        """
+        self._stop_s = seconds
+        # Each once: what is cancelled clears up, and that must not be cancelled.
+        interrupted, self._under_way = self._under_way, []
+        for doing in interrupted:
+            doing.cancel()
+        return self._in_turn("stop", partial(self._stop, seconds))
+
+    def pause(self) -> Deferred[None]:
+        """Pause the links that run; those that do not stay as they are. Fails with WrongState where the bridge is stopped."""
+        return self._in_turn("pause", self._pause)
+
+    def resume(self) -> Deferred[None]:
+        """Resume the links that are paused. Fails with WrongState where the bridge is stopped."""
+        return self._in_turn("resume", self._resume)
+
+    def reload(self) -> Deferred[Changes]:
+        """Read the XML file again. Links whose configuration is the same run on; the others are stopped and started anew, if they ran.
+
+        :returns: what has changed. Fails as :meth:`start` where the file cannot be used, and then nothing is changed; with WrongState where the bridge
+            is stopped.
+        """
+        return self._in_turn("reload", self._reload)
+
+    def _in_turn(self, operation: str, step: Callable[[], Coroutine[Any, Any, T]]) -> Deferred[T]:
+        async def alone() -> T:
+            try:
+                await self._turn.acquire()
+                try:
+                    return await step()
+                finally:
+                    self._turn.release()
+            except CancelledError:
+                raise self._wrong_state(operation, "it was stopped meanwhile") from None
+
+        doing = Deferred.fromCoroutine(alone())
+        if operation != "stop":
+            self._under_way.append(doing)
+
+            def done(result: Any) -> Any:
+                if doing in self._under_way:
+                    self._under_way.remove(doing)
+                return result
+
+            doing.addBoth(done)
+        return shielded(doing)
+
+    @contextmanager
+    def _passing(self, passing: BridgeState, to: BridgeState) -> Iterator[None]:
+        """From its state by this one to that one; back again if it fails, be it by an operator's stop."""
+        before = self.state
+        self._enter(passing)
+        try:
+            yield
+        except BaseException:
+            self._enter(before)
+            raise
+        self._enter(to)
+
+    def _wrong_state(self, operation: str, remedy: str = "") -> WrongState:
+        return WrongState(f"bridge {self.name}", operation, self.state.value, remedy)
+
+    def _enter(self, state: BridgeState) -> None:
+        self.state = state
+        self._log.info("bridge {name} is {state}", name=self.name, state=state.value)
+
+    # --- start
+
+    async def _start(self) -> None:
+        if self.state is BridgeState.STARTED:
+            return
+        if self.state is BridgeState.PAUSED:
+            await self._resume()
+            return
+        self._enter(BridgeState.STARTING)
+        self.problem = ""
+        try:
+            settings, config = await self._configured()
+            self._parts = parts = self._made(settings, config)
+            queues = {"dead message queues": parts.dead_messages.start()}
+            self._tell("start", await self._all(queues, START_S))
+            self._refuse(parts.links.values())
+            await self._start_links([link for link in parts.links.values() if link.config.enabled])
+        except Exception as error:
+            self.problem = "" if isinstance(error, CancelledError) else str(error)
+            await self._close(self._stop_s)
+            self._enter(BridgeState.STOPPED)
+            raise
+        self._enter(BridgeState.STARTED)
+
+    async def _configured(self) -> tuple[Settings, model.Bridge]:
+        settings = self._settings()
+        wrong = settings.bridge_problems(self.name)
+        if wrong:
+            raise SettingsError(wrong)
+        found: tuple[model.Bridge, list[Problem]] = await load(settings, self.name, self._folder, self._reactor)
+        config, warnings = found
+        for secret in [*settings.secrets(), *config.secrets()]:
+            if secret not in self._secrets:
+                self._secrets.add(secret)
+                self._redaction.add(secret)
+        for warning in warnings:
+            self._log.warn("{warning}", warning=str(warning))
+        return settings, config
+
+    def _made(self, settings: Settings, config: model.Bridge) -> Parts:
+        embedded = Embedded(self._provider, credentials_of(settings, self.name))
+        return Parts(
+            self._reactor,
+            config,
+            embedded,
+            lambda: jvm_options(settings),
+            self._load_transformer,
+            # Unlike the instance's name, no other installation has it.
+            self._provider.resource,
+            self._log,
+            self._passed,
+        )
+
+    def _refuse(self, links: Iterable[JMSLink | RefusedLink]) -> None:
+        for link in links:
+            reason = refusal_of(link)
+            if reason:
+                self._log.error("{reason}", reason=reason)
+
+    async def _start_links(self, links: Sequence[JMSLink | RefusedLink]) -> None:
+        """All at once; each is what it is afterwards, and says so itself."""
+        starting = {_key(link.name): link.start() for link in links if not refusal_of(link)}
+        self._tell("start", await self._all(starting, START_S))
+
+    # --- stop
+
+    async def _stop(self, seconds: float) -> None:
+        if self.state is BridgeState.STOPPED:
+            return
+        self._enter(BridgeState.STOPPING)
+        await self._close(seconds)
+        self._enter(BridgeState.STOPPED)
+
+    async def _close(self, seconds: float) -> None:
+        parts, self._parts = self._parts, None
+        if parts is None:
+            return
+        until = self._reactor.seconds() + seconds
+        stopping = {_key(link.name): link.stop() for link in parts.links.values() if link.status().state not in _STOPPED}
+        self._tell("stop", await self._all(stopping, seconds * _FOR_LINKS))
+        closing = {"dead message queues": parts.dead_messages.stop()}
+        self._tell("stop", await self._all(closing, (until - self._reactor.seconds()) / 2))
+        # It waits for connections that are still in use, but no longer than we do.
+        left = max(0.0, until - self._reactor.seconds())
+        self._tell("stop", await self._all({"connections": parts.connections.close()}, left))
+
+    # --- pause and resume
+
+    async def _pause(self) -> None:
+        if self.state is BridgeState.PAUSED:
+            return
+        parts = self._parts
+        if self.state is not BridgeState.STARTED or parts is None:
+            raise self._wrong_state("pause")
+        with self._passing(BridgeState.PAUSING, BridgeState.PAUSED):
+            running = {_key(link.name): link.pause() for link in parts.links.values() if link.status().state in _RUNNING}
+            self._tell("pause", await self._all(running, STOP_S))
+
+    async def _resume(self) -> None:
+        if self.state is BridgeState.STARTED:
+            return
+        parts = self._parts
+        if self.state is not BridgeState.PAUSED or parts is None:
+            raise self._wrong_state("resume")
+        with self._passing(BridgeState.RESUMING, BridgeState.STARTED):
+            await self._resume_links(parts)
+
+    async def _resume_links(self, parts: Parts) -> None:
+        paused = [link for link in parts.links.values() if link.status().state in _PAUSED]
+        resuming = {_key(link.name): link.resume() for link in paused}
+        # Those that a reload made while all was paused have never run.
+        held, parts.held = parts.held, set()
+        resuming |= {_key(name): parts.links[name].start() for name in held if _key(name) not in resuming}
+        self._tell("resume", await self._all(resuming, START_S))
+
+    # --- reload
+
+    async def _reload(self) -> Changes:
+        parts = self._parts
+        if self.state not in (BridgeState.STARTED, BridgeState.PAUSED) or parts is None:
+            raise self._wrong_state("reload", "its file is read at each start")
+        _, config = await self._configured()
+        different = changes(parts.config, config)
+        # A refused link may be refused no more: a transformer's class may have been brought.
+        anew = {*different.changed, *(name for name in different.unchanged if refusal_of(parts.links[name]))}
+        if different.dmqs:
+            # What may be refused comes first.
+            parts.prepare_dead_messages(config)
+        # Of a paused bridge, those that it has paused; else what an operator has paused or stopped by itself is not started.
+        run = (*_RUNNING, LinkState.FAILED) if self.state is BridgeState.STARTED else (*_RUNNING, LinkState.FAILED, *_PAUSED)
+        began = {name for name, link in parts.links.items() if link.status().state in run}
+        ending = [parts.links[name] for name in (*different.removed, *anew)]
+        stopping = {_key(link.name): link.stop() for link in ending if link.status().state not in _STOPPED}
+        self._tell("stop", await self._all(stopping, STOP_S))
+        for name in anew:
+            before = parts.links[name].status()
+            if before.enabled and name not in began and name not in parts.held:
+                self._log.info("link {link} did not run, and does not: it was stopped or paused by an operator", link=name)
+        was_disabled = {name for name in anew if not parts.links[name].config.enabled}
+        fresh = parts.replace(config, {*different.added, *anew}, different.connection_factories)
+        if different.dmqs:
+            self._tell("start", await self._all({"dead message queues": parts.dead_messages.start()}, START_S))
+            self._tell("stop", await self._all({"dead message queues": parts.dead_messages.stop_replaced()}, START_S))
+        self._refuse(fresh)
+        wanted = {*different.added, *began, *was_disabled, *parts.held}
+        starting = [link for link in fresh if link.config.enabled and link.name in wanted]
+        if self.state is BridgeState.STARTED:
+            await self._start_links(starting)
+        else:
+            parts.held = {link.name for link in starting if not refusal_of(link)}
+        self._log.info(
+            "bridge {name} was reloaded: links added {added}, removed {removed}, changed {changed}, unchanged {unchanged}",
+            name=self.name,
+            added=", ".join(different.added) or "none",
+            removed=", ".join(different.removed) or "none",
+            changed=", ".join(different.changed) or "none",
+            unchanged=", ".join(different.unchanged) or "none",
+        )
+        return different
+
+    # --- waiting
+
+    def _all(self, awaited: dict[str, Deferred[Any]], seconds: float) -> Deferred[Ended]:
+        return together(self._reactor, awaited, max(0.0, seconds), self._failed)
+
+    def _tell(self, operation: str, ended: Ended) -> None:
+        for name, failure in ended.failures.items():
+            self._failed(name, failure)
+        for name in ended.late:
+            if operation in ("start", "resume"):
+                self._log.info("{name}: still being started", name=name)
+            else:
+                self._log.warn("{name}: did not {operation} in time", name=name, operation=operation)
+
+    def _failed(self, name: str, failure: Failure) -> None:
+        link = self.link(name.removeprefix(_key("")))
+        if link is not None and link.status().state in (LinkState.FAILED, LinkState.RETRYING):
+            # It has told.
+            return
+        if not isinstance(failure.value, WrongState):
+            self._log.failure("{name} failed", failure, name=name)
+        else:
+            self._log.warn("{error}", error=failure.value)
+
+
+def _key(link: str) -> str:
+    """What a link is called where what was asked of it is awaited."""
+    return f"link {link}"

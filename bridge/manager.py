@@ -1,0 +1,318 @@
+"""The bridge service manager: the bridges of an instance by name and type, and what an operator does to them.
+
+Owns which bridges there are, and that the failure of one harms no other. What a bridge does belongs to the bridge; who may ask for what, and how it
+is shown, belongs to the admin service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from twisted.internet.defer import Deferred, fail
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from bridge.status import BridgeState, LinkStatus
+from bridge.together import together
+
+if TYPE_CHECKING:
+    from bridge.config.changes import Changes
+
+#: Seconds that a bridge may take to stop before what is left of it is abandoned.
+STOP_S: Final = 10.0
+#: Seconds that the manager waits for a bridge beyond those that the bridge was given.
+_GRACE_S: Final = 0.5
+#: The types there are.
+TYPES: Final = ("JMS", "STOMP")
+
+
+class BridgeLink(Protocol):
+    """A link of a bridge, as an operator has it."""
+
+    @property
+    def name(self) -> str: ...
+
+    def start(self) -> Deferred[None]:
+        """Start it, or resume it if it is paused. Fails with :class:`~bridge.status.WrongState` where it is disabled."""
+
+    def stop(self) -> Deferred[None]: ...
+
+    def pause(self) -> Deferred[None]: ...
+
+    def resume(self) -> Deferred[None]: ...
+
+    def status(self) -> LinkStatus: ...
+
+
+class Bridge(Protocol):
+    """What a bridge of any type is to an operator.
+
+    All four operations may be asked for at any time. They fail with :class:`~bridge.status.WrongState` where they make no sense, and change nothing
+    then; what is so already is no failure.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def type(self) -> str:
+        """``JMS`` or ``STOMP``; empty where the settings say neither."""
+
+    @property
+    def state(self) -> BridgeState: ...
+
+    @property
+    def problem(self) -> str:
+        """Why it did not start when it was last to, one line for each reason; "" when it did, or never was to."""
+
+    def start(self) -> Deferred[None]:
+        """Start it, or resume it if it is paused; a failure leaves nothing open."""
+
+    def stop(self, seconds: float = STOP_S) -> Deferred[None]:
+        """Stop it, whatever it is doing.
+
+        :param seconds: how long that may take before what is left is abandoned.
+        """
+
+    def pause(self) -> Deferred[None]: ...
+
+    def resume(self) -> Deferred[None]: ...
+
+    def links(self) -> Sequence[BridgeLink]:
+        """Its links, the disabled ones too; none of a bridge that has none or is stopped."""
+
+    def reload(self) -> Deferred[Changes]:
+        """Read its configuration again, disturbing only what changed. What cannot be used changes nothing, and is the failure."""
+
+
+class NotReloadable(Exception):
+    """The bridge has no configuration of its own to read again.
+
+    :param name: the bridge's. :param reason: what to do instead.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"cannot reload bridge {name}: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+class UnknownBridge(Exception):
+    """There is no bridge of that name, or none of that type and name.
+
+    :param name: the name asked for. :param known: those that there are.
+    """
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        super().__init__(f"there is no bridge {name}; {_known(known)}")
+        self.name = name
+        self.known = tuple(known)
+
+
+class UnknownType(Exception):
+    """There is no such type of bridges. :param type: as it was asked for."""
+
+    def __init__(self, type: str) -> None:
+        super().__init__(f"there is no type {type} of bridges: expected {' or '.join(TYPES)}")
+        self.type = type
+
+
+class OtherType(Exception):
+    """The bridge is not of the type asked for. :param name: the bridge's. :param type: its own. :param wanted: the other."""
+
+    def __init__(self, name: str, type: str, wanted: str) -> None:
+        super().__init__(f"bridge {name} is of type {type or 'unknown'}, not {wanted}")
+        self.name = name
+        self.type = type
+        self.wanted = wanted
+
+
+class NotInTime(Exception):
+    """The bridge has not done in time what it was asked; it may still. :param name: the bridge's."""
+
+    def __init__(self, name: str, operation: str, seconds: float) -> None:
+        super().__init__(f"bridge {name} has not done in {seconds:g} seconds what it was asked: {operation}")
+        self.name = name
+        self.operation = operation
+        self.seconds = seconds
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one operation on one bridge.
+
+    :param operation: ``start``, ``stop``, ``pause`` or ``resume``. :param error: None when it was done.
+    """
+
+    bridge: Bridge
+    operation: str
+    error: BaseException | None = None
+
+    @property
+    def lines(self) -> list[str]:
+        """What to tell of the error, each line with the bridge's name; none when there is none."""
+        return [] if self.error is None else told(self.bridge.name, self.error)
+
+
+class BridgeServiceManager:
+    """All bridges of an instance.
+
+    :param reactor: the clock.
+    :param bridges: those of ``imq.bridge.activelist``, in its order; none where ``imq.bridge.enabled`` is false.
+    :param automatic: the names of those whose ``imq.bridge.NAME.autostart`` is true.
+    """
+
+    _log = Logger(namespace="bridge.manager")
+
+    def __init__(self, reactor: Any, bridges: Iterable[Bridge], automatic: Container[str]) -> None:
+        self._reactor = reactor
+        self._bridges = {bridge.name: bridge for bridge in bridges}
+        self._automatic = automatic
+
+    @property
+    def bridges(self) -> tuple[Bridge, ...]:
+        """All of them, in the order in which they are started."""
+        return tuple(self._bridges.values())
+
+    def find(self, name: str) -> Bridge:
+        """The bridge of that name. :raises UnknownBridge:"""
+        found = self._bridges.get(name)
+        if found is None:
+            raise UnknownBridge(name, list(self._bridges))
+        return found
+
+    def matching(self, name: str | None = None, type: str | None = None) -> list[Bridge]:
+        """The bridges of a name, of a type in any case, of both, or all.
+
+        :raises UnknownType: there is no such type. :raises UnknownBridge: there is none of that name. :raises OtherType: it is of another type.
+        """
+        wanted = None if type is None else type.upper()
+        if type is not None and wanted not in TYPES:
+            raise UnknownType(type)
+        if name is None:
+            return [bridge for bridge in self.bridges if wanted in (None, bridge.type)]
+        bridge = self.find(name)
+        if wanted is not None and bridge.type != wanted:
+            raise OtherType(name, bridge.type, wanted)
+        return [bridge]
+
+    def autostart(self) -> Deferred[list[Outcome]]:
+        """Start those that are to start with the instance, each whatever becomes of the others. Failures are the caller's to tell of."""
+        chosen = [bridge for bridge in self.bridges if bridge.name in self._automatic]
+        return Deferred.fromCoroutine(self._each("start", chosen, lambda bridge: bridge.start()))
+
+    def start(self, name: str | None = None, type: str | None = None) -> Deferred[list[Outcome]]:
+        """Start, or resume, the bridges of :meth:`matching`; all of them are tried, and what became of each is told.
+
+        :returns: fails as :meth:`matching` raises, and for nothing else.
+        """
+        return self._asked("start", name, type, lambda bridge: bridge.start())
+
+    def stop(self, name: str | None = None, type: str | None = None) -> Deferred[list[Outcome]]:
+        """Stop them, as :meth:`start`; in at most :data:`STOP_S` seconds."""
+        return self._asked("stop", name, type, lambda bridge: bridge.stop())
+
+    def pause(self, name: str | None = None, type: str | None = None) -> Deferred[list[Outcome]]:
+        """Pause them, as :meth:`start`."""
+        return self._asked("pause", name, type, lambda bridge: bridge.pause())
+
+    def resume(self, name: str | None = None, type: str | None = None) -> Deferred[list[Outcome]]:
+        """Resume them, as :meth:`start`."""
+        return self._asked("resume", name, type, lambda bridge: bridge.resume())
+
+    def reload(self, name: str) -> Deferred[Changes]:
+        """Have one bridge read its configuration again. :returns: fails with UnknownBridge, and as :meth:`Bridge.reload`."""
+        return Deferred.fromCoroutine(self._reload(name))
+
+    def shut_down(self, seconds: float = STOP_S) -> Deferred[list[Outcome]]:
+        """Stop all, at the same time. :param seconds: how long that may take at most; it goes on in what has not stopped by then."""
+        return Deferred.fromCoroutine(self._shut_down(seconds))
+
+    async def _shut_down(self, seconds: float) -> list[Outcome]:
+        given = max(0.0, seconds - _GRACE_S)
+        running = [bridge for bridge in self.bridges if bridge.state is not BridgeState.STOPPED]
+        outcomes = await self._each("stop", running, lambda bridge: bridge.stop(given), seconds)
+        self._tell(outcomes)
+        return outcomes
+
+    def _asked(
+        self, operation: str, name: str | None, type: str | None, ask: Callable[[Bridge], Deferred[None]]
+    ) -> Deferred[list[Outcome]]:
+        try:
+            chosen = self.matching(name, type)
+        except (UnknownBridge, UnknownType, OtherType) as error:
+            return fail(error)
+
+        async def asked() -> list[Outcome]:
+            outcomes = await self._each(operation, chosen, ask)
+            self._tell(outcomes)
+            return outcomes
+
+        return Deferred.fromCoroutine(asked())
+
+    async def _each(
+        self, operation: str, chosen: Sequence[Bridge], ask: Callable[[Bridge], Deferred[None]], seconds: float | None = None
+    ) -> list[Outcome]:
+        awaited: dict[str, Deferred[None]] = {}
+        for bridge in chosen:
+            self._log.info(
+                "BridgeManager: {operation} {type} bridge {name}", operation=operation, type=bridge.type, name=bridge.name
+            )
+            try:
+                awaited[bridge.name] = ask(bridge).addCallback(self._done, bridge)
+            except Exception as defect:  # noqa: BLE001
+                # What is wrong with one bridge must not reach another.
+                awaited[bridge.name] = fail(defect)
+        # Without a bound of their own they have the bridges' own: none waits for ever.
+        bound = _FOR_EVER if seconds is None else seconds
+        ended = await together(self._reactor, awaited, bound, self._failed_late)
+        outcomes = []
+        for bridge in chosen:
+            failure = ended.failures.get(bridge.name)
+            error: BaseException | None = None if failure is None else failure.value
+            if bridge.name in ended.late:
+                error = NotInTime(bridge.name, operation, bound)
+            outcomes.append(Outcome(bridge, operation, error))
+        return outcomes
+
+    def _done(self, _: None, bridge: Bridge) -> None:
+        self._log.info(
+            "BridgeManager: {type} bridge {name} is {state}", type=bridge.type, name=bridge.name, state=bridge.state.value
+        )
+
+    async def _reload(self, name: str) -> Changes:
+        bridge = self.find(name)
+        self._log.info("BridgeManager: reload {type} bridge {name}", type=bridge.type, name=name)
+        try:
+            return await bridge.reload()
+        except Exception as error:
+            for line in told(name, error):
+                self._log.error("reload: {line}", line=line, bridge=name)
+            raise
+
+    def _tell(self, outcomes: Sequence[Outcome]) -> None:
+        """Into the log of the bridge, and by it into the instance's."""
+        for outcome in outcomes:
+            for line in outcome.lines:
+                self._log.error("{operation}: {line}", operation=outcome.operation, line=line, bridge=outcome.bridge.name)
+
+    def _failed_late(self, name: str, failure: Failure) -> None:
+        for line in told(name, failure.value):
+            self._log.error("{line}", line=line, bridge=name)
+
+
+#: A day in seconds, as the bound of what has a closer one of its own.
+_FOR_EVER: Final = 86_400.0
+
+
+def told(name: str, error: BaseException | None) -> list[str]:
+    """An error of the bridge called ``name``, as lines that each name it."""
+    text = str(error) or repr(error)
+    named = (f"bridge {name}", f"imq.bridge.{name}.")
+    return [line if any(one in line for one in named) else f"bridge {name}: {line}" for line in text.splitlines()]
+
+
+def _known(names: Sequence[str]) -> str:
+    return f"those that there are: {', '.join(names)}" if names else "there is none at all"

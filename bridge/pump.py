@@ -1,0 +1,290 @@
+"""One batch after another from a link's source to its target: the order of the steps, and what is done when one of them fails.
+
+Owns the batch under way, so that after a failure the link goes on with exactly what is not done yet. What is done to one message is
+:mod:`bridge.transfer`'s; connections are :mod:`bridge.source`'s and :mod:`bridge.target`'s; when to try again is the link's.
+
+A batch, where a message may arrive twice but never be lost (``DUPLICATES_OK``)::
+
+    receive · expiry · reply-to · transformer · tag · send, durable · the dead to their queues · acknowledge, durable · log
+
+and where it may be lost but never arrive twice (``AT_MOST_ONCE``)::
+
+    receive · expiry · reply-to · transformer · tag · acknowledge, durable · send · the dead to their queues · log
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+from twisted.logger import Logger
+
+from bridge import crash_points
+from bridge.batch import Batch, Item
+from bridge.config.model import QualityOfService
+from bridge.dead_messages import DeadMessage, NotBuried
+from bridge.fair_share import FairShare
+from bridge.sending import Sending
+from bridge.source import Source, SourceLost
+from bridge.status import Doing, LinkCounters
+from bridge.target import Target, TargetLost
+from bridge.transfer import Dead, NotTransferred, Outcome, Sides, Transfer
+from gateway.messaging.dead import BridgeDeadReason
+from gateway.messaging.errors import MessagingError, ProviderUnavailable
+from gateway.messaging.message import Message
+
+
+class Buries(Protocol):
+    """The dead message queues of the bridge."""
+
+    async def bury(self, dead: DeadMessage) -> None: ...
+
+
+class Journey(Protocol):
+    """Who wants to know what was moved."""
+
+    def transferred(self, moved: Sequence[tuple[Message, Message]]) -> None:
+        """A batch is done with on both sides. :param moved: each message that was moved, as received and as sent."""
+
+
+class Pump:
+    """Moves the messages of one link, from its start to its stop.
+
+    :param clock: the reactor. :param link: its name, for dead messages. :param quality: not ONCE_AND_ONLY_ONCE.
+    :param passed: called at the points of :mod:`bridge.crash_points`.
+    """
+
+    def __init__(
+        self,
+        clock: Any,
+        link: str,
+        quality: QualityOfService,
+        transfer: Transfer,
+        dead_queues: Buries,
+        counters: LinkCounters,
+        journey: Journey,
+        log: Logger,
+        passed: Callable[[str], None],
+    ) -> None:
+        self._clock: Final = clock
+        self._link: Final = link
+        self._acknowledges_first: Final = quality is QualityOfService.AT_MOST_ONCE
+        self._transfer: Final = transfer
+        self._share: Final = FairShare(clock)
+        self._sending: Final = Sending(link, transfer, counters, self._acknowledges_first, self._share, clock)
+        self._dead_queues: Final = dead_queues
+        self._counters: Final = counters
+        self._journey: Final = journey
+        self._log: Final = log
+        self._passed: Final = passed
+        self._batch: Batch | None = None
+        self._source: Source | None = None
+        self._halting = False
+        #: What it waits for, and since when.
+        self.doing = Doing.NOTHING
+        self.doing_since_ms = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Messages taken from the source and not acknowledged."""
+        batch = self._batch
+        return 0 if batch is None or batch.acknowledged else len(batch.received)
+
+    async def run(self, source: Source, target: Target, sides: Sides) -> None:
+        """Move messages until :meth:`halt`, which lets the batch under way be finished; not at all as long as that holds.
+
+        May be called again after a failure: it goes on with the batch under way if ``source`` is still the one it came by.
+
+        :raises SourceLost: :raises TargetLost: :raises NotBuried: these may be over when it is called again.
+        :raises LinkStops: that would fail again.
+        :raises MessagingError: a destination could not be looked up.
+        """
+        self._source = source
+        if self._batch is not None and self._batch.source is not source:
+            self._void(self._batch)
+        try:
+            while True:
+                if self._batch is None:
+                    if self._halting:
+                        return
+                    self._do(Doing.RECEIVING)
+                    received = await source.batch()
+                    if not received:
+                        continue
+                    self._batch = Batch(source, received)
+                    self._counters.received += len(received)
+                    self._passed(crash_points.AFTER_RECEIVE)
+                await self._move(self._batch, target, sides)
+                self._batch = None
+        finally:
+            self._source = None
+            self._do(Doing.NOTHING)
+
+    def release(self) -> None:
+        """Batches may be begun again, after :meth:`halt`."""
+        self._halting = False
+
+    def halt(self) -> None:
+        """Begin no other batch; :meth:`run` returns when the one under way is done with."""
+        self._halting = True
+        if self._source is not None:
+            self._source.interrupt()
+
+    def forget(self) -> None:
+        """The batch under way will not be finished: its source is closed, and delivers it again to whom it likes.
+
+        What is being done about it at this moment ends as it ends; nothing else is begun.
+        """
+        if self._batch is not None:
+            self._void(self._batch)
+
+    def _void(self, batch: Batch) -> None:
+        self._batch = None
+        batch.void = True
+        self._counters.possible_duplicates += batch.doubtful
+
+    def _check(self, batch: Batch) -> None:
+        """After each wait: whether there is still something to be done. :raises ProviderUnavailable: the link was stopped meanwhile."""
+        if batch.void:
+            raise ProviderUnavailable("the link was stopped")
+
+    def _do(self, doing: Doing) -> None:
+        if doing is not self.doing:
+            self.doing = doing
+            self.doing_since_ms = int(self._clock.seconds() * 1000)
+
+    # --- one batch
+
+    async def _move(self, batch: Batch, target: Target, sides: Sides) -> None:
+        self._do(Doing.TRANSFORMING)
+        for received in batch.received[len(batch.items) :]:
+            began = self._clock.seconds()
+            outcome = await self._transfer.receive(received.message, sides)
+            self._check(batch)
+            item = Item(received, outcome)
+            batch.items.append(item)
+            self._judge(item, outcome, sides)
+            self._share.worked_since(began)
+            await self._share.give()
+        if self._acknowledges_first:
+            await self._move_at_most_once(batch, target, sides)
+        else:
+            self._do(Doing.SENDING)
+            await self._sending.send(batch, target, sides)
+            self._check(batch)
+            await self._bury(batch)
+            await self._acknowledge(batch, sides)
+        self._check(batch)
+        self._counters.batches += 1
+        # 8
+        began = self._clock.seconds()
+        self._journey.transferred(
+            [(item.received.message, item.outgoing) for item in batch.items if item.sent and item.outgoing is not None]
+        )
+        self._share.worked_since(began)
+
+    async def _move_at_most_once(self, batch: Batch, target: Target, sides: Sides) -> None:
+        """The other order: nothing is sent that the source could give out again, and nothing is tried twice."""
+        if not batch.acknowledged:
+            if not target.ready:
+                # If it is known to be away nothing need be lost.
+                await target.open()
+                self._check(batch)
+            self._passed(crash_points.BEFORE_ACKNOWLEDGE)
+            try:
+                await self._settled(batch)
+            except MessagingError as error:
+                # Not sent yet, and it comes again.
+                raise error if isinstance(error, SourceLost) else SourceLost(error) from error
+        self._do(Doing.SENDING)
+        try:
+            await self._sending.send(batch, target, sides)
+        except TargetLost as lost:
+            self._sending.give_up_rest(batch, lost.cause, sides)
+            await self._bury_as_can_be(batch)
+            raise
+        if batch.void:
+            # It is nowhere else any more.
+            self._sending.give_up_rest(batch, ProviderUnavailable("the link was stopped"), sides)
+        await self._bury_as_can_be(batch)
+
+    # --- the dead
+
+    def _judge(self, item: Item, outcome: Outcome, sides: Sides) -> None:
+        """Count what the sequence made of a message, and note whom to bury."""
+        if isinstance(outcome, NotTransferred):
+            self._counters.not_transferred += 1
+        elif isinstance(outcome, Dead):
+            if outcome.reason is BridgeDeadReason.MESSAGE_EXPIRED:
+                self._counters.expired += 1
+            elif outcome.reason is BridgeDeadReason.TRANSFORM_FAILURE:
+                self._counters.transform_failures += 1
+            item.give_up(self._link, outcome, sides)
+
+    async def _bury(self, batch: Batch) -> None:
+        """:raises NotBuried: those before it are buried, and will not be again."""
+        for item in batch.items:
+            if item.dead is not None:
+                self._do(Doing.BURYING)
+                self._passed(crash_points.BEFORE_BURY)
+                await self._dead_queues.bury(item.dead)
+                self._passed(crash_points.AFTER_BURY)
+                reason = item.dead.reason
+                item.dead = None
+                self._counters.dead[reason] = self._counters.dead.get(reason, 0) + 1
+                if not batch.acknowledged:
+                    self._check(batch)
+
+    async def _bury_as_can_be(self, batch: Batch) -> None:
+        """The same of what its source has let go already: what no queue takes is in the log, and lost."""
+        while True:
+            try:
+                return await self._bury(batch)
+            except NotBuried as error:
+                lost = next(item for item in batch.items if item.dead is not None)
+                lost.dead = None
+                self._log.error(
+                    "link {link}: message {id} is lost, as its quality of service allows: {error}",
+                    link=self._link,
+                    id=lost.received.message.message_id,
+                    error=error,
+                )
+
+    # --- acknowledging
+
+    async def _settled(self, batch: Batch) -> None:
+        self._do(Doing.ACKNOWLEDGING)
+        began = self._clock.seconds()
+        settling = batch.source.settle(batch.received)
+        self._share.worked_since(began)
+        self._passed(crash_points.AFTER_ACKNOWLEDGE)
+        await settling
+        batch.acknowledged = True
+        self._counters.acknowledged += len(batch.received)
+        self._passed(crash_points.AFTER_SETTLEMENT)
+
+    async def _acknowledge(self, batch: Batch, sides: Sides) -> None:
+        """Step 7; what cannot be acknowledged is dead too, though it has arrived, and comes again."""
+        self._passed(crash_points.BEFORE_ACKNOWLEDGE)
+        try:
+            await self._settled(batch)
+        except MessagingError as error:
+            self._check(batch)
+            sent = [item for item in batch.items if item.sent]
+            self._counters.possible_duplicates += len(sent)
+            # It never will: the source is lost, and gives it out again.
+            batch.acknowledged = True
+            for item in sent:
+                item.give_up(self._link, Dead(BridgeDeadReason.ACK_FAILURE, str(error), item.current), sides)
+            self._log.error(
+                "link {link}: {count} messages were sent and could not be acknowledged: {error}",
+                link=self._link,
+                count=len(sent),
+                error=error,
+            )
+            try:
+                await self._bury(batch)
+            finally:
+                if self._batch is batch:
+                    self._batch = None
+            raise error if isinstance(error, SourceLost) else SourceLost(error) from error

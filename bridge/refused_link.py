@@ -1,0 +1,114 @@
+"""A link that its bridge has and cannot start, with the reason, so that an operator sees it where links are seen.
+
+Owns what such a link answers. Why it is refused is its bridge's to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from twisted.internet.defer import Deferred, fail, succeed
+
+from bridge.config import model
+from bridge.status import Doing, LinkCounters, LinkState, LinkStatus, WrongState
+
+
+class LinkRefused(Exception):
+    """The link cannot be started as it is configured. ``str`` says why, and the remedy.
+
+    :param link: its name.
+    """
+
+    def __init__(self, link: str, reason: str) -> None:
+        super().__init__(reason)
+        self.link = link
+
+
+def refusal_as_configured(link: model.Link) -> str:
+    """Why a link can never be started as it is configured, with the remedy; "" where it can, as far as that is known without connecting."""
+    if not link.transacted:
+        return ""
+    return (
+        f'link {link.name} is transacted: set transacted="false" or quality-of-service="DUPLICATES_OK"; '
+        "exactly-once transfer comes in a later release"
+    )
+
+
+class RefusedLink:
+    """A link that cannot be started as it is configured: UNINITIALIZED where it is disabled, else FAILED.
+
+    :param bridge: the name of its bridge. :param reason: why, with the link's name. :param now_ms: the time, in epoch milliseconds.
+    """
+
+    def __init__(self, config: model.Link, bridge: str, reason: str, now_ms: Callable[[], int]) -> None:
+        self.config: Final = config
+        self.reason: Final = reason
+        self._bridge: Final = bridge
+        self._now_ms: Final = now_ms
+        self._failed_ms: Final = now_ms()
+        self._since_ms = self._failed_ms
+        self._state = LinkState.FAILED if config.enabled else LinkState.UNINITIALIZED
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    def start(self) -> Deferred[None]:
+        """Fails with :class:`LinkRefused`, and where it is disabled with :class:`~bridge.status.WrongState`."""
+        if not self.config.enabled:
+            return fail(WrongState(f"link {self.name}", "start", self._state.value, self.reason))
+        self._enter(LinkState.FAILED)
+        return fail(LinkRefused(self.name, self.reason))
+
+    def stop(self) -> Deferred[None]:
+        if self.config.enabled:
+            self._enter(LinkState.STOPPED)
+        return succeed(None)
+
+    def pause(self) -> Deferred[None]:
+        """Fails with :class:`~bridge.status.WrongState`."""
+        return fail(WrongState(f"link {self.name}", "pause", self._state.value, self.reason))
+
+    def resume(self) -> Deferred[None]:
+        """Fails with :class:`~bridge.status.WrongState`."""
+        return fail(WrongState(f"link {self.name}", "resume", self._state.value, self.reason))
+
+    def configure(self, bridge: model.Bridge) -> None:
+        """Nothing that it would heed."""
+
+    def status(self) -> LinkStatus:
+        source, target = self.config.source, self.config.target
+        into = "AS_SOURCE" if target.destination is None else _text(target.destination)
+        return LinkStatus(
+            bridge=self._bridge,
+            name=self.name,
+            state=self._state,
+            enabled=self.config.enabled,
+            transacted=self.config.transacted,
+            quality_of_service=self.config.quality_of_service.value,
+            source=f"{source.connection_factory.ref_name}::{_text(source.destination)}",
+            target=f"{target.connection_factory.ref_name}::{into}",
+            since_ms=self._since_ms,
+            last_error=self.reason if self.config.enabled else "",
+            last_error_ms=self._failed_ms if self.config.enabled else 0,
+            attempt=0,
+            next_try_ms=0,
+            in_flight=0,
+            doing=Doing.NOTHING,
+            doing_since_ms=0,
+            last_transfer_ms=0,
+            lag_ms=-1,
+            received_rate=0.0,
+            sent_rate=0.0,
+            counters=LinkCounters(),
+        )
+
+    def _enter(self, state: LinkState) -> None:
+        if state is not self._state:
+            self._state = state
+            self._since_ms = self._now_ms()
+
+
+def _text(destination: model.Destination) -> str:
+    return str(destination.by_name or destination.lookup_name)

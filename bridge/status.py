@@ -1,0 +1,139 @@
+"""What an operator is told of bridges and links: states, counters, and what went wrong last.
+
+Owns these words and values. Who is in which state, and why, is known elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from gateway.messaging.dead import BridgeDeadReason
+
+
+class BridgeState(Enum):
+    """What a bridge is doing; the words are those of ``imqbridgemgr list bridge``."""
+
+    STOPPED = "STOPPED"
+    STARTING = "STARTING"
+    STARTED = "STARTED"
+    PAUSING = "PAUSING"
+    PAUSED = "PAUSED"
+    RESUMING = "RESUMING"
+    STOPPING = "STOPPING"
+
+
+class LinkState(Enum):
+    """What a link is doing; the words are those of ``imqbridgemgr list link``.
+
+    The original has all but RETRYING and FAILED, which in it look like STARTED and STOPPED.
+    """
+
+    #: Disabled in the bridge's file.
+    UNINITIALIZED = "UNINITIALIZED"
+    STOPPED = "STOPPED"
+    #: It connects for the first time.
+    STARTING = "STARTING"
+    #: It moves messages.
+    STARTED = "STARTED"
+    #: It has lost a provider or never had it, and waits to try again or tries.
+    RETRYING = "RETRYING"
+    #: It will take no more messages, and settles those under way.
+    PAUSING = "PAUSING"
+    #: It takes no messages. It keeps its connections, if it had any.
+    PAUSED = "PAUSED"
+    STOPPING = "STOPPING"
+    #: It has stopped by itself, for the reason told, and waits for an operator.
+    FAILED = "FAILED"
+
+
+class Doing(Enum):
+    """What the batch under way on a link waits for, so that one which looks well and moves nothing can be told."""
+
+    NOTHING = "nothing"
+    RECEIVING = "receiving"
+    TRANSFORMING = "transforming"
+    SENDING = "sending"
+    BURYING = "sending to the dead message queues"
+    ACKNOWLEDGING = "acknowledging"
+
+
+class WrongState(Exception):
+    """What was asked cannot be done in this state.
+
+    :param what: ``bridge NAME`` or ``link NAME``. :param operation: such as ``pause``. :param state: the state's word.
+    :param remedy: what to do instead, "" for nothing.
+    """
+
+    def __init__(self, what: str, operation: str, state: str, remedy: str = "") -> None:
+        super().__init__(f"cannot {operation} {what}, which is {state}{remedy and ': '}{remedy}")
+        self.what = what
+        self.operation = operation
+        self.state = state
+
+
+@dataclass(slots=True)
+class LinkCounters:
+    """What a link has done since it was made; they only grow.
+
+    :param received: messages taken from the source, redelivered ones each time.
+    :param sent: messages that the target has made its own. :param octets: of their bodies.
+    :param acknowledged: messages that the source has been told are done with, and has confirmed.
+    :param batches: rounds of sending and acknowledging.
+    :param expired: messages that were too old. :param not_transferred: those that a transformer dropped.
+    :param transform_failures: messages on which the transformer failed. :param refused: messages that the target refused.
+    :param dead: messages that went to a dead message queue, by reason.
+    :param reconnects: how often a provider was lost after it had been there.
+    :param possible_duplicates: messages that were, or may have been, sent and that the source gives out again: the target may have them twice.
+    """
+
+    received: int = 0
+    sent: int = 0
+    octets: int = 0
+    acknowledged: int = 0
+    batches: int = 0
+    expired: int = 0
+    not_transferred: int = 0
+    transform_failures: int = 0
+    refused: int = 0
+    dead: dict[BridgeDeadReason, int] = field(default_factory=dict)
+    reconnects: int = 0
+    possible_duplicates: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatus:
+    """A link at one moment.
+
+    :param source: ``CFREF:KIND:queue:NAME``; KIND is D, P or S, and empty until connected. :param target: the same, or ``CFREF:KIND:AS_SOURCE``.
+    :param since_ms: when it entered its state, epoch milliseconds, as all that end in ``_ms``.
+    :param last_error: the last failure's text, "" if there was none. :param last_error_ms: when that was, 0 for never.
+    :param attempt: how many attempts in a row have failed. :param next_try_ms: when the next one is made, 0 if none is due.
+    :param in_flight: messages received and not yet acknowledged.
+    :param doing: what it waits for. :param doing_since_ms: since when.
+    :param last_transfer_ms: when the last message was moved, 0 for never.
+    :param lag_ms: how old that message was by its JMSTimestamp, in milliseconds; -1 when unknown.
+    :param received_rate: messages a second over the last minute. :param sent_rate: likewise.
+    """
+
+    bridge: str
+    name: str
+    state: LinkState
+    enabled: bool
+    transacted: bool
+    quality_of_service: str
+    source: str
+    target: str
+    since_ms: int
+    last_error: str
+    last_error_ms: int
+    attempt: int
+    next_try_ms: int
+    in_flight: int
+    doing: Doing
+    doing_since_ms: int
+    last_transfer_ms: int
+    lag_ms: int
+    received_rate: float
+    sent_rate: float
+    counters: LinkCounters

@@ -1,0 +1,94 @@
+"""Waiting for several things at once, for so long and no longer, without ending any of them.
+
+Owns the waiting. What is awaited goes on when nobody waits for it any more: a link that stops late still stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+T = TypeVar("T")
+
+
+@dataclass
+class Ended:
+    """What became of what was awaited, by name.
+
+    :param results: of those that succeeded. :param failures: of those that failed. :param late: the names of those that had not ended in time.
+    """
+
+    results: dict[str, Any] = field(default_factory=dict)
+    failures: dict[str, Failure] = field(default_factory=dict)
+    late: tuple[str, ...] = ()
+
+
+def together(
+    clock: Any, awaited: Mapping[str, Deferred[Any]], seconds: float, late: Callable[[str, Failure], None]
+) -> Deferred[Ended]:
+    """Wait until all have ended, at most so many seconds.
+
+    :param clock: the reactor. :param awaited: by name; nobody else may wait for them. :param late: called for each that fails after the waiting ended.
+    :returns: never fails by itself. To cancel it ends the waiting only.
+    """
+    ended = Ended()
+    open_names = dict.fromkeys(awaited)
+    waiting: Deferred[Ended] = Deferred(lambda _: over())
+    timer = clock.callLater(seconds, lambda: finish())
+
+    def over() -> None:
+        if timer.active():
+            timer.cancel()
+        ended.late = tuple(open_names)
+
+    def finish() -> None:
+        over()
+        waiting.callback(ended)
+
+    def succeeded(result: Any, name: str) -> None:
+        del open_names[name]
+        ended.results[name] = result
+        if not open_names and not waiting.called:
+            finish()
+
+    def failed(failure: Failure, name: str) -> None:
+        del open_names[name]
+        if waiting.called:
+            late(name, failure)
+            return
+        ended.failures[name] = failure
+        if not open_names:
+            finish()
+
+    if not awaited:
+        finish()
+    for name, one in awaited.items():
+        one.addCallbacks(succeeded, failed, callbackArgs=(name,), errbackArgs=(name,))
+    return waiting
+
+
+def shielded(doing: Deferred[T]) -> Deferred[T]:
+    """The result of ``doing`` for one who waits for it; that one may give up, and ``doing`` goes on."""
+    given_up = False
+
+    def give_up(_: Deferred[T]) -> None:
+        nonlocal given_up
+        given_up = True
+
+    waiter: Deferred[T] = Deferred(give_up)
+
+    def succeeded(result: T) -> None:
+        if not given_up:
+            waiter.callback(result)
+
+    def failed(failure: Failure) -> None:
+        # Whoever gave up knows that it may have failed; what did it says so itself.
+        if not given_up:
+            waiter.errback(failure)
+
+    doing.addCallbacks(succeeded, failed)
+    return waiter

@@ -1,0 +1,300 @@
+"""The bridges of an instance, made from its settings and given to their manager.
+
+Part of the composition: it joins the JMS bridges, which know no STOMP, and the STOMP bridge, which knows no other bridge. What JMS bridges need is
+imported when there is one, as it takes its time to import.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.error import CannotListenError
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from bridge import crash_points
+from bridge.manager import STOP_S, Bridge, BridgeLink, BridgeServiceManager, NotReloadable
+from bridge.status import BridgeState, WrongState
+from bridge.together import together
+from gateway.configuration import Configuration, settings_now
+from gateway.extension import load_transformer
+from gateway.instance import settings_general
+from gateway.instance.logs import Logs, open_bridge_log
+from gateway.instance.settings import Settings, SettingsError
+from gateway.messaging.provider import Provider
+from gateway.messaging.transformer import MessageTransformer
+from gateway.messaging.turn import Turn
+from gateway.refusal import StartRefused
+from gateway.stomp import service
+from gateway.stomp.service import RegisterPort, StompService
+from gateway.stomp.settings import StompOptions
+
+if TYPE_CHECKING:
+    from bridge.config.changes import Changes
+
+_log: Final = Logger(namespace="gateway.bridges")
+
+
+class BridgeFailed(Exception):
+    """The bridge cannot be started. ``str`` is one line for each reason."""
+
+
+class UnusableBridge:
+    """A bridge of the active list that cannot be made: it is there to say why.
+
+    :param type: empty where that is what is wrong. :param reason: one line for each.
+    """
+
+    def __init__(self, name: str, type: str, reason: str) -> None:
+        self.name: Final = name
+        self.type: Final = type
+        self.problem: Final = reason
+        self.state: Final = BridgeState.STOPPED
+
+    def start(self) -> Deferred[None]:
+        """Fails with :class:`BridgeFailed`."""
+        return fail(BridgeFailed(self.problem))
+
+    def stop(self, seconds: float = STOP_S) -> Deferred[None]:
+        return succeed(None)
+
+    def pause(self) -> Deferred[None]:
+        return fail(WrongState(f"bridge {self.name}", "pause", self.state.value))
+
+    def resume(self) -> Deferred[None]:
+        return fail(WrongState(f"bridge {self.name}", "resume", self.state.value))
+
+    def links(self) -> Sequence[BridgeLink]:
+        return ()
+
+    def reload(self) -> Deferred[Changes]:
+        return fail(NotReloadable(self.name, "it was not loaded when the gateway was started, which must be started anew"))
+
+
+class StompBridge:
+    """The STOMP bridge as one of the bridges. :param hostname: where it listens, for errors and announcements."""
+
+    type: Final = "STOMP"
+
+    def __init__(self, reactor: Any, stomp: StompService, hostname: str) -> None:
+        self.name: Final = settings_general.STOMP
+        self.service: Final = stomp
+        self.problem = ""
+        self._reactor: Final = reactor
+        self._hostname: Final = hostname
+
+    @property
+    def state(self) -> BridgeState:
+        return BridgeState(self.service.state.value)
+
+    @property
+    def listening(self) -> list[str]:
+        """Where it listens, one line for each protocol."""
+        return [f"STOMP over {protocol.upper()} on {self._hostname or '*'}:{port}" for protocol, port in self.service.ports.items()]
+
+    def start(self) -> Deferred[None]:
+        """As :meth:`~gateway.stomp.service.StompService.start`. :returns: fails with BridgeFailed, WrongState."""
+        return Deferred.fromCoroutine(self._start())
+
+    async def _start(self) -> None:
+        if self.state is BridgeState.STARTED:
+            return
+        self.problem = ""
+        try:
+            await self._translated(self.service.start)
+        except BridgeFailed as error:
+            self.problem = str(error)
+            raise
+
+    def stop(self, seconds: float = STOP_S) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._stop(seconds))
+
+    async def _stop(self, seconds: float) -> None:
+        ended = await together(self._reactor, {self.name: self.service.stop()}, seconds, _failed_late)
+        if ended.late:
+            _log.warn("clients of bridge {name} have not gone in {seconds} seconds", name=self.name, seconds=f"{seconds:g}")
+        for failure in ended.failures.values():
+            failure.raiseException()
+
+    def pause(self) -> Deferred[None]:
+        """As :meth:`~gateway.stomp.service.StompService.pause`. :returns: fails with WrongState."""
+        return Deferred.fromCoroutine(self._translated(self.service.pause))
+
+    def resume(self) -> Deferred[None]:
+        """As :meth:`~gateway.stomp.service.StompService.resume`. :returns: fails with BridgeFailed, WrongState."""
+        return Deferred.fromCoroutine(self._resume())
+
+    async def _resume(self) -> None:
+        if self.state is not BridgeState.STARTED:
+            await self._translated(self.service.resume)
+
+    def links(self) -> Sequence[BridgeLink]:
+        """None: it has clients."""
+        return ()
+
+    def reload(self) -> Deferred[Changes]:
+        """Fails with :class:`~bridge.manager.NotReloadable`."""
+        reason = "its settings are read when the gateway is started; SIGHUP has it read users, access rules, certificates and levels again"
+        return fail(NotReloadable(self.name, reason))
+
+    async def _translated(self, operation: Callable[[], Deferred[None]]) -> None:
+        try:
+            await operation()
+        except service.WrongState as error:
+            raise WrongState(f"bridge {self.name}", error.operation, error.state.value) from error
+        except CannotListenError as error:
+            where = f"{error.interface or '*'}:{error.port}"
+            raise BridgeFailed(f"bridge {self.name} cannot listen on {where}: {error.socketError}") from error
+        except service.NoListener as error:
+            raise BridgeFailed(str(error)) from error
+
+
+def _failed_late(name: str, failure: Failure) -> None:
+    _log.failure("bridge {name} did not stop", failure, name=name)
+
+
+@dataclass(frozen=True)
+class StompParts:
+    """What the STOMP bridge is made with, besides what all have.
+
+    :param tls: makes TLS connections; None where TLS is off. :param transformer: the operator's, or None.
+    :param register_port: the port mapper's.
+    """
+
+    turn: Turn
+    tls: Any
+    transformer: MessageTransformer | None
+    register_port: RegisterPort
+
+
+def load_bridges(
+    reactor: Any, configuration: Configuration, logs: Logs, provider: Provider, stomp: StompParts
+) -> BridgeServiceManager:
+    """The bridges of ``imq.bridge.activelist``, none of them started; with their log files, which are open.
+
+    One that cannot be made is an :class:`UnusableBridge`.
+
+    :raises StartRefused: the environment asks for what there is not.
+    """
+    settings = configuration.settings
+    names = settings[settings_general.BRIDGE_ACTIVELIST] if settings[settings_general.BRIDGE_ENABLED] else ()
+    passed = _crash_point()
+    bridges = [_made(reactor, name, configuration, logs, provider, stomp, passed) for name in names]
+    # To start one that cannot be made is how it tells why.
+    automatic = {
+        bridge.name
+        for bridge in bridges
+        if isinstance(bridge, UnusableBridge) or settings.named(settings_general.BRIDGE_AUTOSTART, bridge.name)
+    }
+    return BridgeServiceManager(reactor, bridges, automatic)
+
+
+def _made(
+    reactor: Any,
+    name: str,
+    configuration: Configuration,
+    logs: Logs,
+    provider: Provider,
+    stomp: StompParts,
+    passed: Callable[[str], None],
+) -> Bridge:
+    settings = configuration.settings
+    kind = ""
+    try:
+        kind = settings_general.bridge_type(settings, name)
+        if kind == "JMS":
+            wrong = [str(problem) for problem in settings.bridge_problems(name)]
+            if wrong:
+                return UnusableBridge(name, kind, "\n".join(wrong))
+            return _jms(reactor, name, configuration, logs, provider, passed)
+        if configuration.stomp is None:
+            return UnusableBridge(name, kind, "\n".join(configuration.stomp_problems))
+        return _stomp(reactor, configuration, configuration.stomp, logs, provider, stomp)
+    except SettingsError as error:
+        return UnusableBridge(name, kind, str(error))
+    except OSError as error:
+        return UnusableBridge(name, kind, f"its log {error.filename} cannot be opened: {error.strerror or error}")
+
+
+def _stomp(
+    reactor: Any, configuration: Configuration, options: StompOptions, logs: Logs, provider: Provider, parts: StompParts
+) -> Bridge:
+    detail = open_bridge_log(logs, configuration.settings, settings_general.STOMP, ["gateway.stomp"])
+    stomp = StompService(
+        reactor,
+        parts.turn,
+        provider,
+        options,
+        parts.tls,
+        parts.transformer,
+        parts.register_port,
+        Logger(namespace="gateway.stomp"),
+        os.urandom,
+        detail,
+    )
+    return StompBridge(reactor, stomp, options.hostname)
+
+
+def _jms(
+    reactor: Any, name: str, configuration: Configuration, logs: Logs, provider: Provider, passed: Callable[[str], None]
+) -> Bridge:
+    from bridge.jms_bridge import JMSBridge
+
+    layout = configuration.layout
+    log = open_bridge_log(logs, configuration.settings, name)
+
+    def settings() -> Settings:
+        return settings_now(configuration)
+
+    def transformer(class_name: str, where: str) -> MessageTransformer:
+        return load_transformer(class_name, where, layout.lib_ext)
+
+    return JMSBridge(
+        reactor,
+        name,
+        settings,
+        layout.etc,
+        provider,
+        transformer,
+        log.logger_for(f"bridge.{name}"),
+        logs.redaction,
+        passed,
+    )
+
+
+def _crash_point() -> Callable[[str], None]:
+    """A hook for tests; :mod:`bridge.crash_points` has the points. :raises StartRefused: the environment names one that there is not."""
+    point = os.environ.get(crash_points.VARIABLE)
+    if not point:
+        return lambda passed: None
+    try:
+        kills = crash_points.crash_point(point)
+    except ValueError as error:
+        raise StartRefused([str(error)]) from error
+    _log.warn("{variable}={point}: this process will kill itself there", variable=crash_points.VARIABLE, point=point)
+    return kills
+
+
+def announcements(bridge: Bridge) -> list[str]:
+    """What to tell of a bridge that was started."""
+    if isinstance(bridge, StompBridge):
+        return bridge.listening
+    states = [link.status() for link in bridge.links() if link.status().enabled]
+    links = ", ".join(f"link {status.name} {status.state.value}" for status in states) or "no link is enabled"
+    return [f"bridge {bridge.name} {bridge.state.value}: {links}"]
+
+
+def idle_because(settings: Settings, bridges: Sequence[Bridge]) -> str:
+    """What has it that no bridge runs, to be read after what follows from it; empty where that has been told."""
+    if not settings[settings_general.BRIDGE_ENABLED]:
+        return f": {settings_general.BRIDGE_ENABLED.name} is false"
+    if not bridges:
+        return f": {settings_general.BRIDGE_ACTIVELIST.name} has none"
+    if any(bridge.problem for bridge in bridges):
+        return ""
+    names = ", ".join(settings_general.BRIDGE_AUTOSTART.full_name(bridge.name) for bridge in bridges)
+    return f": {names} {'is' if len(bridges) == 1 else 'are'} false"

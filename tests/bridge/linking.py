@@ -1,0 +1,288 @@
+"""A link between two embedded brokers of this process, with what tests want to do to it.
+
+Owns the brokers and waiting. Each is a whole broker; nothing but the dead message queues, which have tests of their own, is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final
+
+import pytest_twisted  # type: ignore[import-untyped]
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred, ensureDeferred, succeed
+from twisted.logger import ILogObserver, LogEvent, Logger, LogLevel, formatEvent
+from zope.interface import implementer
+
+from bridge.administered import AdministeredFactory
+from bridge.config.model import Bridge, ConnectionFactory, Link, QualityOfService, Source, Target
+from bridge.config.model import Destination as Configured
+from bridge.connections import Connections
+from bridge.dead_messages import DeadMessage, NotBuried
+from bridge.link import JMSLink
+from bridge.status import LinkState
+from gateway.messaging.destination import Destination, Kind, Queue
+from gateway.messaging.errors import MessagingError, ProviderUnavailable
+from gateway.messaging.message import Message
+from gateway.messaging.provider import Connection, Credentials, Provider
+from gateway.messaging.transformer import MessageTransformer
+from tests.contract.backends.embedded import Embedded, EmbeddedMemory, EmbeddedSqlite
+from tests.contract.driving import Client, Seam
+from tests.contract.waiting import until
+
+clock: Any = reactor
+SOURCE: Final = Queue("link.source")
+TARGET: Final = Queue("link.target")
+_LONGEST_TEST: Final = 60.0
+
+Test = Callable[..., Coroutine[Any, Any, None]]
+
+
+def on_reactor(test: Test) -> Test:
+    """Make a coroutine a test, which has so long."""
+
+    @wraps(test)
+    async def run(**given: Any) -> None:
+        await ensureDeferred(test(**given)).addTimeout(_LONGEST_TEST, clock)
+
+    return pytest_twisted.ensureDeferred(run)  # type: ignore[no-any-return]
+
+
+class Away:
+    """A provider that can be away: then nobody can connect."""
+
+    def __init__(self, provider: Provider, resource: str) -> None:
+        self._provider = provider
+        self._resource = resource
+        #: What connecting fails with; None lets it succeed.
+        self.error: MessagingError | None = None
+        #: Whether connecting takes for ever.
+        self.hangs = False
+        #: Whether each connection is lost as soon as it is there.
+        self.dies = False
+        self.attempts = 0
+        self._made: list[Any] = []
+        self._hanging: list[tuple[Deferred[Connection], Callable[[], Deferred[Connection]]]] = []
+
+    def let_go(self) -> None:
+        """Answer those who hang, as it is now."""
+        hanging, self._hanging = self._hanging, []
+        for waiter, connect in hanging:
+            self.attempts -= 1
+            connect().chainDeferred(waiter)
+
+    def cut(self) -> None:
+        """All connections that were made by this are lost."""
+        made, self._made = self._made, []
+        for connection in made:
+            connection.fail(ProviderUnavailable("its connection is cut"))
+
+    @property
+    def capabilities(self) -> Any:
+        return self._provider.capabilities
+
+    @property
+    def resource(self) -> str:
+        return self._resource
+
+    def connect(
+        self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]
+    ) -> Deferred[Connection]:
+        self.attempts += 1
+        if self.hangs:
+            hanging: Deferred[Connection] = Deferred()
+            self._hanging.append((hanging, lambda: self.connect(credentials, client_id, lost)))
+            return hanging
+        if self.error is not None:
+            failed: Deferred[Connection] = Deferred()
+            failed.errback(self.error)
+            return failed
+        connecting = self._provider.connect(credentials, client_id, lost)
+
+        def made(connection: Connection) -> Connection:
+            self._made.append(connection)
+            if self.dies:
+                clock.callLater(0, self.cut)
+            return connection
+
+        return connecting.addCallback(made)
+
+
+class Graves:
+    """The dead message queues: a list."""
+
+    def __init__(self) -> None:
+        self.dead: list[DeadMessage] = []
+        #: How many of the next are taken by no queue.
+        self.refuse = 0
+        #: Those that wait for :meth:`let_go`; None where nobody waits.
+        self.holding: list[Deferred[None]] | None = None
+
+    def let_go(self) -> None:
+        """Bury those that wait."""
+        holding, self.holding = self.holding or [], None
+        for waiting in holding:
+            waiting.callback(None)
+
+    async def bury(self, dead: DeadMessage) -> None:
+        if self.refuse:
+            self.refuse -= 1
+            raise NotBuried(dead.message.message_id, [])
+        if self.holding is not None:
+            self.holding.append(Deferred())
+            await self.holding[-1]
+        self.dead.append(dead)
+
+
+class Side:
+    """One of the two brokers."""
+
+    def __init__(self, backend: Embedded, name: str) -> None:
+        self.backend = backend
+        self.provider = Away(backend.provider(), name)
+        self.seam = Seam(backend)
+        self.config = ConnectionFactory(name, connect_attempt_interval_s=1, lookup_name=f"there://{name}")
+        # By JNDI everything is the target here.
+        look_up = lambda _: succeed(TARGET)  # noqa: E731
+        self.factory = AdministeredFactory(self.config, self.provider, backend.credentials, name, look_up=look_up)
+
+    async def send(self, *bodies: str, to: Destination = SOURCE, **headers: Any) -> None:
+        """Have these sent, and stored."""
+        client = await self.seam.connect()
+        await client.send(to, bodies, **headers)
+        await client.close()
+
+    async def arrived(self, count: int, of: Destination = TARGET) -> list[Message]:
+        """Take so many messages."""
+        client = await self.seam.connect()
+        inbox = await client.consumer(of)
+        await inbox.count(count)
+        messages = list(inbox.messages)
+        inbox.consumer.acknowledge_through(inbox.numbers[-1])
+        await client.close()
+        return messages
+
+    async def texts(self, count: int, of: Destination = TARGET) -> list[str]:
+        return [message.text for message in await self.arrived(count, of)]
+
+    async def rest(self, of: Destination) -> list[str]:
+        """What is there, and nobody has."""
+        return await self.seam.rest(of)
+
+
+@implementer(ILogObserver)
+class _Observer:
+    """Keeps the texts."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+
+    def __call__(self, event: LogEvent) -> None:
+        text = formatEvent(event)
+        self._rig.logged.append(text)
+        if event["log_level"] >= LogLevel.warn:
+            self._rig.warned.append(text)
+        for words, act in self._rig.at_once:
+            if words in text:
+                act()
+
+
+class Rig:
+    """Two brokers, and the links that a test makes between them."""
+
+    def __init__(self, source: Embedded, target: Embedded) -> None:
+        self.source = Side(source, "source")
+        self.target = Side(target, "target")
+        self.graves = Graves()
+        self.connections = Connections(clock)
+        self.links: list[JMSLink] = []
+        self.logged: list[str] = []
+        #: Those of them that are warnings, or worse.
+        self.warned: list[str] = []
+        #: What to do at the very moment that a line with these words is logged.
+        self.at_once: list[tuple[str, Callable[[], None]]] = []
+        self.points: list[str] = []
+
+    def link(
+        self,
+        *,
+        transformer: MessageTransformer | None = None,
+        source: dict[str, Any] | None = None,
+        target: dict[str, Any] | None = None,
+        bridge: dict[str, Any] | None = None,
+        to: Destination | None = TARGET,
+        of: Destination = SOURCE,
+        passed: Callable[[str], None] | None = None,
+        **link: Any,
+    ) -> JMSLink:
+        """A link; not started."""
+        link.setdefault("quality_of_service", QualityOfService.DUPLICATES_OK)
+        link.setdefault("failure_retry_interval_ms", 20)
+        configured = Link(
+            "link",
+            Source(self.source.config, _configured("source", of), **(source or {})),
+            Target(self.target.config, **{"destination": None if to is None else _configured("target", to), **(target or {})}),
+            **link,
+        )
+        made = JMSLink(
+            clock,
+            configured,
+            Bridge("bridge", links=(configured,), **(bridge or {})),
+            self.source.factory,
+            self.target.factory,
+            self.connections,
+            self.graves,
+            transformer,
+            "instance",
+            Logger(namespace="bridge.test", observer=_Observer(self)),
+            self.points.append if passed is None else passed,
+        )
+        self.links.append(made)
+        return made
+
+    async def started(self, **link: Any) -> JMSLink:
+        """A link that moves messages."""
+        made = self.link(**link)
+        await made.start()
+        assert made.state is LinkState.STARTED, made.status().last_error
+        return made
+
+    async def reaches(self, link: JMSLink, state: LinkState) -> None:
+        await until(lambda: link.state is state, lambda: f"{link.state}: {link.status().last_error}")
+
+    async def close(self) -> None:
+        for link in self.links:
+            await link.stop()
+        await self.connections.close()
+        for side in (self.source, self.target):
+            await side.seam.close()
+
+
+def _configured(ref_name: str, destination: Destination) -> Configured:
+    return Configured(ref_name, destination.name, Kind(destination.kind))
+
+
+def in_state(link: JMSLink, state: LinkState) -> None:
+    """It is in this state."""
+    assert link.state is state, link.status()
+
+
+async def rig(folder: Path) -> Rig:
+    """The durable broker as the source, and the other as the target."""
+    source, target = EmbeddedSqlite(), EmbeddedMemory()
+    for backend in (source, target):
+        place = folder / backend.name
+        place.mkdir()
+        await backend.start(place)
+    return Rig(source, target)
+
+
+async def close(rig: Rig) -> None:
+    await rig.close()
+    for side in (rig.source, rig.target):
+        await side.backend.stop()
+
+
+__all__ = ["SOURCE", "TARGET", "Away", "Client", "Graves", "Rig", "close", "in_state", "on_reactor", "rig", "until"]
