@@ -13,7 +13,8 @@ from pathlib import Path
 from types import FrameType
 
 from benchmarks import results, table
-from benchmarks.cells import Cell, Timing, full, quick, select
+from benchmarks.cell import Cell, Timing
+from benchmarks.cells import full, quick, select
 from benchmarks.idle import raise_descriptor_limit
 from benchmarks.peers import PEERS, Gateway
 from benchmarks.results import RowResult
@@ -27,7 +28,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m benchmarks", description="Measure the gateway, ActiveMQ and RabbitMQ under one STOMP load."
     )
     parser.add_argument(
-        "--full", action="store_true", help="the whole matrix, some hours; without it, the quick set, some twelve minutes"
+        "--full", action="store_true", help="the whole matrix, some hours; without it, the quick set, some half an hour"
     )
     parser.add_argument(
         "--only", action="append", metavar="NAME", help="cells of either set by name, part of it or shell pattern; may be repeated"

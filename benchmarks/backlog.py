@@ -19,7 +19,7 @@ _WINDOW = 10
 
 
 @dataclass(frozen=True)
-class _Moved:
+class Moved:
     """So many messages put in, or taken out, and what it cost."""
 
     messages: int
@@ -48,7 +48,7 @@ def fill_and_drain(peer: Peer, name: str, body: int, persistent: bool, seconds: 
     :returns: messages confirmed a second while filling, and received a second while draining.
     :raises Refused: when the server refuses or stops.
     """
-    filled = _fill(peer, name, body, persistent, 10**7, seconds)
+    filled = fill(peer, name, body, persistent, 10**7, seconds)
     drained = _drain(peer, name, filled.messages, 4 * seconds)
     return [filled.measurement(filled.messages), drained.measurement(filled.messages)]
 
@@ -64,7 +64,7 @@ def waiting(peer: Peer, messages: int, seconds: float) -> list[Measurement]:
     """
     peer.start()
     empty = peer.tree.resident_bytes()
-    filled = _fill(peer, "waiting", 1024, True, messages, seconds)
+    filled = fill(peer, "waiting", 1024, True, messages, seconds)
     if filled.messages < messages:
         raise Refused(f"{peer.name} took {filled.messages} of {messages} messages in {seconds:g} s")
     time.sleep(1)  # a moment for what it still has to write down; its memory then is that of waiting, not of receiving
@@ -92,7 +92,12 @@ def waiting(peer: Peer, messages: int, seconds: float) -> list[Measurement]:
     ]
 
 
-def _fill(peer: Peer, name: str, body: int, persistent: bool, messages: int, seconds: float) -> _Moved:
+def fill(peer: Peer, name: str, body: int, persistent: bool, messages: int, seconds: float) -> Moved:
+    """Put messages into a queue that nobody consumes from, a receipt each 100.
+
+    :param messages: that many, unless ``seconds`` are over before.
+    :raises Refused: when the server refuses, or owes receipts.
+    """
     destination = f"/queue/{name}"
     with Poll() as poll:
         # The subscription makes the queue where SEND does not (see Dialect.queue_prefix).
@@ -109,10 +114,10 @@ def _fill(peer: Peer, name: str, body: int, persistent: bool, messages: int, sec
         if producer.outstanding:
             raise Refused(f"{peer.name} owes {producer.outstanding} receipts")
         producer.disconnect()
-        return _Moved(producer.sent, cost)
+        return Moved(producer.sent, cost)
 
 
-def _drain(peer: Peer, name: str, messages: int, seconds: float) -> _Moved:
+def _drain(peer: Peer, name: str, messages: int, seconds: float) -> Moved:
     tally = Tally(1)
     with Poll() as poll:
         meter = Meter(peer.tree)
@@ -127,7 +132,7 @@ def _drain(peer: Peer, name: str, messages: int, seconds: float) -> _Moved:
         if received == 0:
             raise Refused(f"{peer.name} delivered none of {messages} waiting messages")
         consumer.disconnect()
-        return _Moved(received, cost, tally.outcome([messages]))
+        return Moved(received, cost, tally.outcome([messages]))
 
 
 class _First(Endpoint):

@@ -1,7 +1,7 @@
 """The matrix: every cell that can be measured, declared, with what is to be reached.
 
 Knows what each cell means; how it is measured is in :mod:`benchmarks.load`, ``requests``, ``backlog`` and ``idle``, who is measured and when
-in :mod:`benchmarks.runner`.
+in :mod:`benchmarks.runner`. The cells of links are declared in :mod:`benchmarks.link_cells`.
 """
 
 from __future__ import annotations
@@ -10,65 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import product
-from typing import Protocol
 
-from benchmarks import backlog, idle, load, requests
+from benchmarks import backlog, idle, link_cells, load, requests
+from benchmarks.cell import Cell, Row, Timing
 from benchmarks.goals import AtLeast, AtMost, Below, Goal, NoneLost
 from benchmarks.load import Load
 from benchmarks.measurement import Measurement
 from benchmarks.peers import Peer
 from benchmarks.wire import Confirm
-
-
-@dataclass(frozen=True)
-class Timing:
-    """All in seconds.
-
-    :param warm_up: load before each measurement.
-    :param seconds: length of each measurement.
-    :param first: load that a freshly started server gets before its first measurement: a JVM compiles what it runs often.
-    """
-
-    warm_up: float = 0.5
-    seconds: float = 1.5
-    first: float = 4.0
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table.
-
-    :param title: what was done.
-    :param unit: of the values.
-    :param higher: whether more is better.
-    """
-
-    title: str
-    unit: str
-    higher: bool
-    goals: tuple[Goal, ...] = ()
-
-
-class Work(Protocol):
-    """What is done to one server in one repetition."""
-
-    @property
-    def alone(self) -> bool:
-        """Whether it needs a server of its own, over an empty folder, which it starts itself."""
-
-    @property
-    def tls(self) -> bool:
-        """Whether that server must listen with TLS as well."""
-
-    @property
-    def once(self) -> bool:
-        """Whether one repetition must do, since it takes long."""
-
-    def measure(self, peer: Peer, name: str, timing: Timing) -> Sequence[Measurement]:
-        """One measurement for each row.
-
-        :param name: not used before at this server, for its destinations.
-        """
 
 
 @dataclass(frozen=True)
@@ -165,19 +114,6 @@ class StartUp:
 
     def measure(self, peer: Peer, name: str, timing: Timing) -> Sequence[Measurement]:
         return backlog.start_up(peer)
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell of the matrix.
-
-    :param name: for ``--only``, without spaces.
-    :param rows: one for each measurement that the work gives.
-    """
-
-    name: str
-    work: Work
-    rows: tuple[Row, ...]
 
 
 _SIZES = {"100B": 100, "1KiB": 1024, "64KiB": 65536}
@@ -302,6 +238,7 @@ def quick() -> list[Cell]:
         _backlog(persistent=True),
         _waiting(100_000, 60),
         _idle(1000, tls=False),
+        *link_cells.quick(),
     ]
 
 
@@ -321,6 +258,7 @@ def full() -> Iterator[Cell]:
     yield _waiting(1_000_000, 300)
     yield _idle(5000, tls=False)
     yield _idle(5000, tls=True)
+    yield from link_cells.full()
 
 
 def select(patterns: Sequence[str]) -> list[Cell]:

@@ -17,11 +17,13 @@ class Standing:
     :param subject: the gateway's median; None when it was not measured.
     :param others: the other servers' medians by name, those that were measured.
     :param missing: the subject's lost, duplicated and unexpected messages in all repetitions; None when it was not measured.
+    :param ceiling: what the subject could reach at most, as its rate is bound by somebody else's; None where nothing binds it.
     """
 
     subject: float | None
     others: Mapping[str, float]
     missing: int | None = None
+    ceiling: float | None = None
 
 
 class Goal(Protocol):
@@ -46,6 +48,40 @@ class AtLeast:
         if standing.subject is None or best is None:
             return None
         return standing.subject >= self.factor * best
+
+
+@dataclass(frozen=True)
+class AtLeastUnlessLimited:
+    """A rate of at least ``factor`` times the best one's, where the provider at the other end lets it be reached."""
+
+    factor: float
+    #: So near to what the provider does by itself that the provider is the limit.
+    near: float = 0.8
+
+    def __str__(self) -> str:
+        return f"≥ {self.factor:g}× the best, where the provider is not the limit"
+
+    def limited(self, standing: Standing) -> bool:
+        """Whether the provider is the limit: the subject is nearly as fast as the provider is alone."""
+        return standing.ceiling is not None and standing.subject is not None and standing.subject >= self.near * standing.ceiling
+
+    def reached(self, standing: Standing) -> bool | None:
+        reached = AtLeast(self.factor).reached(standing)
+        return None if reached is False and self.limited(standing) else reached
+
+
+@dataclass(frozen=True)
+class Reaches:
+    """An amount of at least ``limit``. :param unit: the limit's, and the row's."""
+
+    limit: float
+    unit: str
+
+    def __str__(self) -> str:
+        return f"≥ {self.limit:g} {self.unit}"
+
+    def reached(self, standing: Standing) -> bool | None:
+        return None if standing.subject is None else standing.subject >= self.limit
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ class Measurement:
     :param server_peak: the server's highest resident memory in octets.
     :param generator: the share of one core that the load generator used, 1.0 being a whole core: near that, the generator may be the limit.
     :param others: cores that were busy with neither server nor generator.
+    :param ceiling: what somebody else, at whom it ends or begins, does by itself, in the unit of the value; None where nobody else takes part.
     :param extra: further figures by name, the unit in the name.
     """
 
@@ -34,12 +35,17 @@ class Measurement:
     server_peak: int | None = None
     generator: float | None = None
     others: float | None = None
+    ceiling: float | None = None
     extra: dict[str, float] = field(default_factory=dict)
     error: str | None = None
 
     def with_value(self, value: float, extra: dict[str, float]) -> Measurement:
         """The same run with another figure as the one that is compared, and further figures beside it."""
         return replace(self, value=value, extra={**self.extra, **extra})
+
+    def with_ceiling(self, ceiling: float) -> Measurement:
+        """The same run with what bounds its value."""
+        return replace(self, ceiling=ceiling)
 
     def as_json(self) -> dict[str, object]:
         """Plain values for ``json``."""

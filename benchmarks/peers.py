@@ -209,25 +209,35 @@ class Gateway(Peer):
 
     def __init__(self, folder: Path, tls: bool = False) -> None:
         super().__init__(folder, tls)
-        self._port_mapper_port = free_port()
+        self.port_mapper_port = free_port()
 
     def _launch(self) -> ProcessTree:
         executable = Path(sys.executable).parent / "stomp-gateway"
         if not executable.exists():
             raise NotInstalled(f"{executable} is missing: install the project into this environment")
+        if self.tls:
+            self._make_keys()
+        arguments = [str(executable), "--varhome", str(self.folder / "var"), "--instance", _INSTANCE]
+        arguments += [f"-D{name}={value}" for name, value in self.settings().items()]
+        environment = {**os.environ, "PYTHONPATH": "" if self.path is None else str(self.path.resolve())}
+        return ProcessTree(arguments, environment, self.folder, self.log)
+
+    @property
+    def instance(self) -> Path:
+        """The instance's own folder."""
+        return self.folder / "var" / "instances" / _INSTANCE
+
+    def settings(self) -> dict[str, str]:
+        """What is set; the rest is as it is by default."""
         settings = {
             "imq.hostname": "127.0.0.1",
-            "imq.portmapper.port": str(self._port_mapper_port),
+            "imq.portmapper.port": str(self.port_mapper_port),
             "imq.bridge.stomp.tcp.port": str(self.port),
             "imq.bridge.stomp.tls.enabled": "true" if self.tls else "false",
         }
         if self.tls:
             settings |= {"imq.bridge.stomp.tls.port": str(self.tls_port), "imq.bridge.stomp.tls.requireClientAuth": "false"}
-            self._make_keys()
-        arguments = [str(executable), "--varhome", str(self.folder / "var"), "--instance", _INSTANCE]
-        arguments += [f"-D{name}={value}" for name, value in settings.items()]
-        environment = {**os.environ, "PYTHONPATH": "" if self.path is None else str(self.path.resolve())}
-        return ProcessTree(arguments, environment, self.folder, self.log)
+        return settings
 
     def _answers(self) -> bool:
         answers = super()._answers()
@@ -242,7 +252,7 @@ class Gateway(Peer):
     @property
     def keys(self) -> Path:
         """The instance's own key store."""
-        return self.folder / "var" / "instances" / _INSTANCE / "etc" / "tls"
+        return self.instance / "etc" / "tls"
 
 
 class PureGateway(Gateway):
@@ -263,22 +273,25 @@ class ActiveMQ(Peer):
         if java is None or not library.is_dir():
             raise NotInstalled("ActiveMQ is missing: apt-get install activemq")
         data = self.folder / "data"
-        listeners = f"stomp+nio://127.0.0.1:{self.port}"
+        listeners = ",".join(self.listeners())
         store = []
         if self.tls:
-            listeners += f",stomp+nio+ssl://127.0.0.1:{self.tls_port}"
             store = [f"-Djavax.net.ssl.keyStore={self._java_keys()}", f"-Djavax.net.ssl.keyStorePassword={_PASSWORD}"]
         broker = f"broker:({listeners})?brokerName=peer&persistent=true&useJmx=false&dataDirectory={data}"
         arguments = [java, "-Xms512M", "-Xmx1G", *store, f"-Dactivemq.home={library.parent}", f"-Dactivemq.base={self.folder}"]
-        arguments += [
-            f"-Dactivemq.data={data}",
-            "-cp",
-            f"{library}/*",
-            "org.apache.activemq.console.command.ShellCommand",
-            "start",
-            broker,
-        ]
+        arguments += [f"-Dactivemq.data={data}", "-cp", f"{library}/*", *self.main(), broker]
         return ProcessTree(arguments, os.environ, self.folder, self.log)
+
+    def main(self) -> list[str]:
+        """The class that Java runs, or the file of its source, and what it is told before the broker's URI."""
+        return ["org.apache.activemq.console.command.ShellCommand", "start"]
+
+    def listeners(self) -> list[str]:
+        """Its transport connectors, as URIs."""
+        listeners = [f"stomp+nio://127.0.0.1:{self.port}"]
+        if self.tls:
+            listeners.append(f"stomp+nio+ssl://127.0.0.1:{self.tls_port}")
+        return listeners
 
     def _java_keys(self) -> Path:
         """The certificate in the form that Java reads."""
@@ -305,18 +318,19 @@ class RabbitMQ(Peer):
         queue_prefix="/amq/queue/",
         subscribes_to_replies=False,
     )
+    plugins: tuple[str, ...] = ("rabbitmq_stomp",)
 
     def __init__(self, folder: Path, tls: bool = False) -> None:
         super().__init__(folder, tls)
-        self._amqp_port, self._epmd_port, self._distribution_port = free_port(), free_port(), free_port()
+        self.amqp_port, self._epmd_port, self._distribution_port = free_port(), free_port(), free_port()
         self._epmd: ProcessTree | None = None
 
     def _launch(self) -> ProcessTree:
         server, epmd = Path("/usr/lib/rabbitmq/bin/rabbitmq-server"), shutil.which("epmd")
         if not server.exists() or epmd is None:
             raise NotInstalled("RabbitMQ is missing: apt-get install rabbitmq-server")
-        configuration = self.folder / "rabbitmq.conf"
-        lines = [f"listeners.tcp.default = 127.0.0.1:{self._amqp_port}", f"stomp.listeners.tcp.1 = 127.0.0.1:{self.port}"]
+        environment = self.environment()
+        lines = [f"listeners.tcp.default = 127.0.0.1:{self.amqp_port}", f"stomp.listeners.tcp.1 = 127.0.0.1:{self.port}"]
         if self.tls:
             self._make_keys()
             lines += [
@@ -325,16 +339,21 @@ class RabbitMQ(Peer):
                 f"ssl_options.certfile = {self.keys}/server.pem",
                 f"ssl_options.keyfile = {self.keys}/server.key",
             ]
-        configuration.write_text("\n".join(lines) + "\n")
-        plugins = self.folder / "enabled_plugins"
-        plugins.write_text("[rabbitmq_stomp].\n")
-        environment = {
+        (self.folder / "rabbitmq.conf").write_text("\n".join(lines) + "\n")
+        (self.folder / "enabled_plugins").write_text(f"[{','.join(self.plugins)}].\n")
+        # Otherwise the server starts a port mapper of its own, which detaches itself and outlives it.
+        self._epmd = ProcessTree([epmd, "-address", "127.0.0.1", "-port", str(self._epmd_port)], environment, self.folder, self.log)
+        return ProcessTree([str(server)], environment, self.folder, self.log)
+
+    def environment(self) -> dict[str, str]:
+        """The environment of the server and of its commands."""
+        return {
             **os.environ,
             "HOME": str(self.folder),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "ERL_EPMD_PORT": str(self._epmd_port),
-            "RABBITMQ_CONFIG_FILE": str(configuration.with_suffix("")),
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins),
+            "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "enabled_plugins"),
             "RABBITMQ_MNESIA_BASE": str(self.folder / "mnesia"),
             "RABBITMQ_LOG_BASE": str(self.folder / "log"),
             "RABBITMQ_NODENAME": "peer@localhost",
@@ -342,9 +361,6 @@ class RabbitMQ(Peer):
             # The start script then becomes the server instead of waiting for it, so that SIGTERM reaches the server itself.
             "RUNNING_UNDER_SYSTEMD": "1",
         }
-        # Otherwise the server starts a port mapper of its own, which detaches itself and outlives it.
-        self._epmd = ProcessTree([epmd, "-address", "127.0.0.1", "-port", str(self._epmd_port)], environment, self.folder, self.log)
-        return ProcessTree([str(server)], environment, self.folder, self.log)
 
     def stop(self) -> None:
         super().stop()

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from benchmarks.cells import Row
-from benchmarks.goals import Goal, Standing
+from benchmarks.cell import Row
+from benchmarks.goals import AtLeastUnlessLimited, Goal, Standing
 from benchmarks.measurement import Measurement
 from benchmarks.peers import Gateway
 from benchmarks.tally import Outcome
@@ -65,7 +65,20 @@ class RowResult:
         outcome = self.outcome(subject)
         missing = outcome.lost + outcome.duplicated + outcome.unexpected if subject in medians else None
         others = {server: value for server, value in medians.items() if server != subject}
-        return Standing(medians.get(subject), others, missing)
+        return Standing(medians.get(subject), others, missing, self.ceiling())
+
+    def ceiling(self) -> float | None:
+        """What binds the first server's rate, the median; None where nothing does."""
+        ceilings = [run.ceiling for run in self.runs.get(self.servers[0], ()) if run.ceiling is not None]
+        return median(ceilings) if ceilings else None
+
+    def limited(self) -> bool:
+        """Whether a goal was not reached because somebody else is the limit."""
+        standing = self.standing()
+        return any(
+            isinstance(goal, AtLeastUnlessLimited) and reached is None and standing.others and goal.limited(standing)
+            for goal, reached in self.goals()
+        )
 
     def goals(self) -> list[tuple[Goal, bool | None]]:
         """Each goal of the row with whether it was reached; None where that was not measured. Goals are the gateway's: none for another."""

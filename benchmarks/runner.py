@@ -8,12 +8,12 @@ from __future__ import annotations
 import itertools
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
 from benchmarks import load
-from benchmarks.cells import Cell, Timing
+from benchmarks.cell import Cell, Timing
 from benchmarks.endpoint import Refused
 from benchmarks.load import Load
 from benchmarks.measurement import Measurement, failed
@@ -42,6 +42,8 @@ class Runner:
         self._say = say
         self._running: dict[str, Peer] = {}
         self._alone: Peer | None = None
+        #: The stand-ins of the cell measured last; the servers that run are these.
+        self._servers: Mapping[str, type[Peer]] = {}
         self._numbers = itertools.count()
         #: What each server calls itself, by name.
         self.versions: dict[str, str] = {}
@@ -58,8 +60,9 @@ class Runner:
     def measure(self, cell: Cell) -> list[RowResult]:
         """All repetitions of one cell, server by server in turn: A B C, A B C, ..."""
         repetitions = 1 if cell.work.once else self._repetitions
-        if cell.work.alone:
+        if cell.work.alone or cell.servers != self._servers:
             self._stop_running()
+        self._servers = cell.servers
         results = [RowResult(cell.name, row, [peer.name for peer in self.peers]) for row in cell.rows]
         for _ in range(repetitions):
             for kind in list(self.peers):
@@ -72,9 +75,12 @@ class Runner:
 
     def _measure_once(self, cell: Cell, kind: type[Peer]) -> Sequence[Measurement]:
         try:
+            if cell.servers and kind.name not in cell.servers:
+                return [Measurement(None, error="it is not measured here")] * len(cell.rows)
+            server = cell.servers.get(kind.name, kind)
             if cell.work.alone:
-                return self._measure_alone(cell, kind)
-            peer = self._started(kind)
+                return self._measure_alone(cell, server)
+            peer = self._started(server)
             self._wait_until_quiet()
             return cell.work.measure(peer, f"{cell.name}.{next(self._numbers)}", self._timing)
         except NotInstalled as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from benchmarks.goals import AtLeastUnlessLimited, Goal
 from benchmarks.measurement import Measurement
 from benchmarks.results import RowResult
 
@@ -49,8 +50,22 @@ def block(result: RowResult) -> str:
         extra = _extra(runs)
         if extra:
             text.append(f"    {server}: {extra}")
-    text += [f"    goal {goal}: {_MARKS[reached]}" for goal, reached in result.goals()]
+    text += [f"    {note}" for note in row.notes]
+    text += [f"    goal {goal}: {_mark(result, goal, reached)}" for goal, reached in result.goals()]
     return "\n".join(text)
+
+
+def _mark(result: RowResult, goal: Goal, reached: bool | None) -> str:
+    """What is said of a goal."""
+    if not isinstance(goal, AtLeastUnlessLimited):
+        return _MARKS[reached]
+    standing = result.standing()
+    if standing.ceiling is None or standing.subject is None:
+        return _MARKS[reached]
+    mark = "the provider is the limit" if result.limited() else _MARKS[reached]
+    wanted = goal.factor * max(standing.others.values(), default=0.0)
+    less = " and so never reaches it" if standing.ceiling < wanted else ""
+    return f"{mark}; alone the provider does {number(standing.ceiling)}{less}, of which this is {_percent(standing.subject / standing.ceiling)} %"
 
 
 def _server_line(result: RowResult, server: str) -> list[str]:
@@ -95,17 +110,10 @@ def summary(results: Sequence[RowResult], versions: Mapping[str, str]) -> str:
     head = ["", "unit", *servers, *(f"{servers[0]} to {other}" for other in servers[1:]), "goals"]
     lines = [head]
     for result in results:
-        goals = result.goals()
-        measured = [reached for _, reached in goals if reached is not None]
-        verdict = (
-            ""
-            if not measured
-            else "reached"
-            if all(measured)
-            else "MISSED: " + ", ".join(str(goal) for goal, ok in goals if ok is False)
-        )
         ratios = [_times(result.ratio(other)) for other in servers[1:]]
-        lines.append([result.row.title, result.row.unit, *(number(result.median(server)) for server in servers), *ratios, verdict])
+        lines.append(
+            [result.row.title, result.row.unit, *(number(result.median(server)) for server in servers), *ratios, _verdict(result)]
+        )
     text = [*(f"  {server}: {versions[server]}" for server in servers if server in versions), "", *_aligned(lines, "  ")]
     others = [share for result in results for runs in result.runs.values() for run in runs if (share := run.others) is not None]
     if others and median(others) > _QUIET:
@@ -114,6 +122,16 @@ def summary(results: Sequence[RowResult], versions: Mapping[str, str]) -> str:
             f"Others kept {_percent(median(others))} % of a core busy meanwhile: take these figures as a hint, and only their ratios.",
         ]
     return "\n".join(text)
+
+
+def _verdict(result: RowResult) -> str:
+    goals = result.goals()
+    missed = [str(goal) for goal, reached in goals if reached is False]
+    if missed:
+        return "MISSED: " + ", ".join(missed)
+    if result.limited():
+        return "the provider is the limit"
+    return "reached" if any(reached for _, reached in goals) else ""
 
 
 def _times(ratio: float | None) -> str:
