@@ -22,6 +22,9 @@ html_sidebars = {"**": ["about.html", "navigation.html", "searchbox.html"]}
 
 
 def settings_page() -> str:
+    from bridge import settings as bridge
+    from bridge.admin import settings as admin
+    from bridge.providers.jms import settings as jms
     from gateway.broker import settings as broker
     from gateway.configuration import DECLARED
     from gateway.instance import settings_general as general
@@ -36,7 +39,19 @@ def settings_page() -> str:
     sections = [
         Section("The instance", "", general.SETTINGS),
         Section("The broker", "``NAME`` stands for the name of a destination.", broker.SETTINGS),
+        Section("The admin service", "It is what ``imqbridgemgr`` and ``imqcmd`` ask.", admin.SETTINGS),
         Section("The STOMP bridge", "", stomp.SETTINGS),
+        Section(
+            "JMS bridges",
+            "``NAME`` stands for the name of a bridge; in ``imq.bridge.config.password.NAME`` for what the XML configuration names as "
+            ":ref:`${passfile:NAME} <passwords-in-xml>`.",
+            bridge.SETTINGS,
+        ),
+        Section(
+            "The Java virtual machine",
+            "It is started when the first JMS provider is connected to, one for the whole process.",
+            jms.SETTINGS,
+        ),
     ]
     missing = {setting.name for setting in DECLARED} - {setting.name for section in sections for setting in section.settings}
     if missing:
