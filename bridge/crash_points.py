@@ -6,10 +6,10 @@ Owns the points and how they are asked for. Nothing of it is part of a gateway t
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 from typing import Final
+
+from gateway.instance import killing
 
 #: The variable of the environment that names a point: ``NAME`` or ``NAME:N``, for the N-th time that any link passes it.
 VARIABLE: Final = "STOMP_GATEWAY_LINK_CRASH_POINT"
@@ -42,23 +42,5 @@ POINTS: Final = (
 
 
 def crash_point(text: str) -> Callable[[str], None]:
-    """What kills the process, by SIGKILL, when it is called with the name of the point for the N-th time.
-
-    :param text: ``NAME`` or ``NAME:N``, N from 1.
-    :raises ValueError: there is no such point, or N is no such number.
-    """
-    name, colon, times = text.partition(":")
-    if name not in POINTS:
-        raise ValueError(f"{VARIABLE}={text}: expected one of {', '.join(POINTS)}")
-    if colon and not (times.isascii() and times.isdecimal() and int(times)):
-        raise ValueError(f"{VARIABLE}={text}: expected a number from 1 after the colon")
-    left = int(times or 1)
-
-    def passed(point: str) -> None:
-        nonlocal left
-        if point == name:
-            left -= 1
-            if not left:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    return passed
+    """As :func:`gateway.instance.killing.crash_point`, of these points. :raises ValueError:"""
+    return killing.crash_point(VARIABLE, POINTS, text)

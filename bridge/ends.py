@@ -15,6 +15,7 @@ from twisted.python.failure import Failure
 from bridge.administered import AdministeredFactory, FactoryError
 from bridge.config.model import Link
 from bridge.connections import ConnectionKind, Connections
+from bridge.providers.jms.failures import JPypeMissing
 from bridge.pump import Pump
 from bridge.source import Source, SourceLost, open_source
 from bridge.target import Target, TargetLost
@@ -32,9 +33,10 @@ from gateway.messaging.errors import (
     ProviderUnavailable,
 )
 
+#: What cannot change before somebody does something about it, whether or not the link was connected before.
+_FINAL: Final = (FactoryError, JPypeMissing)
 #: What a provider says that is not likely to change by itself.
 _LASTING: Final = (
-    FactoryError,
     AuthenticationFailed,
     AccessDenied,
     InvalidDestination,
@@ -44,6 +46,23 @@ _LASTING: Final = (
 )
 
 Lost = SourceLost | TargetLost
+
+
+class SourceNotConnected(SourceLost):
+    """Connecting the source has failed; ``cause`` is why. The sentence names the end and its connection factory."""
+
+    def __init__(self, ref_name: str, cause: MessagingError) -> None:
+        MessagingError.__init__(self, _about("source", ref_name, cause))
+        self.cause = cause
+
+
+class TargetNotConnected(TargetLost):
+    """Connecting the target has failed; ``cause`` is why. The sentence names the end and its connection factory."""
+
+    def __init__(self, ref_name: str, cause: MessagingError) -> None:
+        MessagingError.__init__(self, _about("target", ref_name, cause))
+        self.cause = cause
+        self.sent = False
 
 
 class Ends:
@@ -109,7 +128,8 @@ class Ends:
     def connect(self) -> Deferred[None]:
         """Connect what is not connected; one who asks while that is under way waits for the same.
 
-        :returns: fails with what prevented it; what could be connected stays so.
+        :returns: fails with :class:`SourceNotConnected` or :class:`TargetNotConnected`, or with :class:`~bridge.source.SourceLost` where the
+            source was lost while the target was connected; what could be connected stays so.
         """
         waiter: Deferred[None] = Deferred()
         self._waiters.append(waiter)
@@ -126,17 +146,23 @@ class Ends:
         link, (source_factory, target_factory) = self._link, self._factories
         source = self._source
         if source is None:
-            destination = await source_factory.destination(link.source.destination)
-            source = await open_source(self._reactor, self._source_way, link, destination, self._source_lost)
+            try:
+                destination = await source_factory.destination(link.source.destination)
+                source = await open_source(self._reactor, self._source_way, link, destination, self._source_lost)
+            except MessagingError as error:
+                raise SourceNotConnected(source_factory.config.ref_name, _cause(error)) from error
             if self._closed:
                 await source.close()
                 raise ProviderUnavailable("the link was stopped")
             self._source = source
-        if not self._destination:
-            wanted = link.target.destination
-            self._destination = (None if wanted is None else await target_factory.destination(wanted),)
-        if not self._target.ready:
-            await self._target.open()
+        try:
+            if not self._destination:
+                wanted = link.target.destination
+                self._destination = (None if wanted is None else await target_factory.destination(wanted),)
+            if not self._target.ready:
+                await self._target.open()
+        except MessagingError as error:
+            raise TargetNotConnected(target_factory.config.ref_name, _cause(error)) from error
         if self._closed:
             await self._target.close()
             raise ProviderUnavailable("the link was stopped")
@@ -214,5 +240,15 @@ def worth_a_retry(error: MessagingError, was_connected: bool) -> bool:
     A refusal of the link's very first connection is most likely a mistake in the configuration; a provider that comes back may refuse for a while what
     it will take again.
     """
-    cause = error.cause if isinstance(error, SourceLost | TargetLost) else error
-    return not isinstance(cause, FactoryError) and (was_connected or not isinstance(cause, _LASTING))
+    cause = _cause(error)
+    return not isinstance(cause, _FINAL) and (was_connected or not isinstance(cause, _LASTING))
+
+
+def _cause(error: MessagingError) -> MessagingError:
+    return error.cause if isinstance(error, SourceLost | TargetLost) else error
+
+
+def _about(end: str, ref_name: str, cause: MessagingError) -> str:
+    """What went wrong where; some errors name the factory themselves."""
+    text, factory = str(cause), f"connection-factory '{ref_name}'"
+    return f"{end}, {text}" if text.startswith(factory) else f"{end}, {factory}: {text}"

@@ -37,8 +37,9 @@ from bridge.providers.jms.settings import jvm_options
 from bridge.refused_link import RefusedLink
 from bridge.status import BridgeState, LinkState, WrongState
 from bridge.together import Ended, shielded, together
-from gateway.instance.redaction import Redaction
+from gateway.instance.redaction import Redaction, hidden_by_value
 from gateway.instance.settings import Settings, SettingsError
+from gateway.instance.settings_general import BRIDGE_ADMIN_USER
 from gateway.messaging.provider import Provider
 
 T = TypeVar("T")
@@ -65,7 +66,7 @@ class JMSBridge:
     :param load_transformer: makes a message transformer from the name of its class; the second argument says where that was given. May raise
         anything, whose text is told.
     :param log: what the bridge logs to.
-    :param redaction: is told every password that the configuration has.
+    :param redaction: is told the passwords that the configuration has, as far as :func:`~gateway.instance.redaction.hidden_by_value` goes.
     :param passed: called at the points of :mod:`bridge.crash_points`.
     """
 
@@ -86,6 +87,7 @@ class JMSBridge:
         self.name: Final = name
         self.state = BridgeState.STOPPED
         self.problem = ""
+        self.warnings: Sequence[Problem] = ()  # of its file, when that was read last and could be used
         self._reactor: Final = reactor
         self._settings: Final = settings
         self._folder: Final = folder
@@ -237,13 +239,12 @@ class JMSBridge:
         wrong = settings.bridge_problems(self.name)
         if wrong:
             raise SettingsError(wrong)
-        found: tuple[model.Bridge, list[Problem]] = await load(settings, self.name, self._folder, self._reactor)
-        config, warnings = found
-        for secret in [*settings.secrets(), *config.secrets()]:
+        config, self.warnings = await load(settings, self.name, self._folder, self._reactor)
+        for secret in hidden_by_value([*settings.secrets(), *config.secrets()], [*config.usernames(), settings[BRIDGE_ADMIN_USER]]):
             if secret not in self._secrets:
                 self._secrets.add(secret)
                 self._redaction.add(secret)
-        for warning in warnings:
+        for warning in self.warnings:
             self._log.warn("{warning}", warning=str(warning))
         return settings, config
 

@@ -26,7 +26,7 @@ from certs.contexts import ServerContextFactory
 from certs.files import CertificateFileError
 from gateway import __version__
 from gateway.admin import admin_contexts, admin_service
-from gateway.bridges import StompBridge, StompParts, announcements, idle_because, load_bridges
+from gateway.bridges import StompBridge, StompParts, announcements, idle_because, load_bridges, refusals, unlisted
 from gateway.broker import settings as broker_settings
 from gateway.broker.access import AccessError, AccessRules
 from gateway.broker.provider import EmbeddedProvider
@@ -227,6 +227,10 @@ class Gateway(Service):
             await admin.start()
         except CannotListenError as error:
             self._say_wrong(f"the admin service cannot listen on {error.interface or '*'}:{error.port}: {error.socketError}")
+        for line in unlisted(settings):
+            self.log.warn("{line}", line=line, announced=self.announce is not None)
+            if self.announce is not None:
+                self.announce(f"warning: {line}", error=True)
         outcomes = await bridges.autostart()
         if self._stopping is not None:
             return
@@ -234,7 +238,7 @@ class Gateway(Service):
             for line in announcements(outcome.bridge) if outcome.error is None else ():
                 self._say(line)
         for outcome in outcomes:
-            for line in outcome.lines:
+            for line in refusals(outcome):
                 self._say_wrong(line, bridge=outcome.bridge.name)
         failed = {outcome.bridge.name for outcome in outcomes if outcome.error is not None}
         if failed and len(failed) == len(bridges.bridges):

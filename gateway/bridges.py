@@ -17,12 +17,13 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bridge import crash_points
-from bridge.manager import STOP_S, Bridge, BridgeLink, BridgeServiceManager, NotReloadable
+from bridge.manager import STOP_S, Bridge, BridgeLink, BridgeServiceManager, NotReloadable, Outcome
 from bridge.status import BridgeState, WrongState
 from bridge.together import together
 from gateway.configuration import Configuration, settings_now
 from gateway.extension import load_transformer
 from gateway.instance import settings_general
+from gateway.instance.declaration import BRIDGES, is_of_a_bridge
 from gateway.instance.logs import Logs, open_bridge_log
 from gateway.instance.settings import Settings, SettingsError
 from gateway.messaging.provider import Provider
@@ -205,6 +206,8 @@ def _made(
     settings = configuration.settings
     kind = ""
     try:
+        if name != settings_general.STOMP and not settings.is_given(settings_general.BRIDGE_TYPE, name):
+            return UnusableBridge(name, kind, f"{settings_general.BRIDGE_TYPE.full_name(name)} is missing: expected JMS")
         kind = settings_general.bridge_type(settings, name)
         if kind == "JMS":
             wrong = [str(problem) for problem in settings.bridge_problems(name)]
@@ -286,6 +289,36 @@ def announcements(bridge: Bridge) -> list[str]:
     states = [link.status() for link in bridge.links() if link.status().enabled]
     links = ", ".join(f"link {status.name} {status.state.value}" for status in states) or "no link is enabled"
     return [f"bridge {bridge.name} {bridge.state.value}: {links}"]
+
+
+def refusals(outcome: Outcome) -> list[str]:
+    """What to tell of a bridge that was not started: a line for each reason, each of which names the bridge and says so."""
+    bridge = f"bridge {outcome.bridge.name}"
+    lines = []
+    for line in outcome.lines:
+        says_so = line.startswith((f"{bridge} ", f"cannot start {bridge}"))
+        lines.append(line if says_so else f"{bridge} is not started: {line.removeprefix(f'{bridge}: ')}")
+    return lines
+
+
+def unlisted(settings: Settings) -> list[str]:
+    """A warning for each bridge that has settings and is not in ``imq.bridge.activelist``, so that nothing comes of them.
+
+    Not for the STOMP bridge, as a new instance has settings for it; and for none where bridges are switched off altogether.
+    """
+    if not settings[settings_general.BRIDGE_ENABLED]:
+        return []
+    listed = settings[settings_general.BRIDGE_ACTIVELIST]
+    first: dict[str, tuple[str, str]] = {}
+    for full_name, _, source in settings.given():
+        if is_of_a_bridge(full_name):
+            name = full_name[len(BRIDGES) :].partition(".")[0]
+            if name not in (settings_general.STOMP, *listed):
+                first.setdefault(name, (source, full_name))
+    return [
+        f"{source}: {full_name} has no effect: {settings_general.BRIDGE_ACTIVELIST.name} has no {name}, but {', '.join(listed) or 'none at all'}"
+        for name, (source, full_name) in first.items()
+    ]
 
 
 def idle_because(settings: Settings, bridges: Sequence[Bridge]) -> str:

@@ -111,6 +111,7 @@ def test_what_fails_harms_no_other(tmp_path: Path) -> None:
     given = settings("broken", "stomp", "untyped", "orders", "strange", "nowhere")
     del given["imq.bridge.untyped.type"]
     given["imq.bridge.strange.type"] = "amqp"
+    given["imq.bridge.elsewhere.type"] = "jms"
     process = gateway(tmp_path, given)
     written(process.directory / "etc")
     etc = process.directory / "etc"
@@ -118,11 +119,12 @@ def test_what_fails_harms_no_other(tmp_path: Path) -> None:
     with process, Client(process.port) as client:
         process.wait_for_output("is ready")
         said = process.said
-        assert f"bridge broken: {etc}/broken.xml:2:" in said
-        assert f"bridge broken: {etc}/broken.xml:3:" in said
-        assert "imq.bridge.untyped.type" in said
+        assert f"bridge broken is not started: {etc}/broken.xml:2:" in said
+        assert f"bridge broken is not started: {etc}/broken.xml:3:" in said
+        assert "bridge untyped is not started: imq.bridge.untyped.type is missing: expected JMS" in said
+        assert said.count("imq.bridge.elsewhere.type has no effect: imq.bridge.activelist has no elsewhere") == 1
         assert "imq.bridge.strange.type=amqp" in said
-        assert f"bridge nowhere: {etc}/nowhere.xml: expected a file that can be read" in said
+        assert f"bridge nowhere is not started: {etc}/nowhere.xml: expected a file that can be read" in said
         assert "no bridge could be started" not in said
         # Once each, and in the log of the bridge and the instance's.
         lines = [line for line in said.splitlines() if f"{etc}/broken.xml:" in line]

@@ -6,12 +6,11 @@ Each returns the exit code, and raises AdminError for what cannot be done. How t
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
-from bridge.admin.client import AdminClient, AdminError, path_of
+from bridge.admin.client import AdminClient, path_of
 from bridge.admin.options import Common
 from bridge.admin.shown import (
     bridge_table,
@@ -24,11 +23,9 @@ from bridge.admin.shown import (
     pools_table,
     shared_table,
     tally_lines,
+    unread,
 )
 from bridge.admin.tables import table
-from bridge.config.loading import read_path
-from bridge.config.problems import ConfigurationError, Problem
-from bridge.refused_link import refusal_as_configured
 
 PASSWORD_NAME: Final = "imq.imqbridgemgr.password"
 #: What is done to bridges and links, and the words for it.
@@ -122,7 +119,7 @@ def _show_bridge(command: Command, answer: Any) -> None:
     common = command.common
     if answer["type"] == "JMS":
         common.show(bridge_table(answer))
-        common.show(links_table(answer["links"]))
+        _show_links(common, answer, links_table)
     else:
         common.show(bridges_table([answer]))
     if command.options.debug:
@@ -135,6 +132,14 @@ def _show_bridge(command: Command, answer: Any) -> None:
                 common.show(form(rows))
     _say_problems(common, [answer])
     common.show_json(answer)
+
+
+def _show_links(common: Common, answer: Any, form: Callable[[Sequence[Any]], str]) -> None:
+    if answer["links"] or not unread(answer):
+        common.show(form(answer["links"]))
+    else:
+        common.say(unread(answer))
+        common.say()
 
 
 def _say_problems(common: Common, bridges: Sequence[Any]) -> None:
@@ -150,8 +155,8 @@ def query_link(command: Command) -> int:
     command.show_what("Querying the link:" if command.link else "Querying the links of the bridge:")
     parts = [command.bridge, *([command.link] if command.link else [])]
     answer = client.get(path_of("v1", "links", *parts), type=command.type)
-    for link in answer["links"]:
-        common.show(link_details(link))
+    _show_links(common, answer, lambda links: "\n".join(map(link_details, links)))
+    _say_problems(common, [answer])
     common.show_json(answer["links"][0] if command.link else answer)
     common.say("Successfully queried the link." if command.link else "Successfully queried the links.")
     return 0
@@ -187,11 +192,15 @@ def operate_on_bridges(command: Command) -> int:
         common.show(bridges_table(answer["bridges"]))
     common.show_json(answer)
     for bridge in answer["bridges"]:
-        if bridge["not_started_links"] and operation in ("start", "resume"):
-            names = ", ".join(bridge["not_started_links"])
-            common.say(f"Links of bridge {bridge['name']} that are not started yet: {names}. Query them to see why.")
+        if operation in ("start", "resume"):
+            _say_not_started(common, bridge["name"], bridge["not_started_links"])
     common.say(f"Successfully {done} the {'bridge' if one else 'bridges'}.")
     return 0
+
+
+def _say_not_started(common: Common, bridge: str, links: Sequence[str]) -> None:
+    if links:
+        common.say(f"Links of bridge {bridge} that are not started yet: {', '.join(links)}. Query them to see why.")
 
 
 def operate_on_link(command: Command) -> int:
@@ -221,6 +230,10 @@ def reload_bridge(command: Command) -> int:
     for line in changes_lines(answer):
         common.say(line)
     common.show_json(answer)
+    for warning in answer["warnings"]:
+        common.say(f"Warning: {warning}")
+    if answer["state"] == "STARTED":
+        _say_not_started(common, command.bridge, answer["not_started_links"])
     common.say("Successfully reloaded the bridge.")
     return 0
 
@@ -292,60 +305,6 @@ def _show_queue(command: Command, doing: str) -> None:
         common.say("On the broker specified by:")
         common.say()
     common.show_broker()
-
-
-# --- validate
-
-
-def validate(command: Command) -> int:
-    common, path = command.common, Path(command.argument)
-    found: Sequence[Problem]
-    wrong = False
-    try:
-        bridge, found = read_path(path, command.bridge or None, _AnyPassword())
-    except ConfigurationError as error:
-        wrong, found = True, error.problems
-    except OSError as error:
-        raise AdminError(f"{path}: {error.strerror or error}") from None
-    if common.json:
-        problems = [
-            {
-                "line": problem.line,
-                "element": problem.element,
-                "attribute": problem.attribute,
-                "value": problem.value,
-                "expected": problem.expected,
-                "severity": problem.severity.name,
-                "text": str(problem),
-            }
-            for problem in found
-        ]
-        common.show_json({"file": str(path), "valid": not wrong, "problems": problems})
-    else:
-        for problem in found:
-            common.complain(str(problem))
-    if wrong:
-        return 1
-    if not common.json:
-        for link in bridge.links:
-            if link.enabled and (refusal := refusal_as_configured(link)):
-                common.complain(f"{path}:{link.line}: {refusal}")
-    links = len(bridge.links)
-    common.say(f"{path} configures bridge {bridge.name} with {links} link{'' if links == 1 else 's'}.")
-    return 0
-
-
-class _AnyPassword(Mapping[str, str]):
-    """Stands in for the passfile, which the one who validates may not be allowed to read: every password is there."""
-
-    def __getitem__(self, name: str) -> str:
-        return "password"
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(("any",))
-
-    def __len__(self) -> int:
-        return 1
 
 
 def _not(command: Command, text: str) -> int:

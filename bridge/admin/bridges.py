@@ -7,7 +7,7 @@ Owns their form in JSON, and the rules of Open MQ's ``imqbridgemgr`` with the co
 ``GET /v1/bridges/BRIDGE``                                  one, with its links, pools, shared connections and dead message queues
 ``POST /v1/bridges`` ``{"operation", "type"}``              start, stop, pause, resume all of a type; start and stop without one: all
 ``POST /v1/bridges/BRIDGE/OPERATION`` ``{"type"}``          start, stop, pause, resume one; a type must be its own
-``POST /v1/bridges/BRIDGE/reload``                          read its file again; the answer says what changed
+``POST /v1/bridges/BRIDGE/reload``                          read its file again; the answer says what changed, and warnings
 ``GET /v1/bridges/BRIDGE/level``, ``PUT`` ``{"level"}``     the level of its log
 ``GET /v1/links/BRIDGE``, ``GET /v1/links/BRIDGE/LINK``     links with counters, rates, last error, next attempt
 ``POST /v1/links/BRIDGE/OPERATION`` ``{"link", "type"}``    start, stop, pause, resume one link
@@ -27,7 +27,8 @@ from twisted.logger import Logger
 
 from bridge.admin.ports import BridgeLog, Bridges, WithConnections
 from bridge.admin.requests import AdminRequest, Refused, Routes, refusal
-from bridge.manager import Bridge, BridgeLink, NotInTime, NotReloadable, OtherType, Outcome, UnknownBridge, UnknownType
+from bridge.manager import Bridge, BridgeLink, NotInTime, NotReloadable, OtherType, Outcome, UnknownBridge, UnknownType, told
+from bridge.refused_link import LinkRefused
 from bridge.status import BridgeState, LinkState, LinkStatus
 from gateway.instance.levels import ALIASES, LEVELS, Level
 
@@ -127,15 +128,23 @@ class BridgeResources:
             )
             text = f"bridge {outcome.bridge.name}: internal error, incident {incident}; the server's log has it"
             return Refused(text, "internal_error", HTTPStatus.INTERNAL_SERVER_ERROR)
-        return Refused("\n".join(outcome.lines), code, status)
+        return Refused("\n".join(told(outcome.bridge.name, known or error)), code, status)
 
     async def _reload(self, request: AdminRequest, name: str) -> dict[str, object]:
-        self._matching(name, request.text("type"))
+        [bridge] = self._matching(name, request.text("type"))
         try:
             changes = await self._bridges.reload(name)
         except NotReloadable as error:
             raise Refused(str(error), "not_reloadable", HTTPStatus.CONFLICT) from None
-        return {"bridge": name, "changed": bool(changes), "changes": plain(changes)}
+        made = {*changes.added, *changes.changed}
+        return {
+            "bridge": name,
+            "state": bridge.state.value,
+            "changed": bool(changes),
+            "changes": plain(changes),
+            "not_started_links": [link.name for link in _not_started(bridge) if link.name in made],
+            "warnings": [str(warning) for warning in cast(WithConnections, bridge).warnings],
+        }
 
     def _matching(self, name: str | None, kind: str) -> list[Bridge]:
         try:
@@ -191,7 +200,13 @@ class BridgeResources:
             raise Refused(text, "BSJ4000", HTTPStatus.CONFLICT)
         link = _found(bridge, wanted)
         ask = {"start": link.start, "stop": link.stop, "pause": link.pause, "resume": link.resume}
-        await ask[operation]()
+        # Where there are links, it is imported.
+        from bridge.link import LinkFailed
+
+        try:
+            await ask[operation]()
+        except (LinkRefused, LinkFailed) as error:
+            raise Refused(str(error), "link_failed", HTTPStatus.CONFLICT) from None
         return {**bridge_json(bridge), "links": [link_json(link.status())]}
 
 
@@ -209,15 +224,20 @@ def _found(bridge: Bridge, name: str) -> BridgeLink:
     raise Refused(f"there is no link {name} in bridge {bridge.name}{known}", "BSJ4019", HTTPStatus.NOT_FOUND)
 
 
+def _not_started(bridge: Bridge) -> list[BridgeLink]:
+    """The links that are enabled, and yet not STARTED."""
+    statuses = [(link, link.status()) for link in bridge.links()]
+    return [link for link, status in statuses if status.enabled and status.state is not LinkState.STARTED]
+
+
 def bridge_json(bridge: Bridge) -> dict[str, object]:
     """A bridge in JSON; ``enabled_links`` are those that are enabled in its file, 0 of a bridge that is stopped or has none."""
-    enabled = [link for link in bridge.links() if link.status().enabled]
     return {
         "name": bridge.name,
         "type": bridge.type,
         "state": bridge.state.value,
-        "enabled_links": len(enabled),
-        "not_started_links": [link.name for link in enabled if link.status().state is not LinkState.STARTED],
+        "enabled_links": sum(link.status().enabled for link in bridge.links()),
+        "not_started_links": [link.name for link in _not_started(bridge)],
         "problem": bridge.problem,
     }
 

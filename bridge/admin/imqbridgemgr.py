@@ -8,8 +8,8 @@ Exit codes: 0 done, also when the operator answers no; 1 for everything else, a 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final
 
 from bridge.admin.bridge_commands import (
@@ -25,12 +25,12 @@ from bridge.admin.bridge_commands import (
     query_link,
     reload_bridge,
     replay_dead,
-    validate,
     watch,
 )
-from bridge.admin.client import AdminError
 from bridge.admin.help_texts import LONG, SHORT
-from bridge.admin.options import Common, Parser, UsageError, add_common_options, complain_of, version_text, wants
+from bridge.admin.options import Common, Parser, UsageError, add_common_options, run_to_the_end
+from bridge.admin.running import run_command
+from bridge.admin.validating import validate
 from gateway.instance.levels import LEVELS
 
 PROGRAM: Final = "imqbridgemgr"
@@ -119,45 +119,23 @@ def _whole(option: str, text: str, minimum: int) -> int:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command. :returns: the exit code."""
-    # These win over everything else, in Open MQ's order.
-    if wants(arguments, "-H", "-Help", "--Help"):
-        print(LONG)
-        return 0
-    if wants(arguments, "-h", "-help", "--help"):
-        print(SHORT)
-        return 0
-    if wants(arguments, "-v", "-version", "--version"):
-        print(version_text(PROGRAM))
-        return 0
-    as_json = wants(arguments, "--json", "-json")
-    try:
-        options = _parser().parse_args(arguments)
-        if not options.subcommand:
-            raise UsageError("a subcommand is missing")
-        common = Common.of(PROGRAM, options)
-        if options.subcommand == "validate":
-            if not options.argument:
-                raise UsageError("validate needs the file to look at")
-            return validate(Command(common, options, options.argument))
-        do = _COMMANDS.get((options.subcommand, options.argument))
-        if do is None:
-            raise UsageError(_no_such(options.subcommand, options.argument))
-        _check(options)
-        return do(Command(common, options, options.argument))
-    except UsageError as error:
-        complain_of(PROGRAM, error, as_json=as_json)
-        if not as_json:
-            print(f"{PROGRAM} -h says how it is used.", file=sys.stderr)
-        return 1
-    except AdminError as error:
-        return complain_of(PROGRAM, error, as_json=as_json)
-    except BrokenPipeError:
-        # Whoever read the output has seen enough. Python would complain at the end, too.
-        sys.stderr.close()
-        return 1
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-        return 1
+    return run_command(PROGRAM, SHORT, LONG, arguments, _run)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    if not options.subcommand:
+        raise UsageError("a subcommand is missing")
+    common = Common.of(PROGRAM, options)
+    if options.subcommand == "validate":
+        if not options.argument:
+            raise UsageError("validate needs the file to look at")
+        return validate(common, Path(options.argument), options.bridge or None)
+    do = _COMMANDS.get((options.subcommand, options.argument))
+    if do is None:
+        raise UsageError(_no_such(options.subcommand, options.argument))
+    _check(options)
+    return do(Command(common, options, options.argument))
 
 
 def _no_such(subcommand: str, argument: str) -> str:
@@ -171,7 +149,7 @@ def _no_such(subcommand: str, argument: str) -> str:
 
 def main() -> None:
     """The console script."""
-    sys.exit(run(sys.argv[1:]))
+    run_to_the_end(run)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ Exit codes: 0 done, also when the operator answers no; 1 for everything else, a 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,7 +24,8 @@ from bridge.admin.broker_shown import (
 )
 from bridge.admin.client import AdminClient, AdminError
 from bridge.admin.imqcmd_help import INSTEAD, LONG, SHORT
-from bridge.admin.options import Common, Parser, UsageError, add_common_options, complain_of, version_text, wants
+from bridge.admin.options import Common, Parser, UsageError, add_common_options, run_to_the_end
+from bridge.admin.running import run_command
 from bridge.admin.tables import table
 
 PROGRAM: Final = "imqcmd"
@@ -334,41 +334,18 @@ def _properties(given: Sequence[str]) -> dict[str, str]:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command. :returns: the exit code."""
-    # These win over everything else, in Open MQ's order.
-    if wants(arguments, "-H", "-Help", "--Help"):
-        print(LONG)
-        return 0
-    if wants(arguments, "-h", "-help", "--help"):
-        print(SHORT)
-        return 0
-    if wants(arguments, "-v", "-version", "--version"):
-        print(version_text(PROGRAM))
-        return 0
-    as_json = wants(arguments, "--json", "-json")
-    try:
-        options = _parser().parse_args(arguments)
-        form = _form(options)
-        command = Command(Common.of(PROGRAM, options), options, _type(options.type), _properties(options.properties))
-        return form.do(command)
-    except UsageError as error:
-        complain_of(PROGRAM, error, as_json=as_json)
-        if not as_json:
-            print(f"{PROGRAM} -h says how it is used.", file=sys.stderr)
-        return 1
-    except AdminError as error:
-        return complain_of(PROGRAM, error, as_json=as_json)
-    except BrokenPipeError:
-        # Whoever read the output has seen enough. Python would complain at the end, too.
-        sys.stderr.close()
-        return 1
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-        return 1
+    return run_command(PROGRAM, SHORT, LONG, arguments, _run)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    form = _form(options)
+    return form.do(Command(Common.of(PROGRAM, options), options, _type(options.type), _properties(options.properties)))
 
 
 def main() -> None:
     """The console script."""
-    sys.exit(run(sys.argv[1:]))
+    run_to_the_end(run)
 
 
 if __name__ == "__main__":

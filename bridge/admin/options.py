@@ -10,7 +10,7 @@ import getpass
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
@@ -248,6 +248,24 @@ class Common:
         if answer not in ("y", "yes", "n", "no", ""):
             raise AdminError(f"the answer {answer!r} is neither y nor n")
         return answer in ("y", "yes")
+
+
+def run_to_the_end(run: Callable[[Sequence[str]], int]) -> NoReturn:
+    """Run a command with the arguments of the process, and end the process with its exit code.
+
+    Where nobody reads the output any more, as behind ``| head``, it ends without a word: with 1 if that stopped the command, which does not go on, else
+    with its own exit code.
+    """
+    code = 1
+    try:
+        code = run(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes both once more, and would complain.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(nowhere, stream.fileno())
+    sys.exit(code)
 
 
 def complain_of(program: str, error: AdminError | UsageError, *, as_json: bool = False) -> int:

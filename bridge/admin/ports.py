@@ -36,7 +36,10 @@ class Bridges(Protocol):
 
 
 class WithConnections(Protocol):
-    """What a bridge of type JMS has besides: dataclasses of the names and figures of its pools, shared connections and dead message queues."""
+    """What a bridge of type JMS has besides: dataclasses of the names and figures of its pools, shared connections and dead message queues, and the
+    warnings of its file when that was read last, whose ``str`` is a sentence."""
+
+    warnings: Sequence[Any]
 
     def pools(self) -> Sequence[Any]: ...
 

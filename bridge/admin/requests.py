@@ -22,7 +22,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from werkzeug.exceptions import HTTPException
 
-from bridge.config.problems import ConfigurationError
+from bridge.config.problems import ConfigurationError, Problem, Severity
 from bridge.status import WrongState
 from gateway.instance.settings import SettingsError
 from gateway.messaging.errors import MessagingError
@@ -198,7 +198,9 @@ def refusal(error: BaseException | None) -> Refused | None:
         return error
     if isinstance(error, WrongState):
         return Refused(str(error), "wrong_state", HTTPStatus.CONFLICT)
-    if isinstance(error, (ConfigurationError, SettingsError)):
+    if isinstance(error, ConfigurationError):
+        return Refused("\n".join(map(_marked, error.problems)), "configuration", HTTPStatus.CONFLICT)
+    if isinstance(error, SettingsError):
         return Refused(str(error), "configuration", HTTPStatus.CONFLICT)
     if isinstance(error, MessagingError):
         return Refused(str(error), "messaging", HTTPStatus.CONFLICT)
@@ -208,6 +210,11 @@ def refusal(error: BaseException | None) -> Refused | None:
         headers = {"Allow": ", ".join(sorted(methods))} if methods else {}
         return Refused(status.description or status.phrase, status.name.lower(), status, headers)
     return None
+
+
+def _marked(problem: Problem) -> str:
+    # Among errors nobody would know it for a warning.
+    return f"Warning: {problem}" if problem.severity is Severity.WARNING else str(problem)
 
 
 def write_refusal(request: Any, refused: Refused) -> bytes:

@@ -26,6 +26,13 @@ def bridge_table(bridge: Json) -> str:
     return table(("Bridge Name", "Bridge Type", "Bridge State", "Links"), [row], 3)
 
 
+def unread(bridge: Json) -> str:
+    """Why no links are known of a bridge; empty where all are."""
+    if bridge["type"] != "JMS" or bridge["state"] != "STOPPED":
+        return ""
+    return f"Bridge {bridge['name']} is STOPPED, and its file is read when it starts."
+
+
 def links_table(links: Sequence[Json]) -> str:
     """Table C."""
     rows = [(link["name"], link["state"], link["source"], link["target"], _truth(link["transacted"])) for link in links]
@@ -137,8 +144,8 @@ def changes_lines(answer: Json) -> list[str]:
         "removed": "Links removed",
         "changed": "Links changed",
         "unchanged": "Links unchanged",
-        "connection_factories": "Connection factories changed",
-        "destinations": "Destinations changed",
+        "connection_factories": "Connection factories that differ",
+        "destinations": "Destinations that differ",
     }
     lines = [f"{text}: {', '.join(changes[name])}" for name, text in words.items() if changes[name]]
     flags = {
@@ -150,7 +157,8 @@ def changes_lines(answer: Json) -> list[str]:
 
 
 def dead_lines(messages: Sequence[Json], details: bool) -> str:
-    """Dead messages, a line each; with details their properties and what went wrong as well."""
+    """Dead messages, a line each; with details the original's message id, and their properties and what went wrong as well."""
+    titles = ("Message ID", "Reason", "Dead Since", "Source", "Target", "Original")
     rows = []
     for message in messages:
         original = message["original"]
@@ -163,9 +171,10 @@ def dead_lines(messages: Sequence[Json], details: bool) -> str:
                 message["source"] or "",
                 message["target"] or "",
                 kind,
+                *((message["source_message_id"] or "",) if details else ()),
             )
         )
-    text = table(("Message ID", "Reason", "Dead Since", "Source", "Target", "Original"), rows, 3)
+    text = table((*titles, "Original Message ID") if details else titles, rows, 3)
     if details:
         for message in messages:
             shown = {"exception": message["exception"], "problem": message["problem"], **message["properties"]}

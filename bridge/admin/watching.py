@@ -19,7 +19,7 @@ from rich.text import Text
 
 from bridge.admin.client import AdminError
 from bridge.admin.options import Common
-from bridge.admin.shown import moment
+from bridge.admin.shown import moment, unread
 from gateway.instance.problems import printable
 
 #: Characters of a line where the output is no terminal.
@@ -70,8 +70,9 @@ def view(answer: Mapping[str, Any], error: str = "") -> Group:
     parts: list[Any] = []
     if "links" in answer:
         parts.append(Text.assemble(f"{answer['type']} bridge ", (answer["name"], "bold"), " is ", _state(answer["state"])))
-        parts.append(_links(answer["links"]))
-        failing = [link for link in answer["links"] if link["last_error"]]
+        parts.append(_links(answer["links"]) if answer["links"] or not unread(answer) else Text(unread(answer)))
+        # What one that runs has overcome is no news; query link has it.
+        failing = [link for link in answer["links"] if link["last_error"] and link["state"] != "STARTED"]
         parts += [
             Text(printable(f"{link['name']}, {moment(link['last_error_ms'])}: {link['last_error']}"), "red") for link in failing
         ]

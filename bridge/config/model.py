@@ -14,7 +14,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
-from bridge.config.secrets import secrets_in
+from bridge.config.secrets import secrets_in, usernames_in
 from gateway.messaging import destination as messaging
 from gateway.messaging.destination import Kind
 
@@ -268,11 +268,19 @@ class Bridge:
         """Every password in it, for the guard that keeps them out of the logs: those of users, and properties named like one."""
         return frozenset(secret for secret in self._secrets() if secret)
 
+    def usernames(self) -> frozenset[str]:
+        """The names of users in it, which the guard leaves readable: those of connection factories, and of properties named like one."""
+        given = [name for property, value in self._properties() for name in usernames_in(property, value)]
+        return frozenset(name for name in (*given, *(factory.username for factory in self.connection_factories)) if name)
+
     def _secrets(self) -> Iterator[str]:
         for factory in self.connection_factories:
             yield factory.password or ""
+        for name, value in self._properties():
+            yield from secrets_in(name, value)
+
+    def _properties(self) -> Iterator[tuple[str, str]]:
         elements: list[ConnectionFactory | Destination | Target | Dmq] = [*self.connection_factories, *self.destinations]
         elements += [*(link.target for link in self.links), self.built_in_dmq, *self.dmqs]
         for element in elements:
-            for name, value in element.properties.items():
-                yield from secrets_in(name, value)
+            yield from element.properties.items()

@@ -7,6 +7,7 @@ is the original's, seed 003's or HornetQ's (seed 004, section 33.1) where these 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from bridge.config.document import Element, parse
@@ -42,6 +43,8 @@ _SECONDS: Final = Duration("seconds", 0, _LARGEST)
 #: What a name was meant to be is looked for among so many names at most, and for so many; it takes time.
 _MOST_COMPARED: Final = 1000
 _MOST_GUESSES: Final = 100
+#: Lines that one problem names besides its own.
+_MOST_LINES: Final = 20
 
 EMBEDDED_PROPERTIES: Final = ("imqConfiguredClientID", "imqDefaultUsername", "imqDefaultPassword")
 """The properties of a connection factory to the broker of this instance that have an effect; the original's others have none."""
@@ -81,6 +84,8 @@ class _Reading:
         self._factories: dict[str, ConnectionFactory] = {}
         self._destinations: dict[str, Destination] = {}
         self._clients: dict[tuple[str, str], str] = {}
+        #: For each name that nothing has: the place of its problem, and the lines of the other references to it.
+        self._unknown: dict[tuple[str, str], tuple[int, list[int]]] = {}
 
     def bridge(self, root: Element, wanted: str | None) -> Bridge:
         given = Given(root, self.report)
@@ -95,6 +100,7 @@ class _Reading:
         self._destinations = {destination.ref_name: destination for destination in destinations}
         links = [self._link(element) for element in root.all("link")]
         dmqs = [self._dmq(element) for element in root.all("dmq")]
+        self._tell_of_others()
         return Bridge(
             name=name,
             links=tuple(link for link in links if link is not None),
@@ -300,13 +306,26 @@ class _Reading:
         if wanted is None:
             if given.element.tag == "dmq":
                 self.report.add(given.element, attribute, f"a value, which every dmq but {BUILT_IN_DMQ_NAME} must have")
+        elif (tag, wanted) in self._unknown:
+            self._unknown[tag, wanted][1].append(given.element.line)
         elif wanted not in known:
+            self._unknown[tag, wanted] = len(self.report.problems), []
             expected = f"the ref-name of a {tag} of this file"
             if wanted.lower() == AS_SOURCE.lower():
                 expected += f"; {AS_SOURCE}, written so, can be only the destination-ref of a target"
             few = len(known) <= _MOST_COMPARED and len(self.report.problems) < _MOST_GUESSES
             self.report.add(given.element, attribute, expected, nearest(wanted, known) if few else "")
         return None if wanted is None else known.get(wanted)
+
+    def _tell_of_others(self) -> None:
+        """One problem for all references to what is not there, with the lines of the others."""
+        problems = self.report.problems
+        for place, others in self._unknown.values():
+            if others:
+                lines = ", ".join(str(line) for line in others[:_MOST_LINES])
+                more = f" and {len(others) - _MOST_LINES} more" if len(others) > _MOST_LINES else ""
+                expected = f"{problems[place].expected}, as on line{'s' if len(others) > 1 else ''} {lines}{more}"
+                problems[place] = replace(problems[place], expected=expected)
 
     def _note_client(
         self, element: Element, attribute: str, factory: ConnectionFactory, clientid: str | None, enabled: bool

@@ -14,8 +14,11 @@ from typing import Final
 
 _SECRETIVE: Final = ("password", "passcode", "passphrase", "passwd", "pwd", "secret", "credentials")
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+#: Names of properties that hold a user's name, by their ends.
+_NAMES: Final = ("username", "user", "login", "principal")
 #: ``tcp://user:password@host`` and ``?jms.password=password``.
 _USER_INFO: Final = re.compile(r"://[^/@:\s]*:([^/@\s]+)@")
+_USER: Final = re.compile(r"://([^/@:\s]+):[^/@\s]+@")
 _OPTION: Final = re.compile(r"[?&;]([\w.-]+)=([^&;\s)]+)")
 _BEGINNING: Final = "${passfile"
 _REFERENCE: Final = re.compile(r"\$\{passfile:([A-Za-z0-9._-]+)\}")
@@ -38,6 +41,17 @@ def secrets_in(name: str, value: str) -> list[str]:
         return [value]
     found = _USER_INFO.findall(value)
     return found + [given for option, given in _OPTION.findall(value) if sounds_secret(option)]
+
+
+def usernames_in(name: str, value: str) -> list[str]:
+    """The users' names in a property's value: all of it if its name says so, else those that a URL in it spells."""
+    if _sounds_like_a_user(name):
+        return [value]
+    return _USER.findall(value) + [given for option, given in _OPTION.findall(value) if _sounds_like_a_user(option)]
+
+
+def _sounds_like_a_user(name: str) -> bool:
+    return name.lower().endswith(_NAMES)
 
 
 def reference(value: str) -> str | None:

@@ -19,7 +19,7 @@ from gateway.instance.layout import Layout
 from gateway.instance.levels import Level, level_of
 from gateway.instance.logfiles import LogFiles, print_error
 from gateway.instance.problems import printable
-from gateway.instance.redaction import Redaction
+from gateway.instance.redaction import Redaction, hidden_by_value
 from gateway.instance.settings import Settings
 
 _LONGEST = 16 * 1024
@@ -216,14 +216,14 @@ class Logs:
 
 
 def open_logs(layout: Layout, settings: Settings, *, shown: bool = False) -> Logs:
-    """The logs of an instance as its settings want them, with its passwords never in them.
+    """The logs of an instance as its settings want them, with its passwords never in them, as far as :func:`hidden_by_value` goes.
 
     :param shown: whether warnings and worse go to the standard error as well.
     :raises OSError: the instance's log cannot be opened.
     """
     return Logs(
         layout,
-        Redaction(settings.secrets()),
+        Redaction(hidden_by_value(settings.secrets(), [settings[general.BRIDGE_ADMIN_USER]])),
         Level[settings[general.LOG_LEVEL]],
         max(0, settings[general.LOG_FILE_ROLLOVERBYTES]),
         settings[general.LOG_FILE_COUNT],

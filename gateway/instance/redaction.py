@@ -2,13 +2,17 @@
 
 Owns what is a secret, and its replacement in an event's text and fields. Three nets, one below the other: fields named like a
 secret, text that spells such a name before a value, and the very values that are known to be secrets.
+
+The third net is for values that stand for themselves. A password that is also a user's name, or a plain word, cannot be taken out wherever it stands
+without taking names and words out of every line of the process: ``guest`` with the password ``guest`` would be nobody. :func:`hidden_by_value` leaves
+such ones out; where they are named as secrets, the first two nets have them.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from twisted.logger import ILogObserver, LogEvent, formatEvent
@@ -34,6 +38,18 @@ _SPELLED = re.compile(
 _HARMLESS = ("log_level", "log_namespace", "log_time", "log_system", "isError", DETAIL)
 # Below this a secret is as short as an ordinary word, and is taken out only where it stands alone.
 _SHORT = 6
+# A configured secret of letters only is taken for a word below this.
+_STRONG = 8
+
+
+def hidden_by_value(secrets: Iterable[str], names: Iterable[str]) -> Iterator[str]:
+    """Those of the configured ``secrets`` that are to be given to a :class:`Redaction`: all but what is a user's name, or may be any word.
+
+    :param names: of users, of the same configuration. A secret that equals one is left out; so is one of fewer than eight characters that are all
+        letters, such as ``wrong``.
+    """
+    known = frozenset(names)
+    return (secret for secret in secrets if secret not in known and (len(secret) >= _STRONG or not secret.isalpha()))
 
 
 class Redaction:

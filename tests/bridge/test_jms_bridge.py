@@ -341,6 +341,15 @@ async def test_the_passwords_of_its_file_are_kept_out_of_the_logs(place: Place) 
     assert "hunter2" not in place.redaction.text("it is hunter2hunter2 here")
 
 
+@with_place
+async def test_a_password_that_is_a_user_s_name_leaves_the_name_readable(place: Place) -> None:
+    factories = '<connection-factory ref-name="named" username="rabbit-1" password="rabbit-1"/>'
+    factories += '<connection-factory ref-name="other" username="ann" password="wrong"/>'
+    await place.started(document(link("ab"), factories=factories))
+    text = "user 'guest', user 'rabbit-1': unknown user or wrong passcode"
+    assert place.redaction.text(text) == text
+
+
 # --- links that cannot be started
 
 

@@ -13,9 +13,11 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
 from bridge import crash_points
+from bridge.administered import FactoryError
 from bridge.config.model import Bridge, QualityOfService
 from bridge.config.model import Destination as Configured
 from bridge.link import LinkFailed
+from bridge.providers.jms.failures import ClientMissing, JPypeMissing
 from bridge.status import Doing, LinkState, WrongState
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Queue, Topic
@@ -247,7 +249,7 @@ async def test_a_provider_that_is_not_there_is_tried_until_it_is(brokers: Rig) -
     await link.start()
     status = link.status()
     assert (status.state, status.attempt) == (LinkState.RETRYING, 1)
-    assert "nobody is there" in status.last_error
+    assert status.last_error == "source, connection-factory 'source': the provider is unavailable: nobody is there"
     assert status.next_try_ms > status.last_error_ms > 0
     await until(lambda: link.status().attempt >= 3)
     brokers.source.provider.error = None
@@ -273,9 +275,37 @@ async def test_it_gives_up_after_so_many_attempts_and_says_why(brokers: Rig, sid
 async def test_a_refusal_at_the_very_first_attempt_is_a_mistake_and_tried_no_more(brokers: Rig) -> None:
     brokers.target.provider.error = AuthenticationFailed("someone")
     link = brokers.link()
-    with pytest.raises(LinkFailed, match="user 'someone' is refused"):
+    with pytest.raises(LinkFailed, match="target, connection-factory 'target': user 'someone' is refused"):
         await link.start()
     in_state(link, LinkState.FAILED)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+@on_reactor
+async def test_an_error_that_names_its_factory_is_told_once_with_the_end(brokers: Rig, side: str) -> None:
+    getattr(brokers, side).provider.error = FactoryError(side, "no such thing")
+    with pytest.raises(LinkFailed, match=f": {side}, connection-factory '{side}': no such thing$"):
+        await brokers.link().start()
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+@on_reactor
+async def test_a_package_that_is_not_installed_is_not_waited_for(brokers: Rig, side: str) -> None:
+    away = getattr(brokers, side).provider
+    link = await brokers.started()
+    away.error = JPypeMissing("JPype1 is not installed")
+    away.cut()
+    await brokers.reaches(link, LinkState.FAILED)
+    assert f"{side}, connection-factory '{side}': " in link.status().last_error
+    assert "JPype1 is not installed" in link.status().last_error
+
+
+@on_reactor
+async def test_a_jar_that_is_missing_is_waited_for(brokers: Rig) -> None:
+    brokers.target.provider.error = ClientMissing("x.jar is not there")
+    link = brokers.link()
+    await link.start()
+    in_state(link, LinkState.RETRYING)
 
 
 @pytest.mark.parametrize("size", [1, 10])

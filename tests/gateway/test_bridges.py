@@ -10,9 +10,19 @@ from typing import Any
 import pytest
 
 from bridge import crash_points
-from bridge.manager import BridgeServiceManager, NotReloadable
+from bridge.manager import BridgeServiceManager, NotReloadable, Outcome
 from bridge.status import BridgeState, WrongState
-from gateway.bridges import BridgeFailed, StompBridge, StompParts, UnusableBridge, announcements, idle_because, load_bridges
+from gateway.bridges import (
+    BridgeFailed,
+    StompBridge,
+    StompParts,
+    UnusableBridge,
+    announcements,
+    idle_because,
+    load_bridges,
+    refusals,
+    unlisted,
+)
 from gateway.configuration import configure
 from gateway.instance.logs import open_logs
 from gateway.messaging.turn import Turn
@@ -130,7 +140,7 @@ async def test_those_that_cannot_be_made_say_why_when_they_are_started(tmp_path:
     assert list(instance.logs.bridges()) == ["stomp", "good"]
     outcomes = {outcome.bridge.name: outcome.lines for outcome in await instance.manager.autostart()}
     assert list(outcomes) == ["untyped", "strange", "bad"]
-    assert "imq.bridge.untyped.type" in outcomes["untyped"][0]
+    assert outcomes["untyped"] == ["imq.bridge.untyped.type is missing: expected JMS"]
     assert "imq.bridge.strange.type=amqp" in outcomes["strange"][0]
     assert ["autostart=maybe" in line for line in outcomes["bad"]] == [True, False]
     assert "imq.bridge.bad.logfile.count=many" in outcomes["bad"][1]
@@ -171,6 +181,43 @@ def test_why_no_bridge_runs(tmp_path: Path) -> None:
     assert because(4, *both, *(f"{name}=false" for name in names.split(", "))) == f": {names} are false"
     # It has been told.
     assert because(5, "imq.bridge.activelist=orders") == ""
+
+
+def test_a_bridge_that_is_not_started_is_told_with_its_name_and_the_verb() -> None:
+    def lines(error: Exception) -> list[str]:
+        return refusals(Outcome(UnusableBridge("shop", "JMS", ""), "start", error))
+
+    assert lines(BridgeFailed("shop.xml: expected a file\nimq.bridge.shop.type is missing: expected JMS")) == [
+        "bridge shop is not started: shop.xml: expected a file",
+        "bridge shop is not started: imq.bridge.shop.type is missing: expected JMS",
+    ]
+    # What says so already.
+    assert lines(BridgeFailed("bridge shop cannot listen on *:1: in use")) == ["bridge shop cannot listen on *:1: in use"]
+    stopped = WrongState("bridge shop", "start", "STOPPED")
+    assert lines(stopped) == [str(stopped)]
+
+
+def test_settings_of_a_bridge_that_is_not_listed_are_told_once_a_bridge(tmp_path: Path) -> None:
+    more = (
+        "imq.bridge.store.type=jms",
+        "imq.bridge.store.xmlurl=store.xml",
+        "imq.bridge.shop.type=jms",
+        "imq.bridge.old.level=FINE",
+    )
+
+    def told(number: int, *given: str) -> list[str]:
+        instance = Instance(tmp_path / str(number), *more, *given)
+        instance.close()
+        return unlisted(instance.configuration.settings)
+
+    has = "imq.bridge.activelist has no"
+    assert told(1, "imq.bridge.activelist=stomp,shop") == [
+        f"-D: imq.bridge.store.type has no effect: {has} store, but stomp, shop",
+        f"-D: imq.bridge.old.level has no effect: {has} old, but stomp, shop",
+    ]
+    # A new instance has settings of the STOMP bridge, whether or not there is one.
+    assert told(2, "imq.bridge.activelist=shop,store,old") == []
+    assert told(3, "imq.bridge.enabled=false") == []
 
 
 def test_disabled_bridges_are_none(tmp_path: Path) -> None:

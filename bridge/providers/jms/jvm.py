@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bridge.providers.jms.failures import ClientMissing, Kind
+from bridge.providers.jms.failures import ClientMissing, JPypeMissing, Kind
 
 _JARS: Final = Path(__file__).parent / "jars"
 _COMMON: Final = _JARS / "stomp-gateway-jms.jar"
@@ -49,6 +49,8 @@ class JVMOptions:
 
 
 _lock: Final = threading.Lock()
+#: Set once a JVM runs: before, no thread of ours has called Java.
+_started: Final = threading.Event()
 _directories: Final[dict[tuple[str, ...], Any]] = {}
 
 
@@ -78,7 +80,7 @@ def expanded(class_path: str) -> tuple[str, ...]:
 def directory(class_path: str, options: JVMOptions) -> Any:
     """The class path's ``Directory``; the JVM is started if need be. Blocks: for threads that may.
 
-    :raises ClientMissing: JPype, the JVM, or a part of the class path is missing.
+    :raises ClientMissing: JPype, of which its JPypeMissing tells, the JVM, or a part of the class path is missing.
     """
     entries = (*expanded(class_path), *expanded(options.class_path), str(_NAMESPACES))
     with _lock:
@@ -96,8 +98,9 @@ def _start(options: JVMOptions) -> None:
         import jpype
         import jpype.config
     except ImportError as error:
-        raise ClientMissing("JPype1 is not installed, which JMS providers need: pip install 'stomp-gateway[jms]'") from error
+        raise JPypeMissing("JPype1 is not installed, which JMS providers need: pip install 'stomp-gateway[jms]'") from error
     if jpype.isJVMStarted():
+        _started.set()
         return
     # At the end of the process the JVM ends with it. Waiting for its threads would wait for calls that hang, too.
     jpype.config.onexit = False
@@ -111,6 +114,7 @@ def _start(options: JVMOptions) -> None:
         ) from error
     except (OSError, RuntimeError, ValueError, TypeError) as error:
         raise ClientMissing(f"the Java virtual machine does not start with options {' '.join(options.options)}: {error}") from error
+    _started.set()
 
 
 def called(function: Callable[[], Any]) -> Any:
@@ -134,7 +138,9 @@ def pairs(environment: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def detach() -> None:
-    """This thread calls Java no more; Java forgets it."""
+    """This thread calls Java no more; Java forgets it. Nothing where no JVM was started, be it that JPype is not installed."""
+    if not _started.is_set():
+        return
     import jpype
 
     if jpype.isJVMStarted():

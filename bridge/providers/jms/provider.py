@@ -24,6 +24,7 @@ from twisted.logger import Logger
 
 from bridge.providers.jms import jvm
 from bridge.providers.jms.connection import JMSConnection
+from bridge.providers.jms.failures import Kind as FailureKind
 from bridge.providers.jms.failures import missing_or_unavailable, of_connecting
 from bridge.providers.jms.jvm import JavaFailure, JVMOptions
 from bridge.providers.jms.threads import CallThread, Hung, Reactor
@@ -172,7 +173,7 @@ class JMSProvider:
             )
         except JavaFailure as error:
             thread.end()
-            raise of_connecting(error.kind, error.reason, credentials, client_id) from None
+            raise of_connecting(error.kind, self._reason(error), credentials, client_id) from None
         except MessagingError:
             thread.end()
             raise
@@ -222,10 +223,21 @@ class JMSProvider:
 
             kind, name = await thread.call(f"looking up '{lookup_name}'", self.factory.lookup_timeout_s, find)
         except JavaFailure as error:
-            raise missing_or_unavailable(error.kind, error.reason) from None
+            raise missing_or_unavailable(error.kind, self._reason(error)) from None
         finally:
             thread.end()
         return Destination(Kind.TOPIC if kind == "topic" else Kind.QUEUE, name)
+
+    def _reason(self, error: JavaFailure) -> str:
+        """What Java said; of a missing class also where it was looked for."""
+        if error.kind != FailureKind.MISSING:
+            return error.reason
+        own, common = self.factory.class_path.strip(), self._options.class_path.strip()
+        if not own:
+            where = f"imq.jms.classpath is {common or 'empty'}, and the connection factory has no property imq.jms.classpath"
+        else:
+            where = f"property imq.jms.classpath of the connection factory is {own}, and the setting imq.jms.classpath is {common or 'empty'}"
+        return f"{error.reason}; {where}"
 
     # --- for connections
 

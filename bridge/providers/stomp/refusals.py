@@ -92,7 +92,9 @@ def refusal(asked: Asked, text: str) -> MessagingError:
         if asked.client_id is not None and _IN_USE.search(text):
             return ClientIdInUse(asked.client_id)
         if _DENIED.search(text):
-            return AuthenticationFailed(asked.username, text)
+            # Another gateway's sentence is ours already.
+            begins = str(AuthenticationFailed(asked.username, ""))
+            return AuthenticationFailed(asked.username, text.removeprefix(begins) or text)
         return ProviderUnavailable(f"it refuses the connection: {text}")
     if asked.operation is Operation.UNSUBSCRIBE and asked.durable_name is not None:
         client_id = asked.client_id or ""

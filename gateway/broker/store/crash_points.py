@@ -6,13 +6,12 @@ Owns the points and how they are asked for. Nothing here is part of a gateway th
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from gateway.broker.store.interface import Batch, Committed, Recovered, StoreError
 from gateway.broker.store.sqlite import SqliteStore
+from gateway.instance import killing
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IReactorFromThreads
@@ -51,26 +50,8 @@ _CHECKPOINT_OCTETS: Final = 256 * 1024
 
 
 def crash_point(text: str) -> Callable[[str], None]:
-    """What kills the process, by SIGKILL, when it is called with the name of the point for the N-th time.
-
-    :param text: ``NAME`` or ``NAME:N``, N from 1.
-    :raises ValueError: there is no such point, or N is no such number.
-    """
-    name, colon, times = text.partition(":")
-    if name not in POINTS:
-        raise ValueError(f"{VARIABLE}={text}: expected one of {', '.join(POINTS)}")
-    if colon and not (times.isascii() and times.isdecimal() and int(times)):
-        raise ValueError(f"{VARIABLE}={text}: expected a number from 1 after the colon")
-    left = int(times or 1)
-
-    def passed(point: str) -> None:
-        nonlocal left
-        if point == name:
-            left -= 1
-            if not left:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    return passed
+    """As :func:`gateway.instance.killing.crash_point`, of these points. :raises ValueError:"""
+    return killing.crash_point(VARIABLE, POINTS, text)
 
 
 class CrashingStore(SqliteStore):

@@ -12,15 +12,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from bridge.admin import imqbridgemgr
 from gateway import __version__
-from tests.conformance.client import Client
+from tests.bridge.admin.live import Live, send, take, wait
 from tests.gateway_process import HOST, ROOT, Certificates, GatewayProcess, free_port
 
 #: Fails with every message, so that the link buries it.
@@ -72,52 +70,6 @@ FAR = """\
   <destination ref-name="out" name="out" type="queue"/>
 </jmsbridge>
 """
-
-
-@dataclass
-class Live:
-    """A gateway with the bridges stomp, pump, far and broken, and what its commands print."""
-
-    gateway: GatewayProcess
-    folder: Path
-    capsys: pytest.CaptureFixture[str]
-
-    @property
-    def broker(self) -> str:
-        return f"{HOST}:{self.gateway.port_mapper_port}"
-
-    @property
-    def options(self) -> list[str]:
-        return ["-b", self.broker, "-u", "admin", "-passfile", str(self.gateway.directory / "etc" / "passfile")]
-
-    def __call__(self, *arguments: str, code: int = 0) -> str:
-        """What it prints; it must end with that code, and say nothing on the standard error if it is 0."""
-        self.capsys.readouterr()
-        ended = imqbridgemgr.run([*arguments, *self.options])
-        out, err = self.capsys.readouterr()
-        assert (ended, err if not code else "") == (code, ""), out + err
-        return err if code else out
-
-    def json(self, *arguments: str) -> Any:
-        return json.loads(self(*arguments, "--json"))
-
-    def state(self, bridge: str, link: str = "") -> str:
-        found: str = (
-            self.json("list", "link", "-bn", bridge, "-ln", link)["links"][0]["state"]
-            if link
-            else self.json("list", "bridge", "-bn", bridge)["state"]
-        )
-        return found
-
-    @property
-    def broker_table(self) -> str:
-        return (
-            "-------------------------\n"
-            "Host         Primary Port\n"
-            "-------------------------\n"
-            f"127.0.0.1    {self.gateway.port_mapper_port}\n"
-            "\n"
-        )
 
 
 @pytest.fixture(scope="module")
@@ -569,7 +521,7 @@ def test_reload(live: Live) -> None:
             )
         )
         shown = live("reload", "bridge", "-bn", "pump", "-f")
-        assert "Links changed: off, failing\nLinks unchanged: one, a/b\nDestinations changed: more\n" in shown
+        assert "Links changed: off, failing\nLinks unchanged: one, a/b\nDestinations that differ: more\n" in shown
         assert live.state("pump", "off") == "STARTED"
         # One that did not change has run on.
         assert live.json("query", "link", "-bn", "pump", "-ln", "one")["since_ms"] == since
@@ -591,10 +543,14 @@ def test_dead_messages_are_listed_replayed_and_purged(live: Live, answers: Calla
     shown = live("list", "dead", "-limit", "2", "-debug")
     ids = [each["message_id"] for each in live.json("list", "dead")["messages"]]
     table = shown.split(live.broker_table)[1].splitlines()
+    originals = [each["source_message_id"] for each in live.json("list", "dead")["messages"]]
     width = max(map(len, ids[:2]))
-    assert table[1] == f"{'Message ID'.ljust(width)}   Reason              Dead Since             Source      Target      Original"
+    titles = "Reason              Dead Since             Source      Target      Original   Original Message ID"
+    assert table[1] == f"{'Message ID'.ljust(width)}   {titles}"
+    assert "" not in originals
     assert re.fullmatch(
-        rf"{re.escape(ids[0].ljust(width))}   TRANSFORM_FAILURE   \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\dZ   queue:bad   queue:out   TEXT 9",
+        rf"{re.escape(ids[0].ljust(width))}   TRANSFORM_FAILURE   \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\dZ   queue:bad   queue:out   TEXT 9     "
+        + re.escape(originals[0]),
         table[3],
     )
     assert "There are more; --limit N shows so many.\n" in shown
@@ -649,27 +605,47 @@ def test_validate(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert out == ""
     problems = err.splitlines()
     assert len(problems) >= 3
-    assert all(problem.startswith(f"{file}:") for problem in problems)
+    assert all(problem.startswith(f"Error: {file}:") for problem in problems)
     assert imqbridgemgr.run(["validate", str(file), "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
-    assert (told["valid"], [problem["text"] for problem in told["problems"]]) == (False, problems)
+    assert (told["valid"], [f"Error: {problem['text']}" for problem in told["problems"]]) == (False, problems)
     assert imqbridgemgr.run(["validate", str(tmp_path / "none.xml")]) == 1
     assert "none.xml" in capsys.readouterr().err
 
 
-def test_validate_warns_of_links_that_cannot_be_started(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_validate_marks_warnings(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "pump.xml"
-    file.write_text(PUMP.replace(' transacted="false"', "", 1))
+    file.write_text(PUMP.replace('destination-ref="in"/>', 'destination-ref="in" durable-sub="d"/>'))
     assert imqbridgemgr.run(["validate", str(file)]) == 0
     out, err = capsys.readouterr()
     assert out == f"{file} configures bridge pump with 4 links.\n"
-    assert re.fullmatch(rf'{file}:\d+: link \w+ is transacted: set transacted="false" or [^\n]+\n', err)
+    assert re.fullmatch(rf'Warning: {file}:\d+: source of link "one", attribute durable-sub="d": expected [^\n]+\n', err)
+
+
+def test_validate_fails_for_enabled_links_that_cannot_be_started(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "pump.xml"
+    file.write_text(PUMP.replace(' transacted="false"', "", 1))
+    assert imqbridgemgr.run(["validate", str(file)]) == 1
+    out, err = capsys.readouterr()
+    assert out == f"{file} configures bridge pump with 4 links, of which 1 cannot be started.\n"
+    assert re.fullmatch(rf'Error: {file}:\d+: link \w+ is transacted: set transacted="false" or [^\n]+\n', err)
+
+    assert imqbridgemgr.run(["validate", str(file), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["valid"], [f"Error: {problem['text']}\n" for problem in told["problems"]]) == (False, [err])
+    # One that is disabled is started by nobody.
+    file.write_text(PUMP.replace('enabled="false" transacted="false"', 'enabled="false"'))
+    assert imqbridgemgr.run(["validate", str(file)]) == 0
 
 
 def test_validate_does_not_need_the_passfile(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "pump.xml"
-    file.write_text(PUMP.replace('ref-name="here"/>', 'ref-name="here" username="u" password="${passfile:pump}"/>', 1))
+    file.write_text(PUMP.replace('ref-name="here"/>', 'ref-name="here" username="u" password="${passfile:zz}"/>', 1))
     assert imqbridgemgr.run(["validate", str(file)]) == 0, capsys.readouterr().err
+    needed = "imq.bridge.config.password.zz"
+    assert capsys.readouterr().out == f"{file} configures bridge pump with 4 links.\nNeeds in the passfile: {needed}\n"
+    assert imqbridgemgr.run(["validate", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["passfile"] == [needed]
 
 
 def test_watch_without_a_terminal_prints_each_look(live: Live) -> None:
@@ -700,6 +676,27 @@ def test_as_a_process(live: Live) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == live("list", "bridge", "-t", "stomp")
     assert child("list", "bridge", "-bn", "nope", *live.options).returncode == 1
+
+
+@pytest.mark.parametrize("module", ["imqbridgemgr", "imqcmd"])
+@pytest.mark.parametrize(("unbuffered", "code"), [("", 0), ("1", 1)])
+def test_nobody_reads_on(module: str, unbuffered: str, code: int) -> None:
+    """Its output is read by nobody from the beginning: what ``head`` does some time later."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", f"bridge.admin.{module}", "-h"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    os.close(writing)
+    # At the end of the command all has been done; in its middle not.
+    assert (done.returncode, done.stderr) == (code, "")
 
 
 def test_in_a_script_a_password_must_be_in_a_passfile(
@@ -850,29 +847,3 @@ def test_the_admin_service_in_the_clear_on_a_network_is_refused_at_start(tmp_pat
     gateway.launch()
     assert gateway.wait() == 2
     assert "-D: imq.bridge.admin.hostname=0.0.0.0: expected an address of the loopback" in gateway.said
-
-
-# --- messages
-
-
-def send(live: Live, queue: str, body: str, **headers: str) -> None:
-    client = Client(live.gateway.port)
-    client.connect()
-    client.put(f"/queue/{queue}", body, **headers)
-
-
-def take(live: Live, queue: str, count: int = 1) -> list[str]:
-    """So many messages, taken out of a queue."""
-    client = Client(live.gateway.port)
-    client.connect()
-    client.subscribe(f"/queue/{queue}", ack="client")
-    messages = client.messages(count)
-    client.ack(messages[-1])
-    client.ask("DISCONNECT")
-    return [message.text for message in messages]
-
-
-def wait(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < until

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+from rich.console import Console
+
 from bridge.admin.bridges import plain
 from bridge.admin.shown import changes_lines, dead_lines, dmqs_table, moment, pools_table, shared_table, tally_lines
+from bridge.admin.watching import view
 from bridge.config.changes import Changes
 from bridge.connections import PoolStatus, SharedStatus
 
@@ -62,7 +65,7 @@ def test_changes() -> None:
     assert changes_lines({"changed": True, "changes": as_answered(changes)}) == [
         "Links added: a, b",
         "Links removed: c",
-        "Connection factories changed: cf",
+        "Connection factories that differ: cf",
         "The dead message queues changed.",
         "log-message-transfer changed.",
         "",
@@ -89,6 +92,7 @@ def test_a_message_that_is_no_envelope() -> None:
         "dead_since_ms": None,
         "timestamp_ms": 1_700_000_000_000,
         "source": None,
+        "source_message_id": None,
         "target": None,
         "original": None,
         "exception": None,
@@ -96,15 +100,39 @@ def test_a_message_that_is_no_envelope() -> None:
         "properties": {"colour": "red\nblue"},
     }
     assert dead_lines([message], True) == (
-        "-------------------------------------------------------------------------------\n"
-        "Message ID   Reason    Dead Since             Source   Target   Original\n"
-        "-------------------------------------------------------------------------------\n"
+        "-----------------------------------------------------------------------------------------------------\n"
+        "Message ID   Reason    Dead Since             Source   Target   Original          Original Message ID\n"
+        "-----------------------------------------------------------------------------------------------------\n"
         "ID:1         unknown   2023-11-14 22:13:20Z                     not an envelope\n"
         "\n"
         "ID:1\n"
         "    problem: its body is no envelope\n"
         "    colour: red blue\n"
     )
+
+
+def test_watch_shows_the_last_error_of_a_link_only_while_it_is_not_started() -> None:
+    link = {
+        "name": "one",
+        "state": "STARTED",
+        "received_rate": 0.0,
+        "sent_rate": 0.0,
+        "in_flight": 0,
+        "lag_ms": -1,
+        "next_try_ms": 0,
+        "last_error": "it was gone",
+        "last_error_ms": 1_700_000_000_000,
+        "counters": {"received": 0, "sent": 0, "dead": {}},
+    }
+
+    def seen(**more: object) -> str:
+        console = Console(width=120)
+        with console.capture() as captured:
+            console.print(view({"type": "JMS", "name": "pump", "state": "STARTED", "links": [{**link, **more}]}))
+        return captured.get()
+
+    assert "it was gone" not in seen()
+    assert "one, 2023-11-14 22:13:20Z: it was gone\n" in seen(state="RETRYING")
 
 
 def test_moments() -> None:

@@ -286,6 +286,20 @@ def test_names_that_come_twice(text: str, expected: str) -> None:
     assert str(found).startswith(f"{ORIGIN}:{expected}, and that of line ")
 
 
+def test_all_references_to_what_is_not_there_are_one_problem() -> None:
+    def links(count: int) -> list[str]:
+        target = '<target connection-factory-ref="there" destination-ref="ou"/>'
+        return told(document("\n".join(link(name=f"l{number}", target=target) for number in range(count))))
+
+    told_first = 'target of link "l0", attribute destination-ref="ou": expected the ref-name of a destination of this file'
+    near = "; the nearest known name is out"
+    assert links(1) == [f"{told_first}{near}"]
+    assert links(2) == [f"{told_first}, as on line 3{near}"]
+    assert links(4) == [f"{told_first}, as on lines 3, 4, 5{near}"]
+    first_20 = ", ".join(str(line) for line in range(3, 23))
+    assert links(25) == [f"{told_first}, as on lines {first_20} and 4 more{near}"]
+
+
 def test_elements_of_different_kinds_may_have_one_name() -> None:
     text = '<jmsbridge name="mq"><connection-factory ref-name="a"/><destination ref-name="a" name="a"/></jmsbridge>'
     assert told(text) == []

@@ -12,7 +12,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from gateway.instance.problems import HIDDEN
-from gateway.instance.redaction import Redaction
+from gateway.instance.redaction import Redaction, hidden_by_value
 
 
 @pytest.mark.parametrize(
@@ -142,3 +142,20 @@ def test_an_observer_that_we_did_not_make_gets_cleaned_events() -> None:
     assert event["log_level"] is LogLevel.warn
     assert event["log_namespace"] == "x"
     assert "hunter2" not in repr(event)
+
+
+@pytest.mark.parametrize("secret", ["hunter2", "p-w", "1234", "letmeinplease", "pa ss", "Gäste77"])
+def test_a_configured_secret_that_stands_for_itself_is_hidden_by_value(secret: str) -> None:
+    redaction = Redaction(hidden_by_value([secret], ["guest"]))
+    assert redaction.text(f"it is {secret} here") == f"it is {HIDDEN} here"
+
+
+@pytest.mark.parametrize(
+    ("secret", "names"), [("guest", ["guest"]), ("bridge-of-orders", ["a", "bridge-of-orders"]), ("wrong", [])]
+)
+def test_one_that_is_a_name_or_a_plain_word_leaves_names_and_words(secret: str, names: list[str]) -> None:
+    redaction = Redaction(hidden_by_value([secret], names))
+    text = f"user '{secret}' is refused: unknown user or {secret} passcode"
+    assert redaction.text(text) == text
+    # It is hidden where it is named, all the same.
+    assert secret not in redaction.text(f'password="{secret}"')

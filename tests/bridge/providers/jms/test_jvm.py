@@ -110,6 +110,54 @@ def test_jpype_that_is_missing_is_named() -> None:
     assert "pip install 'stomp-gateway[jms]'" in told
 
 
+def test_threads_end_in_peace_where_jpype_is_missing() -> None:
+    program = """
+import sys
+sys.modules["jpype"] = None
+from bridge.providers.jms.failures import JPypeMissing
+from bridge.providers.jms.jvm import JVMOptions, directory
+from bridge.providers.jms.threads import start_thread
+def call():
+    try:
+        directory("", JVMOptions())
+    except JPypeMissing:
+        print("missing")
+sys.stderr = sys.stdout
+start_thread("connection 1", call, lambda: None).join()
+"""
+    assert run(program) == "missing"
+
+
+def test_the_class_path_is_told_where_a_class_is_missing() -> None:
+    program = """
+from twisted.internet import reactor
+from bridge.providers.jms.jvm import JVMOptions
+from bridge.providers.jms.provider import JMSFactory, JMSProvider
+from gateway.messaging.provider import Credentials
+
+def told(failure):
+    print(failure.type.__name__, failure.value)
+
+async def both():
+    environment = {"java.naming.factory.initial": "no.such.Factory"}
+    for own, common in (("", ""), ("", "/tmp"), ("/usr", "")):
+        provider = JMSProvider(reactor, JMSFactory("x", environment, own), JVMOptions(common))
+        await provider.connect(Credentials("", ""), None, print).addErrback(told)
+    reactor.stop()
+
+from twisted.internet.defer import Deferred
+reactor.callWhenRunning(lambda: Deferred.fromCoroutine(both()))
+reactor.run()
+"""
+    lines = run(program).splitlines()
+    assert all(line.startswith("ClientMissing ") and "no.such.Factory" in line for line in lines)
+    assert [line.partition("; ")[2].rpartition("; ")[2] or line for line in lines] == [
+        "imq.jms.classpath is empty, and the connection factory has no property imq.jms.classpath",
+        "imq.jms.classpath is /tmp, and the connection factory has no property imq.jms.classpath",
+        "property imq.jms.classpath of the connection factory is /usr, and the setting imq.jms.classpath is empty",
+    ]
+
+
 def test_the_jvm_is_started_once_without_signals_of_its_own() -> None:
     told = run(
         """

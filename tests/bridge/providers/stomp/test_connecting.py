@@ -102,6 +102,19 @@ async def test_what_may_come_in_place_of_connected(answer: bytes, error: type[Me
     await peer.close()
 
 
+@pytest.mark.parametrize("body", [b"", b"user 'guest' is refused: unknown user or wrong passcode"])
+@on_reactor
+async def test_the_sentence_of_another_gateway_is_not_said_twice(body: bytes) -> None:
+    peer = Peer()
+    answer = b"ERROR\nmessage:user 'guest' is refused: unknown user or wrong passcode\n\n" + body + b"\0"
+    peer.on["CONNECT"] = lambda frame: peer.octets(answer)
+    client = Client(peer)
+    with pytest.raises(AuthenticationFailed) as refused:
+        await client.connect()
+    assert str(refused.value) == "user 'guest' is refused: unknown user or wrong passcode"
+    await peer.close()
+
+
 @on_reactor
 async def test_the_connection_is_lost_before_connected() -> None:
     peer = Peer()

@@ -1,0 +1,105 @@
+"""``imqbridgemgr validate``: everything that is wrong with an XML file, said without a broker.
+
+Owns what is told of a file, and when it is called valid: nothing is wrong with it, and each enabled link can start as far as that is known without
+connecting. Passwords are not looked at; which of them the passfile must have is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from bridge.admin.client import AdminError
+from bridge.admin.options import Common
+from bridge.config.loading import read_path
+from bridge.config.model import Bridge
+from bridge.config.problems import ConfigurationError, Problem, Severity
+from bridge.refused_link import refusal_as_configured
+from bridge.settings import PASSWORD
+
+
+def validate(common: Common, path: Path, name: str | None) -> int:
+    """Say what is wrong with the file, errors and warnings, and which passwords it needs.
+
+    :param name: the name that the bridge must have; None where any will do.
+    :returns: the exit code: 0 where it is valid. :raises AdminError: the file cannot be read.
+    """
+    passwords = _AnyPassword()
+    bridge: Bridge | None = None
+    found: Sequence[Problem]
+    try:
+        bridge, found = read_path(path, name, passwords)
+    except ConfigurationError as error:
+        found = error.problems
+    except OSError as error:
+        raise AdminError(f"{path}: {error.strerror or error}") from None
+    problems = [_told(problem) for problem in found]
+    refused = [] if bridge is None else _refused(bridge, path)
+    # Errors come before warnings.
+    problems = [*refused, *problems]
+    valid = bridge is not None and not refused
+    needed = [PASSWORD.full_name(each) for each in passwords.asked]
+    if common.json:
+        common.show_json({"file": str(path), "valid": valid, "problems": problems, "passfile": needed})
+        return 0 if valid else 1
+    for problem in problems:
+        word = "Warning" if problem["severity"] == Severity.WARNING.name else "Error"
+        common.complain(f"{word}: {problem['text']}")
+    if bridge is not None:
+        links = len(bridge.links)
+        of_them = f", of which {len(refused)} cannot be started" if refused else ""
+        common.say(f"{path} configures bridge {bridge.name} with {links} link{'' if links == 1 else 's'}{of_them}.")
+    if needed:
+        common.say(f"Needs in the passfile: {', '.join(needed)}")
+    return 0 if valid else 1
+
+
+def _told(problem: Problem) -> dict[str, object]:
+    return {
+        "line": problem.line,
+        "element": problem.element,
+        "attribute": problem.attribute,
+        "value": problem.value,
+        "expected": problem.expected,
+        "severity": problem.severity.name,
+        "text": str(problem),
+    }
+
+
+def _refused(bridge: Bridge, path: Path) -> list[dict[str, object]]:
+    """The enabled links that cannot be started as they are configured, as problems."""
+    reasons = [(link, refusal_as_configured(link)) for link in bridge.links if link.enabled]
+    return [
+        {
+            "line": link.line,
+            "element": f'link "{link.name}"',
+            "attribute": "",
+            "value": None,
+            "expected": "",
+            "severity": Severity.BRIDGE.name,
+            "text": f"{path}:{link.line}: {reason}",
+        }
+        for link, reason in reasons
+        if reason
+    ]
+
+
+class _AnyPassword(Mapping[str, str]):
+    """Stands in for the passfile, which the one who validates may not be allowed to read: every password is there.
+
+    :ivar asked: the names that were asked for, in the order of the file.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __getitem__(self, name: str) -> str:
+        if name not in self.asked:
+            self.asked.append(name)
+        return "password"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("any",))
+
+    def __len__(self) -> int:
+        return 1
