@@ -22,7 +22,7 @@ from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.errors import MessagingError, TransactionTooLarge
 
 #: Messages of the longest run: what one turn of the reactor may do.
-LONGEST_RUN: Final = 500
+LONGEST_RUN: Final = 100
 
 
 class Sending:
