@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 from bridge import crash_points
 from bridge.administered import AdministeredFactory
 from bridge.attempts import Attempts
-from bridge.config.model import Bridge, Link
+from bridge.config.model import AS_SOURCE, Bridge, Link
 from bridge.config.model import Destination as ConfiguredDestination
 from bridge.connections import ConnectionKind, Connections
 from bridge.ends import Ends, Lost, worth_a_retry
@@ -383,5 +383,5 @@ class JMSLink:
 
 
 def _text(ref_name: str, kind: ConnectionKind | None, destination: ConfiguredDestination | None) -> str:
-    where = "AS_SOURCE" if destination is None else str(destination.by_name or destination.lookup_name)
+    where = AS_SOURCE if destination is None else destination.shown
     return f"{ref_name}:{'' if kind is None else kind.value}:{where}"

@@ -79,7 +79,7 @@ class RefusedLink:
 
     def status(self) -> LinkStatus:
         source, target = self.config.source, self.config.target
-        into = "AS_SOURCE" if target.destination is None else _text(target.destination)
+        into = model.AS_SOURCE if target.destination is None else target.destination.shown
         return LinkStatus(
             bridge=self._bridge,
             name=self.name,
@@ -87,7 +87,7 @@ class RefusedLink:
             enabled=self.config.enabled,
             transacted=self.config.transacted,
             quality_of_service=self.config.quality_of_service.value,
-            source=f"{source.connection_factory.ref_name}::{_text(source.destination)}",
+            source=f"{source.connection_factory.ref_name}::{source.destination.shown}",
             target=f"{target.connection_factory.ref_name}::{into}",
             since_ms=self._since_ms,
             last_error=self.reason if self.config.enabled else "",
@@ -108,7 +108,3 @@ class RefusedLink:
         if state is not self._state:
             self._state = state
             self._since_ms = self._now_ms()
-
-
-def _text(destination: model.Destination) -> str:
-    return str(destination.by_name or destination.lookup_name)

@@ -58,8 +58,6 @@ class Source:
         self.product = ""
         #: Why it is of no use any more.
         self.failed: SourceLost | None = None
-        #: Messages delivered so far.
-        self.received = 0
         self._reactor: Final = reactor
         self._size: Final = link.max_batch_size
         self._time_s: Final = None if link.max_batch_time_ms < 0 else link.max_batch_time_ms / 1000
@@ -200,7 +198,6 @@ class Source:
         for number, message in enumerate(messages, first):
             self._buffer.append(Received(number, message))
             self._octets += len(message.body)
-        self.received += len(messages)
         if was_empty and self._buffer:
             self._start_timer()
         elif self._quiet is not None and self._time_s is not None:

@@ -114,6 +114,11 @@ class Destination:
             return None
         return messaging.Destination(self.kind, self.name)
 
+    @property
+    def shown(self) -> str:
+        """What operators see of it: ``queue:NAME``, or its look-up name."""
+        return str(self.by_name or self.lookup_name)
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
