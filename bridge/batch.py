@@ -42,8 +42,8 @@ class Item:
         return self.outcome.message.headers.destination if isinstance(self.outcome, ToSend) else None
 
     def again(self, message: Message) -> Message:
-        """A message to hand to the target, alike ``message``."""
-        self.outgoing = Message(message.headers, message.body, expires=message.expires)
+        """A message to hand to the target: ``message`` itself at first, one alike from then on."""
+        self.outgoing = message if self.outgoing is None else Message(message.headers, message.body, expires=message.expires)
         return self.outgoing
 
     def give_up(self, link: str, dead: Dead, sides: Sides) -> None:

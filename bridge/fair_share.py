@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from twisted.internet.task import deferLater
 
-#: How much time the others get for each unit of a link's.
-OTHERS: Final = 8.0
+#: How much time the others get for each unit of a link's; the store works for it, too, while the reactor does something else.
+OTHERS: Final = 20.0
 #: Seconds of work after which it is asked at all: what one turn of the reactor may last.
 TURN_S: Final = 0.003
 #: Seconds of a round of the reactor in which nobody wanted anything to speak of.
@@ -35,9 +35,14 @@ class FairShare:
         """The link has worked from then until now, and waited for nothing."""
         self._worked += self._clock.seconds() - began
 
+    @property
+    def due(self) -> bool:
+        """Whether this has worked for long enough to speak of."""
+        return self._worked >= TURN_S
+
     async def give(self) -> None:
-        """Let the others have theirs, if this has worked for long enough to speak of."""
-        if self._worked < TURN_S:
+        """Let the others have theirs, if it is :attr:`due`."""
+        if not self.due:
             return
         left, self._worked = self._worked * OTHERS, 0.0
         now: float = self._clock.seconds()

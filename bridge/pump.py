@@ -28,7 +28,7 @@ from bridge.sending import Sending
 from bridge.source import Source, SourceLost
 from bridge.status import Doing, LinkCounters
 from bridge.target import Target, TargetLost
-from bridge.transfer import Dead, NotTransferred, Outcome, Sides, Transfer
+from bridge.transfer import Branched, Dead, NotTransferred, Outcome, Sides, Transfer
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Message
@@ -159,13 +159,16 @@ class Pump:
         self._do(Doing.TRANSFORMING)
         for received in batch.received[len(batch.items) :]:
             began = self._clock.seconds()
-            outcome = await self._transfer.receive(received.message, sides)
-            self._check(batch)
+            outcome = self._transfer.receive(received.message, sides)
+            if isinstance(outcome, Branched):
+                outcome = await self._transfer.branch(outcome, sides)
+                self._check(batch)
             item = Item(received, outcome)
             batch.items.append(item)
             self._judge(item, outcome, sides)
             self._share.worked_since(began)
-            await self._share.give()
+            if self._share.due:
+                await self._share.give()
         if self._acknowledges_first:
             await self._move_at_most_once(batch, target, sides)
         else:

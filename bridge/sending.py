@@ -61,7 +61,8 @@ class Sending:
                 at += 1
             if run and not await self._sent(batch, run, target, sides):
                 at = begin
-            await self._share.give()
+            if self._share.due:
+                await self._share.give()
 
     def give_up_rest(self, batch: Batch, error: MessagingError, sides: Sides) -> None:
         """What has not been sent is dead: for where it cannot be tried again."""
@@ -93,8 +94,8 @@ class Sending:
             return False
         for item in run:
             item.sent = True
-            self._counters.octets += 0 if item.outgoing is None else len(item.outgoing.body)
         self._counters.sent += len(run)
+        self._counters.octets += sum(len(message.body) for message in messages)
         self._run = min(self._longest, self._run * 2)
         return True
 

@@ -10,7 +10,7 @@ Owns what happens to one message between its source and its target, each step a 
 6. it is made the message to send, with its time to live, delivery mode and priority (:meth:`Transfer._outgoing`).
 
 Steps 7, acknowledgement, and 8, the line in the log, are of batches: :mod:`bridge.pump` has them, and the order in which steps of several messages are
-taken. Knows no connection: where to send is a name here, and looking one up is the caller's.
+taken. Knows no connection: where to send is a name here, and looking one up is the caller's. Only that waits, so all else is done at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Headers, Message
-from gateway.messaging.transformer import BridgeType, MessageTransformer, TransformFailed, transformed
+from gateway.messaging.transformer import BridgeType, MessageTransformer, Transformed, TransformFailed, transformed
 
 MESSAGE_IDS: Final = "HORNETQ_BRIDGE_MSG_ID_LIST"
 """The property to which each bridge on the way appends the message id that it saw, separated by commas (HornetQ, section 33.1)."""
@@ -72,6 +72,18 @@ class Dead:
 @dataclass(frozen=True, slots=True)
 class NotTransferred:
     """The transformer said ``no_transfer``: the message is consumed and sent nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branched:
+    """The transformer branched to a name, which is to be looked up: :meth:`Transfer.branch` goes on from here.
+
+    :param ref_name: the name. :param message: what the transformer made. :param before: what it was given.
+    """
+
+    ref_name: str
+    message: Message
+    before: Message
 
 
 Outcome = ToSend | Dead | NotTransferred
@@ -135,11 +147,10 @@ class Transfer:
 
     # --- the steps
 
-    async def receive(self, message: Message, sides: Sides) -> Outcome:
-        """Steps 1 to 6 for a message received.
+    def receive(self, message: Message, sides: Sides) -> Outcome | Branched:
+        """Steps 1 to 6 for a message received; up to the middle of step 4 where a name must be looked up.
 
         :raises LinkStops: the link must stop, and the message stays where it was.
-        :raises MessagingError: the target's provider could not be asked for a destination; to be tried again.
         """
         # 2
         if self.has_expired(message):
@@ -147,19 +158,43 @@ class Transfer:
         # 3
         reply_to = self._reply_to(message, sides)
         # 4
-        before = message
-        if self._transformer is not None:
-            given = message if reply_to is message.headers.reply_to else _with_headers(message, reply_to=reply_to)
-            try:
-                message, branch, dropped = await self._transform(self._transformer, given, sides)
-            except TransformFailed as failed:
-                return self._failed(failed, sides)
-            if dropped:
-                return NotTransferred()
-            # Whatever the transformer made of it, if it made anything: it may set a reply-to.
-            reply_to = message.headers.reply_to
-        else:
-            branch = None
+        if self._transformer is None:
+            return self._addressed(message, message, None, reply_to, sides)
+        given = message if reply_to is message.headers.reply_to else _with_headers(message, reply_to=reply_to)
+        try:
+            result = self._transform(self._transformer, given, sides)
+        except TransformFailed as failed:
+            return self._failed(failed, sides)
+        if result.no_transfer:
+            return NotTransferred()
+        if isinstance(result.branch_to, str):
+            return Branched(result.branch_to, result.message, message)
+        # Whatever the transformer made of it, if it made anything: it may set a reply-to.
+        return self._addressed(result.message, message, result.branch_to, result.message.headers.reply_to, sides)
+
+    async def branch(self, branched: Branched, sides: Sides) -> Outcome:
+        """Go on with a message whose transformer branched to a name.
+
+        :raises LinkStops: there is no such name, and the link must stop.
+        :raises MessagingError: the target's provider could not be asked for the destination; to be tried again.
+        """
+        try:
+            branch = await self._resolve(branched.ref_name)
+        except UnknownBranch as unknown:
+            name = f"{type(self._transformer).__module__}.{type(self._transformer).__qualname__}"
+            failed = TransformFailed(name, sides.source, sides.target, str(unknown))
+            failed.__cause__ = unknown
+            return self._failed(failed, sides)
+        message = branched.message
+        return self._addressed(message, branched.before, branch, message.headers.reply_to, sides)
+
+    def _addressed(
+        self, message: Message, before: Message, branch: Destination | None, reply_to: Destination | None, sides: Sides
+    ) -> Outcome:
+        """Steps 5 and 6, for a message of which it is known where it goes.
+
+        :param message: as transformed. :param before: as received.
+        """
         destination = branch or sides.destination or _lasting(before.headers.destination)
         # 5
         if self._link.loop_guard and self._identity in _listed(before.headers, HOPS):
@@ -184,14 +219,12 @@ class Transfer:
             return None
         return reply_to
 
-    async def _transform(
-        self, transformer: MessageTransformer, message: Message, sides: Sides
-    ) -> tuple[Message, Destination | None, bool]:
+    def _transform(self, transformer: MessageTransformer, message: Message, sides: Sides) -> Transformed:
         """Step 4: the transformed message, where it goes instead of the target's destination, and whether it goes nowhere.
 
-        :raises TransformFailed: also where it branches to a name that there is not.
+        :raises TransformFailed:
         """
-        result = transformed(
+        return transformed(
             transformer,
             BridgeType.JMS,
             message,
@@ -201,14 +234,6 @@ class Transfer:
             target=sides.target,
             properties=self._for_transformer,
         )
-        branch = result.branch_to
-        if not isinstance(branch, str) or result.no_transfer:
-            return result.message, None if isinstance(branch, str) else branch, result.no_transfer
-        try:
-            return result.message, await self._resolve(branch), False
-        except UnknownBranch as unknown:
-            name = f"{type(transformer).__module__}.{type(transformer).__qualname__}"
-            raise TransformFailed(name, sides.source, sides.target, str(unknown)) from unknown
 
     def _failed(self, failed: TransformFailed, sides: Sides) -> Dead:
         """Step 4, the two policies."""
