@@ -23,6 +23,7 @@ PURE = "STOMP_GATEWAY_PURE"
 #: Those on the path of every message. Not here: classes with two base classes (queues), with decorators of Twisted or below those (transports,
 #: turns), and errors, which pure modules derive theirs from.
 MODULES = [
+    "gateway/broker/admission.py",
     "gateway/broker/backlog.py",
     "gateway/broker/commit.py",
     "gateway/broker/connection.py",

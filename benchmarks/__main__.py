@@ -28,7 +28,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m benchmarks", description="Measure the gateway, ActiveMQ and RabbitMQ under one STOMP load."
     )
     parser.add_argument(
-        "--full", action="store_true", help="the whole matrix, some hours; without it, the quick set, some half an hour"
+        "--full", action="store_true", help="the whole matrix, some hours; without it, the quick set, some forty minutes"
     )
     parser.add_argument(
         "--only", action="append", metavar="NAME", help="cells of either set by name, part of it or shell pattern; may be repeated"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import product
 
-from benchmarks import backlog, idle, link_cells, load, requests
+from benchmarks import backlog, idle, link_cells, load, once_cells, requests
 from benchmarks.cell import Cell, Row, Timing
 from benchmarks.goals import AtLeast, AtMost, Below, Goal, NoneLost
 from benchmarks.load import Load
@@ -239,6 +239,7 @@ def quick() -> list[Cell]:
         _waiting(100_000, 60),
         _idle(1000, tls=False),
         *link_cells.quick(),
+        *once_cells.quick(),
     ]
 
 
@@ -259,6 +260,7 @@ def full() -> Iterator[Cell]:
     yield _idle(5000, tls=False)
     yield _idle(5000, tls=True)
     yield from link_cells.full()
+    yield from once_cells.full()
 
 
 def select(patterns: Sequence[str]) -> list[Cell]:

@@ -8,13 +8,31 @@ from xml.sax.saxutils import quoteattr
 
 from benchmarks.endpoint import Refused
 from benchmarks.jms_bridge import OpenWireActiveMQ
-from benchmarks.movers import BATCHES, ROUND, ROUTES, Mover, Route, Way
+from benchmarks.movers import (
+    BATCHES,
+    ONCE_BATCHES,
+    ONCE_ROUTES,
+    QUALITIES_TO_ACTIVEMQ,
+    QUALITIES_WITHIN,
+    QUALITY_BATCHES,
+    ROUND,
+    ROUTES,
+    UNSAID,
+    Mover,
+    Route,
+    Way,
+)
 from benchmarks.peers import Gateway, Peer
 from bridge.admin.client import AdminClient, AdminError, find, path_of
 
 _HERE = '<connection-factory ref-name="here"/>'
 # Each link is of a bridge of its own, so that it is started and stopped apart, and with it whatever it needs.
-_ALL = [(route, batch) for route in ROUTES for batch in BATCHES] + [(ROUND, max(BATCHES))]
+_ALL = [
+    *((route, batch) for route in ROUTES for batch in BATCHES),
+    (ROUND, max(BATCHES)),
+    *((route, batch) for route in ONCE_ROUTES for batch in ONCE_BATCHES),
+    *((route, batch) for route in (*QUALITIES_WITHIN, *QUALITIES_TO_ACTIVEMQ) for batch in QUALITY_BATCHES),
+]
 
 
 class GatewayWithLinks(Mover, Gateway):
@@ -59,9 +77,10 @@ class GatewayWithLinks(Mover, Gateway):
         there = "here" if route.way is Way.WITHIN else "there"
         ends = {Way.WITHIN: ("here", "here"), Way.OUT: ("here", there), Way.IN: (there, "here")}[route.way]
         name = quoteattr(_bridge(route, batch))
+        size = "" if batch == UNSAID else f' max-batch-size="{batch}"'
         lines = [
             f"<jmsbridge name={name}>",
-            f'<link name={name} quality-of-service="DUPLICATES_OK" max-batch-size="{batch}">',
+            f'<link name={name} quality-of-service="{route.quality.value}"{size}>',
             f'<source connection-factory-ref="{ends[0]}" destination-ref="source"/>',
             f'<target connection-factory-ref="{ends[1]}" destination-ref="target"/>',
             "</link>",
@@ -85,7 +104,7 @@ class GatewayWithLinks(Mover, Gateway):
             "imq.jms.classpath": "/usr/share/activemq/lib/*",
         }
         return [
-            '<connection-factory ref-name="there" lookup-name="ConnectionFactory">',
+            f'<connection-factory ref-name="there" lookup-name="{"XA" if route.quality.transacted else ""}ConnectionFactory">',
             *(f'<property name="{name}" value={quoteattr(value)}/>' for name, value in properties.items()),
             "</connection-factory>",
         ]

@@ -71,6 +71,22 @@ class AtLeastUnlessLimited:
 
 
 @dataclass(frozen=True)
+class NearTheLimit:
+    """A rate of at least so much of the ceiling's. :param whose: who reaches that."""
+
+    share: float
+    whose: str
+
+    def __str__(self) -> str:
+        return f"≥ {self.share * 100:g} % of {self.whose}"
+
+    def reached(self, standing: Standing) -> bool | None:
+        if standing.subject is None or standing.ceiling is None:
+            return None
+        return standing.subject >= self.share * standing.ceiling
+
+
+@dataclass(frozen=True)
 class Reaches:
     """An amount of at least ``limit``. :param unit: the limit's, and the row's."""
 

@@ -22,6 +22,7 @@ from benchmarks.movers import (
     ROUTES,
     TO_ACTIVEMQ_JMS,
     TO_ACTIVEMQ_STOMP,
+    UNSAID,
     WITHIN,
     Mover,
     Route,
@@ -43,8 +44,10 @@ _ROUTES = {
     FROM_ACTIVEMQ_STOMP: "link, from ActiveMQ by STOMP",
 }
 # What waits for a disk, as configured.
+_BATCH = {1: "1 at once", UNSAID: "by default", 1000: "1000 at once"}
 _GATEWAY = {
     1: "a sync where it is sent and one where it is acknowledged, for each message; the next message waits for both",
+    UNSAID: "a sync where it is sent and one where it is acknowledged, for as many messages as have come, up to 100; the next batch waits for both",
     1000: "a sync where it is sent and one where it is acknowledged, for each 1,000 messages; the next batch waits for both",
 }
 _OTHERS = (
@@ -89,7 +92,7 @@ def _moving(route: Route, size: str, messages: int, suffix: str = "") -> Cell:
     body = f"{_SIZES[size]} B" if _SIZES[size] < 1024 else f"{_SIZES[size] // 1024} KiB"
     rows = tuple(
         Row(
-            f"{_ROUTES[route]}, {body}, persistent, {batch} at once",
+            f"{_ROUTES[route]}, {body}, persistent, {_BATCH[batch]}",
             "msg/s",
             True,
             goals,

@@ -18,6 +18,7 @@ from benchmarks.measurement import Measurement
 from benchmarks.meter import Cost, Meter
 from benchmarks.movers import BATCHES, Mover, Route
 from benchmarks.tally import Reader, Tally
+from bridge.config.model import UNSAID_BATCH_SIZE
 
 # Where messages are moved one by one, a part of them tells as much and takes as long.
 _FEWER = 4
@@ -52,10 +53,12 @@ def run(mover: Mover, route: Route, messages: int, body: int, name: str) -> list
         return [move(mover, route, mover.many, messages if mover.many > 1 else messages // _FEWER, body)] * len(BATCHES)
     measured = []
     for batch in BATCHES:
-        count = messages if batch > 1 else messages // _FEWER
+        count = messages // _FEWER if batch == 1 else messages
         moved = move(mover, route, batch, count, body)
         if route.foreign == "activemq":
-            ceiling = raw.rate(mover.foreign(route), route.protocol, route.way, count, batch, body, f"{name}-raw-{batch}")
+            ceiling = raw.rate(
+                mover.foreign(route), route.protocol, route.way, count, batch or UNSAID_BATCH_SIZE, body, f"{name}-raw-{batch}"
+            )
             moved = moved.with_ceiling(ceiling)
         measured.append(moved)
     return measured

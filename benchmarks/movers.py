@@ -15,6 +15,7 @@ from pathlib import Path
 from benchmarks.endpoint import Refused
 from benchmarks.peers import NotInstalled, Peer
 from benchmarks.process import ProcessTree
+from bridge.config.model import QualityOfService
 
 
 class Way(Enum):
@@ -33,12 +34,14 @@ class Route:
     :param way: what movers besides the gateway heed.
     :param foreign: the other broker of the gateway's link: ``gateway`` or ``activemq``; empty within one.
     :param protocol: how the gateway's link speaks to it: ``stomp`` or ``jms``; empty within one.
+    :param quality: what the gateway's link promises; heeded by the gateway only.
     """
 
     name: str
     way: Way
     foreign: str = ""
     protocol: str = ""
+    quality: QualityOfService = QualityOfService.DUPLICATES_OK
 
 
 WITHIN = Route("within", Way.WITHIN)
@@ -49,11 +52,31 @@ FROM_ACTIVEMQ_JMS = Route("from-activemq-jms", Way.IN, "activemq", "jms")
 FROM_ACTIVEMQ_STOMP = Route("from-activemq-stomp", Way.IN, "activemq", "stomp")
 #: Every route that is measured.
 ROUTES = (WITHIN, BETWEEN, TO_ACTIVEMQ_JMS, TO_ACTIVEMQ_STOMP, FROM_ACTIVEMQ_JMS, FROM_ACTIVEMQ_STOMP)
+#: Those on which one transaction has both ends.
+ONCE_TO_ACTIVEMQ = Route("once-to-activemq", Way.OUT, "activemq", "jms", QualityOfService.ONCE_AND_ONLY_ONCE)
+ONCE_FROM_ACTIVEMQ = Route("once-from-activemq", Way.IN, "activemq", "jms", QualityOfService.ONCE_AND_ONLY_ONCE)
+ONCE_ROUTES = (ONCE_TO_ACTIVEMQ, ONCE_FROM_ACTIVEMQ)
+
+
+def _of_each_quality(name: str, way: Way, foreign: str = "", protocol: str = "") -> tuple[Route, ...]:
+    each = {quality: quality.value.lower().replace("_", "-") for quality in QualityOfService}
+    return tuple(Route(f"{word}-{name}", way, foreign, protocol, quality) for quality, word in each.items())
+
+
+#: The same way with each quality of service.
+QUALITIES_WITHIN = _of_each_quality("within", Way.WITHIN)
+QUALITIES_TO_ACTIVEMQ = _of_each_quality("to-activemq-jms", Way.OUT, "activemq", "jms")
 #: From a queue to the end of that same queue, which so never runs dry.
 ROUND = Route("round", Way.WITHIN)
 
+#: As a batch: the link says nothing of it.
+UNSAID = 0
 #: Messages that a link of the gateway sends and acknowledges at once.
-BATCHES = (1, 1000)
+BATCHES = (1, UNSAID, 1000)
+#: Likewise, in one transaction.
+ONCE_BATCHES = (1, 10, 100)
+#: Likewise, where qualities of service are compared.
+QUALITY_BATCHES = (1, 100)
 
 
 class Mover(Peer):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from benchmarks.goals import AtLeastUnlessLimited, Goal
+from benchmarks.goals import AtLeastUnlessLimited, Goal, NearTheLimit
 from benchmarks.measurement import Measurement
 from benchmarks.results import RowResult
 
@@ -57,15 +57,16 @@ def block(result: RowResult) -> str:
 
 def _mark(result: RowResult, goal: Goal, reached: bool | None) -> str:
     """What is said of a goal."""
-    if not isinstance(goal, AtLeastUnlessLimited):
-        return _MARKS[reached]
     standing = result.standing()
-    if standing.ceiling is None or standing.subject is None:
+    if not isinstance(goal, AtLeastUnlessLimited | NearTheLimit) or standing.ceiling is None or standing.subject is None:
         return _MARKS[reached]
+    share = _percent(standing.subject / standing.ceiling)
+    if isinstance(goal, NearTheLimit):
+        return f"{_MARKS[reached]}; {goal.whose} does {number(standing.ceiling)}, of which this is {share} %"
     mark = "the provider is the limit" if result.limited() else _MARKS[reached]
     wanted = goal.factor * max(standing.others.values(), default=0.0)
     less = " and so never reaches it" if standing.ceiling < wanted else ""
-    return f"{mark}; alone the provider does {number(standing.ceiling)}{less}, of which this is {_percent(standing.subject / standing.ceiling)} %"
+    return f"{mark}; alone the provider does {number(standing.ceiling)}{less}, of which this is {share} %"
 
 
 def _server_line(result: RowResult, server: str) -> list[str]:

@@ -47,6 +47,7 @@ class AdministeredFactory:
     :param client_id_known: whether there is no other; if not, the provider's own configuration has the say, which is known with the first
         connection.
     :param look_up: finds destinations that have a look-up name; None where there is no such thing.
+    :param find: learns what the provider can do without connecting; None where that is known, or shows only then.
     :param class_name: the class of the provider's factory, "" as long as that is not known. :param log: the bridge's.
     """
 
@@ -60,6 +61,7 @@ class AdministeredFactory:
         client_id: str | None = None,
         client_id_known: bool = True,
         look_up: LookUp | None = None,
+        find: Callable[[], Deferred[None]] | None = None,
         class_name: Callable[[], str] = str,
         log: Logger = _log,
     ) -> None:
@@ -73,6 +75,7 @@ class AdministeredFactory:
         self.client_id_known = client_id_known
         self._credentials = credentials
         self._look_up = look_up
+        self._find = find
         self._class_name = class_name
         self._product = ""
         self._found: dict[model.Destination, Destination] = {}
@@ -89,6 +92,13 @@ class AdministeredFactory:
     def product(self) -> str:
         """What the last connection called itself; before the first, the class of the provider's factory, or else its kind. Never empty."""
         return self._product or self._class_name() or self.kind
+
+    def find(self) -> Deferred[None]:
+        """Learn what can be known of the provider without connecting: a JMS provider's connection factory is looked up.
+
+        :returns: fails as that look-up does.
+        """
+        return succeed(None) if self._find is None else self._find()
 
     def connect(self, client_id: str | None, lost: Callable[[MessagingError], None]) -> Deferred[Connection]:
         """Make one attempt to connect, as the user that is configured.

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from bridge.arrivals import Received
 from bridge.dead_messages import DeadMessage
-from bridge.source import Received, Source
+from bridge.source import Source
 from bridge.transfer import Dead, Outcome, Sides, ToSend
 from gateway.messaging.destination import Destination
 from gateway.messaging.message import Message
@@ -60,6 +61,7 @@ class Item:
             target_destination=sides.destination,
             target_provider=sides.target,
             current_destination=_other(dead.current, sides.destination),
+            source_resource=sides.source_resource,
         )
 
 

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from bridge.administered import AdministeredFactory
 from bridge.config import model
 from bridge.connections import Connections
 from bridge.dead_messages import DeadMessage, DeadMessageQueues, DmqStatus
 from bridge.factories import Embedded, Factories, FactoryError
 from bridge.link import JMSLink
-from bridge.refused_link import RefusedLink, refusal_as_configured
+from bridge.once.coordination import Coordination
+from bridge.refused_link import RefusedLink
 from gateway.instance import settings_general as general
 from gateway.instance.settings import Settings, SettingsError, Severity
 from gateway.messaging.provider import Credentials
@@ -68,6 +70,7 @@ class Parts:
     """The parts of one bridge; nothing of it is started.
 
     :param embedded: the broker of this instance. :param jvm: how the JVM is started, asked when it is needed first.
+    :param coordination: of the bridge's transactions.
     :param instance: tells this instance from all others, for the loop guard. :param passed: called at the points of :mod:`bridge.crash_points`.
     :raises: what a dead message queue cannot be made for.
     """
@@ -79,6 +82,7 @@ class Parts:
         embedded: Embedded,
         jvm: Callable[[], JVMOptions],
         load_transformer: LoadTransformer,
+        coordination: Coordination,
         instance: str,
         log: Logger,
         passed: Callable[[str], None],
@@ -86,6 +90,7 @@ class Parts:
         self.config = config
         self._reactor: Final = reactor
         self._load_transformer: Final = load_transformer
+        self.coordination: Final = coordination
         self._instance: Final = instance
         self._log: Final = log
         self._passed: Final = passed
@@ -127,12 +132,22 @@ class Parts:
                 before[link.name].configure(config)
         return fresh
 
+    def resource_managers(self) -> Sequence[AdministeredFactory]:
+        """The connection factories of the file that can be made, of which some may have XA resource managers."""
+        made = []
+        for config in self.config.connection_factories:
+            try:
+                made.append(self.factories.get(config))
+            except FactoryError as error:
+                # A link that needs it is refused for the same reason.
+                self._log.debug("{error}", error=error)
+        return made
+
     def _queues(self, config: model.Bridge) -> DeadMessageQueues:
         return DeadMessageQueues(self._reactor, config, self.factories, self.connections, self._load_transformer, self._log)
 
     def _link(self, link: model.Link, config: model.Bridge) -> JMSLink | RefusedLink:
         reason = "" if link.enabled else 'it is disabled: set enabled="true" in the file of the bridge'
-        reason = reason or refusal_as_configured(link)
         transformer: MessageTransformer | None = None
         class_name = link.target.message_transformer_class
         if not reason and class_name is not None:
@@ -151,6 +166,7 @@ class Parts:
                     self.factories.get(link.source.connection_factory),
                     self.factories.get(link.target.connection_factory),
                     self.connections,
+                    self.coordination.coordinator,
                     self.dead_messages,
                     transformer,
                     self._instance,

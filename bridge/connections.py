@@ -21,6 +21,7 @@ from bridge.administered import AdministeredFactory
 from bridge.leases import ConnectionKind, Lease, Lost, Way, within
 from bridge.pool import Pool
 from gateway.messaging.errors import ProviderUnavailable
+from gateway.messaging.provider import Connection
 
 __all__ = ["ConnectionKind", "Connections", "Lease", "PoolStatus", "SharedStatus", "Way"]
 
@@ -107,22 +108,23 @@ class Connections:
         self._leaving: dict[Pool, None] = {}
         self._closed: ProviderUnavailable | None = None
 
-    def dedicated(self, factory: AdministeredFactory, client_id: str | None) -> Way:
+    def dedicated(self, factory: AdministeredFactory, client_id: str | None, holder: str = "") -> Way:
         """The way of a source: one connection, which stays until the way is closed or the connection lost.
 
         Who takes it several times at once has several leases of one connection.
 
-        :param client_id: None is the factory's own one, if it has one.
+        :param client_id: None is the factory's own one, if it has one. :param holder: whose it is, for operators.
         """
-        return self._own(factory, client_id, None)
+        return self._own(factory, client_id, None, holder)
 
-    def for_sending(self, factory: AdministeredFactory, stay_connected: bool, client_id: str | None) -> Way:
+    def for_sending(self, factory: AdministeredFactory, stay_connected: bool, client_id: str | None, holder: str = "") -> Way:
         """The way of a target or a dead message queue. A connection that is dedicated only for its ``client_id`` is closed whenever it was given back.
 
         :param stay_connected: the attribute. :param client_id: the attribute ``clientid``; None if it is not given.
+        :param holder: as in :meth:`dedicated`.
         """
         if stay_connected or client_id is not None:
-            return self._own(factory, client_id, None if stay_connected else 0)
+            return self._own(factory, client_id, None if stay_connected else 0, holder)
         pool = self._common.get(factory)
         if pool is None:
             kind = None
@@ -130,12 +132,14 @@ class Connections:
                 kind = ConnectionKind.POOLED if factory.client_id is None else ConnectionKind.SHARED
             # The attribute's 0 is for ever.
             linger_s = factory.config.idle_timeout_s or None
-            pool = self._common[factory] = Pool(self._reactor, factory, None, kind, linger_s, self._log)
+            pool = self._common[factory] = Pool(
+                self._reactor, factory, None, kind, linger_s, self._log, f"connection-factory {factory.config.ref_name}"
+            )
         pool.outdated = False
         return self._way(pool)
 
-    def _own(self, factory: AdministeredFactory, client_id: str | None, linger_s: float | None) -> Way:
-        pool = Pool(self._reactor, factory, client_id, ConnectionKind.DEDICATED, linger_s, self._log)
+    def _own(self, factory: AdministeredFactory, client_id: str | None, linger_s: float | None, holder: str) -> Way:
+        pool = Pool(self._reactor, factory, client_id, ConnectionKind.DEDICATED, linger_s, self._log, holder)
         self._dedicated[pool] = None
         return self._way(pool)
 
@@ -197,6 +201,11 @@ class Connections:
             )
             for pool in self._those(ConnectionKind.SHARED)
         ]
+
+    def open(self) -> Sequence[tuple[Connection, str]]:
+        """The connections that are open, and whose each is: a link's end, a dead message queue's, or a connection factory's, from which it is lent."""
+        pools = (*self._dedicated, *self._common.values(), *self._leaving)
+        return [(connection, pool.holder) for pool in pools for connection in pool.open]
 
     def _those(self, kind: ConnectionKind) -> list[Pool]:
         return [pool for pool in (*self._common.values(), *self._leaving) if pool.kind is kind]

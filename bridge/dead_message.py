@@ -35,6 +35,7 @@ class DeadMessage:
     :param source_provider: what the source's provider calls itself, else the class of its factory; "" where neither is known.
     :param target_destination: the target's own destination; None is ``AS_SOURCE``.
     :param target_provider: as ``source_provider``.
+    :param source_resource: the resource manager of the source, where that is the broker of this instance; else "".
     :param current_destination: where it was really going, after ``AS_SOURCE`` or a transformer's ``branch_to``; None where that is not known.
     """
 
@@ -47,6 +48,7 @@ class DeadMessage:
     target_destination: Destination | None
     target_provider: str
     current_destination: Destination | None = None
+    source_resource: str = ""
 
 
 class Body(NamedTuple):
@@ -76,6 +78,7 @@ def bridge_properties(message: DeadMessage, now_ms: int) -> dict[str, Value]:
         dead.BRIDGE_SOURCE_TYPE: original.headers.type,
         dead.BRIDGE_SOURCE_DESTINATION: _text(message.source_destination),
         dead.BRIDGE_SOURCE_PROVIDER: message.source_provider or None,
+        dead.BRIDGE_SOURCE_RESOURCE: message.source_resource or None,
         dead.BRIDGE_TARGET_DESTINATION: AS_SOURCE if target is None else str(target),
         dead.BRIDGE_TARGET_PROVIDER: message.target_provider or None,
         dead.BRIDGE_TARGET_CURRENT_DESTINATION: _text(message.current_destination),

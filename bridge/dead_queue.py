@@ -22,6 +22,7 @@ from bridge.connections import ConnectionKind, Connections, Lease, Way
 from bridge.dead_message import Body, Burial, DeadMessage, body_of, headers_of
 from bridge.factories import Factories
 from bridge.leases import within
+from bridge.providers.jms.failures import JPypeMissing
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessageRejected, MessagingError, OutcomeUnknown, ProviderUnavailable
 from gateway.messaging.message import Message
@@ -30,6 +31,8 @@ from gateway.messaging.transformer import BridgeType, MessageTransformer, Transf
 
 #: Seconds that closing waits for what is being sent.
 CLOSING_S: Final = 5.0
+#: What cannot change before somebody does something about it: such a queue has failed.
+_FINAL: Final = (FactoryError, JPypeMissing)
 #: The broker of this instance, for the built-in queue; no element of a file may have this name.
 _THIS_INSTANCE: Final = ConnectionFactory(BUILT_IN_DMQ_NAME)
 _STOPPING: Final = "the bridge is stopping, or its dead message queues were configured anew"
@@ -54,19 +57,23 @@ class DmqStatus:
 
     :param destination: ``queue:NAME`` or ``topic:NAME``, or its look-up name as long as it was not looked up.
     :param connection_factory: its ``ref-name``; "" for the broker of this instance, where the built-in one is.
+    :param embedded: whether it is at the broker of this instance.
     :param sent: messages it has taken. :param not_taken: messages that were given up here after all attempts.
     :param failed_attempts: attempts that failed, also where a later one did not.
     :param last_error: the last failure's text, "" if there was none. :param last_error_ms: when that was, epoch milliseconds; 0 for never.
     :param kind: of its connections; None until it is known.
+    :param failed: that it can never work as it is, and is tried no more.
     """
 
     name: str
     destination: str
     connection_factory: str
+    embedded: bool
     built_in: bool
     enabled: bool
     stay_connected: bool
     kind: ConnectionKind | None
+    failed: bool
     sent: int
     not_taken: int
     failed_attempts: int
@@ -108,6 +115,8 @@ class DeadMessageQueue:
             BUILT_IN_DMQ_DESTINATION if config.built_in or config.destination is None else config.destination.by_name
         )
         self._closed = False
+        #: Why it can never work; "" as long as it may.
+        self._final = ""
         #: Messages that are being sent, those that wait between attempts among them, and who waits for there to be none.
         self._under_way = 0
         self._idle: Deferred[None] | None = None
@@ -131,12 +140,13 @@ class DeadMessageQueue:
         except Exception as error:  # noqa: BLE001
             # A provider of another package may raise anything, and none of it may keep the bridge from starting.
             self._failed(error)
-            self._log.warn("dead message queue {queue} cannot be connected: {error}", queue=self.name, error=str(error))
+            if not self._final:
+                self._log.warn("dead message queue {queue} cannot be connected: {error}", queue=self.name, error=str(error))
 
     async def send(self, burial: Burial) -> None:
         """Send a dead message, up to ``send-attempts`` times. When it returns, the message is durable in the queue.
 
-        The transformer is called, and the body is made, once for all attempts.
+        What can never work is tried once, and for the messages that follow not at all. The transformer is called, and the body is made, once for all attempts.
 
         :raises NotTaken: no attempt succeeded; or the queue was closed meanwhile, and then there was no further attempt.
         """
@@ -172,10 +182,12 @@ class DeadMessageQueue:
             name=self.name,
             destination=str(self._destination or unknown or ""),
             connection_factory="" if config.built_in or config.connection_factory is None else config.connection_factory.ref_name,
+            embedded=config.built_in or config.connection_factory is None or config.connection_factory.embedded,
             built_in=config.built_in,
             enabled=self.enabled,
             stay_connected=self.stay_connected,
             kind=None if self._way is None else self._way.kind,
+            failed=bool(self._final),
             sent=self._sent,
             not_taken=self._not_taken,
             failed_attempts=self._failed_attempts,
@@ -192,7 +204,9 @@ class DeadMessageQueue:
             if self.config.built_in or config is None:
                 config = _THIS_INSTANCE
             factory = self._factories.get(config)
-            self._way = self._connections.for_sending(factory, self.stay_connected, self.config.clientid)
+            self._way = self._connections.for_sending(
+                factory, self.stay_connected, self.config.clientid, f"dead message queue {self.name}"
+            )
             self._factory = factory
         return self._factory, self._way
 
@@ -202,6 +216,8 @@ class DeadMessageQueue:
         for attempt in range(1, attempts + 1):
             if self._closed:
                 raise NotTaken(self.name, attempt - 1, _STOPPING)
+            if self._final:
+                raise NotTaken(self.name, attempt - 1, self._final)
             try:
                 factory, way = self._ways_and_means()
                 if body is None:
@@ -212,8 +228,9 @@ class DeadMessageQueue:
             except Exception as error:
                 # As in connect.
                 self._failed(error)
-                self._tell(error, burial.dead, attempt)
-                if attempt == attempts or isinstance(error, FactoryError):
+                if not self._final:
+                    self._tell(error, burial.dead, attempt)
+                if attempt == attempts or self._final:
                     raise NotTaken(self.name, attempt, str(error)) from error
                 await self._pause()
             else:
@@ -314,6 +331,13 @@ class DeadMessageQueue:
         self._failed_attempts += 1
         self._last_error = str(error) or type(error).__name__
         self._last_error_ms = self._now_ms()
+        if isinstance(error, _FINAL) and not self._final:
+            self._final = self._last_error
+            self._log.error(
+                "dead message queue {queue} has failed, and takes no message until its bridge is started anew: {error}",
+                queue=self.name,
+                error=self._final,
+            )
 
     def _tell(self, error: Exception, dead: DeadMessage, attempt: int) -> None:
         text = "dead message queue {queue}: attempt {attempt} of {attempts} to send message {message_id} of link {link} failed: {error}"

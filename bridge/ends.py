@@ -15,12 +15,15 @@ from twisted.python.failure import Failure
 from bridge.administered import AdministeredFactory, FactoryError
 from bridge.config.model import Link
 from bridge.connections import ConnectionKind, Connections
+from bridge.once.errors import NotOnce
+from bridge.passage import AnySource, Lost, Passage
 from bridge.providers.jms.failures import JPypeMissing
-from bridge.pump import Pump
-from bridge.source import Source, SourceLost, open_source
-from bridge.target import Target, TargetLost
+from bridge.source import SourceLost
+from bridge.status import Doing, OnceBy
+from bridge.target import TargetLost
 from bridge.together import shielded, together
 from bridge.transfer import Sides
+from bridge.xa.errors import LogFailed
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import (
     AccessDenied,
@@ -34,7 +37,7 @@ from gateway.messaging.errors import (
 )
 
 #: What cannot change before somebody does something about it, whether or not the link was connected before.
-_FINAL: Final = (FactoryError, JPypeMissing)
+_FINAL: Final = (FactoryError, JPypeMissing, NotOnce, LogFailed)
 #: What a provider says that is not likely to change by itself.
 _LASTING: Final = (
     AuthenticationFailed,
@@ -44,8 +47,6 @@ _LASTING: Final = (
     ClientIdRequired,
     NotSupported,
 )
-
-Lost = SourceLost | TargetLost
 
 
 class SourceNotConnected(SourceLost):
@@ -69,9 +70,9 @@ class Ends:
     """The source and the target of one link.
 
     :param source: the source's factory. :param target: the target's. :param connections: the bridge's.
-    :param pump: theirs alone: a batch that is abandoned when they are closed has nothing to do with the next.
-    :param lost: called when a connection ends that is held; :meth:`connect` brings it back.
-    :param handed_over: see :class:`~bridge.target.Target`.
+    :param choose: says how messages pass between them, once it is known what both can do; asked until it says so. Its pump is theirs alone: a batch that
+        is abandoned when they are closed has nothing to do with the next.
+    :param lost: called when the source's connection ends; :meth:`connect` brings it back.
     """
 
     def __init__(
@@ -81,29 +82,19 @@ class Ends:
         source: AdministeredFactory,
         target: AdministeredFactory,
         connections: Connections,
-        pump: Pump,
+        choose: Callable[[], Passage],
         lost: Callable[[Lost], None],
-        handed_over: Callable[[], None],
         log: Logger,
     ) -> None:
         self._reactor: Final = reactor
-        self.pump: Final = pump
         self._link: Final = link
         self._factories: Final = (source, target)
         self._log: Final = log
         self._tell_lost: Final = lost
-        self._source_way: Final = connections.dedicated(source, link.source.clientid)
-        stays = link.target.stay_connected
-        self._target: Final = Target(
-            connections.for_sending(target, stays, link.target.clientid),
-            target.provider,
-            stays,
-            # The embedded broker makes a run durable at once anyhow.
-            link.max_batch_size > 1 and not target.embedded,
-            lost,
-            handed_over,
-        )
-        self._source: Source | None = None
+        self._source_way: Final = connections.dedicated(source, link.source.clientid, f"link {link.name}, source")
+        self._choose: Final = choose
+        self._passage: Passage | None = None
+        self._source: AnySource | None = None
         #: The target's destination once it is known, None for AS_SOURCE; in a tuple, empty before.
         self._destination: tuple[Destination | None, ...] = ()
         #: Those who wait for the connecting that is under way.
@@ -116,12 +107,30 @@ class Ends:
     @property
     def kinds(self) -> tuple[ConnectionKind | None, ConnectionKind | None]:
         """How source and target are connected; None until that is known."""
-        return None if self._source is None else self._source_way.kind, self._target.kind
+        passage = self._passage
+        return None if self._source is None else self._source_way.kind, None if passage is None else passage.target.kind
 
     @property
     def in_flight(self) -> int:
         """Messages received and not acknowledged."""
-        return self.pump.in_flight + (0 if self._source is None else self._source.ahead)
+        pump = 0 if self._passage is None else self._passage.pump.in_flight
+        return pump + (0 if self._source is None else self._source.ahead)
+
+    @property
+    def doing(self) -> tuple[Doing, int]:
+        """What the batch under way waits for, and since when, in epoch milliseconds."""
+        return (Doing.NOTHING, 0) if self._passage is None else (self._passage.pump.doing, self._passage.pump.doing_since_ms)
+
+    @property
+    def once_by(self) -> OnceBy | None:
+        """What is relied on to transfer each message once; None where nothing is, and until that is known."""
+        return None if self._passage is None else self._passage.once_by
+
+    @property
+    def transaction(self) -> tuple[str, str]:
+        """The id and the state of the transaction under way; empty if there is none."""
+        transaction = None if self._passage is None else self._passage.transaction
+        return ("", "") if transaction is None or transaction.over else (transaction.id, transaction.state.value)
 
     # --- connecting
 
@@ -144,11 +153,16 @@ class Ends:
 
     async def _connect(self) -> None:
         link, (source_factory, target_factory) = self._link, self._factories
+        passage = self._passage
+        if passage is None:
+            await self._find(source_factory, SourceNotConnected)
+            await self._find(target_factory, TargetNotConnected)
+            passage = self._passage = self._choose()
         source = self._source
         if source is None:
             try:
                 destination = await source_factory.destination(link.source.destination)
-                source = await open_source(self._reactor, self._source_way, link, destination, self._source_lost)
+                source = await passage.open_source(self._source_way, destination, self._source_lost)
             except MessagingError as error:
                 raise SourceNotConnected(source_factory.config.ref_name, _cause(error)) from error
             if self._closed:
@@ -159,15 +173,27 @@ class Ends:
             if not self._destination:
                 wanted = link.target.destination
                 self._destination = (None if wanted is None else await target_factory.destination(wanted),)
-            if not self._target.ready:
-                await self._target.open()
+            if not passage.target.ready:
+                await passage.target.open()
         except MessagingError as error:
             raise TargetNotConnected(target_factory.config.ref_name, _cause(error)) from error
+        try:
+            await passage.connected(source)
+        except SourceLost as error:
+            raise SourceNotConnected(source_factory.config.ref_name, _cause(error)) from error
+        except TargetLost as error:
+            raise TargetNotConnected(target_factory.config.ref_name, _cause(error)) from error
         if self._closed:
-            await self._target.close()
+            await passage.target.close()
             raise ProviderUnavailable("the link was stopped")
         if source.failed is not None:
             raise source.failed
+
+    async def _find(self, factory: AdministeredFactory, failed: Callable[[str, MessagingError], MessagingError]) -> None:
+        try:
+            await factory.find()
+        except MessagingError as error:
+            raise failed(factory.config.ref_name, error) from error
 
     def _source_lost(self, lost: SourceLost) -> None:
         source, self._source = self._source, None
@@ -182,20 +208,36 @@ class Ends:
 
         :raises MessagingError: of :meth:`Pump.run`.
         """
-        source = self._source
-        if source is None:
+        source, passage = self._source, self._passage
+        if source is None or passage is None:
             raise SourceLost(ProviderUnavailable("its connection has ended"))
         factories = self._factories
         (destination,) = self._destination
-        sides = Sides(destination, source.product, self._target.product, all(factory.embedded for factory in factories))
+        here = factories[0].provider.resource if factories[0].embedded else ""
+        both = all(factory.embedded for factory in factories)
+        sides = Sides(destination, source.product, passage.target.product, both, here)
         self._pumping = Deferred()
-        source.start()
         try:
-            await self.pump.run(source, self._target, sides)
+            await passage.run(source, sides)
+        except BaseException:
+            if passage.ends_with_a_failure and not self._closed:
+                self._source = None
+                await source.close()
+                await passage.target.let_go(broken=False)
+            raise
         finally:
-            source.stop()
             pumping, self._pumping = self._pumping, None
             pumping.callback(None)
+
+    def release(self) -> None:
+        """Batches may be begun again, after :meth:`halt`."""
+        if self._passage is not None:
+            self._passage.pump.release()
+
+    def halt(self) -> None:
+        """Begin no other batch; :meth:`run` returns when the one under way is done with."""
+        if self._passage is not None:
+            self._passage.pump.halt()
 
     # --- the end
 
@@ -205,11 +247,13 @@ class Ends:
         :param seconds: that either step may take; then the connections are closed over the batch, or abandoned.
         """
         self._closed = True
-        self.pump.halt()
+        self.halt()
         if self._pumping is not None:
             await self._within(seconds, {"finishing the batch under way": shielded(self._pumping)})
-        self.pump.forget()
-        closing: dict[str, Deferred[Any]] = {"closing the target": Deferred.fromCoroutine(self._target.close())}
+        closing: dict[str, Deferred[Any]] = {}
+        if self._passage is not None:
+            self._passage.pump.forget()
+            closing["closing the target"] = Deferred.fromCoroutine(self._passage.target.close())
         if self._source is not None:
             closing["closing the source's session"] = self._source.close()
         closing["closing the source"] = self._source_way.close()

@@ -31,6 +31,11 @@ class FairShare:
         self._clock: Final = clock
         self._worked = 0.0
 
+    def now(self) -> float:
+        """The time, for :meth:`worked_since`."""
+        now: float = self._clock.seconds()
+        return now
+
     def worked_since(self, began: float) -> None:
         """The link has worked from then until now, and waited for nothing."""
         self._worked += self._clock.seconds() - began

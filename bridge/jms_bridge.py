@@ -13,15 +13,13 @@ configured harms no other; a file that cannot be used, or a dead message queue t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredLock
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from bridge.bridge_parts import LoadTransformer, Parts, credentials_of, refusal_of
 from bridge.config import model
@@ -33,14 +31,17 @@ from bridge.dead_messages import DmqStatus
 from bridge.factories import Embedded
 from bridge.link import JMSLink
 from bridge.manager import STOP_S
+from bridge.once.coordination import Coordination
 from bridge.providers.jms.settings import jvm_options
 from bridge.refused_link import RefusedLink
 from bridge.status import BridgeState, LinkState, WrongState
-from bridge.together import Ended, shielded, together
+from bridge.steps import Steps, key
+from bridge.together import shielded, when_all_ended
+from bridge.xa.coordinator import Coordinator
 from gateway.instance.redaction import Redaction, hidden_by_value
 from gateway.instance.settings import Settings, SettingsError
 from gateway.instance.settings_general import BRIDGE_ADMIN_USER
-from gateway.messaging.provider import Provider
+from gateway.messaging.provider import Connection, Provider
 
 T = TypeVar("T")
 
@@ -51,6 +52,7 @@ _FOR_LINKS: Final = 0.7
 #: States in which a link moves messages or tries to.
 _RUNNING: Final = (LinkState.STARTING, LinkState.STARTED, LinkState.RETRYING)
 _PAUSED: Final = (LinkState.PAUSING, LinkState.PAUSED)
+_PAUSED_STATES: Final = (BridgeState.PAUSING, BridgeState.PAUSED)
 #: States in which there is nothing of a link to stop.
 _STOPPED: Final = (LinkState.UNINITIALIZED, LinkState.STOPPED)
 
@@ -65,7 +67,7 @@ class JMSBridge:
     :param provider: the broker of this instance.
     :param load_transformer: makes a message transformer from the name of its class; the second argument says where that was given. May raise
         anything, whose text is told.
-    :param log: what the bridge logs to.
+    :param coordination: makes what coordinates its transactions, at each start; raises SettingsError. :param log: what the bridge logs to.
     :param redaction: is told the passwords that the configuration has, as far as :func:`~gateway.instance.redaction.hidden_by_value` goes.
     :param passed: called at the points of :mod:`bridge.crash_points`.
     """
@@ -80,6 +82,7 @@ class JMSBridge:
         folder: Path,
         provider: Provider,
         load_transformer: LoadTransformer,
+        coordination: Callable[[Settings], Coordination],
         log: Logger,
         redaction: Redaction,
         passed: Callable[[str], None] = lambda point: None,
@@ -93,14 +96,17 @@ class JMSBridge:
         self._folder: Final = folder
         self._provider: Final = provider
         self._load_transformer: Final = load_transformer
+        self._coordination: Final = coordination
         self._log: Final = log
         self._redaction: Final = redaction
         self._passed: Final = passed
+        self._steps: Final = Steps(reactor, log, self._state_of)
         self._secrets: set[str] = set()
         self._parts: Parts | None = None
         self._stop_s = STOP_S
         self._turn: Final = DeferredLock()
         self._under_way: list[Deferred[Any]] = []
+        self._pausing: object = None  # the last pause that was begun
 
     # --- what it has
 
@@ -117,6 +123,15 @@ class JMSBridge:
         """The link of that name; None where there is none, or the bridge is stopped."""
         return None if self._parts is None else self._parts.links.get(name)
 
+    @property
+    def coordinator(self) -> Coordinator | None:
+        """What coordinates its transactions; None where nothing has needed it, or the bridge is stopped."""
+        return None if self._parts is None else self._parts.coordination.opened
+
+    def _state_of(self, name: str) -> LinkState | None:
+        link = self.link(name)
+        return None if link is None else link.status().state
+
     def pools(self) -> Sequence[PoolStatus]:
         """Its pooled connection factories."""
         return () if self._parts is None else self._parts.connections.pools()
@@ -124,6 +139,10 @@ class JMSBridge:
     def shared(self) -> Sequence[SharedStatus]:
         """Its shared connections."""
         return () if self._parts is None else self._parts.connections.shared()
+
+    def open_connections(self) -> Sequence[tuple[Connection, str]]:
+        """Its open connections, and whose each is."""
+        return () if self._parts is None else self._parts.connections.open()
 
     def dmqs(self) -> Sequence[DmqStatus]:
         """Its dead message queues, in the order in which they get a message."""
@@ -153,7 +172,7 @@ class JMSBridge:
         return self._in_turn("stop", partial(self._stop, seconds))
 
     def pause(self) -> Deferred[None]:
-        """Pause the links that run; those that do not stay as they are. Fails with WrongState where the bridge is stopped."""
+        """Pause the links that run; it is PAUSING until the last of them is paused, and waited for no longer than a stop. Fails as :meth:`resume`."""
         return self._in_turn("pause", self._pause)
 
     def resume(self) -> Deferred[None]:
@@ -191,18 +210,6 @@ class JMSBridge:
             doing.addBoth(done)
         return shielded(doing)
 
-    @contextmanager
-    def _passing(self, passing: BridgeState, to: BridgeState) -> Iterator[None]:
-        """From its state by this one to that one; back again if it fails, be it by an operator's stop."""
-        before = self.state
-        self._enter(passing)
-        try:
-            yield
-        except BaseException:
-            self._enter(before)
-            raise
-        self._enter(to)
-
     def _wrong_state(self, operation: str, remedy: str = "") -> WrongState:
         return WrongState(f"bridge {self.name}", operation, self.state.value, remedy)
 
@@ -215,7 +222,7 @@ class JMSBridge:
     async def _start(self) -> None:
         if self.state is BridgeState.STARTED:
             return
-        if self.state is BridgeState.PAUSED:
+        if self.state in _PAUSED_STATES:
             await self._resume()
             return
         self._enter(BridgeState.STARTING)
@@ -224,7 +231,8 @@ class JMSBridge:
             settings, config = await self._configured()
             self._parts = parts = self._made(settings, config)
             queues = {"dead message queues": parts.dead_messages.start()}
-            self._tell("start", await self._all(queues, START_S))
+            await self._steps.take("start", queues, START_S)
+            parts.coordination.start(parts.resource_managers())
             self._refuse(parts.links.values())
             await self._start_links([link for link in parts.links.values() if link.config.enabled])
         except Exception as error:
@@ -256,6 +264,7 @@ class JMSBridge:
             embedded,
             lambda: jvm_options(settings),
             self._load_transformer,
+            self._coordination(settings),
             # Unlike the instance's name, no other installation has it.
             self._provider.resource,
             self._log,
@@ -270,8 +279,8 @@ class JMSBridge:
 
     async def _start_links(self, links: Sequence[JMSLink | RefusedLink]) -> None:
         """All at once; each is what it is afterwards, and says so itself."""
-        starting = {_key(link.name): link.start() for link in links if not refusal_of(link)}
-        self._tell("start", await self._all(starting, START_S))
+        starting = {key(link.name): link.start() for link in links if not refusal_of(link)}
+        await self._steps.take("start", starting, START_S)
 
     # --- stop
 
@@ -287,48 +296,66 @@ class JMSBridge:
         if parts is None:
             return
         until = self._reactor.seconds() + seconds
-        stopping = {_key(link.name): link.stop() for link in parts.links.values() if link.status().state not in _STOPPED}
-        self._tell("stop", await self._all(stopping, seconds * _FOR_LINKS))
-        closing = {"dead message queues": parts.dead_messages.stop()}
-        self._tell("stop", await self._all(closing, (until - self._reactor.seconds()) / 2))
+        stopping = {key(link.name): link.stop() for link in parts.links.values() if link.status().state not in _STOPPED}
+        await self._steps.take("stop", stopping, seconds * _FOR_LINKS)
+        closing = {"dead message queues": parts.dead_messages.stop(), "transactions": parts.coordination.stop()}
+        await self._steps.take("stop", closing, (until - self._reactor.seconds()) / 2)
         # It waits for connections that are still in use, but no longer than we do.
         left = max(0.0, until - self._reactor.seconds())
-        self._tell("stop", await self._all({"connections": parts.connections.close()}, left))
+        await self._steps.take("stop", {"connections": parts.connections.close()}, left)
 
     # --- pause and resume
 
     async def _pause(self) -> None:
-        if self.state is BridgeState.PAUSED:
+        if self.state in _PAUSED_STATES:
             return
         parts = self._parts
         if self.state is not BridgeState.STARTED or parts is None:
             raise self._wrong_state("pause")
-        with self._passing(BridgeState.PAUSING, BridgeState.PAUSED):
-            running = {_key(link.name): link.pause() for link in parts.links.values() if link.status().state in _RUNNING}
-            self._tell("pause", await self._all(running, STOP_S))
+        self._enter(BridgeState.PAUSING)
+        running = {key(link.name): link.pause() for link in parts.links.values() if link.status().state in _RUNNING}
+        self._pausing = this = object()
+        when_all_ended(running, lambda: self._paused(this))
+        try:
+            await self._steps.take("pause", running, STOP_S)
+        except BaseException:
+            self._pausing = None
+            self._enter(BridgeState.STARTED)
+            raise
+
+    def _paused(self, pausing: object) -> None:
+        # It may be an earlier one: the bridge was resumed, and is paused again.
+        if pausing is self._pausing and self.state is BridgeState.PAUSING:
+            self._enter(BridgeState.PAUSED)
 
     async def _resume(self) -> None:
         if self.state is BridgeState.STARTED:
             return
         parts = self._parts
-        if self.state is not BridgeState.PAUSED or parts is None:
+        if self.state not in _PAUSED_STATES or parts is None:
             raise self._wrong_state("resume")
-        with self._passing(BridgeState.RESUMING, BridgeState.STARTED):
+        before = self.state
+        self._enter(BridgeState.RESUMING)
+        try:
             await self._resume_links(parts)
+        except BaseException:
+            self._enter(before)
+            raise
+        self._enter(BridgeState.STARTED)
 
     async def _resume_links(self, parts: Parts) -> None:
         paused = [link for link in parts.links.values() if link.status().state in _PAUSED]
-        resuming = {_key(link.name): link.resume() for link in paused}
+        resuming = {key(link.name): link.resume() for link in paused}
         # Those that a reload made while all was paused have never run.
         held, parts.held = parts.held, set()
-        resuming |= {_key(name): parts.links[name].start() for name in held if _key(name) not in resuming}
-        self._tell("resume", await self._all(resuming, START_S))
+        resuming |= {key(name): parts.links[name].start() for name in held if key(name) not in resuming}
+        await self._steps.take("resume", resuming, START_S)
 
     # --- reload
 
     async def _reload(self) -> Changes:
         parts = self._parts
-        if self.state not in (BridgeState.STARTED, BridgeState.PAUSED) or parts is None:
+        if self.state not in (BridgeState.STARTED, *_PAUSED_STATES) or parts is None:
             raise self._wrong_state("reload", "its file is read at each start")
         _, config = await self._configured()
         different = changes(parts.config, config)
@@ -341,8 +368,8 @@ class JMSBridge:
         run = (*_RUNNING, LinkState.FAILED) if self.state is BridgeState.STARTED else (*_RUNNING, LinkState.FAILED, *_PAUSED)
         began = {name for name, link in parts.links.items() if link.status().state in run}
         ending = [parts.links[name] for name in (*different.removed, *anew)]
-        stopping = {_key(link.name): link.stop() for link in ending if link.status().state not in _STOPPED}
-        self._tell("stop", await self._all(stopping, STOP_S))
+        stopping = {key(link.name): link.stop() for link in ending if link.status().state not in _STOPPED}
+        await self._steps.take("stop", stopping, STOP_S)
         for name in anew:
             before = parts.links[name].status()
             if before.enabled and name not in began and name not in parts.held:
@@ -350,8 +377,8 @@ class JMSBridge:
         was_disabled = {name for name in anew if not parts.links[name].config.enabled}
         fresh = parts.replace(config, {*different.added, *anew}, different.connection_factories)
         if different.dmqs:
-            self._tell("start", await self._all({"dead message queues": parts.dead_messages.start()}, START_S))
-            self._tell("stop", await self._all({"dead message queues": parts.dead_messages.stop_replaced()}, START_S))
+            await self._steps.take("start", {"dead message queues": parts.dead_messages.start()}, START_S)
+            await self._steps.take("stop", {"dead message queues": parts.dead_messages.stop_replaced()}, START_S)
         self._refuse(fresh)
         wanted = {*different.added, *began, *was_disabled, *parts.held}
         starting = [link for link in fresh if link.config.enabled and link.name in wanted]
@@ -368,32 +395,3 @@ class JMSBridge:
             unchanged=", ".join(different.unchanged) or "none",
         )
         return different
-
-    # --- waiting
-
-    def _all(self, awaited: dict[str, Deferred[Any]], seconds: float) -> Deferred[Ended]:
-        return together(self._reactor, awaited, max(0.0, seconds), self._failed)
-
-    def _tell(self, operation: str, ended: Ended) -> None:
-        for name, failure in ended.failures.items():
-            self._failed(name, failure)
-        for name in ended.late:
-            if operation in ("start", "resume"):
-                self._log.info("{name}: still being started", name=name)
-            else:
-                self._log.warn("{name}: did not {operation} in time", name=name, operation=operation)
-
-    def _failed(self, name: str, failure: Failure) -> None:
-        link = self.link(name.removeprefix(_key("")))
-        if link is not None and link.status().state in (LinkState.FAILED, LinkState.RETRYING):
-            # It has told.
-            return
-        if not isinstance(failure.value, WrongState):
-            self._log.failure("{name} failed", failure, name=name)
-        else:
-            self._log.warn("{error}", error=failure.value)
-
-
-def _key(link: str) -> str:
-    """What a link is called where what was asked of it is awaited."""
-    return f"link {link}"

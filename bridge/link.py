@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -15,16 +16,17 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bridge import crash_points
 from bridge.administered import AdministeredFactory
 from bridge.attempts import Attempts
 from bridge.config.model import AS_SOURCE, Bridge, Link
 from bridge.config.model import Destination as ConfiguredDestination
 from bridge.connections import ConnectionKind, Connections
-from bridge.ends import Ends, Lost, worth_a_retry
+from bridge.ends import Ends, worth_a_retry
 from bridge.link_machine import Events, machine
 from bridge.moved import Moved
-from bridge.pump import Buries, Pump
+from bridge.passage import Lost
+from bridge.passages import Coordinates, Passages
+from bridge.pump import Buries
 from bridge.retrying import Retries
 from bridge.status import Doing, LinkCounters, LinkState, LinkStatus, WrongState
 from bridge.transfer import LinkStops, Transfer, UnknownBranch
@@ -69,6 +71,7 @@ class JMSLink:
         source: AdministeredFactory,
         target: AdministeredFactory,
         connections: Connections,
+        coordinator: Coordinates,
         dead_queues: Buries,
         transformer: MessageTransformer | None,
         instance: str,
@@ -80,10 +83,8 @@ class JMSLink:
         self._reactor: Final = reactor
         self._factories: Final = (source, target)
         self._connections: Final = connections
-        self._dead_queues: Final = dead_queues
         self._moved: Final = Moved(config.name, self.counters, log, reactor)
         self._log: Final = log
-        self._passed: Final = passed
         self._bridge = bridge
         self._transfer: Final = Transfer(
             config, bridge, f"{instance}/{bridge.name}/{config.name}", transformer, self._resolve, self._now_ms
@@ -91,6 +92,20 @@ class JMSLink:
         retries = Retries.of_link(config, source.config), Retries.of_link(config, target.config)
         self._attempts: Final = Attempts(*retries, self.counters, reactor.seconds)
         self._events: Final[Events] = machine(self)
+        self._passages: Final = Passages(
+            reactor,
+            config,
+            source,
+            target,
+            connections,
+            coordinator,
+            self._transfer,
+            dead_queues,
+            self.counters,
+            self._moved,
+            log,
+            passed,
+        )
         self._ends: Ends | None = None
         #: How often connecting or pumping was begun: what was begun before has nothing to say any more.
         self._begun = 0
@@ -178,6 +193,8 @@ class JMSLink:
         config = self.config
         ends = self._ends
         kinds = (None, None) if ends is None else ends.kinds
+        doing, doing_since_ms = (Doing.NOTHING, 0) if ends is None else ends.doing
+        transaction, transaction_state = ("", "") if ends is None else ends.transaction
         destination = config.target.destination
         return LinkStatus(
             bridge=self._bridge.name,
@@ -195,13 +212,16 @@ class JMSLink:
             attempt=0 if self._state is LinkState.STARTED else self._attempts.failed,
             next_try_ms=self._next_try_ms,
             in_flight=0 if ends is None else ends.in_flight,
-            doing=Doing.NOTHING if ends is None else ends.pump.doing,
-            doing_since_ms=0 if ends is None else ends.pump.doing_since_ms,
+            doing=doing,
+            doing_since_ms=doing_since_ms,
             last_transfer_ms=self._moved.last_ms,
             lag_ms=self._moved.lag_ms,
             received_rate=self._moved.received.a_second(),
             sent_rate=self._moved.sent.a_second(),
             counters=replace(self.counters, dead=dict(self.counters.dead)),
+            once_by=None if ends is None else ends.once_by,
+            transaction=transaction,
+            transaction_state=transaction_state,
         )
 
     def __str__(self) -> str:
@@ -241,12 +261,12 @@ class JMSLink:
 
     def pump(self) -> None:
         if self._ends is not None:
-            self._ends.pump.release()
+            self._ends.release()
         self._begin(lambda ends: Deferred.fromCoroutine(ends.run()), self._halted)
 
     def halt(self) -> None:
         if self._ends is not None:
-            self._ends.pump.halt()
+            self._ends.halt()
 
     def close(self) -> None:
         ends, self._ends = self._ends, None
@@ -264,28 +284,8 @@ class JMSLink:
 
     def _new_ends(self) -> Ends:
         source, target = self._factories
-        pump = Pump(
-            self._reactor,
-            self.name,
-            self.config.quality_of_service,
-            self._transfer,
-            self._dead_queues,
-            self.counters,
-            self._moved,
-            self._log,
-            self._passed,
-        )
-        return Ends(
-            self._reactor,
-            self.config,
-            source,
-            target,
-            self._connections,
-            pump,
-            self._end_lost,
-            lambda: self._passed(crash_points.AFTER_SEND),
-            self._log,
-        )
+        choose = partial(self._passages.choose, self._end_lost)
+        return Ends(self._reactor, self.config, source, target, self._connections, choose, self._end_lost, self._log)
 
     def _begin(self, what: Callable[[Ends], Deferred[None]], done: Callable[[], None]) -> None:
         """Do this next, and what follows from it, unless something else was begun by then, or the link has let go of its ends."""

@@ -16,6 +16,7 @@ from twisted.logger import Logger
 from bridge.administered import AdministeredFactory
 from bridge.leases import ConnectionKind, Lease, Lost, Opened
 from gateway.messaging.errors import ClientIdInUse, MessagingError, ProviderUnavailable
+from gateway.messaging.provider import Connection
 
 #: Seconds after which a client identifier that was in use is tried a second time.
 CLIENT_ID_S: Final = 5.0
@@ -28,6 +29,7 @@ class Pool:
     :param client_id: of each connection; None is the factory's own.
     :param kind: None finds it out by the first connection: SHARED if the factory gives it a client identifier, else POOLED.
     :param linger_s: seconds that a connection which nobody has stays open; None is for ever, 0 not at all. :param log: the bridge's.
+    :param holder: whose they are, for operators.
     """
 
     def __init__(
@@ -38,8 +40,10 @@ class Pool:
         kind: ConnectionKind | None,
         linger_s: float | None,
         log: Logger,
+        holder: str = "",
     ) -> None:
         self.factory = factory
+        self.holder = holder
         self.kind = kind
         #: Whether the factory's configuration is no longer that of the bridge's file; kept by whoever knows.
         self.outdated = False
@@ -68,6 +72,11 @@ class Pool:
     def in_use(self) -> int:
         """Connections that somebody has."""
         return sum(1 for opened in self._opened if opened.leases)
+
+    @property
+    def open(self) -> list[Connection]:
+        """The connections that are open."""
+        return [opened.connection for opened in self._opened]
 
     @property
     def idle(self) -> int:

@@ -30,7 +30,7 @@ from bridge.status import Doing, LinkCounters
 from bridge.target import Target, TargetLost
 from bridge.transfer import Branched, Dead, NotTransferred, Outcome, Sides, Transfer
 from gateway.messaging.dead import BridgeDeadReason
-from gateway.messaging.errors import MessagingError, ProviderUnavailable
+from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.message import Message
 
 
@@ -194,11 +194,8 @@ class Pump:
                 await target.open()
                 self._check(batch)
             self._passed(crash_points.BEFORE_ACKNOWLEDGE)
-            try:
-                await self._settled(batch)
-            except MessagingError as error:
-                # Not sent yet, and it comes again.
-                raise error if isinstance(error, SourceLost) else SourceLost(error) from error
+            # Where that fails nothing was sent yet, and it comes again.
+            await self._settled(batch)
         self._do(Doing.SENDING)
         try:
             await self._sending.send(batch, target, sides)
@@ -271,23 +268,23 @@ class Pump:
         self._passed(crash_points.BEFORE_ACKNOWLEDGE)
         try:
             await self._settled(batch)
-        except MessagingError as error:
+        except SourceLost as error:
             self._check(batch)
             sent = [item for item in batch.items if item.sent]
             self._counters.possible_duplicates += len(sent)
             # It never will: the source is lost, and gives it out again.
             batch.acknowledged = True
             for item in sent:
-                item.give_up(self._link, Dead(BridgeDeadReason.ACK_FAILURE, str(error), item.current), sides)
+                item.give_up(self._link, Dead(BridgeDeadReason.ACK_FAILURE, str(error.cause), item.current), sides)
             self._log.error(
                 "link {link}: {count} messages were sent and could not be acknowledged: {error}",
                 link=self._link,
                 count=len(sent),
-                error=error,
+                error=error.cause,
             )
             try:
                 await self._bury(batch)
             finally:
                 if self._batch is batch:
                     self._batch = None
-            raise error if isinstance(error, SourceLost) else SourceLost(error) from error
+            raise

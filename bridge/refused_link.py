@@ -25,16 +25,6 @@ class LinkRefused(Exception):
         self.link = link
 
 
-def refusal_as_configured(link: model.Link) -> str:
-    """Why a link can never be started as it is configured, with the remedy; "" where it can, as far as that is known without connecting."""
-    if not link.transacted:
-        return ""
-    return (
-        f'link {link.name} is transacted: set transacted="false" or quality-of-service="DUPLICATES_OK"; '
-        "exactly-once transfer comes in a later release"
-    )
-
-
 class RefusedLink:
     """A link that cannot be started as it is configured: UNINITIALIZED where it is disabled, else FAILED.
 

@@ -35,6 +35,15 @@ JMS_CLASSPATH: Final = Setting(
     "",
     "Java class path of the client libraries of JMS providers: jar files, directories and DIRECTORY/*, separated by colons",
 )
+TM_PROPS: Final = Setting(
+    "imq.bridge.tm.props", Text(), "", "Properties of the transaction coordinators of all bridges: KEY=VALUE, separated by commas"
+)
+BRIDGE_TM_PROPS: Final = Setting(
+    "imq.bridge.NAME.tm.props",
+    Text(),
+    "",
+    "Properties of the transaction coordinator of the bridge: KEY=VALUE, separated by commas; they win over those of imq.bridge.tm.props",
+)
 
 #: Every one of them, in the order of the reference.
-SETTINGS: Final[tuple[Setting[Any], ...]] = (XMLURL, XML, CONFIG_REMOTE, PASSWORD, JMS_CLASSPATH)
+SETTINGS: Final[tuple[Setting[Any], ...]] = (XMLURL, XML, CONFIG_REMOTE, PASSWORD, JMS_CLASSPATH, TM_PROPS, BRIDGE_TM_PROPS)

@@ -58,6 +58,15 @@ class Doing(Enum):
     ACKNOWLEDGING = "acknowledging"
 
 
+class OnceBy(Enum):
+    """What a link relies on to transfer each message once and only once."""
+
+    #: One XA transaction of source and target.
+    XA = "XA"
+    #: The target keeps of several messages with one duplicate id only one.
+    DUPLICATE_IDS = "DUPLICATE_IDS"
+
+
 class WrongState(Exception):
     """What was asked cannot be done in this state.
 
@@ -114,6 +123,9 @@ class LinkStatus:
     :param last_transfer_ms: when the last message was moved, 0 for never.
     :param lag_ms: how old that message was by its JMSTimestamp, in milliseconds; -1 when unknown.
     :param received_rate: messages a second over the last minute. :param sent_rate: likewise.
+    :param once_by: what a transacted link relies on; None until it has connected, and of other links.
+    :param transaction: the id of the transaction under way, "" if there is none. :param transaction_state: a word of
+        :class:`bridge.xa.status.TransactionState`, or "".
     """
 
     bridge: str
@@ -137,3 +149,6 @@ class LinkStatus:
     received_rate: float
     sent_rate: float
     counters: LinkCounters
+    once_by: OnceBy | None = None
+    transaction: str = ""
+    transaction_state: str = ""

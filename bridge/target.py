@@ -113,6 +113,10 @@ class Target:
             if broken or not self._stays:
                 await self._give_back(broken)
 
+    async def let_go(self, broken: bool) -> None:
+        """Give the connection back, to :meth:`open` another time. :param broken: nobody is to have it again."""
+        await self._give_back(broken)
+
     async def close(self) -> None:
         """Let go of the connection."""
         self._no_room(ProviderUnavailable("the link's target is closed"))

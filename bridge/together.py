@@ -71,6 +71,22 @@ def together(
     return waiting
 
 
+def when_all_ended(awaited: Mapping[str, Deferred[Any]], over: Callable[[], None]) -> None:
+    """Call ``over`` once, as soon as all have ended, well or not; at once where there are none. Others may wait for them, too."""
+    left = set(awaited)
+
+    def ended(result: Any, name: str) -> Any:
+        left.discard(name)
+        if not left:
+            over()
+        return result
+
+    for name, one in awaited.items():
+        one.addBoth(ended, name)
+    if not awaited:
+        over()
+
+
 def shielded(doing: Deferred[T]) -> Deferred[T]:
     """The result of ``doing`` for one who waits for it; that one may give up, and ``doing`` goes on."""
     given_up = False

@@ -24,6 +24,7 @@ from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Headers, Message
+from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.transformer import BridgeType, MessageTransformer, Transformed, TransformFailed, transformed
 
 MESSAGE_IDS: Final = "HORNETQ_BRIDGE_MSG_ID_LIST"
@@ -95,12 +96,14 @@ class Sides:
 
     :param destination: the target's; None is AS_SOURCE. :param source: what the source's provider calls itself. :param target: likewise.
     :param both_embedded: whether both are the broker of this instance.
+    :param source_resource: the source's resource manager, where that is the broker of this instance; else "".
     """
 
     destination: Destination | None
     source: str
     target: str
     both_embedded: bool
+    source_resource: str = ""
 
 
 #: Finds the destination of a ``ref-name``, at the target's provider. :raises UnknownBranch:
@@ -128,9 +131,12 @@ class Transfer:
         self._link: Final = link
         # They are listed with commas.
         self._identity: Final = identity.replace("%", "%25").replace(",", "%2C")
+        self._run: Final = self._identity.replace("/", "%2F")
         self._transformer: Final = transformer
         self._resolve: Final = resolve
         self._now_ms: Final = now_ms
+        #: Whether each message gets an id by which the target knows it again.
+        self.marks_duplicates = False
         self._bridge_name = ""
         self._tags = False
         self._for_transformer: Mapping[str, str] = {}
@@ -247,7 +253,7 @@ class Transfer:
         """Step 5, and the headers of what is sent."""
         headers = message.headers
         link = self._link
-        alike = not (link.add_message_id_in_header or link.loop_guard)
+        alike = not (link.add_message_id_in_header or link.loop_guard or self.marks_duplicates)
         if alike and self._last is not None:
             made_of, made_for, made_to, made = self._last
             if made_of is headers and made_for == destination and made_to == reply_to:
@@ -260,6 +266,9 @@ class Transfer:
             added[MESSAGE_IDS] = ",".join([*_listed(before.headers, MESSAGE_IDS), before.message_id])
         if link.loop_guard:
             added[HOPS] = ",".join([*_listed(before.headers, HOPS), self._identity])
+        if self.marks_duplicates:
+            # What is before the slash has a run of remembered ids of its own.
+            added[DUPLICATE_ID] = f"{self._run}/{before.message_id}"
         changes: dict[str, object] = {"destination": destination, "reply_to": reply_to}
         if added:
             changes["properties"] = {**headers.properties, **added}

@@ -15,7 +15,9 @@ author = "The stomp-gateway authors"
 copyright = "The stomp-gateway authors"
 version = release = gateway.__version__
 
-exclude_patterns = ["_build"]
+#: What the tests have measured is a part of a page, and none itself.
+CRASH_MATRIX = "exactly_once_matrix.rst"
+exclude_patterns = ["_build", CRASH_MATRIX]
 html_theme = "alabaster"
 html_theme_options = {"page_width": "70em", "description": "STOMP with a durable broker inside"}
 html_sidebars = {"**": ["about.html", "navigation.html", "searchbox.html"]}
@@ -74,11 +76,19 @@ def states_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def crash_matrix() -> str:
+    """The crash matrix as it was measured last."""
+    measured = HERE / CRASH_MATRIX
+    if measured.exists():
+        return measured.read_text()
+    return "The table is written by ``pytest tests/crash/test_once*.py --crash-matrix=docs/exactly_once_matrix.rst``.\n"
+
+
 def generate(app: Any) -> None:
     """Write what has changed only, so that Sphinx does not read the rest again."""
     folder = HERE / "generated"
     folder.mkdir(exist_ok=True)
-    for name, make in (("settings.rst", settings_page), ("states.txt", states_page)):
+    for name, make in (("settings.rst", settings_page), ("states.txt", states_page), ("crash_matrix.txt", crash_matrix)):
         text = make()
         path = folder / name
         if not path.exists() or path.read_text() != text:

@@ -11,19 +11,24 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from bridge.admin.branch_resources import BranchResources
 from bridge.admin.bridges import BridgeResources
 from bridge.admin.broker_resources import BrokerResources
 from bridge.admin.dead import DeadMessages
 from bridge.admin.dead_resources import DeadMessageResources
+from bridge.admin.destination_metrics import DestinationCollector
 from bridge.admin.metrics import BridgeCollector, MetricsResource
 from bridge.admin.service import AdminService
-from bridge.admin.settings import TLS_ENABLED, AdminOptions
+from bridge.admin.settings import METRICS_DESTINATIONS, TLS_ENABLED, AdminOptions
+from bridge.admin.transaction_metrics import TransactionCollector
+from bridge.admin.transaction_resources import TransactionResources
 from bridge.manager import BridgeServiceManager
 from certs.contexts import ServerContextFactory, ServerFiles
 from gateway.bridges import StompBridge
 from gateway.broker import settings as broker_settings
 from gateway.broker.access import AccessRules
 from gateway.broker.administration import BrokerAdministration
+from gateway.broker.branch_administration import BranchAdministration
 from gateway.broker.provider import EmbeddedProvider
 from gateway.broker.users import Users
 from gateway.configuration import Configuration
@@ -83,15 +88,26 @@ def admin_service(
         options = AdminOptions.read(settings)
         return Credentials(options.user, options.password)
 
+    def now_ms() -> int:
+        return int(reactor.seconds() * 1000)
+
+    broker = _broker(configuration, provider, bridges)
     dead = DeadMessages(reactor, provider, credentials, log)
     return AdminService(
         reactor,
         AdminOptions.read(settings),
         [
             BridgeResources(bridges, logs.bridge, log),
-            DeadMessageResources(dead),
-            MetricsResource(BridgeCollector(bridges, lambda: _stomp_counters(bridges))),
-            BrokerResources(_broker(configuration, provider, bridges)),
+            DeadMessageResources(dead, bridges),
+            TransactionResources(bridges, now_ms),
+            MetricsResource(
+                reactor,
+                BridgeCollector(bridges, lambda: _stomp_counters(bridges)),
+                TransactionCollector(bridges, now_ms),
+                DestinationCollector(broker, settings[METRICS_DESTINATIONS]),
+            ),
+            BrokerResources(broker),
+            BranchResources(BranchAdministration(provider)),
         ],
         administrators(users, rules),
         port_mapper.register,
@@ -122,7 +138,14 @@ def _broker(configuration: Configuration, provider: EmbeddedProvider, bridges: B
     def clients() -> list[Client]:
         return [client for service in _stomp(bridges) for client in service.clients]
 
-    return BrokerAdministration(provider, clients, varhome=str(configuration.layout.varhome), store=store)
+    def holders() -> dict[int, str]:
+        return {
+            id(connection): f"bridge {bridge.name}, {whose}"
+            for bridge in bridges.bridges
+            for connection, whose in getattr(bridge, "open_connections", tuple)()
+        }
+
+    return BrokerAdministration(provider, clients, holders=holders, varhome=str(configuration.layout.varhome), store=store)
 
 
 def _stomp_counters(bridges: BridgeServiceManager) -> object:

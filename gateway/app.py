@@ -44,7 +44,7 @@ from gateway.instance.listening import server_endpoint
 from gateway.instance.logs import Logs, open_logs, set_levels
 from gateway.instance.portmapper import PortMapper
 from gateway.instance.settings import SettingsError
-from gateway.messaging import message
+from gateway.messaging import message, selector
 from gateway.messaging.errors import ProviderUnavailable, StorageFailed
 from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.turn import Turn
@@ -248,6 +248,8 @@ class Gateway(Service):
         gc.set_threshold(GC_THRESHOLD, 20, 100)
         kind = "pure Python" if str(message.__file__).endswith(".py") else "compiled"
         self._say(f"stomp-gateway {__version__} ({kind}) is ready; instance {self.configuration.layout.directory}")
+        # Clients are served meanwhile; the first one's selector would keep all of them waiting.
+        self._reactor.callInThread(selector.prepare)
         if all(bridge.state is BridgeState.STOPPED for bridge in bridges.bridges):
             self.log.warn("no bridge runs, so no client can connect{why}", why=idle_because(settings, bridges.bridges))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -246,6 +247,9 @@ def _jms(
     reactor: Any, name: str, configuration: Configuration, logs: Logs, provider: Provider, passed: Callable[[str], None]
 ) -> Bridge:
     from bridge.jms_bridge import JMSBridge
+    from bridge.once.coordination import Coordination
+    from bridge.xa.opening import open_coordinator
+    from bridge.xa.properties import TransactionProperties
 
     layout = configuration.layout
     log = open_bridge_log(logs, configuration.settings, name)
@@ -256,6 +260,14 @@ def _jms(
     def transformer(class_name: str, where: str) -> MessageTransformer:
         return load_transformer(class_name, where, layout.lib_ext)
 
+    def coordination(now: Settings) -> Coordination:
+        properties, warnings = TransactionProperties.read(now, name)
+        for warning in warnings:
+            logger.warn("{warning}", warning=str(warning))
+        opened = partial(open_coordinator, reactor, layout.bridge(name), name, layout.instance, properties, passed, logger, os.urandom)
+        return Coordination(reactor, opened, layout.transaction_log(name).exists, logger)
+
+    logger = log.logger_for(f"bridge.{name}")
     return JMSBridge(
         reactor,
         name,
@@ -263,7 +275,8 @@ def _jms(
         layout.etc,
         provider,
         transformer,
-        log.logger_for(f"bridge.{name}"),
+        coordination,
+        logger,
         logs.redaction,
         passed,
     )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.crash import once_table
 from tests.gateway_process import Certificates, GatewayProcess, free_port, make_certificates
 
 # No deadline: the first example of a test also pays for imports, and a busy machine is no defect of the code.
@@ -20,6 +21,9 @@ settings.register_profile("long", deadline=None, max_examples=2000, suppress_hea
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="also run tests marked long, and take long samples in all of Hypothesis's")
+    parser.addoption(
+        "--crash-matrix", metavar="FILE", help="write the crash matrix of transacted links there, for the documentation"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -56,3 +60,13 @@ def start_gateway(tmp_path: Path) -> Iterator[Callable[..., GatewayProcess]]:
             return running.enter_context(GatewayProcess(varhome or tmp_path / "var", **options))
 
         yield start
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    rows = once_table.rows(terminalreporter.getreports("passed") + terminalreporter.getreports("failed"))
+    if rows:
+        terminalreporter.section("crash matrix of transacted links")
+        for line in once_table.as_text(rows):
+            terminalreporter.write_line(line)
+    if rows and config.getoption("--crash-matrix"):
+        once_table.write(rows, Path(config.getoption("--crash-matrix")))

@@ -121,6 +121,26 @@ def test_the_text_of_all_logs_is_at_hand_for_failed_tests(tmp_path: Path) -> Non
         assert "STOMP bridge started" in gateway.log
 
 
+def test_a_gateway_that_is_ready_prepares_for_selectors_by_itself(tmp_path: Path) -> None:
+    script = """
+from twisted.internet import reactor
+from gateway.messaging import selector_grammar
+
+def look():
+    if selector_grammar._parser.cache_info().currsize:
+        print("selectors are prepared", flush=True)
+    else:
+        reactor.callLater(0.02, look)
+
+reactor.callWhenRunning(look)
+from gateway.command import main
+main()
+"""
+    with GatewayProcess(tmp_path / "var", command=(sys.executable, "-c", script)) as gateway:
+        gateway.wait_for_output("is ready")
+        gateway.wait_for_output("selectors are prepared")
+
+
 def test_ports_and_files_are_let_go(tmp_path: Path) -> None:
     gateway = GatewayProcess(tmp_path)
     for _ in range(2):

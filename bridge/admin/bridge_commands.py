@@ -26,6 +26,7 @@ from bridge.admin.shown import (
     unread,
 )
 from bridge.admin.tables import table
+from bridge.admin.transaction_shown import records_table, waiting_line
 
 PASSWORD_NAME: Final = "imq.imqbridgemgr.password"
 #: What is done to bridges and links, and the words for it.
@@ -95,6 +96,7 @@ def list_bridges(command: Command) -> int:
         common.show(bridges_table(answer["bridges"]))
         common.show_json(answer)
         _say_problems(common, answer["bridges"])
+        _say_transactions(common, answer["bridges"])
     else:
         command.show_what("Listing the bridge:")
         answer = client.get(path_of("v1", "bridges", command.bridge), type=command.type)
@@ -110,6 +112,8 @@ def list_links(command: Command) -> int:
     answer = client.get(path_of("v1", "links", *parts), type=command.type)
     if command.options.debug and not command.link:
         answer = client.get(path_of("v1", "bridges", command.bridge), type=command.type)
+    elif command.options.debug and any(link["transacted"] for link in answer["links"]):
+        answer["transaction_records"] = client.get(path_of("v1", "transactions", command.bridge))["transactions"]
     _show_bridge(command, answer)
     common.say("Successfully listed links.")
     return 0
@@ -130,7 +134,10 @@ def _show_bridge(command: Command, answer: Any) -> None:
         ):
             if rows:
                 common.show(form(rows))
+        if "transaction_records" in answer:
+            common.show(records_table(answer["transaction_records"]))
     _say_problems(common, [answer])
+    _say_transactions(common, [answer])
     common.show_json(answer)
 
 
@@ -150,6 +157,14 @@ def _say_problems(common: Common, bridges: Sequence[Any]) -> None:
             common.say()
 
 
+def _say_transactions(common: Common, bridges: Sequence[Any]) -> None:
+    lines = [line for line in map(waiting_line, bridges) if line]
+    for line in lines:
+        common.say(line)
+    if lines:
+        common.say()
+
+
 def query_link(command: Command) -> int:
     client, common = command.client(), command.common
     command.show_what("Querying the link:" if command.link else "Querying the links of the bridge:")
@@ -157,6 +172,7 @@ def query_link(command: Command) -> int:
     answer = client.get(path_of("v1", "links", *parts), type=command.type)
     _show_links(common, answer, lambda links: "\n".join(map(link_details, links)))
     _say_problems(common, [answer])
+    _say_transactions(common, [answer])
     common.show_json(answer["links"][0] if command.link else answer)
     common.say("Successfully queried the link." if command.link else "Successfully queried the links.")
     return 0
@@ -183,7 +199,7 @@ def operate_on_bridges(command: Command) -> int:
     which = "the bridge" if one else "all bridges of the type" if command.type else "all bridges"
     command.show_what(f"{doing} {which}{':' if one or command.type else ' on the broker specified by:'}")
     if not common.confirmed(f"Are you sure you want to {operation} {'this bridge' if one else 'these bridges'}?"):
-        return _not(command, f"The {'bridge was' if one else 'bridges were'} not {done}.")
+        return not_done(command, f"The {'bridge was' if one else 'bridges were'} not {done}.")
     if one:
         answer = client.post(path_of("v1", "bridges", command.bridge, operation), type=command.type or None)
     else:
@@ -194,7 +210,11 @@ def operate_on_bridges(command: Command) -> int:
     for bridge in answer["bridges"]:
         if operation in ("start", "resume"):
             _say_not_started(common, bridge["name"], bridge["not_started_links"])
-    common.say(f"Successfully {done} the {'bridge' if one else 'bridges'}.")
+    pausing = [bridge["name"] for bridge in answer["bridges"] if bridge["state"] == "PAUSING"]
+    for name in pausing:
+        common.say(f"Bridge {name} is PAUSING: it is PAUSED as soon as its last link has finished the batch under way.")
+    if len(pausing) < len(answer["bridges"]):
+        common.say(f"Successfully {done} the {'bridge' if one else 'bridges'}.")
     return 0
 
 
@@ -209,7 +229,7 @@ def operate_on_link(command: Command) -> int:
     common, client = command.common, command.client()
     command.show_what(f"{doing} the link:")
     if not common.confirmed(f"Are you sure you want to {operation} this link?"):
-        return _not(command, f"The link was not {done}.")
+        return not_done(command, f"The link was not {done}.")
     answer = client.post(path_of("v1", "links", command.bridge, operation), link=command.link, type=command.type or None)
     common.show_json(answer)
     [link] = answer["links"]
@@ -225,7 +245,7 @@ def reload_bridge(command: Command) -> int:
     common, client = command.common, command.client()
     command.show_what("Reloading the bridge:")
     if not common.confirmed("Are you sure you want to reload this bridge?"):
-        return _not(command, "The bridge was not reloaded.")
+        return not_done(command, "The bridge was not reloaded.")
     answer = client.post(path_of("v1", "bridges", command.bridge, "reload"), type=command.type or None)
     for line in changes_lines(answer):
         common.say(line)
@@ -261,7 +281,7 @@ def list_dead(command: Command) -> int:
     _show_queue(
         command, "Listing the dead messages that the selector matches:" if options.selector else "Listing the dead messages:"
     )
-    answer = client.get("/v1/dead", selector=options.selector, limit=options.limit)
+    answer = client.get("/v1/dead", selector=options.selector, limit=options.limit, **_which_queue(options))
     common.show(dead_lines(answer["messages"], options.debug))
     common.show_json(answer)
     if answer["more"]:
@@ -284,8 +304,8 @@ def _dead_operation(command: Command, operation: str, doing: str, done: str, **m
     _show_queue(command, f"{doing} {every}:")
     dry = bool(options.dry_run)
     if not dry and not common.confirmed(f"Are you sure you want to {operation} these messages?"):
-        return _not(command, f"The messages were not {done}.")
-    body = {"selector": options.selector, "limit": options.limit, "dry_run": dry, **more}
+        return not_done(command, f"The messages were not {done}.")
+    body = {"selector": options.selector, "limit": options.limit, "dry_run": dry, **_which_queue(options), **more}
     answer = client.post(path_of("v1", "dead", operation), **body)
     for line in tally_lines(answer, done):
         common.say(line)
@@ -298,7 +318,12 @@ def _show_queue(command: Command, doing: str) -> None:
     common, options = command.common, command.options
     common.say(doing)
     common.say()
-    given = [("Selector", options.selector), ("To", options.to)]
+    given = [
+        ("Bridge Name", options.bridge),
+        ("Dead Message Queue", options.dmq),
+        ("Selector", options.selector),
+        ("To", options.to),
+    ]
     rows = [(title, value) for title, value in given if value]
     if rows:
         common.show(table([title for title, _ in rows], [[value for _, value in rows]]))
@@ -307,7 +332,12 @@ def _show_queue(command: Command, doing: str) -> None:
     common.show_broker()
 
 
-def _not(command: Command, text: str) -> int:
+def _which_queue(options: argparse.Namespace) -> dict[str, str]:
+    return {"bridge": options.bridge, "dmq": options.dmq} if options.dmq else {}
+
+
+def not_done(command: Command, text: str) -> int:
+    """Say that the operator did not want it. :returns: the exit code."""
     command.common.say(text)
     command.common.show_json({"done": False})
     return 0

@@ -27,6 +27,7 @@ from twisted.logger import Logger
 
 from bridge.admin.ports import BridgeLog, Bridges, WithConnections
 from bridge.admin.requests import AdminRequest, Refused, Routes, refusal
+from bridge.admin.transactions import counted, transactions_of
 from bridge.manager import Bridge, BridgeLink, NotInTime, NotReloadable, OtherType, Outcome, UnknownBridge, UnknownType, told
 from bridge.refused_link import LinkRefused
 from bridge.status import BridgeState, LinkState, LinkStatus
@@ -147,14 +148,7 @@ class BridgeResources:
         }
 
     def _matching(self, name: str | None, kind: str) -> list[Bridge]:
-        try:
-            return self._bridges.matching(name, kind or None)
-        except UnknownType as error:
-            raise Refused(str(error), "BB4005") from None
-        except UnknownBridge as error:
-            raise Refused(str(error), "BB4006", HTTPStatus.NOT_FOUND) from None
-        except OtherType as error:
-            raise Refused(str(error), "BB4007", HTTPStatus.CONFLICT) from None
+        return matching(self._bridges, name, kind)
 
     # --- logs
 
@@ -210,6 +204,18 @@ class BridgeResources:
         return {**bridge_json(bridge), "links": [link_json(link.status())]}
 
 
+def matching(bridges: Bridges, name: str | None, kind: str = "") -> list[Bridge]:
+    """The bridges of that name and type; None and "" are any. :raises Refused: there is no such bridge or type, or it is of another type."""
+    try:
+        return bridges.matching(name, kind or None)
+    except UnknownType as error:
+        raise Refused(str(error), "BB4005") from None
+    except UnknownBridge as error:
+        raise Refused(str(error), "BB4006", HTTPStatus.NOT_FOUND) from None
+    except OtherType as error:
+        raise Refused(str(error), "BB4007", HTTPStatus.CONFLICT) from None
+
+
 def _found(bridge: Bridge, name: str) -> BridgeLink:
     links = bridge.links()
     for link in links:
@@ -231,13 +237,15 @@ def _not_started(bridge: Bridge) -> list[BridgeLink]:
 
 
 def bridge_json(bridge: Bridge) -> dict[str, object]:
-    """A bridge in JSON; ``enabled_links`` are those that are enabled in its file, 0 of a bridge that is stopped or has none."""
+    """A bridge in JSON; ``enabled_links`` are those that are enabled in its file, 0 of a bridge that is stopped or has none; ``transactions`` says how
+    many call for somebody."""
     return {
         "name": bridge.name,
         "type": bridge.type,
         "state": bridge.state.value,
         "enabled_links": sum(link.status().enabled for link in bridge.links()),
         "not_started_links": [link.name for link in _not_started(bridge)],
+        "transactions": counted(transactions_of(bridge)),
         "problem": bridge.problem,
     }
 

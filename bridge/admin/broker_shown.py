@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from bridge.admin.shown import moment
+from bridge.admin.shown import lasting, moment
 from bridge.admin.tables import table
 from gateway.instance.problems import printable
 
@@ -157,6 +157,7 @@ def connections_table(connections: Sequence[Json]) -> str:
         "Msgs In",
         "Msgs Out",
         "UnAck",
+        "Held By",
     )
     rows = [
         (
@@ -171,6 +172,7 @@ def connections_table(connections: Sequence[Json]) -> str:
             each["sent"],
             each["delivered"],
             each["unacknowledged"],
+            each["holder"],
         )
         for each in connections
     ]
@@ -192,6 +194,7 @@ def connection_details(each: Json) -> str:
             ("Client Platform", each["protocol"]),
             ("", ""),
             ("Session in the Log", each["session"]),
+            ("Held by", each["holder"]),
             ("Connected Since", moment(each["since_ms"])),
             ("Messages In", each["sent"]),
             ("Messages Out", each["delivered"]),
@@ -211,7 +214,7 @@ def broker_details(broker: Json, port: int) -> str:
             ("Broker is Embedded", "false"),
             ("Instance Configuration/Data Root Directory", broker["varhome"]),
             ("Message Store", broker["store"]),
-            ("Running Since", f"{moment(broker['started_ms'])} ({_lasting(broker['uptime_ms'])})"),
+            ("Running Since", f"{moment(broker['started_ms'])} ({lasting(broker['uptime_ms'])})"),
             ("", ""),
             ("Current Number of Messages in System", broker["messages"]),
             ("Current Total Message Bytes in System", broker["octets"]),
@@ -278,13 +281,6 @@ def _size(octets: int) -> str:
         if octets > 0 and octets % scale == 0:
             return f"{octets // scale}{suffix}"
     return _limit(octets)
-
-
-def _lasting(ms: int) -> str:
-    minutes, seconds = divmod(ms // 1000, 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    return (f"{days} d " if days else "") + f"{hours:02}:{minutes:02}:{seconds:02}"
 
 
 def _truth(value: bool) -> str:

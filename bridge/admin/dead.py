@@ -1,7 +1,7 @@
-"""The built-in dead message queue of the bridges, for operators: look into it, send what died on its way again, or throw it away.
+"""The dead message queues of the bridges, for operators: look into one, send what died on its way again, or throw it away.
 
 Owns how that is done without losing or doubling a message: what is taken from the queue and what is sent in its place are one transaction, of
-at most :data:`BATCH` messages. Knows the queue through the seam only.
+at most :data:`BATCH` messages. The queues are at the broker of this instance, the built-in one where no other is named; knows them through the seam only.
 
 A message is replayed as the original that its envelope holds, with a new id and timestamp, to where a link got it from. That place must be on this
 instance's broker, or another be named: for a message that came from elsewhere there is none here. One that had expired is sent to live for ever. What
@@ -60,7 +60,7 @@ class Tally:
 
 
 class DeadMessages:
-    """What an operator can do with the built-in dead message queue.
+    """What an operator can do with a dead message queue.
 
     :param reactor: the clock.
     :param provider: the broker of this instance. :param credentials: as whom it is asked; asked for each time.
@@ -75,14 +75,16 @@ class DeadMessages:
         self._log = log or Logger(namespace="bridge.admin")
         self._busy = ""
 
-    async def list(self, selector: str | None = None, limit: int = LISTED) -> tuple[list[dict[str, object]], bool]:
+    async def list(
+        self, selector: str | None = None, limit: int = LISTED, *, queue: Destination = BUILT_IN_DMQ_DESTINATION
+    ) -> tuple[list[dict[str, object]], bool]:
         """The first messages that the selector matches, in JSON, and whether there are more.
 
         :raises MessagingError: the selector is none, or the broker refuses.
         """
         found: list[dict[str, object]] = []
         async with self._connected() as connection:
-            browsing = Browsing(connection.session(Mode.AUTO), selector, connection.lost)
+            browsing = Browsing(connection.session(Mode.AUTO), queue, selector, connection.lost)
             while batch := await browsing.next(min(BATCH, limit + 1 - len(found))):
                 found += [described(message) for message in batch]
                 if len(found) > limit:
@@ -90,7 +92,13 @@ class DeadMessages:
         return found[:limit], len(found) > limit
 
     async def replay(
-        self, selector: str | None = None, to: Destination | None = None, limit: int = 0, *, dry_run: bool = False
+        self,
+        selector: str | None = None,
+        to: Destination | None = None,
+        limit: int = 0,
+        *,
+        dry_run: bool = False,
+        queue: Destination = BUILT_IN_DMQ_DESTINATION,
     ) -> Tally:
         """Send again what the selector matches, and take it out of the queue.
 
@@ -99,21 +107,37 @@ class DeadMessages:
         :raises MessagingError: the selector is none, or the broker refuses. What was committed until then stays done.
         :raises Refused: another replay or purge is under way.
         """
-        if to is not None and (to == BUILT_IN_DMQ_DESTINATION or to.temporary):
+        if to is not None and (to == queue or to.temporary):
             raise Refused(f"messages cannot be replayed to {to}", "bad_request")
-        return await self._alone(
-            "replay", selector, limit, dry_run, lambda message, here: original_of(message, here, to, self._now_ms())
-        )
+        here = self._provider.resource
 
-    async def purge(self, selector: str | None = None, limit: int = 0, *, dry_run: bool = False) -> Tally:
+        def original(message: Message) -> Message:
+            return original_of(message, queue, here, to, self._now_ms())
+
+        return await self._alone("replay", queue, selector, limit, dry_run, original)
+
+    async def purge(
+        self,
+        selector: str | None = None,
+        limit: int = 0,
+        *,
+        dry_run: bool = False,
+        queue: Destination = BUILT_IN_DMQ_DESTINATION,
+    ) -> Tally:
         """Throw away what the selector matches, whatever it is. The parameters and errors are those of :meth:`replay`."""
-        return await self._alone("purge", selector, limit, dry_run, lambda message, here: None)
+        return await self._alone("purge", queue, selector, limit, dry_run, lambda message: None)
 
     def _now_ms(self) -> int:
         return int(self._reactor.seconds() * 1000)
 
     async def _alone(
-        self, what: str, selector: str | None, limit: int, dry_run: bool, replacement: Callable[[Message, str], Message | None]
+        self,
+        what: str,
+        queue: Destination,
+        selector: str | None,
+        limit: int,
+        dry_run: bool,
+        replacement: Callable[[Message], Message | None],
     ) -> Tally:
         if self._busy and not dry_run:
             raise Refused(f"a {self._busy} of dead messages is under way", "busy", HTTPStatus.CONFLICT)
@@ -121,14 +145,14 @@ class DeadMessages:
             self._busy = what
         tally = Tally()
         try:
-            await self._go_through(tally, selector, limit, dry_run, replacement)
+            await self._go_through(tally, queue, selector, limit, dry_run, replacement)
         finally:
             if not dry_run:
                 self._busy = ""
                 self._log.info(
                     "{what} of {queue}: {done} done, {left} left, {gone} gone of {matched} messages",
                     what=what,
-                    queue=BUILT_IN_DMQ_DESTINATION,
+                    queue=queue,
                     done=tally.done,
                     left=tally.left,
                     gone=tally.gone,
@@ -137,13 +161,18 @@ class DeadMessages:
         return tally
 
     async def _go_through(
-        self, tally: Tally, selector: str | None, limit: int, dry_run: bool, replacement: Callable[[Message, str], Message | None]
+        self,
+        tally: Tally,
+        queue: Destination,
+        selector: str | None,
+        limit: int,
+        dry_run: bool,
+        replacement: Callable[[Message], Message | None],
     ) -> None:
         # What dies again on the way is not sent round and round: only what was there at the beginning is looked at.
         began_ms = self._now_ms()
         async with self._connected() as connection:
-            here = connection.connection.product
-            browsing = Browsing(connection.session(Mode.AUTO), selector, connection.lost)
+            browsing = Browsing(connection.session(Mode.AUTO), queue, selector, connection.lost)
             while not limit or tally.done < limit:
                 batch = await browsing.next(min(BATCH, limit - tally.done) if limit else BATCH)
                 if not batch:
@@ -154,19 +183,19 @@ class DeadMessages:
                         continue
                     tally.matched += 1
                     try:
-                        wanted[message.message_id] = replacement(message, here)
+                        wanted[message.message_id] = replacement(message)
                     except NotAnEnvelope as error:
                         tally.leave(str(error))
                 if dry_run:
                     tally.done += len(wanted)
                     continue
                 for ids in portions(wanted):
-                    await self._exchange(connection, {each: wanted[each] for each in ids}, tally)
+                    await self._exchange(connection, queue, {each: wanted[each] for each in ids}, tally)
 
-    async def _exchange(self, connection: _Connected, wanted: dict[str, Message | None], tally: Tally) -> None:
+    async def _exchange(self, connection: _Connected, queue: Destination, wanted: dict[str, Message | None], tally: Tally) -> None:
         """Take these from the queue, and send what stands for each, in one transaction."""
         session = connection.session(Mode.TRANSACTED)
-        taking = Taking(session, wanted, connection.lost)
+        taking = Taking(session, queue, wanted, connection.lost)
         try:
             got = await taking.all(self._reactor)
             sent = 0

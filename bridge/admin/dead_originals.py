@@ -5,35 +5,38 @@ Owns where an original goes back to. Sends nothing.
 
 from __future__ import annotations
 
-from bridge.config.model import BUILT_IN_DMQ_DESTINATION
 from gateway.messaging import dead
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.envelope import EnvelopeError, decode
 from gateway.messaging.message import BodyType, Message
+from gateway.messaging.provider import DUPLICATE_ID
 
 
 class NotAnEnvelope(Exception):
     """A message that cannot be replayed. ``str`` says why."""
 
 
-def original_of(message: Message, here: str, to: Destination | None, now_ms: int) -> Message:
+def original_of(message: Message, queue: Destination, here: str, to: Destination | None, now_ms: int) -> Message:
     """The message to send for a dead one.
 
-    :param here: what the broker of this instance calls itself. :param to: where to send it; None is where it came from.
+    :param queue: where it is. :param here: the resource manager that the broker of this instance is.
+    :param to: where to send it; None is where it came from.
     :param now_ms: epoch milliseconds now.
     :raises NotAnEnvelope: it holds no message, or there is no place here that it came from.
     """
     original = _decoded(message)
-    properties = message.headers.properties
+    said = message.headers.properties
     if to is None:
-        came_from = properties.get(dead.BRIDGE_SOURCE_PROVIDER, here)
-        if came_from != here:
+        if said.get(dead.BRIDGE_SOURCE_RESOURCE) != here:
+            # Not by its name, which the broker of every instance has.
             raise NotAnEnvelope("it came from another provider: name a destination")
-        to = destination_of(str(properties.get(dead.BRIDGE_SOURCE_DESTINATION, ""))) or original.headers.destination
-        if to == BUILT_IN_DMQ_DESTINATION or to.temporary:
+        to = destination_of(str(said.get(dead.BRIDGE_SOURCE_DESTINATION, ""))) or original.headers.destination
+        if to == queue or to.temporary:
             raise NotAnEnvelope("it came from a place that it cannot go back to: name a destination")
     expires = original.expires if original.expires > now_ms else 0
-    return Message(original.headers.replace(destination=to), original.body, expires=expires)
+    # Its id is remembered where it was, which must not drop what an operator sends again.
+    properties = {name: value for name, value in original.headers.properties.items() if name != DUPLICATE_ID}
+    return Message(original.headers.replace(destination=to, properties=properties), original.body, expires=expires)
 
 
 def _decoded(message: Message) -> Message:

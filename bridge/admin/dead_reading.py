@@ -1,4 +1,4 @@
-"""Reading the built-in dead message queue through the seam: looking through it, and taking messages of known ids out of it.
+"""Reading a dead message queue of this instance's broker through the seam: looking through it, and taking messages of known ids out of it.
 
 Owns waiting for deliveries, and for none. Does not know what the messages are taken for.
 """
@@ -11,7 +11,7 @@ from typing import Final
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from bridge.config.model import BUILT_IN_DMQ_DESTINATION
+from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Consumer, Session, Subscription
@@ -73,12 +73,12 @@ class _Received:
 class Browsing:
     """Looks through the queue, in portions."""
 
-    def __init__(self, session: Session, selector: str | None, lost: Lost) -> None:
+    def __init__(self, session: Session, queue: Destination, selector: str | None, lost: Lost) -> None:
         if selector:
             # Said here of every provider, before anything is asked of one.
             parse(selector)
         self._received = _Received(lost)
-        spec = Subscription(BUILT_IN_DMQ_DESTINATION, selector=selector or None, browse=True)
+        spec = Subscription(queue, selector=selector or None, browse=True)
         self._consumer = session.consumer(spec, self._received.deliver, lost)
         self._consumer.start()
 
@@ -97,10 +97,10 @@ class Browsing:
 class Taking:
     """Takes messages of known ids."""
 
-    def __init__(self, session: Session, ids: Iterable[str], lost: Lost) -> None:
+    def __init__(self, session: Session, queue: Destination, ids: Iterable[str], lost: Lost) -> None:
         self._ids = list(ids)
         self._received = _Received(lost)
-        spec = Subscription(BUILT_IN_DMQ_DESTINATION, selector=f"JMSMessageID IN ({', '.join(map(_quoted, self._ids))})")
+        spec = Subscription(queue, selector=f"JMSMessageID IN ({', '.join(map(_quoted, self._ids))})")
         self.consumer = session.consumer(spec, self._received.deliver, lost)
 
     async def all(self, reactor: IReactorTime) -> list[tuple[int, Message]]:

@@ -17,9 +17,11 @@ usage: imqbridgemgr SUBCOMMAND ARGUMENT [options]
   resume  bridge -bn NAME or -t TYPE, resume link -bn NAME -ln NAME
   reload  bridge -bn NAME
   level   bridge -bn NAME [-level LEVEL]
-  list    dead   [-selector SELECTOR] [-limit N]
-  replay  dead   [-selector SELECTOR] [-to queue:NAME] [-limit N] [-dry-run]
-  purge   dead   [-selector SELECTOR] [-limit N] [-dry-run]
+  list    dead   [-bn NAME -dmq NAME] [-selector SELECTOR] [-limit N]
+  replay  dead   [-bn NAME -dmq NAME] [-selector SELECTOR] [-to queue:NAME] [-limit N] [-dry-run]
+  purge   dead   [-bn NAME -dmq NAME] [-selector SELECTOR] [-limit N] [-dry-run]
+  list    transactions -bn NAME
+  commit  transaction -bn NAME -tid ID, rollback and forget likewise
   validate FILE  [-bn NAME]
 
   -b HOST:PORT     the broker's port mapper; default localhost:7676
@@ -27,6 +29,8 @@ usage: imqbridgemgr SUBCOMMAND ARGUMENT [options]
   -passfile FILE   has imq.imqbridgemgr.password; asked for if not given
   -bn NAME         the bridge          -ln NAME   the link
   -t TYPE          jms or stomp        -debug     more tables
+  -tid ID          the transaction
+  -dmq NAME        a dead message queue of the bridge; default the built-in one
   -f               do not ask whether it shall be done, nor for a password
   -s               print nothing but errors
   --json           print JSON instead of tables
@@ -58,6 +62,10 @@ Examples:
   See what would be sent again of what could not be sent, then do it:
       imqbridgemgr replay dead -selector "JMS_SUN_JMSBRIDGE_DMQ_REASON = 'SEND_FAILURE'" -dry-run -u admin
       imqbridgemgr replay dead -selector "JMS_SUN_JMSBRIDGE_DMQ_REASON = 'SEND_FAILURE'" -u admin
+
+  What is in doubt, and, for a broker that will never come back, an end of it:
+      imqbridgemgr list transactions -bn mq2external -debug -u admin
+      imqbridgemgr commit transaction -bn mq2external -tid 100000000002a -u admin
 
 Exit codes: 0 done, also when you answer no; 1 everything else.
 """

@@ -30,6 +30,7 @@ from bridge.admin.bridge_commands import (
 from bridge.admin.help_texts import LONG, SHORT
 from bridge.admin.options import Common, Parser, UsageError, add_common_options, run_to_the_end
 from bridge.admin.running import run_command
+from bridge.admin.transaction_commands import ORDERS, list_transactions, order_transaction
 from bridge.admin.validating import validate
 from gateway.instance.levels import LEVELS
 
@@ -49,6 +50,8 @@ _COMMANDS: Final[dict[tuple[str, str], Callable[[Command], int]]] = {
     ("level", "bridge"): level_of_bridge,
     ("replay", "dead"): replay_dead,
     ("purge", "dead"): purge_dead,
+    ("list", "transactions"): list_transactions,
+    **{(order, "transaction"): order_transaction for order in ORDERS},
 }
 
 
@@ -59,9 +62,11 @@ def _parser() -> Parser:
     add_common_options(parser)
     parser.add_argument("-bn", dest="bridge", default="")
     parser.add_argument("-ln", dest="link", default="")
+    parser.add_argument("-tid", dest="transaction", default="")
     parser.add_argument("-t", dest="type", default="")
     parser.add_argument("-debug", dest="debug", action="store_true")
     parser.add_argument("-selector", "--selector", dest="selector", default="")
+    parser.add_argument("-dmq", "--dmq", dest="dmq", default="")
     parser.add_argument("-to", "--to", dest="to", default=None)
     parser.add_argument("-limit", "--limit", dest="limit", default=None)
     parser.add_argument("-n", "-dry-run", "--dry-run", dest="dry_run", action="store_true")
@@ -77,20 +82,27 @@ _PARTICULAR: Final = (
     ("limit", "-limit", ("list dead", "replay dead", "purge dead")),
     ("dry_run", "-dry-run", ("replay dead", "purge dead")),
     ("to", "-to", ("replay dead",)),
+    ("dmq", "-dmq", ("list dead", "replay dead", "purge dead")),
     ("level", "-level", ("level bridge",)),
+    ("transaction", "-tid", tuple(f"{order} transaction" for order in ORDERS)),
 )
 
 
 def _check(options: argparse.Namespace) -> None:
     """:raises UsageError: something is missing, or too much."""
     command = f"{options.subcommand} {options.argument}"
-    needs_bridge = options.argument == "link" or options.subcommand in ("reload", "level")
+    needs_bridge = options.argument in ("link", "transactions", "transaction") or options.subcommand in ("reload", "level")
     if options.argument == "bridge" and options.link:
         raise UsageError("-ln is not for bridges: did you mean the argument link?", "BA3002")
     if needs_bridge and not options.bridge:
         raise UsageError(f"the name of the bridge is missing: give -bn for {command}", "BA3000")
+    if options.argument == "dead" and bool(options.bridge) != bool(options.dmq):
+        given, missing = ("-bn", "-dmq") if options.bridge else ("-dmq", "-bn")
+        raise UsageError(f"{given} names a dead message queue of a bridge only with {missing}; without both it is the built-in one")
     if options.argument == "link" and options.subcommand in OPERATIONS and not options.link:
         raise UsageError(f"the name of the link is missing: give -ln for {command}", "BA3001")
+    if options.argument == "transaction" and not options.transaction:
+        raise UsageError(f"the transaction is missing: give -tid for {command}; list transactions has the ids")
     if options.subcommand in ("pause", "resume") and options.argument == "bridge" and not (options.bridge or options.type):
         code = "BB4008" if options.subcommand == "pause" else "BB4009"
         raise UsageError(f"{command} needs -bn or -t", code)

@@ -1,6 +1,6 @@
 """The ``imqcmd`` command: Open MQ's Command utility, as far as there is something for it to do here, with its syntax, tables and exit codes.
 
-Owns the command line: which words there are, what each needs, and what is printed. What is done is the admin service's.
+Owns the command line: which words there are, and what each needs. What the commands do is :mod:`bridge.admin.broker_commands`'s.
 
 Exit codes: 0 done, also when the operator answers no; 1 for everything else, a wrong command line included.
 """
@@ -10,231 +10,30 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from bridge.admin.broker_shown import (
-    broker_details,
-    connection_details,
-    connections_table,
-    destination_details,
-    destinations_table,
-    durables_table,
-    listed,
-    which_table,
+from bridge.admin.branch_commands import commit_txn, forget_txn, list_txn, query_txn, rollback_txn
+from bridge.admin.broker_commands import (
+    Command,
+    create_dst,
+    destroy_cxn,
+    destroy_dst,
+    destroy_dur,
+    list_cxn,
+    list_dst,
+    list_dur,
+    purge_dst,
+    query_bkr,
+    query_cxn,
+    query_dst,
+    update_dst,
 )
-from bridge.admin.client import AdminClient, AdminError
 from bridge.admin.imqcmd_help import INSTEAD, LONG, SHORT
 from bridge.admin.options import Common, Parser, UsageError, add_common_options, run_to_the_end
 from bridge.admin.running import run_command
-from bridge.admin.tables import table
 
 PROGRAM: Final = "imqcmd"
-PASSWORD_NAME: Final = "imq.imqcmd.password"
 _TYPES: Final = {"q": "queue", "queue": "queue", "t": "topic", "topic": "topic"}
-_TITLES: Final = {"queue": "Queue", "topic": "Topic"}
-_ON: Final = "On the broker specified by:"
-
-
-@dataclass(frozen=True)
-class Command:
-    """One command, as it was given.
-
-    :param type: ``queue``, ``topic``, or "" where none was given. :param properties: given by ``-o``.
-    """
-
-    common: Common
-    options: argparse.Namespace
-    type: str
-    properties: Mapping[str, str]
-
-    @property
-    def name(self) -> str:
-        name: str = self.options.name
-        return name
-
-    def client(self) -> AdminClient:
-        """The way to the admin service. :raises AdminError: there is none."""
-        return self.common.client(PASSWORD_NAME)
-
-    def introduce(self, doing: str, what: str = "", more: str = "") -> None:
-        """Print what will be done, to what, and on which broker. :param what: a table. :param more: what it is done with, each on a line."""
-        common = self.common
-        common.say(doing)
-        common.say()
-        if what:
-            common.show(what)
-            if more:
-                common.show(more)
-            common.say(_ON)
-            common.say()
-        common.show_broker()
-
-    def refused(self, question: str, otherwise: str) -> bool:
-        """Whether the operator does not want it; then that is printed."""
-        common = self.common
-        if common.confirmed(question):
-            common.say()
-            return False
-        common.say()
-        common.say(otherwise)
-        common.show_json({"done": False})
-        return True
-
-
-# --- destinations
-
-
-def list_dst(command: Command) -> int:
-    common, client = command.common, command.client()
-    which = f"the {_TITLES[command.type].lower()} destinations" if command.type else "all the destinations"
-    command.introduce(f"Listing {which} on the broker specified by:")
-    answer = client.get("/v1/destinations", type=command.type, temporary=bool(command.options.temporary))
-    common.show(destinations_table(answer["destinations"]))
-    common.show_json(answer)
-    common.say("Successfully listed destinations.")
-    return 0
-
-
-def query_dst(command: Command) -> int:
-    common, client = command.common, command.client()
-    command.introduce("Querying the destination where:", which_table(command.type, command.name))
-    answer = client.get("/v1/destination", type=command.type, name=command.name)
-    common.show(destination_details(answer))
-    common.show_json(answer)
-    common.say("Successfully queried the destination.")
-    return 0
-
-
-def create_dst(command: Command) -> int:
-    common, client = command.common, command.client()
-    attributes = [("Destination Name", command.name), ("Destination Type", _TITLES[command.type]), *command.properties.items()]
-    command.introduce("Creating a destination with the following attributes:", listed(attributes))
-    answer = client.post("/v1/destinations", type=command.type, name=command.name, properties=dict(command.properties))
-    _say_notes(common, answer)
-    common.show_json(answer)
-    common.say("Successfully created the destination.")
-    return 0
-
-
-def update_dst(command: Command) -> int:
-    common, client = command.common, command.client()
-    given = listed(list(command.properties.items()))
-    command.introduce("Updating the destination where:", which_table(command.type, command.name), given)
-    if command.refused("Are you sure you want to update this destination?", "The destination was not updated."):
-        return 0
-    body = {"type": command.type, "name": command.name, "properties": dict(command.properties)}
-    answer = client.ask("PUT", "/v1/destination", body=body)
-    _say_notes(common, answer)
-    common.show_json(answer)
-    common.say("Successfully updated the destination.")
-    return 0
-
-
-def purge_dst(command: Command) -> int:
-    common, client, selector = command.common, command.client(), command.options.selector
-    more = listed([("Selector", selector)]) if selector else ""
-    command.introduce("Purging the destination where:", which_table(command.type, command.name), more)
-    if command.refused("Are you sure you want to purge this destination?", "The destination was not purged."):
-        return 0
-    answer = client.post("/v1/destination/purge", type=command.type, name=command.name, selector=selector)
-    common.show_json(answer)
-    common.say(f"Messages purged: {answer['purged']}")
-    common.say("Successfully purged the destination.")
-    return 0
-
-
-def destroy_dst(command: Command) -> int:
-    common, client = command.common, command.client()
-    command.introduce("Destroying the destination where:", which_table(command.type, command.name))
-    if command.refused("Are you sure you want to destroy this destination?", "The destination was not destroyed."):
-        return 0
-    answer = client.ask("DELETE", "/v1/destination", body={"type": command.type, "name": command.name})
-    common.show_json(answer)
-    common.say("Successfully destroyed the destination.")
-    return 0
-
-
-# --- durable subscriptions
-
-
-def list_dur(command: Command) -> int:
-    common, client, topic = command.common, command.client(), command.options.topic
-    which = f"on the topic {topic}" if topic else "of all topics"
-    command.introduce(f"Listing all the durable subscriptions {which} on the broker specified by:")
-    answer = client.get("/v1/durables", topic=topic)
-    common.show(durables_table(answer["durables"], not topic))
-    common.show_json(answer)
-    common.say("Successfully listed durable subscriptions.")
-    return 0
-
-
-def destroy_dur(command: Command) -> int:
-    common, client, client_id = command.common, command.client(), command.options.client_id
-    what = table(("Durable Subscription Name", "Client ID"), [(command.name, client_id)])
-    command.introduce("Destroying the durable subscription where:", what)
-    question = "Are you sure you want to destroy this durable subscription?"
-    if command.refused(question, "The durable subscription was not destroyed."):
-        return 0
-    answer = client.ask("DELETE", "/v1/durable", body={"name": command.name, "client_id": client_id})
-    common.show_json(answer)
-    common.say("Successfully destroyed the durable subscription.")
-    return 0
-
-
-# --- connections
-
-
-def list_cxn(command: Command) -> int:
-    common, client, service = command.common, command.client(), command.options.service
-    which = f"the connections of the service {service}" if service else "all the connections"
-    command.introduce(f"Listing {which} on the broker specified by:")
-    answer = client.get("/v1/connections", service=service)
-    common.show(connections_table(answer["connections"]))
-    common.show_json(answer)
-    common.say("Successfully listed connections.")
-    return 0
-
-
-def query_cxn(command: Command) -> int:
-    common, client = command.common, command.client()
-    command.introduce("Querying the connection where:", table(("Connection ID",), [(command.name,)]))
-    every = client.get("/v1/connections")["connections"]
-    found = next((each for each in every if str(each["id"]) == command.name), None)
-    if found is None:
-        raise AdminError(f"there is no connection {command.name}")
-    common.show(connection_details(found))
-    common.show_json(found)
-    common.say("Successfully queried the connection.")
-    return 0
-
-
-def destroy_cxn(command: Command) -> int:
-    common, client = command.common, command.client()
-    command.introduce("Destroying the connection where:", table(("Connection ID",), [(command.name,)]))
-    if command.refused("Are you sure you want to destroy this connection?", "The connection was not destroyed."):
-        return 0
-    answer = client.ask("DELETE", "/v1/connection", body={"id": command.name})
-    common.show_json(answer)
-    common.say("Successfully destroyed the connection.")
-    return 0
-
-
-# --- the broker
-
-
-def query_bkr(command: Command) -> int:
-    common, client = command.common, command.client()
-    command.introduce("Querying the broker specified by:")
-    answer = client.get("/v1/broker")
-    common.show(broker_details(answer, common.port))
-    common.show_json(answer)
-    common.say("Successfully queried the broker.")
-    return 0
-
-
-def _say_notes(common: Common, answer: Any) -> None:
-    for note in answer["notes"]:
-        common.complain(f"{PROGRAM}: Warning: {note}")
 
 
 @dataclass(frozen=True)
@@ -258,6 +57,11 @@ _COMMANDS: Final[Mapping[tuple[str, str], _Form]] = {
     ("list", "cxn"): _Form(list_cxn, (), ("-svn",)),
     ("query", "cxn"): _Form(query_cxn, ("-n",)),
     ("destroy", "cxn"): _Form(destroy_cxn, ("-n",)),
+    ("list", "txn"): _Form(list_txn),
+    ("query", "txn"): _Form(query_txn, ("-n",)),
+    ("commit", "txn"): _Form(commit_txn, ("-n",)),
+    ("rollback", "txn"): _Form(rollback_txn, ("-n",)),
+    ("forget", "txn"): _Form(forget_txn, ("-n",)),
     ("query", "bkr"): _Form(query_bkr),
 }
 #: Options that not every command has, and where their values are.

@@ -19,12 +19,17 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   list    cxn    [-svn SERVICE]
   query   cxn    -n ID
   destroy cxn    -n ID
+  list    txn
+  query   txn    -n ID
+  commit  txn    -n ID
+  rollback txn   -n ID
+  forget  txn    -n ID
   query   bkr
 
   -b HOST:PORT     the broker's port mapper; default localhost:7676
   -u NAME          the administrator; asked for if not given
   -passfile FILE   has imq.imqcmd.password; asked for if not given
-  -t q|t           queue or topic      -n NAME   of the destination, the subscription, the connection
+  -t q|t           queue or topic      -n NAME   of the destination, the subscription, the connection, the transaction
   -o NAME=VALUE    a property: maxNumMsgs, maxTotalMsgBytes, maxBytesPerMsg, limitBehavior, useDMQ,
                    maxNumActiveConsumers (queues), maximumRedeliveries, initialRedeliveryDelay,
                    redeliveryDelay, useExponentialBackOff, backOffMultiplier, maximumRedeliveryDelay
@@ -61,6 +66,10 @@ Examples:
       imqcmd list dur -d quotes -u admin
       imqcmd destroy dur -n mySubscription -c myClientID -u admin
 
+  Branches of XA transactions that their coordinator has prepared, and the end of one whose coordinator is gone:
+      imqcmd list txn -u admin
+      imqcmd rollback txn -n 4a4d5100.0e74...01.04686572... -u admin
+
 Exit codes: 0 done, also when you answer no; 1 everything else.
 """
 )
@@ -84,5 +93,4 @@ INSTEAD: Final[Mapping[str, str]] = {
     "pause svc": "pause a bridge with 'imqbridgemgr pause bridge'",
     "resume svc": "resume a bridge with 'imqbridgemgr resume bridge'",
     "update svc": "settings are in the instance's gateway.properties",
-    "list txn": "transactions of clients end with their connections, which 'destroy cxn' ends",
 }

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+from twisted.internet.threads import deferToThreadPool
 
 from bridge.admin.ports import Bridges
 from bridge.admin.requests import AdminRequest, Plain, Routes
@@ -65,9 +66,13 @@ class BridgeCollector(Collector):
 
 
 class MetricsResource:
-    """``GET /metrics``. Prometheus gives the administrator's name and password by ``basic_auth``."""
+    """``GET /metrics``. Prometheus gives the administrator's name and password by ``basic_auth``.
 
-    def __init__(self, *collectors: Collector) -> None:
+    :param reactor: whose threads make the text, which takes a while where there are many destinations.
+    """
+
+    def __init__(self, reactor: Any, *collectors: Collector) -> None:
+        self._reactor = reactor
         self._registry = CollectorRegistry()
         for collector in collectors:
             self._registry.register(collector)
@@ -76,8 +81,21 @@ class MetricsResource:
         """Add it."""
         routes.add("GET", "/metrics", self._metrics)
 
-    def _metrics(self, request: AdminRequest) -> Plain:
-        return Plain(generate_latest(self._registry), CONTENT_TYPE)
+    async def _metrics(self, request: AdminRequest) -> Plain:
+        collected = _Collected(list(self._registry.collect()))
+        text = await deferToThreadPool(self._reactor, self._reactor.getThreadPool(), generate_latest, collected)
+        return Plain(text, CONTENT_TYPE)
+
+
+class _Collected(CollectorRegistry):
+    """Metrics as they were at one moment."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        super().__init__()
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics
 
 
 def _of_bridges(bridges: Iterable[Bridge]) -> Iterator[Metric]:

@@ -10,7 +10,9 @@ from bridge.manager import Bridge, Outcome
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
+    from bridge.config import model
     from bridge.config.changes import Changes
+    from bridge.xa.status import TransactionCounts, TransactionStatus
     from gateway.instance.levels import Level
 
 
@@ -46,6 +48,28 @@ class WithConnections(Protocol):
     def shared(self) -> Sequence[Any]: ...
 
     def dmqs(self) -> Sequence[Any]: ...
+
+
+class Coordinates(Protocol):
+    """The coordinator of a bridge's transactions: :class:`bridge.xa.coordinator.Coordinator`."""
+
+    @property
+    def counts(self) -> TransactionCounts: ...
+
+    def transactions(self) -> Sequence[TransactionStatus]: ...
+
+    def commit(self, id: str) -> Deferred[None]: ...
+
+    def rollback(self, id: str) -> Deferred[None]: ...
+
+    def forget(self, id: str) -> Deferred[None]: ...
+
+
+class WithTransactions(Protocol):
+    """What a bridge of type JMS has besides: the configuration in force, None where it is stopped."""
+
+    @property
+    def config(self) -> model.Bridge | None: ...
 
 
 class BridgeLog(Protocol):

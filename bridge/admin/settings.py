@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gateway.instance import settings_general
-from gateway.instance.settings import Boolean, Port, Setting, Settings, SettingsError, Text
+from gateway.instance.settings import Boolean, Integer, Port, Setting, Settings, SettingsError, Text
 
 HOSTNAME: Final = Setting(
     "imq.bridge.admin.hostname",
@@ -30,13 +30,20 @@ TLS_ENABLED: Final = Setting(
     False,
     "Whether the admin service speaks TLS, with the certificate that the STOMP bridge has.",
 )
+METRICS_DESTINATIONS: Final = Setting(
+    "imq.bridge.admin.metrics.destinations",
+    Integer(-1),
+    1000,
+    "Destinations that have metrics of their own at /metrics, those of administrators and settings first, then the oldest; -1 is all of them.",
+    unit="destinations",
+)
 
 PORT_MAPPER_NAME: Final = "bridge_admin"
 """The entry in the port mapper. Its protocol is ``tcp``, or ``tls`` where the service speaks TLS; its type ADMIN; its property ``hostname`` says where
 the service listens."""
 
 #: Every one of them, in the order of the reference.
-SETTINGS: Final[tuple[Setting[Any], ...]] = (HOSTNAME, PORT, TLS_ENABLED)
+SETTINGS: Final[tuple[Setting[Any], ...]] = (HOSTNAME, PORT, TLS_ENABLED, METRICS_DESTINATIONS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from bridge.admin.tables import table
 
 Json = Mapping[str, Any]
+
+#: By what a transacted link transfers once and only once.
+_BY: Final[Mapping[str | None, str]] = {
+    "XA": "by an XA transaction of source and target",
+    "DUPLICATE_IDS": "by duplicate ids, which the target remembers",
+    None: "known when it has connected",
+}
 
 
 def bridges_table(bridges: Sequence[Json]) -> str:
@@ -82,7 +89,7 @@ def dmqs_table(queues: Sequence[Json]) -> str:
     rows = [
         (
             queue["name"],
-            queue["destination"] if queue["enabled"] else f"{queue['destination']} (disabled)",
+            queue["destination"] + ("" if queue["enabled"] else " (disabled)") + (" (failed)" if queue["failed"] else ""),
             queue["kind"] or "",
             queue["sent"],
             queue["not_taken"],
@@ -107,6 +114,7 @@ def link_details(link: Json) -> str:
         ("Target", link["target"]),
         ("Transacted", _truth(link["transacted"])),
         ("Quality of Service", link["quality_of_service"]),
+        *(_once(link) if link["transacted"] else ()),
         ("", ""),
         ("Messages Received", f"{counters['received']} ({link['received_rate']:.1f} a second)"),
         ("Messages Sent", f"{counters['sent']} ({link['sent_rate']:.1f} a second)"),
@@ -132,6 +140,15 @@ def link_details(link: Json) -> str:
     width = max(len(name) for name, _ in rows)
     lines = [f"{name.ljust(width)}   {_one_line(value)}".rstrip() for name, value in rows]
     return "\n".join(lines) + "\n"
+
+
+def _once(link: Json) -> Sequence[tuple[str, object]]:
+    """What is to be told of a transacted link besides."""
+    rows: list[tuple[str, object]] = [("Once and Only Once", _BY[link["once_by"]])]
+    if link["once_by"] == "XA":
+        under_way = f"{link['transaction']} is {link['transaction_state']}" if link["transaction"] else "none"
+        rows.append(("Transaction", under_way))
+    return rows
 
 
 def changes_lines(answer: Json) -> list[str]:
@@ -207,6 +224,14 @@ def moment(ms: int, never: str = "never") -> str:
         return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     except (ValueError, OverflowError, OSError):
         return f"{ms} ms"
+
+
+def lasting(ms: int) -> str:
+    """How long something lasts or has lasted: ``HH:MM:SS``, after days where there are any."""
+    minutes, seconds = divmod(ms // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return (f"{days} d " if days else "") + f"{hours:02}:{minutes:02}:{seconds:02}"
 
 
 def _truth(value: bool) -> str:

@@ -14,7 +14,6 @@ from bridge.admin.options import Common
 from bridge.config.loading import read_path
 from bridge.config.model import Bridge
 from bridge.config.problems import ConfigurationError, Problem, Severity
-from bridge.refused_link import refusal_as_configured
 from bridge.settings import PASSWORD
 
 
@@ -34,10 +33,7 @@ def validate(common: Common, path: Path, name: str | None) -> int:
     except OSError as error:
         raise AdminError(f"{path}: {error.strerror or error}") from None
     problems = [_told(problem) for problem in found]
-    refused = [] if bridge is None else _refused(bridge, path)
-    # Errors come before warnings.
-    problems = [*refused, *problems]
-    valid = bridge is not None and not refused
+    valid = bridge is not None
     needed = [PASSWORD.full_name(each) for each in passwords.asked]
     if common.json:
         common.show_json({"file": str(path), "valid": valid, "problems": problems, "passfile": needed})
@@ -47,8 +43,7 @@ def validate(common: Common, path: Path, name: str | None) -> int:
         common.complain(f"{word}: {problem['text']}")
     if bridge is not None:
         links = len(bridge.links)
-        of_them = f", of which {len(refused)} cannot be started" if refused else ""
-        common.say(f"{path} configures bridge {bridge.name} with {links} link{'' if links == 1 else 's'}{of_them}.")
+        common.say(f"{path} configures bridge {bridge.name} with {links} link{'' if links == 1 else 's'}.")
     if needed:
         common.say(f"Needs in the passfile: {', '.join(needed)}")
     return 0 if valid else 1
@@ -64,24 +59,6 @@ def _told(problem: Problem) -> dict[str, object]:
         "severity": problem.severity.name,
         "text": str(problem),
     }
-
-
-def _refused(bridge: Bridge, path: Path) -> list[dict[str, object]]:
-    """The enabled links that cannot be started as they are configured, as problems."""
-    reasons = [(link, refusal_as_configured(link)) for link in bridge.links if link.enabled]
-    return [
-        {
-            "line": link.line,
-            "element": f'link "{link.name}"',
-            "attribute": "",
-            "value": None,
-            "expected": "",
-            "severity": Severity.BRIDGE.name,
-            "text": f"{path}:{link.line}: {reason}",
-        }
-        for link, reason in reasons
-        if reason
-    ]
 
 
 class _AnyPassword(Mapping[str, str]):

@@ -25,6 +25,9 @@ BRIDGE_NAME_PROPERTY: Final = "JMS_SUN_JMSBRIDGE_NAME"
 PROVIDER_PROPERTY: Final = "provider"
 """The property of a connection factory that names the provider to use, of another package."""
 
+UNSAID_BATCH_SIZE: Final = 100
+"""Messages of a batch, at most, of a link that says nothing of it: as many as have come by then."""
+
 NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -167,8 +170,9 @@ class Link:
 
     :param enabled: whether it can be started.
     :param quality_of_service: what ``quality-of-service`` or else ``transacted`` says.
-    :param max_batch_size: messages that are sent and acknowledged at once, at least 1.
-    :param max_batch_time_ms: milliseconds after which, at the latest, a batch is sent that is not full, at least 1; -1 waits until it is.
+    :param max_batch_size: messages that are sent and acknowledged at once, at least 1; None is as many as have come, see :attr:`batch_size`.
+    :param max_batch_time_ms: milliseconds after which, at the latest, a batch is sent that is not full, at least 1; -1 waits until it is. Of a link
+        without ``max_batch_size`` no batch waits.
     :param failure_retry_interval_ms: milliseconds between attempts to connect again, at least 1; None is the connection factory's.
     :param max_retries: attempts to connect again, -1 for ever; None is the connection factory's.
     :param add_message_id_in_header: whether the message's id is appended to its property ``HORNETQ_BRIDGE_MSG_ID_LIST``.
@@ -181,7 +185,7 @@ class Link:
     target: Target
     enabled: bool = True
     quality_of_service: QualityOfService = QualityOfService.ONCE_AND_ONLY_ONCE
-    max_batch_size: int = 1
+    max_batch_size: int | None = None
     max_batch_time_ms: int = 100
     failure_retry_interval_ms: int | None = None
     max_retries: int | None = None
@@ -194,6 +198,18 @@ class Link:
     def transacted(self) -> bool:
         """Whether each transfer is one transaction of source and target."""
         return self.quality_of_service.transacted
+
+    @property
+    def batch_size(self) -> int:
+        """Messages of one batch, at most. Where nothing was said of AT_MOST_ONCE it is one: what a crash loses is a batch."""
+        if self.max_batch_size is not None:
+            return self.max_batch_size
+        return 1 if self.quality_of_service is QualityOfService.AT_MOST_ONCE else UNSAID_BATCH_SIZE
+
+    @property
+    def batch_time_ms(self) -> int:
+        """How long the first message of a batch may wait for others, in milliseconds; -1 is until the batch is full."""
+        return 0 if self.max_batch_size is None else self.max_batch_time_ms
 
 
 @dataclass(frozen=True, slots=True)

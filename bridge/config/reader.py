@@ -179,8 +179,10 @@ class _Reading:
         given = Given(element, self.report)
         name, enabled = given.name("name", BRIDGE_NAME_PROPERTY), given.flag("enabled")
         quality = self._quality_of_service(given)
-        max_batch_size = given.number("max-batch-size", _COUNT)
+        max_batch_size = given.optional_number("max-batch-size", _COUNT)
         max_batch_time_ms = given.number("max-batch-time", _MILLISECONDS, besides=-1)
+        if given.has("max-batch-time") and not given.has("max-batch-size"):
+            self.report.warn(element, "max-batch-time", "max-batch-size, too: without it no batch waits")
         failure_retry_interval_ms = given.optional_number("failure-retry-interval", _MILLISECONDS)
         max_retries = given.optional_number("max-retries", _RETRIES)
         inner = element.first("source"), element.first("target")

@@ -56,15 +56,23 @@ class BrokerAdministration:
 
     Made when the broker is open; from then on ``mq.sys.dmq`` and the destinations that settings name are there.
 
-    :param clients: those who are behind connections of the provider. :param varhome: of the instance. :param store: its kind.
+    :param clients: those who are behind connections of the provider. :param holders: what in this process has the others, by the ``id`` of each.
+    :param varhome: of the instance. :param store: its kind.
     """
 
     def __init__(
-        self, provider: EmbeddedProvider, clients: Callable[[], Sequence[Client]], *, varhome: str = "", store: str = "sqlite"
+        self,
+        provider: EmbeddedProvider,
+        clients: Callable[[], Sequence[Client]],
+        *,
+        holders: Callable[[], Mapping[int, str]] = dict,
+        varhome: str = "",
+        store: str = "sqlite",
     ) -> None:
         self._provider = provider
         self._broker = provider.broker
         self._clients = clients
+        self._holders = holders
         self._varhome = varhome
         self._store = store
         self._started_ms = self._broker.turn.refresh()
@@ -127,6 +135,10 @@ class BrokerAdministration:
         physical = self._find(type, name)
         return standing.destination(physical, standing.producers(self._provider)[physical.destination])
 
+    def measured(self, most: int) -> tuple[Sequence[DestinationStanding], int]:
+        """The destinations to be told of again and again: as :func:`gateway.broker.standing.measured`."""
+        return standing.measured(self._provider, most)
+
     def durables(self, topic: str = "") -> Sequence[DurableStanding]:
         """Durable subscriptions by client identifier and name. :param topic: only those to this topic, or with this pattern."""
         found = [each for each in self._broker.durables.values() if topic in ("", each.pattern.name)]
@@ -135,7 +147,11 @@ class BrokerAdministration:
     def connections(self, service: str = "") -> Sequence[ConnectionStanding]:
         """The connections, the oldest first. :param service: only those that came by it."""
         clients = {id(client.connection): client for client in self._clients()}
-        every = [standing.connection(each, address, clients.get(id(each))) for each, address in self._provider.connections.items()]
+        holders = self._holders()
+        every = [
+            standing.connection(each, address, clients.get(id(each)), holders.get(id(each), ""))
+            for each, address in self._provider.connections.items()
+        ]
         return [each for each in every if service in ("", each.service)]
 
     # --- destinations
@@ -201,7 +217,8 @@ class BrokerAdministration:
         return notes
 
     def purge(self, type: str, name: str, selector: str = "") -> Deferred[int]:
-        """Give up what waits in a destination, not to the dead message queue. What consumers have not settled stays theirs.
+        """Give up what waits in a destination, not to the dead message queue. What consumers have not settled stays theirs, and so does what
+        prepared branches have sent or acknowledged.
 
         :param selector: only messages that it matches; "" for all.
         :returns: how many messages, on a topic each as often as a subscription had it; fails with AdministrationRefused, InvalidSelector,
@@ -226,7 +243,7 @@ class BrokerAdministration:
         """Remove a destination, with its messages, which go nowhere else. Its consumers end with an error, durable subscriptions of a topic go with
         it; those with wildcards lose its messages only.
 
-        :returns: fails with AdministrationRefused, StorageFailed.
+        :returns: fails with AdministrationRefused, also where a prepared branch has sent to it or acknowledged a message of it; with StorageFailed.
         """
         return Deferred.fromCoroutine(self._destroy(type, name))
 
@@ -240,6 +257,8 @@ class BrokerAdministration:
             raise AdministrationRefused(
                 f"{destination} is defined by settings and would come again: take {setting}.* out of them, and restart"
             )
+        if standing.in_doubt(physical):
+            raise AdministrationRefused(f"{destination} has messages of prepared transactions; commit them or roll them back first")
         removed: Deferred[None] = Deferred()
         if not isinstance(physical, PhysicalQueue):
             # Nobody sends to it or subscribes any more, until it is gone as a whole.
@@ -296,7 +315,8 @@ class BrokerAdministration:
     # --- durable subscriptions and connections
 
     def destroy_durable(self, name: str, client_id: str) -> Deferred[None]:
-        """Remove a durable subscription, and what it has yet to take: to the dead message queue, where its topic uses that.
+        """Remove a durable subscription, and what it has yet to take: to the dead message queue, where its topic uses that. What a prepared branch
+        has acknowledged of it is settled with that, however it ends.
 
         :returns: fails with UnknownSubscription, DurableInUse, StorageFailed.
         """

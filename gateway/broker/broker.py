@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Final
 from twisted.logger import Logger
 
 from gateway.broker import properties
+from gateway.broker.branches import Branches
 from gateway.broker.commit import GroupCommit
 from gateway.broker.dead_letters import DMQ, DeadLetters
+from gateway.broker.duplicates import DuplicateIds
 from gateway.broker.housekeeping import Housekeeping
 from gateway.broker.limit_reports import LimitReports
 from gateway.broker.limits import DestinationProperties
@@ -97,6 +99,8 @@ class Broker:
         store.on_draining = self._draining
         self.housekeeping = Housekeeping(self)
         self.limit_reports = LimitReports(self)
+        self.branches = Branches(self)
+        self.duplicates = DuplicateIds(self)
 
     # --- destinations
 
@@ -202,6 +206,7 @@ class Broker:
         else:
             done()
         self.limit_reports.forget(physical)
+        self.duplicates.forget(physical)
         waiting, physical.waiting_senders = physical.waiting_senders, []
         for resume in waiting:
             self.turn.dispatch(resume)

@@ -14,7 +14,7 @@ Owns batches, their order and their bounds. Knows nothing of destinations: the o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from twisted.logger import Logger
@@ -189,6 +189,12 @@ class GroupCommit:
         self._gathering.batch.reserved = bound
         self._changed()
 
+    def changing(self) -> Batch:
+        """The batch that gathers now, for a change that its caller makes at once."""
+        batch = self._gathering.batch
+        self._changed()
+        return batch
+
     def on_failure(self, undo: Callable[[Batch, StoreError], None]) -> None:
         """Call ``undo`` with the batch if the one that gathers now was undone by the store, before those who wait for it are told.
 
@@ -209,6 +215,13 @@ class GroupCommit:
                 gathered.waiters.append(waiter)
                 return
         self.wait(waiter)
+
+    def retract(self, number: int, sent: Sequence[Message], undo: Callable[[Batch, StoreError], None], error: StoreError) -> None:
+        """Before the store gets batch ``number``: undo a part of it, as :meth:`on_failure` does, and take these messages out."""
+        for gathered in (*self._sealed, self._gathering):
+            if gathered.batch.number == number:
+                undo(gathered.batch, error)
+                gathered.take_out(sent)
 
     def keep_row(self, seq: int) -> bool:
         """After a batch was undone: do not delete a message after all. :returns: False when no batch that waits would have."""

@@ -11,32 +11,32 @@ from typing import TYPE_CHECKING, Final
 from twisted.internet.defer import Deferred, fail, succeed
 
 from gateway.broker.access import AccessRules, Operation
+from gateway.broker.admission import admit
 from gateway.broker.browser import QueueBrowser
 from gateway.broker.consumer import EmbeddedConsumer
-from gateway.broker.limits import LimitBehavior
+from gateway.broker.duplicates import Sifted, check_id
 from gateway.broker.queue import PhysicalQueue
 from gateway.broker.session import EmbeddedSession
 from gateway.broker.store.interface import StoreError, StoreFull
 from gateway.broker.subscription import TopicSubscription
 from gateway.broker.users import ADMIN_GROUP, Principal
 from gateway.broker.wildcards import is_wild
+from gateway.broker.xa_session import EmbeddedXASession
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
     AccessDenied,
     ClientIdRequired,
-    DestinationFull,
     DurableInUse,
     InvalidDestination,
     MessageRejected,
     MessageTooLarge,
     MessagingError,
-    NotSupported,
     ProviderUnavailable,
     StorageFailed,
     UnknownSubscription,
 )
-from gateway.messaging.message import Message
-from gateway.messaging.provider import Deliver, Mode, Session, Subscription, XASession
+from gateway.messaging.message import Headers, Message
+from gateway.messaging.provider import DUPLICATE_ID, Deliver, Mode, Session, Subscription, XASession
 from gateway.messaging.selector import Selector, parse
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ class EmbeddedConnection:
         self._temporary: set[Destination] = set()
         #: Destinations this user may send to, as long as neither they nor the rules change.
         self.producible: dict[Destination, PhysicalQueue | PhysicalTopic] = {}
+        #: Of the messages that were routed last: what was found about their duplicate ids; None when none has one.
+        self.sifted: Sifted | None = None
         self._epoch = rules.epoch
         #: Epoch milliseconds of its beginning; messages it has sent, and those delivered to it.
         self.since_ms = provider.broker.turn.refresh()
@@ -99,7 +101,7 @@ class EmbeddedConnection:
         return session
 
     def xa_session(self) -> XASession:
-        raise NotSupported("xa")
+        return EmbeddedXASession(self.session(Mode.TRANSACTED))
 
     def own_session(self, session: Session) -> EmbeddedSession | None:
         """The session, if it is one of this connection's."""
@@ -114,7 +116,7 @@ class EmbeddedConnection:
     # --- sending
 
     def route(self, messages: Sequence[Message]) -> Arrivals:
-        """Where messages go, in runs of one destination, if all of them may.
+        """Where messages go, in runs of one destination, if all of them may; without those whose duplicate ids are known, see :attr:`sifted`.
 
         :raises MessageRejected: for the first that may not.
         """
@@ -123,6 +125,8 @@ class EmbeddedConnection:
             self._epoch = self._rules.epoch
         commits = self.broker.commits
         refusing = commits.refusing()
+        identified = False
+        checked: Headers | None = None
         arrivals: Arrivals = []
         most = self.broker.options.max_size
         start = 0
@@ -143,51 +147,30 @@ class EmbeddedConnection:
                     if physical is None or physical.removed:
                         physical = self._find_producible(destination)
                     limit = physical.properties.max_bytes_per_msg
+                if headers is not checked:
+                    checked = headers
+                    if DUPLICATE_ID in headers.properties:
+                        check_id(headers.properties[DUPLICATE_ID])
+                        identified = True
                 message.size = size = len(message.body) + headers.octets
                 if size > most >= 0:
                     raise MessageTooLarge(destination, size, "imq.message.max_size", most)
                 if size > limit >= 0:
                     raise MessageTooLarge(destination, size, "maxBytesPerMsg", limit)
-                if refusing is not None and headers.persistent:
+                if refusing is not None and headers.persistent and not self.broker.duplicates.repeats(physical, headers):
                     raise StorageFailed(refusing)
         except MessagingError as error:
             raise MessageRejected(index, error) from error
         assert physical is not None
         arrivals.append((physical, messages[start:] if start else messages))
+        self.sifted = None
+        if identified:
+            arrivals, self.sifted = self.broker.duplicates.sift(arrivals)
         for physical, _ in arrivals:
             if physical.properties.bounded:
-                self._admit(arrivals)
+                admit(arrivals, messages, self.broker.limit_reports)
                 break
         return arrivals
-
-    def _admit(self, arrivals: Arrivals) -> None:
-        """Whether limits leave room for all of this."""
-        sums: dict[Destination, tuple[int, int]] = {}
-        index = 0
-        for physical, run in arrivals:
-            if not physical.properties.bounded or physical.properties.limit_behavior is not LimitBehavior.REJECT_NEWEST:
-                index += len(run)
-                continue
-            count, octets = sums.get(physical.destination, (0, 0))
-            octets += sum([message.size for message in run])
-            count += len(run)
-            try:
-                physical.admit(count, octets)
-            except DestinationFull:
-                count -= len(run)
-                octets -= sum([message.size for message in run])
-                for message in run:
-                    count += 1
-                    octets += message.size
-                    try:
-                        physical.admit(count, octets)
-                    except DestinationFull as error:
-                        self.broker.limit_reports.refusing(physical, error)
-                        raise MessageRejected(index, error) from error
-                    index += 1
-            else:
-                index += len(run)
-            sums[physical.destination] = (count, octets)
 
     def _find_producible(self, destination: Destination) -> PhysicalQueue | PhysicalTopic:
         if is_wild(destination.name) and destination.kind is Kind.TOPIC:

@@ -14,7 +14,7 @@ from twisted.logger import Logger
 from gateway.broker.ledger import CumulativeLedger, IndividualLedger, Ledger
 from gateway.broker.source import Source
 from gateway.messaging.dead import DeadReason
-from gateway.messaging.errors import MessagingError, ProviderUnavailable
+from gateway.messaging.errors import MessagingError, NotSupported, ProviderUnavailable
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Deliver, Mode, Session, Subscription
 
@@ -166,6 +166,8 @@ class EmbeddedConsumer:
         self, numbers: Sequence[int], delay_ms: int | None = None, dead: DeadReason | None = None, within: Session | None = None
     ) -> None:
         transaction = self._transaction(within)
+        if transaction is not None and transaction.gate is not None:
+            raise NotSupported("rejection in a branch")
         messages = self._ledger.take(numbers)
         if transaction is None:
             self.session.touch_after(lambda: self.source.reject(messages, delay_ms, dead, self.spec.redelivery))
@@ -201,7 +203,11 @@ class EmbeddedConsumer:
 
     def _transaction(self, within: Session | None) -> EmbeddedSession | None:
         if within is None:
-            return self.session if self.mode is Mode.TRANSACTED else None
+            if self.mode is not Mode.TRANSACTED:
+                return None
+            if self.session.gate is not None:
+                self.session.gate("acknowledgement")
+            return self.session
         joined = self.session.connection.own_session(within)
         if joined is None or joined.mode is not Mode.TRANSACTED:
             raise ProviderUnavailable("an acknowledgement can only join a transacted session of its own connection")

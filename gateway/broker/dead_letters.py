@@ -14,6 +14,7 @@ from gateway.messaging import dead
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination, Queue
 from gateway.messaging.message import Message
+from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.values import Int, Value
 
 if TYPE_CHECKING:
@@ -72,7 +73,11 @@ class DeadLetters:
             ORIGINAL_DESTINATION: str(physical.destination),
         }
         copy = Message(
-            headers.replace(destination=DMQ, properties={**properties, **added}),
+            # Without its duplicate id: who sends the copy back to where it came from means it.
+            headers.replace(
+                destination=DMQ,
+                properties={name: value for name, value in (*properties.items(), *added.items()) if name != DUPLICATE_ID},
+            ),
             b"" if truncate else message.body,
             timestamp=message.timestamp,
             message_id=message.message_id,

@@ -56,6 +56,8 @@ class Distribution:
         self._readers: list[Callable[[], None]] = []
         #: Messages that have expired or were refused, and are being read or buried, slice by slice: they wait no longer, but still count.
         self.dying = 0
+        #: Messages that prepared branches have acknowledged: nobody has them, nobody is given them, and they still count.
+        self.locked = 0
         #: Handing out is paused, by an operator.
         self.paused = False
 
@@ -69,6 +71,9 @@ class Distribution:
 
     def release_stored(self, seq: int) -> None:
         """The same as :meth:`release` for a message that is in the store only."""
+        raise AssertionError("a distribution is a queue or a subscription")
+
+    def settled(self, messages: Sequence[Message]) -> None:
         raise AssertionError("a distribution is a queue or a subscription")
 
     def unrelease(self, messages: Sequence[Message], batch: Batch) -> Sequence[Message]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from gateway.broker.store.interface import Batch, StoreError
@@ -24,6 +24,17 @@ class Gathered:
         self.messages: dict[int, Message] = {}
         #: Called with the batch if it fails, the last first, before its waiters are told.
         self.undo: list[Callable[[Batch, StoreError], None]] = []
+
+    def take_out(self, messages: Iterable[Message]) -> None:
+        """These never came: nothing is said of them any more."""
+        batch = self.batch
+        seqs = {message.seq for message in messages}
+        for seq in seqs:
+            batch.inserts.pop(seq, None)
+            self.messages.pop(seq, None)
+        for kind in (batch.owed, batch.settled, batch.redeliveries):
+            for key in [key for key in kind if key[1] in seqs]:
+                del kind[key]
 
 
 def try_again(failed: Batch, waiting: Sequence[Batch]) -> None:
@@ -51,5 +62,17 @@ def try_again(failed: Batch, waiting: Sequence[Batch]) -> None:
     batch.settled.update(failed.settled)
     batch.removed_destinations.update(failed.removed_destinations)
     batch.removed_subscriptions.update(failed.removed_subscriptions)
+    # Both may name a seq: it is remembered first, then forgotten.
+    batch.duplicates = failed.duplicates | batch.duplicates
+    batch.forgotten.update(failed.forgotten)
+    # Owed without an insert is what a prepared branch has sent, and is committed now.
+    for pair in failed.owed:
+        if pair[1] not in inserts and pair not in batch.settled:
+            batch.owed[pair] = None
+    # What was to be prepared is rolled back; what an operator has decided is still so.
+    for id, branch in failed.branches.items():
+        if branch.state:
+            batch.branches.setdefault(id, branch)
+    batch.removed_branches.update(failed.removed_branches)
     batch.reserved = max(batch.reserved, failed.reserved)
     batch.operations += failed.operations - len(inserts)

@@ -77,6 +77,8 @@ class Physical:
         self.arrivals: deque[Place] = deque()
         self.coming = 0
         self.coming_octets = 0
+        #: Those of them that transaction branches have sent, which are prepared or being committed.
+        self.held = 0
         #: Epoch milliseconds since which nobody has used it, as far as is known.
         self.idle_since = 0
         self.removed = False
@@ -96,6 +98,17 @@ class Physical:
 
     def without(self, kept: Kept, seqs: Container[int]) -> Kept:
         """The same but for messages with these seqs."""
+        raise AssertionError("a physical destination is a queue or a topic")
+
+    def keep_held(self, run: Sequence[Message]) -> Kept:
+        """A prepared branch that has sent these is being committed: put what that changes in the store into the gathering batch.
+
+        :returns: what :meth:`place_held` is to be given for them.
+        """
+        raise AssertionError("a physical destination is a queue or a topic")
+
+    def place_held(self, kept: Kept) -> None:
+        """What was kept takes the places that its seqs say, before what was sent after the branch was prepared."""
         raise AssertionError("a physical destination is a queue or a topic")
 
     def undo(self, seqs: Container[int], run: Sequence[Message]) -> None:
@@ -176,6 +189,23 @@ class Physical:
             self.waiting_senders, resumed = [], self.waiting_senders
             for resume in resumed:
                 self.broker.turn.dispatch(resume)
+
+    # --- what branches have sent
+
+    def hold(self, count: int, octets: int) -> None:
+        """A branch has sent so many messages: limits leave room for them, and the destination stays."""
+        self.held += count
+        self.coming += count
+        self.coming_octets += octets
+
+    def let_go(self, count: int, octets: int) -> None:
+        """They have come, or never will."""
+        self.held -= count
+        self.coming -= count
+        self.coming_octets -= octets
+        if self.waiting_senders or self.holds_back:
+            self.let_senders_go()
+        self.emptied()
 
     # --- arrivals in order
 

@@ -37,12 +37,15 @@ class EmbeddedProvider:
     capabilities: Final = Capabilities(
         transacted=True,
         joined=True,
+        xa=True,
         durable=True,
         selectors=True,
         temporary=True,
         browse=True,
         individual=True,
         delivery_count=True,
+        duplicate_ids=True,
+        stable_ids=True,
     )
 
     def __init__(self, broker: Broker, users: Authenticator, rules: AccessRules, random: Callable[[int], bytes]) -> None:

@@ -57,6 +57,16 @@ class PhysicalQueue(Physical, Distribution):
         if not self._marked:
             self.mark()
 
+    def keep_held(self, run: Sequence[Message]) -> Kept:
+        return run
+
+    def place_held(self, kept: Kept) -> None:
+        if self.removed:
+            self.release(kept)
+            return
+        self.came(len(kept), sum([message.size for message in kept]))
+        self._wait_again(kept)
+
     def without(self, kept: Kept, seqs: Container[int]) -> Kept:
         return [message for message in kept if message.seq not in seqs]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from gateway.broker.branch_recovery import Holdings
 from gateway.broker.broker import Broker
 from gateway.broker.distribution import Distribution
 from gateway.broker.memory import Memory
@@ -74,6 +75,8 @@ def open_broker(
         broker.subscribe(subscription)
     count = _restore_messages(broker, store, queues, topics, durables)
     broker.start_numbering(recovered.next_seq)
+    for duplicates in store.scan_duplicates():
+        broker.duplicates.restore(duplicates, {**queues, **topics})
     for subscription in superseded:
         # The process ended while it was being redefined.
         broker.end_durable(subscription, "the durable subscription was redefined", lambda: None)
@@ -117,18 +120,21 @@ def _restore_messages(
 ) -> int:
     """Put every message where it waits. :returns: how many there are."""
     tried = {(row.owner, row.seq): row for block in store.scan_redeliveries() for row in block}
+    held = Holdings(broker, store)
     count = 0
     of_topics: dict[int, IndexRow] = {}
     for block in store.scan():
         count += len(block)
         for row in block:
             queue = queues.get(row.destination)
+            if held.sent(row, queue or topics.get(row.destination)):
+                continue
             if queue is None:
                 of_topics[row.seq] = row
                 continue
             queue.count += 1
             queue.octets += row.size
-            _restore(broker, queue, row, tried.pop((0, row.seq), None) if tried else None)
+            _restore(broker, queue, row, tried.pop((0, row.seq), None) if tried else None, held.taken(row, queue))
     owed: set[int] = set()
     for pairs in store.scan_owed():
         for number, seq in pairs:
@@ -141,7 +147,8 @@ def _restore_messages(
                 continue
             topic.count += 1
             topic.octets += message.size
-            _restore(broker, subscription, message, tried.pop((number, seq), None) if tried else None)
+            locked = held.taken(message, subscription)
+            _restore(broker, subscription, message, tried.pop((number, seq), None) if tried else None, locked)
             if seq in owed:
                 broker.rows.share(seq)
             owed.add(seq)
@@ -149,16 +156,19 @@ def _restore_messages(
         # Nobody is owed it any more: its subscription was being removed when the process ended.
         broker.commits.delete(seq)
         count -= 1
+    held.check()
     for owner, seq in tried:
         broker.commits.forget_redelivery(owner, seq)
     return count
 
 
-def _restore(broker: Broker, place: Distribution, row: IndexRow, tried: RedeliveryRow | None) -> None:
-    """A message waits again, or its pause goes on."""
+def _restore(broker: Broker, place: Distribution, row: IndexRow, tried: RedeliveryRow | None, locked: bool) -> None:
+    """A message waits again, or its pause goes on. :param locked: a prepared branch has acknowledged it."""
     if tried is not None:
         place.tried[row.seq] = tried.attempts
-        if tried.not_before > broker.turn.now_ms:
-            place.resume_pause(row.seq, row.size, tried.not_before)
-            return
+    if locked:
+        return
+    if tried is not None and tried.not_before > broker.turn.now_ms:
+        place.resume_pause(row.seq, row.size, tried.not_before)
+        return
     place.backlog.restore(row.priority, row.seq, row.size, row.expires)

@@ -61,17 +61,21 @@ class EmbeddedSession:
         self._acknowledged: list[tuple[EmbeddedConsumer, list[tuple[int, Message]]]] = []
         self._acknowledged_count = 0
         self._rejected: list[_Rejected] = []
+        #: For a session whose transactions are branches: called with what is about to be done in one, raises if it may not be; and called when it closes.
+        self.gate: Callable[[str], None] | None = None
+        self.closing: Callable[[], None] | None = None
 
     # --- sending
 
     def send(self, messages: Sequence[Message]) -> None:
-        self._check_open()
+        self.check_open()
         if not messages:
             return
         if self.mode is Mode.TRANSACTED:
             self._send_in_transaction(messages)
             return
         arrivals = self.connection.route(messages)
+        sifted = self.connection.sifted
         self.connection.sent += len(messages)
         commits = self._commits
         before = commits.changes
@@ -79,12 +83,14 @@ class EmbeddedSession:
         commits.begin()
         try:
             self._broker.number(messages, self.connection.user, self.connection.number)
+            if sifted is not None:
+                self._broker.duplicates.remember(arrivals, sifted, partial(self._refuse, number))
             for physical, run in arrivals:
                 physical.arrive(run, physical.keep(run))
                 self._fast = physical if isinstance(physical, PhysicalQueue) else None
                 if physical.properties.bounded and physical.at_limit():
                     self._block(physical)
-            if commits.changes != before:
+            if commits.changes != before or (sifted is not None and sifted.repeats):
                 self._promises.touch()
                 commits.on_failure(partial(self._undo_send, number, arrivals))
         finally:
@@ -94,14 +100,19 @@ class EmbeddedSession:
                 physical.make_room()
 
     def _undo_send(self, number: int, arrivals: Arrivals, batch: Batch, error: StoreError) -> None:
-        if not self._broker.undo_arrivals(batch, arrivals):
-            # All that the store was to have of it had been settled.
-            return
+        arrived = self._broker.undo_arrivals(batch, arrivals)
+        # Else all that the store was to have of it had been settled.
+        if self._broker.duplicates.undo(batch, arrivals) or arrived:
+            self._refuse(number, error)
+
+    def _refuse(self, number: int, error: StoreError) -> None:
         if not self._promises.refuse(number):
             # Nobody waits for a receipt that could tell the sender.
             self.connection.fail(StorageFailed(str(error)))
 
     def _send_in_transaction(self, messages: Sequence[Message]) -> None:
+        if self.gate is not None:
+            self.gate("send")
         self.connection.route(messages)
         options = self._broker.options
         octets = sum([message.size for message in messages])
@@ -137,6 +148,11 @@ class EmbeddedSession:
             self._blocked.add(physical)
             physical.waiting_senders.append(self._unblock)
 
+    def hold_back(self, physical: Physical) -> None:
+        """What it has sent there in a branch counts by now: it waits where that is at its limit."""
+        if not self._closed and physical.properties.bounded and physical.at_limit():
+            self._block(physical)
+
     def _unblock(self) -> None:
         """A destination that held this sender back has room again."""
         self._blocked = {physical for physical in self._blocked if physical.at_limit() and not physical.removed}
@@ -152,7 +168,7 @@ class EmbeddedSession:
     # --- receiving
 
     def consumer(self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> EmbeddedConsumer:
-        self._check_open()
+        self.check_open()
         before = self._commits.changes
         consumer = self.connection.attach(self, spec, deliver, failed)
         self._promises.touch_since(before)
@@ -185,7 +201,7 @@ class EmbeddedSession:
     # --- completions
 
     def completion(self, done: Done) -> None:
-        self._check_open()
+        self.check_open()
         promise = self._promises.make(done)
         if self._blocked:
             promise.held = True
@@ -210,7 +226,7 @@ class EmbeddedSession:
         self._rejected.append(_Rejected(consumer, deliveries, delay_ms, dead))
 
     def commit(self, done: Done) -> None:
-        self._check_open()
+        self.check_open()
         if self.mode is not Mode.TRANSACTED:
             raise NotSupported("commit outside of a transacted session")
         promise = self._promises.make(done)
@@ -225,6 +241,7 @@ class EmbeddedSession:
             self._promises.keep_soon(promise, cause)
             return
         sends, acknowledged, rejected = self._sends, self._acknowledged, self._rejected
+        sifted = self.connection.sifted if sends else None
         self._forget_transaction()
         self.connection.sent += len(sends)
         commits = self._commits
@@ -232,8 +249,11 @@ class EmbeddedSession:
         commits.seal_if_inserted(message.seq for _, messages in taken for message in messages)
         before = commits.changes
         places: list[tuple[Physical, Place, Kept]] = []
+        undone: list[StoreError] = []
 
         def outcome(error: StoreError | None) -> None:
+            if undone:
+                error = undone[0]
             if isinstance(error, StoreFull) and not sends:
                 # It only acknowledges, and that is tried again.
                 commits.wait_for(commits.durable + 1, outcome)
@@ -251,20 +271,28 @@ class EmbeddedSession:
             self._promises.keep(promise, storage_failed(error))
 
         def undo(batch: Batch, error: StoreError) -> None:
+            if undone:
+                return
+            undone.append(error)
+            if sifted is not None:
+                self._broker.duplicates.undo(batch, arrivals, whole=True)
             for _, run in arrivals:
                 self._broker.rows.undo(batch, run)
             for consumer, messages in taken:
                 consumer.source.unrelease(messages, batch)
             self._give_back(acknowledged, rejected)
 
+        number = commits.number
         commits.begin()
         try:
             self._broker.number(sends, self.connection.user, self.connection.number)
+            if sifted is not None:
+                self._broker.duplicates.remember(arrivals, sifted, partial(commits.retract, number, sends, undo))
             for physical, run in arrivals:
                 places.append((physical, physical.hold_place(run), physical.keep(run)))
             for consumer, messages in taken:
                 consumer.source.release(messages)
-            if commits.changes != before:
+            if commits.changes != before or (sifted is not None and sifted.repeats):
                 self._promises.touch()
                 if sends:
                     commits.on_failure(undo)
@@ -278,7 +306,7 @@ class EmbeddedSession:
             commits.end()
 
     def rollback(self, done: Done) -> None:
-        self._check_open()
+        self.check_open()
         if self.mode is not Mode.TRANSACTED:
             raise NotSupported("rollback outside of a transacted session")
         promise = self._promises.make(done)
@@ -286,10 +314,25 @@ class EmbeddedSession:
         self._promises.keep_soon(promise, None)
 
     def recover(self) -> None:
-        self._check_open()
+        self.check_open()
         if self.mode is Mode.TRANSACTED:
             raise NotSupported("recover in a transacted session")
         self.touch_after(self._undo)
+
+    @property
+    def at_work(self) -> bool:
+        """Whether anything was done in the open transaction."""
+        return bool(self._sends or self._acknowledged)
+
+    def hand_over(self) -> tuple[list[Message], list[tuple[EmbeddedConsumer, list[tuple[int, Message]]]]]:
+        """What was sent and acknowledged in the open transaction, which is somebody else's then."""
+        work = self._sends, self._acknowledged
+        self._forget_transaction()
+        return work
+
+    def return_outstanding(self) -> None:
+        """Everything outstanding goes back; what is acknowledged in the open transaction stays so."""
+        self.touch_after(lambda: self._give_back([], []))
 
     def _forget_transaction(self) -> None:
         self._sends = []
@@ -325,6 +368,8 @@ class EmbeddedSession:
     def close(self) -> None:
         if self._closed:
             return
+        if self.closing is not None:
+            self.closing()
         self._undo()
         for consumer in list(self._consumers):
             consumer.close()
@@ -338,7 +383,8 @@ class EmbeddedSession:
         self._promises.break_held(ProviderUnavailable("the session was closed"))
         self.connection.forget(self)
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """:raises ProviderUnavailable: it is closed, or its connection is."""
         if self._closed:
             raise ProviderUnavailable("the session is closed")
         self.connection.check_open()

@@ -52,6 +52,12 @@ TRANSACTION_OCTETS: Final = Setting(
 TRANSACTION_ACKNOWLEDGEMENTS: Final = Setting(
     "imq.transaction.consumer.maxNumMsgs", Integer(1), 100_000, "Messages that one transaction may acknowledge", unit="messages"
 )
+XA_TIMEOUT: Final = Setting(
+    "imq.transaction.xa.timeout",
+    Duration("seconds"),
+    300,
+    "Time after which a branch of an XA transaction that has work and is not prepared is rolled back; 0 is no limit",
+)
 LOG_DEAD: Final = Setting("imq.destination.logDeadMsgs", Boolean(), False, "Log each message that dies")
 TRUNCATE_DEAD: Final = Setting(
     "imq.destination.DMQ.truncateBody", Boolean(), False, "Keep only the headers of dead messages, not their bodies"
@@ -79,6 +85,20 @@ AUTO_LIMIT_BEHAVIOR: Final = Setting(
 AUTO_USE_DMQ: Final = Setting("imq.autocreate.destination.useDMQ", Boolean(), True, "useDMQ of auto-created destinations")
 AUTO_MAX_CONSUMERS: Final = Setting(
     "imq.autocreate.queue.maxNumActiveConsumers", Integer(-1), -1, "maxNumActiveConsumers of auto-created queues", unit="consumers"
+)
+
+DUPLICATE_COUNT: Final = Setting(
+    "imq.duplicateIds.maxCount",
+    Integer(1),
+    20_000,
+    "Duplicate ids that each destination remembers. Ids with a / are counted apart, by what is before it.",
+    unit="ids",
+)
+DUPLICATE_TOTAL: Final = Setting(
+    "imq.duplicateIds.maxTotalCount", Integer(1), 1_000_000, "Duplicate ids that are remembered in all", unit="ids"
+)
+DUPLICATE_AGE: Final = Setting(
+    "imq.duplicateIds.maxAge", Duration("seconds", 1), 86_400, "Time for which a duplicate id is remembered"
 )
 
 MAX_MESSAGES: Final = Setting(
@@ -165,6 +185,7 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     TRANSACTION_MESSAGES,
     TRANSACTION_OCTETS,
     TRANSACTION_ACKNOWLEDGEMENTS,
+    XA_TIMEOUT,
     LOG_DEAD,
     TRUNCATE_DEAD,
     AUTOCREATE_QUEUE,
@@ -176,6 +197,9 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     AUTO_LIMIT_BEHAVIOR,
     AUTO_USE_DMQ,
     AUTO_MAX_CONSUMERS,
+    DUPLICATE_COUNT,
+    DUPLICATE_TOTAL,
+    DUPLICATE_AGE,
     *PROPERTY_SETTINGS.values(),
     *POLICY_SETTINGS.values(),
 )
@@ -193,7 +217,7 @@ class BrokerOptions:
 
     :param name: of the instance, in dead messages. :param destinations: properties that were set for one, by kind and name.
     :param auto_queue: properties of auto-created queues, None where none are created; ``auto_topic`` likewise.
-    :param expiration_interval: seconds. :param reap_time: seconds.
+    :param expiration_interval: seconds. :param reap_time: seconds. :param xa_timeout: seconds, 0 for none. :param duplicate_age: seconds.
     """
 
     name: str = "imqbroker"
@@ -203,11 +227,15 @@ class BrokerOptions:
     transaction_messages: int = 10_000
     transaction_octets: int = 256 * 1024 * 1024
     transaction_acknowledgements: int = 100_000
+    xa_timeout: int = 300
     log_dead: bool = False
     truncate_dead: bool = False
     auto_queue: DestinationProperties | None = _AUTO_PROPERTIES
     auto_topic: DestinationProperties | None = _AUTO_PROPERTIES
     reap_time: int = 120
+    duplicate_count: int = 20_000
+    duplicate_total: int = 1_000_000
+    duplicate_age: int = 86_400
     destinations: tuple[tuple[Destination, DestinationProperties], ...] = ()
 
 
@@ -233,11 +261,15 @@ def broker_options(settings: Settings, name: str) -> BrokerOptions:
         transaction_messages=settings[TRANSACTION_MESSAGES],
         transaction_octets=settings[TRANSACTION_OCTETS],
         transaction_acknowledgements=settings[TRANSACTION_ACKNOWLEDGEMENTS],
+        xa_timeout=settings[XA_TIMEOUT],
         log_dead=settings[LOG_DEAD],
         truncate_dead=settings[TRUNCATE_DEAD],
         auto_queue=auto_queue if settings[AUTOCREATE_QUEUE] else None,
         auto_topic=auto if settings[AUTOCREATE_TOPIC] else None,
         reap_time=settings[REAP_TIME],
+        duplicate_count=settings[DUPLICATE_COUNT],
+        duplicate_total=settings[DUPLICATE_TOTAL],
+        duplicate_age=settings[DUPLICATE_AGE],
         destinations=tuple(
             (_destination(name), _properties(settings, name, _destination(name), auto_queue, auto)) for name in sorted(named)
         ),

@@ -32,9 +32,9 @@ class DestinationStanding:
     :param type: ``queue`` or ``topic``. :param state: ``RUNNING``, or ``DESTROYING`` while an administrator's removal goes on.
     :param origin: ``administrator`` who created or updated it, ``settings`` where ``imq.destination.*`` name it, ``broker`` for the dead message
         queue, ``client`` where its use has made it.
-    :param messages: accepted and not settled; :param octets: theirs. :param unacknowledged: of them, those that consumers have; on a topic without those
-        that wildcard subscriptions have.
-    :param in_transaction: messages of transactions that are being committed, and :param octets_in_transaction: theirs.
+    :param messages: accepted and not settled; :param octets: theirs. :param unacknowledged: of them, those that consumers have, or that prepared branches have
+        acknowledged; on a topic without those that wildcard subscriptions have.
+    :param in_transaction: messages of transactions that are prepared or being committed, and :param octets_in_transaction: theirs.
     :param producers: connections that have sent to it. :param consumers: consumers that it has; on a topic those of its subscriptions, and inactive
         durable subscriptions.
     :param wildcards: consumers of patterns that cover it, by pattern.
@@ -89,6 +89,7 @@ class ConnectionStanding:
     :param id: since the start of the broker the how manieth it is. :param service: by which it came: ``stomp``, ``sslstomp``, ``bridge`` for one of this
         process. :param address: the client's, and :param port: the client's; "" and 0 inside the process. :param protocol: the client's.
     :param session: what the bridge calls it in its log. :param since_ms: epoch milliseconds.
+    :param holder: what in this process has it, such as a bridge's link; "" for a client's.
     :param producers: destinations that it has sent to. :param sent: messages, and :param delivered: messages; redelivered ones each time.
     :param unacknowledged: those delivered that it has not settled.
     """
@@ -101,6 +102,7 @@ class ConnectionStanding:
     port: int
     protocol: str
     session: str
+    holder: str
     since_ms: int
     producers: int
     consumers: int
@@ -185,7 +187,7 @@ def destination(physical: PhysicalQueue | PhysicalTopic, count_of_producers: int
             if is_wild(subscription.pattern.name):
                 wildcards[subscription.pattern.name] += max(1, len(subscription.consumers))
             else:
-                unacknowledged += sum([consumer.outstanding for consumer in subscription.consumers])
+                unacknowledged += subscription.locked + sum([consumer.outstanding for consumer in subscription.consumers])
     return DestinationStanding(
         type=physical.destination.kind.name.lower(),
         name=physical.destination.name,
@@ -211,9 +213,29 @@ def destination(physical: PhysicalQueue | PhysicalTopic, count_of_producers: int
     )
 
 
+def measured(provider: EmbeddedProvider, most: int) -> tuple[list[DestinationStanding], int]:
+    """How those stand that are to be told of again and again, the temporary ones never: first those that are not made by their use alone, then the oldest.
+
+    :param most: so many at most; -1 is all. :returns: them, and how many are left out.
+    """
+    every = [physical for physical in provider.broker.destinations.values() if not physical.destination.temporary]
+    every.sort(key=lambda physical: (physical.auto_created, physical.number))
+    chosen = every if most < 0 else every[:most]
+    count = producers(provider)
+    return [destination(physical, count[physical.destination]) for physical in chosen], len(every) - len(chosen)
+
+
 def waiting(place: Distribution) -> int:
     """Messages that no consumer has."""
     return place.backlog.waiting + len(place.delayed) + len(place.resting) + place.dying
+
+
+def in_doubt(physical: PhysicalQueue | PhysicalTopic) -> bool:
+    """Whether a prepared branch has sent to it, or acknowledged a message of it; of a topic, one of a subscription to it by its name."""
+    if isinstance(physical, PhysicalQueue):
+        return bool(physical.held or physical.locked)
+    named = [each for each in physical.subscriptions if each.pattern == physical.destination]
+    return bool(physical.held) or any(each.locked for each in named)
 
 
 def durable(subscription: TopicSubscription) -> DurableStanding:
@@ -224,7 +246,7 @@ def durable(subscription: TopicSubscription) -> DurableStanding:
         topic=subscription.pattern.name,
         selector=subscription.selector.text if subscription.selector is not None else "",
         no_local=subscription.no_local,
-        messages=waiting(subscription) + sum([consumer.outstanding for consumer in subscription.consumers]),
+        messages=waiting(subscription) + subscription.locked + sum([consumer.outstanding for consumer in subscription.consumers]),
         active=bool(subscription.consumers),
     )
 
@@ -235,10 +257,11 @@ def totals(broker: Broker) -> tuple[int, int]:
     return sum([physical.count for physical in everywhere]), sum([physical.octets for physical in everywhere])
 
 
-def connection(connection: EmbeddedConnection, address: str, client: Client | None) -> ConnectionStanding:
+def connection(connection: EmbeddedConnection, address: str, client: Client | None, holder: str) -> ConnectionStanding:
     """How one stands.
 
     :param address: where it comes from, as far as the broker knows. :param client: who is behind it; None for one of this process.
+    :param holder: what has it; "" where that is not known.
     """
     every = [consumer for session in connection.sessions for consumer in session.consumers]
     return ConnectionStanding(
@@ -250,6 +273,7 @@ def connection(connection: EmbeddedConnection, address: str, client: Client | No
         port=0 if client is None else client.port,
         protocol="" if client is None else client.protocol,
         session="" if client is None else client.session,
+        holder=holder,
         since_ms=connection.since_ms,
         producers=sum([not physical.removed for physical in connection.producible.values()]),
         consumers=len(every),

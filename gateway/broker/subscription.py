@@ -102,6 +102,14 @@ class TopicSubscription(Distribution):
         if not self._marked:
             self.mark()
 
+    def arrive_held(self, topic: PhysicalTopic, run: Sequence[Message]) -> None:
+        """The same for what a prepared branch had sent, in the places that the seqs say."""
+        if self.ended:
+            self.release(run)
+        elif run:
+            topic.came(len(run), sum([message.size for message in run]))
+            self._wait_again(run)
+
     # --- departures
 
     def settle(self, messages: Sequence[Message]) -> None:

@@ -42,6 +42,23 @@ class PhysicalTopic(Physical):
             else:
                 subscription.arrive(self, accepted)
 
+    def keep_held(self, run: Sequence[Message]) -> Kept:
+        """To those who have subscribed by now. The branch held the rows, which are theirs from now on, or nobody's."""
+        kept = [] if self.removed else self.keep(run)
+        owed = {message.seq for subscription, accepted in kept if subscription.durable for message in accepted}
+        for message in run:
+            if message.stored:
+                self.broker.rows.release(message.seq)
+                message.stored = 1 if message.seq in owed else 0
+        return kept
+
+    def place_held(self, kept: Kept) -> None:
+        for subscription, accepted in kept:
+            if self.removed:
+                subscription.release(accepted)
+            else:
+                subscription.arrive_held(self, accepted)
+
     def without(self, kept: Kept, seqs: Container[int]) -> Kept:
         return [(subscription, [message for message in run if message.seq not in seqs]) for subscription, run in kept]
 

@@ -213,6 +213,14 @@ class NotSupported(MessagingError):
         self.capability = capability
 
 
+class InvalidDuplicateId(MessagingError):
+    """The message has a property that names it for duplicate detection, and no message can have that name."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the duplicate id is invalid: {reason}")
+        self.reason = reason
+
+
 class XAError(MessagingError):
     """An XA call failed, with the code of the X/Open CAE Specification, section 3.2."""
 

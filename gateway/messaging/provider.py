@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntFlag
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination, Kind
@@ -30,6 +30,9 @@ from gateway.messaging.redelivery import RedeliveryChanges
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
+
+#: The property that is a message's duplicate id, a String, where the provider has ``duplicate_ids``. It stays on the message.
+DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
 
 #: Called once: None when all is well, else what failed.
 Done: TypeAlias = Callable[[MessagingError | None], None]
@@ -47,7 +50,8 @@ class Capabilities:
     :param individual: sessions of mode INDIVIDUAL, :meth:`Consumer.acknowledge` and :meth:`Consumer.reject`; where these are to take effect in a
         transaction, they may raise NotSupported all the same.
     :param delivery_count: the ``attempts`` of a delivery are counted, not only known to be more than one.
-    :param duplicate_ids: a message sent twice with one duplicate id is kept once.
+    :param duplicate_ids: a message sent twice to one destination with one duplicate id (:data:`DUPLICATE_ID`) is kept once.
+    :param stable_ids: the ``message_id`` of a message is the same each time that it is delivered, and no other message's.
     """
 
     transacted: bool = False
@@ -60,6 +64,7 @@ class Capabilities:
     individual: bool = False
     delivery_count: bool = False
     duplicate_ids: bool = False
+    stable_ids: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from gateway.messaging.selector_evaluation import Condition, condition
-from gateway.messaging.selector_grammar import read
+from gateway.messaging.selector_grammar import prepare, read
 from gateway.messaging.selector_names import is_property_name
 
 if TYPE_CHECKING:
     from gateway.messaging.message import Message
 
-__all__ = ["Selector", "is_property_name", "parse"]
+__all__ = ["Selector", "is_property_name", "parse", "prepare"]
 
 
 class Selector:

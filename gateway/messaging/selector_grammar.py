@@ -90,7 +90,7 @@ def read(text: str) -> Node:
 
     :raises InvalidSelector: the text is none, with the column where reading failed; or it is longer or nested deeper than is read.
     """
-    # lark is imported, and its tables are made, when the first selector comes: that takes longer than starting the rest of a server.
+    # lark is imported, and its tables are made, by prepare or when the first selector comes: nobody should wait for that who has none.
     from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
     if not text.strip(" \t\n\f\r"):
@@ -108,6 +108,11 @@ def read(text: str) -> Node:
         place = len(text) if error.token.type == "$END" else error.token.start_pos or 0
         raise InvalidSelector(text, place + 1, _about_token(error.token, error.expected)) from None
     return tree
+
+
+def prepare() -> None:
+    """Make now what the first selector needs, which takes a tenth of a second. May be called on any thread, also while selectors are read."""
+    _parser()
 
 
 @cache

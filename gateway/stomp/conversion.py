@@ -22,6 +22,7 @@ from gateway.messaging.message import (
     Headers,
     Message,
 )
+from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.selector_names import is_property_name
 from gateway.messaging.turn import Turn
 from gateway.messaging.values import Value
@@ -162,6 +163,8 @@ def _is_envelope(content_type: str) -> bool:
 def restore(plan: SendPlan, body: bytes, expires: int) -> Message:
     """The message in an envelope, for the destination of the SEND that brought it: identity, times, headers, properties and body as they were.
 
+    Only its duplicate id is gone: there it may have come before it died, and who sends it again means it.
+
     :param expires: JMSExpiration by the SEND; heeded only where that says anything about it.
     :raises CommandRefused: the body is no envelope, or a damaged one.
     """
@@ -169,7 +172,8 @@ def restore(plan: SendPlan, body: bytes, expires: int) -> Message:
         message = decode(body)
     except EnvelopeError as error:
         raise CommandRefused(f"the body is to be restored, as content-type is {CONTENT_TYPE}, and cannot be: {error}") from None
-    message.headers = message.headers.replace(destination=plan.headers.destination)
+    properties = {name: value for name, value in message.headers.properties.items() if name != DUPLICATE_ID}
+    message.headers = message.headers.replace(destination=plan.headers.destination, properties=properties)
     if plan.expiring:
         message.expires = expires
     return message

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import results, table
 from benchmarks.cell import Row
 from benchmarks.cells import full, quick, select
-from benchmarks.goals import AtLeast, AtLeastUnlessLimited, AtMost, Below, Goal, NoneLost, Reaches, Standing
+from benchmarks.goals import AtLeast, AtLeastUnlessLimited, AtMost, Below, Goal, NearTheLimit, NoneLost, Reaches, Standing
 from benchmarks.measurement import Measurement, failed, percentiles
 from benchmarks.results import RowResult
 from benchmarks.tally import Outcome
@@ -115,6 +115,24 @@ def test_the_table_says_what_the_limit_is() -> None:
     row.runs["gateway"] = [Measurement(900.0, ceiling=1500.0)]
     assert "reached; alone the provider does 1,500, of which this is 60 %" in table.block(row)
     assert table.summary([row], {}).endswith("reached")
+
+
+@pytest.mark.parametrize(
+    ("subject", "ceiling", "reached"), [(400.0, 500.0, True), (399.0, 500.0, False), (400.0, None, None), (None, 500.0, None)]
+)
+def test_a_share_of_the_limit(subject: float | None, ceiling: float | None, reached: bool | None) -> None:
+    assert NearTheLimit(0.8, "a bare loop").reached(Standing(subject, {}, ceiling=ceiling)) is reached
+
+
+def test_the_table_says_what_share_of_the_limit_was_reached() -> None:
+    row = result(goals=(NearTheLimit(0.8, "a bare loop"),))
+    row.add("gateway", Measurement(400.0, ceiling=500.0))
+    assert "goal ≥ 80 % of a bare loop: reached; a bare loop does 500, of which this is 80 %" in table.block(row)
+    row.runs["gateway"] = [Measurement(100.0, ceiling=500.0)]
+    assert "goal ≥ 80 % of a bare loop: MISSED; a bare loop does 500, of which this is 20 %" in table.block(row)
+    assert "MISSED: ≥ 80 % of a bare loop" in table.summary([row], {})
+    row.runs["gateway"] = [Measurement(400.0)]
+    assert "goal ≥ 80 % of a bare loop: not measured" in table.block(row)
 
 
 def test_notes_are_printed_below_the_figures() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, cast
 
@@ -106,6 +107,7 @@ class Graveyard:
         denied: Sequence[Destination] = (),
         destinations: Sequence[tuple[Destination, DestinationProperties]] = (),
         load: Callable[[str, str], MessageTransformer] | None = None,
+        entry_points: Mapping[str, EntryPoint] | None = None,
     ) -> None:
         limited = [(destination, DestinationProperties(max_num_msgs=0)) for destination in full]
         options = BrokerOptions(reap_time=0, destinations=(*limited, *destinations))
@@ -115,7 +117,7 @@ class Graveyard:
         self.events: list[LogEvent] = []
         log = Logger(namespace="bridge.test", observer=cast("ILogObserver", self.events.append))
         embedded = Embedded(self.stepped.provider, Credentials("admin", "secret"))
-        self.factories = Factories(self.clock, embedded, _no_jvm, dict)
+        self.factories = Factories(self.clock, embedded, _no_jvm, lambda: entry_points or {})
         self.connections = Connections(self.clock)
         bridge = Bridge("test", built_in_dmq=built_in, dmqs=dmqs)
         self.queues = DeadMessageQueues(self.clock, bridge, self.factories, self.connections, load or _none_known, log)

@@ -5,7 +5,9 @@ Owns the brokers and waiting. Each is a whole broker; nothing but the dead messa
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +25,9 @@ from bridge.connections import Connections
 from bridge.dead_messages import DeadMessage, NotBuried
 from bridge.link import JMSLink
 from bridge.status import LinkState
+from bridge.xa.coordinator import Coordinator
+from bridge.xa.opening import open_coordinator
+from bridge.xa.properties import TransactionProperties
 from gateway.messaging.destination import Destination, Kind, Queue
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Message
@@ -62,6 +67,8 @@ class Away:
         self.hangs = False
         #: Whether each connection is lost as soon as it is there.
         self.dies = False
+        #: What it says it can do other than it can.
+        self.pretends: dict[str, bool] = {}
         self.attempts = 0
         self._made: list[Any] = []
         self._hanging: list[tuple[Deferred[Connection], Callable[[], Deferred[Connection]]]] = []
@@ -81,7 +88,7 @@ class Away:
 
     @property
     def capabilities(self) -> Any:
-        return self._provider.capabilities
+        return replace(self._provider.capabilities, **self.pretends)
 
     @property
     def resource(self) -> str:
@@ -192,7 +199,8 @@ class _Observer:
 class Rig:
     """Two brokers, and the links that a test makes between them."""
 
-    def __init__(self, source: Embedded, target: Embedded) -> None:
+    def __init__(self, source: Embedded, target: Embedded, folder: Path) -> None:
+        self.folder = folder
         self.source = Side(source, "source")
         self.target = Side(target, "target")
         self.graves = Graves()
@@ -204,6 +212,20 @@ class Rig:
         #: What to do at the very moment that a line with these words is logged.
         self.at_once: list[tuple[str, Callable[[], None]]] = []
         self.points: list[str] = []
+        #: Called at the crash points, of the last link that was made and of the coordinator.
+        self.passed: Callable[[str], None] = self.points.append
+        self._coordinator: Coordinator | None = None
+
+    def _at(self, point: str) -> None:
+        self.passed(point)
+
+    def coordinator(self) -> Coordinator:
+        """That of the links' transactions."""
+        if self._coordinator is None:
+            self._coordinator = open_coordinator(
+                clock, self.folder, "bridge", "instance", TransactionProperties(), self._at, Logger(), os.urandom
+            )
+        return self._coordinator
 
     def link(
         self,
@@ -233,12 +255,14 @@ class Rig:
             self.source.factory,
             self.target.factory,
             self.connections,
+            self.coordinator,
             self.graves,
             transformer,
             "instance",
             Logger(namespace="bridge.test", observer=_Observer(self)),
             self.points.append if passed is None else passed,
         )
+        self.passed = passed or self.passed
         self.links.append(made)
         return made
 
@@ -256,6 +280,8 @@ class Rig:
         for link in self.links:
             await link.stop()
         await self.connections.close()
+        if self._coordinator is not None:
+            await self._coordinator.close()
         for side in (self.source, self.target):
             await side.seam.close()
 
@@ -269,20 +295,21 @@ def in_state(link: JMSLink, state: LinkState) -> None:
     assert link.state is state, link.status()
 
 
-async def rig(folder: Path) -> Rig:
-    """The durable broker as the source, and the other as the target."""
-    source, target = EmbeddedSqlite(), EmbeddedMemory()
-    for backend in (source, target):
+async def rig(folder: Path, both: bool = False) -> Rig:
+    """The durable broker as the source, and the other as the target; or, if it is to be ``both``, as the target too."""
+    source = EmbeddedSqlite()
+    target = source if both else EmbeddedMemory()
+    for backend in dict.fromkeys((source, target)):
         place = folder / backend.name
         place.mkdir()
         await backend.start(place)
-    return Rig(source, target)
+    return Rig(source, target, folder)
 
 
 async def close(rig: Rig) -> None:
     await rig.close()
-    for side in (rig.source, rig.target):
-        await side.backend.stop()
+    for backend in dict.fromkeys((rig.source.backend, rig.target.backend)):
+        await backend.stop()
 
 
 __all__ = ["SOURCE", "TARGET", "Away", "Client", "Graves", "Rig", "close", "in_state", "on_reactor", "rig", "until"]

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred, fail
 
 from bridge.config import model
 from bridge.config.model import BUILT_IN_DMQ_NAME, Dmq
 from bridge.connections import ConnectionKind
 from bridge.dead_messages import NotBuried
+from bridge.factories import GROUP
+from bridge.providers.jms.failures import JPypeMissing
 from gateway.broker.limits import DestinationProperties, LimitBehavior
 from gateway.messaging import dead
 from gateway.messaging.destination import Kind, Queue
@@ -20,6 +24,7 @@ from gateway.messaging.envelope import decode
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.jms_message import JMSMessage
 from gateway.messaging.message import BodyType
+from gateway.messaging.provider import Capabilities, Connection
 from gateway.messaging.transformer import MessageTransformer
 from tests.bridge.graveyard import BUILT_IN, Graveyard, died, dmq, original
 
@@ -156,9 +161,43 @@ def test_what_cannot_work_is_not_tried_again(tmp_path: Path) -> None:
     graveyard = Graveyard(tmp_path, nowhere, unknown, dmq("a"))
     graveyard.start()
     assert graveyard.bury().results == [True]
-    assert [status.failed_attempts for status in graveyard.queues.status()] == [0, 2, 1, 0]
+    assert graveyard.bury().results == [True]
+    assert [status.failed_attempts for status in graveyard.queues.status()] == [0, 1, 1, 0]
+    assert [status.not_taken for status in graveyard.queues.status()] == [0, 2, 2, 0]
+    assert [status.failed for status in graveyard.queues.status()] == [False, True, True, False]
     assert "no provider 'none' is installed" in graveyard.queues.status()[1].last_error
     assert "looks nothing up" in graveyard.queues.status()[2].last_error
+
+
+class Lacking:
+    """A provider that needs Java, where there is nothing to reach it with."""
+
+    capabilities = Capabilities()
+    resource = "lacking"
+
+    def connect(self, *_: object) -> Deferred[Connection]:
+        return fail(JPypeMissing("JPype1 is not installed"))
+
+
+def lacking(_config: object, _reactor: object) -> Lacking:
+    return Lacking()
+
+
+@pytest.mark.parametrize("stay_connected", [True, False])
+def test_one_whose_package_is_not_installed_has_failed_and_says_so_once(tmp_path: Path, stay_connected: bool) -> None:
+    factory = model.ConnectionFactory("far", properties={"provider": "lacking"})
+    point = EntryPoint("lacking", f"{__name__}:lacking", GROUP)
+    far = Dmq("far", factory, model.Destination("x", "x", Kind.QUEUE), stay_connected=stay_connected)
+    graveyard = Graveyard(tmp_path, far, entry_points={"lacking": point})
+    graveyard.start()
+    # Nobody waits for attempts that cannot succeed.
+    for _ in range(3):
+        assert graveyard.bury().results == [True]
+    (line,) = [line for line in graveyard.lines() if "far" in line]
+    why = "the provider is unavailable: JPype1 is not installed"
+    assert line == f"dead message queue far has failed, and takes no message until its bridge is started anew: {why}"
+    status = graveyard.queues.status()[1]
+    assert (status.failed, status.failed_attempts, status.not_taken, status.last_error) == (True, 1, 3, why)
 
 
 # The transformer.

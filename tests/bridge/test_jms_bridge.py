@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,17 +20,20 @@ from bridge.config.model import BUILT_IN_DMQ_DESTINATION
 from bridge.config.problems import ConfigurationError
 from bridge.jms_bridge import JMSBridge
 from bridge.manager import STOP_S
+from bridge.once.coordination import Coordination
 from bridge.providers.jms import settings as jms_settings
 from bridge.refused_link import LinkRefused
 from bridge.settings import SETTINGS
 from bridge.status import BridgeState, LinkState, WrongState
+from bridge.xa.opening import open_coordinator
+from bridge.xa.properties import TransactionProperties
 from gateway.instance import settings_general
 from gateway.instance.redaction import Redaction
 from gateway.instance.settings import Settings, SettingsError, read
 from gateway.messaging.destination import Destination, Queue
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.jms_message import JMSMessage
-from gateway.messaging.provider import Connection, Credentials, Provider
+from gateway.messaging.provider import Connection, Credentials, Done, Mode, Provider
 from gateway.messaging.transformer import MessageTransformer
 from tests.bridge.linking import clock, on_reactor
 from tests.contract.backends.embedded import EmbeddedMemory
@@ -76,6 +80,8 @@ class Slow:
         self._provider = provider
         self.connects_never = False
         self.closes_never = False
+        #: What would complete what was sent, where that takes its time; None where it does not.
+        self.held: list[Callable[[], None]] | None = None
 
     capabilities = property(lambda self: self._provider.capabilities)
     resource = property(lambda self: self._provider.resource)
@@ -90,6 +96,22 @@ class Slow:
     def _connected(self, connection: Any) -> Connection:
         if self.closes_never:
             connection.close = Deferred
+        make = connection.session
+
+        def session(mode: Mode) -> Any:
+            made = make(mode)
+            complete = made.completion
+
+            def completion(done: Done) -> None:
+                if self.held is None:
+                    complete(done)
+                else:
+                    self.held.append(partial(complete, done))
+
+            made.completion = completion
+            return made
+
+        connection.session = session
         opened: Connection = connection
         return opened
 
@@ -117,12 +139,19 @@ class Place:
             folder,
             self.provider,
             self._transformer,
+            self._coordination,
             Logger(namespace="bridge.orders", observer=cast(ILogObserver, self._log)),
             self.redaction,
         )
 
     def settings(self) -> Settings:
         return read(DECLARED, None, [f"{name}={value}" for name, value in self.overrides.items()])[0]
+
+    def _coordination(self, settings: Settings) -> Coordination:
+        properties, _ = TransactionProperties.read(settings, NAME)
+        log, folder = Logger(), self.file.parent
+        opened = partial(open_coordinator, clock, folder, NAME, "instance", properties, lambda point: None, log, os.urandom)
+        return Coordination(clock, opened, (folder / f"txlog.{NAME}").exists, log)
 
     def write(self, text: str) -> None:
         self.file.write_text(text)
@@ -358,8 +387,6 @@ async def test_links_that_cannot_be_started_harm_no_other(place: Place) -> None:
     unknown = '<connection-factory ref-name="unknown"><property name="provider" value="kafka"/></connection-factory>'
     await place.started(
         document(
-            link("default", more=""),
-            link("exactly", more='quality-of-service="ONCE_AND_ONLY_ONCE"'),
             link("off", more='enabled="false"'),
             link("unmade", into='message-transformer-class="ext.Missing"'),
             link("kafka", of="unknown"),
@@ -367,14 +394,13 @@ async def test_links_that_cannot_be_started_harm_no_other(place: Place) -> None:
             factories=unknown,
         )
     )
-    failed = ["default", "exactly", "unmade", "kafka"]
+    failed = ["unmade", "kafka"]
     assert place.states() == {
         **dict.fromkeys(failed, LinkState.FAILED),
         "off": LinkState.UNINITIALIZED,
         "cd": LinkState.STARTED,
     }
-    remedy = 'is transacted: set transacted="false" or quality-of-service="DUPLICATES_OK"; exactly-once transfer comes in a later release'
-    for name, text in {"default": remedy, "exactly": remedy, "unmade": "ext.Missing", "kafka": "'kafka'"}.items():
+    for name, text in {"unmade": "ext.Missing", "kafka": "'kafka'"}.items():
         told = place.link(name).status().last_error
         assert told.startswith(f"link {name} ")
         assert text in told
@@ -390,7 +416,7 @@ async def test_links_that_cannot_be_started_harm_no_other(place: Place) -> None:
     await place.link("off").stop()
     status = place.link("off").status()
     assert (status.state, status.enabled, status.last_error) == (LinkState.UNINITIALIZED, False, "")
-    assert place.link("default").status().source == "here::queue:A"
+    assert place.link("unmade").status().source == "here::queue:A"
     await place.moved("C", "D")
 
 
@@ -415,7 +441,7 @@ async def test_a_pause_is_over_those_that_run(place: Place) -> None:
             link("ab"),
             link("off", "c", "d", 'transacted="false" enabled="false"'),
             link("stopped", "c", "d"),
-            link("refused", "c", "d", ""),
+            link("refused", "c", "d", into='message-transformer-class="ext.Missing"'),
             link("lonely", "e", "f", to="there"),
             factories=stomp("there", port),
         )
@@ -434,6 +460,59 @@ async def test_a_pause_is_over_those_that_run(place: Place) -> None:
     assert [line for line in place.logged if line.startswith(("error", "critical"))] == [
         f"error {place.link('refused').status().last_error}"
     ]
+
+
+async def pausing(place: Place, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """A bridge with a link whose batch takes longer than anyone waits for. :returns: what ends the batch."""
+    monkeypatch.setattr(jms_bridge, "STOP_S", 0.05)
+    await place.started(document(link("ab"), link("cd", "c", "d")))
+    held = place.provider.held = []
+    await place.send("A", "x")
+    await until(lambda: bool(held))
+    place.provider.held = None
+    await place.bridge.pause()
+    assert place.states() == {"ab": LinkState.PAUSING, "cd": LinkState.PAUSED}
+    return held
+
+
+@with_place
+async def test_it_is_pausing_until_its_last_link_is_paused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = await pausing(place, monkeypatch)
+    assert place.state() is BridgeState.PAUSING
+    await place.bridge.pause()
+    assert place.state() is BridgeState.PAUSING
+    for complete in held:
+        complete()
+    await until(lambda: place.state() is BridgeState.PAUSED, place.states)
+    assert place.states()["ab"] is LinkState.PAUSED
+    assert [line for line in place.logged if "bridge orders is" in line][-2:] == [
+        "info bridge orders is PAUSING",
+        "info bridge orders is PAUSED",
+    ]
+
+
+@with_place
+async def test_it_can_be_resumed_and_paused_again_while_it_is_pausing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = await pausing(place, monkeypatch)
+    await place.bridge.start()
+    assert (place.state(), place.states()) == (BridgeState.STARTED, {"ab": LinkState.STARTED, "cd": LinkState.STARTED})
+    await place.bridge.pause()
+    assert place.state() is BridgeState.PAUSING
+    for complete in held:
+        complete()
+    await until(lambda: place.state() is BridgeState.PAUSED, place.states)
+    await place.bridge.resume()
+    await place.moved("C", "D")
+
+
+@with_place
+async def test_it_can_be_reloaded_and_stopped_while_it_is_pausing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    await pausing(place, monkeypatch)
+    place.write(document(link("ab"), link("ef", "e", "f")))
+    await place.bridge.reload()
+    assert (place.state(), place.states()) == (BridgeState.PAUSING, {"ab": LinkState.PAUSING, "ef": LinkState.STOPPED})
+    await place.bridge.stop()
+    assert place.state() is BridgeState.STOPPED
 
 
 @with_place

@@ -217,7 +217,8 @@ async def test_else_the_link_fails_with_the_message_where_it_was_and_can_be_star
 @on_reactor
 async def test_where_no_dead_message_queue_takes_a_message_it_stays_and_is_tried_again(brokers: Rig) -> None:
     brokers.graves.refuse = 2
-    link = await brokers.started(transformer=failing(1), target={"consume_no_transfer_on_transform_error": True})
+    tolerant = {"consume_no_transfer_on_transform_error": True}
+    link = await brokers.started(transformer=failing(1), target=tolerant, max_batch_size=1)
     await brokers.source.send("a", "b")
     await until(lambda: link.status().state is LinkState.RETRYING)
     assert link.status().counters.acknowledged == 0
@@ -650,7 +651,7 @@ async def test_a_source_that_refuses_an_acknowledgement_is_connected_anew(broker
         monkeypatch.undo()
         raise UnknownDelivery(number)
 
-    link = await brokers.started()
+    link = await brokers.started(max_batch_size=1)
     monkeypatch.setattr("gateway.broker.consumer.EmbeddedConsumer.acknowledge_through", refusing)
     await brokers.source.send(*NUMBERS[:10])
     assert await brokers.target.texts(11) == ["0", *NUMBERS[:10]]

@@ -18,11 +18,12 @@ from twisted.logger import ILogObserver, LogEvent, Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from bridge.arrivals import Received
 from bridge.config.model import Bridge, ConnectionFactory, Link, QualityOfService, Source, Target
 from bridge.config.model import Destination as Configured
 from bridge.dead_messages import DeadMessage, NotBuried
 from bridge.pump import Pump
-from bridge.source import Received, SourceLost
+from bridge.source import SourceLost
 from bridge.status import LinkCounters
 from bridge.target import Refused, TargetLost
 from bridge.transfer import Sides, Transfer

@@ -13,11 +13,12 @@ from twisted.internet.defer import Deferred
 from tests.contract.backends.backend import Backend, arranges
 from tests.contract.backends.embedded import EmbeddedMemory, EmbeddedSqlite
 from tests.contract.backends.jms import JMS
+from tests.contract.backends.jms_xa import JMSXA
 from tests.contract.backends.stomp import StompActiveMQ, StompGateway, StompRabbitMQ
 from tests.contract.contracts import ARRANGED
 from tests.contract.driving import Seam
 
-BACKENDS: tuple[type[Backend], ...] = (EmbeddedSqlite, EmbeddedMemory, JMS, StompGateway, StompActiveMQ, StompRabbitMQ)
+BACKENDS: tuple[type[Backend], ...] = (EmbeddedSqlite, EmbeddedMemory, JMS, JMSXA, StompGateway, StompActiveMQ, StompRabbitMQ)
 
 clock: Any = reactor
 
@@ -29,6 +30,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             pytest.param(backend, id=backend.name, marks=_known(backend, metafunc.function.__name__))
             for backend in BACKENDS
             if all(arranges(backend, what) for what in needed)
+            and (not backend.only or metafunc.module.__name__.rpartition(".")[2] in backend.only)
         ]
         metafunc.parametrize("backend", able, indirect=True, scope="session")
 

@@ -16,7 +16,7 @@ from twisted.internet.defer import ensureDeferred
 
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import NotSupported
-from gateway.messaging.provider import Consumer, Mode, Subscription
+from gateway.messaging.provider import DUPLICATE_ID, Consumer, Mode, Subscription
 from tests.contract.driving import Client, Seam
 from tests.contract.waiting import bounded
 
@@ -70,6 +70,8 @@ async def refuses(seam: Seam, capability: str) -> None:
             asked[capability]()
     elif capability == "joined":
         await _refuses_to_join(seam)
+    elif capability == "duplicate_ids":
+        await _takes_the_property(seam, client)
     else:
         raise AssertionError(f"nobody can ask for {capability}")
     if capability == "durable":
@@ -88,6 +90,15 @@ async def _refuses_to_join(seam: Seam) -> None:
     with pytest.raises(NotSupported):
         inbox.consumer.acknowledge_through(1, within=transacted)
     assert inbox.consumer.acknowledge_through(1) == 1, "nothing changed"
+
+
+async def _takes_the_property(seam: Seam, client: Client) -> None:
+    """Nobody is refused for a duplicate id; it promises nothing, and is a property like any other."""
+    queue = seam.queue()
+    inbox = await client.consumer(queue)
+    await client.send(queue, ["1"], properties={DUPLICATE_ID: "a"})
+    await inbox.count(1)
+    assert inbox.messages[0].headers.properties[DUPLICATE_ID] == "a"
 
 
 async def _refuses_single_settlements(seam: Seam) -> None:

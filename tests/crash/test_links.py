@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-from bridge.crash_points import AFTER_BURY, BEFORE_BURY, POINTS, VARIABLE
+from bridge.crash_points import AFTER_BURY, BEFORE_BURY, LINK_POINTS, VARIABLE
 from tests.crash.client import PATIENCE
 from tests.faults.accounting import at_least_once, at_most_once
 from tests.faults.links import AT_MOST_ONCE, DUPLICATES_OK, HERE, BridgedGateway, Link, stomp
@@ -114,14 +114,14 @@ def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
         yield Instance(tmp_path_factory.mktemp("links"), ending)
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", LINK_POINTS)
 def test_killed_at(point: str, instance: Instance) -> None:
     instance.kill_at(point, PASSED)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", LINK_POINTS)
 def test_killed_at_again_and_again(point: str, seed: int, instance: Instance) -> None:
     instance.kill_at(point, random.Random(f"{point} {seed}").randrange(1, 90 if point in BURYING else 200))
 

@@ -24,6 +24,7 @@ Code Question Then
 9    recover  nothing
 10   shut     u32 consumer, u8 1 to give outstanding deliveries back at once
 11   close    nothing
+12   xa       see :mod:`bridge.providers.jms.xa_octets`
 ==== ======== ====================================================================================================================
 
 Answers:
@@ -37,6 +38,7 @@ Answers:
 6    void     nothing: deliveries before this are void
 7    note     text for the log
 8    shown    u32 consumer: its browser has shown everything
+9    xa done  see :mod:`bridge.providers.jms.xa_octets`
 ==== ======== ====================================================================================================================
 """
 
@@ -46,6 +48,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
+from bridge.providers.jms import xa_octets
+from bridge.providers.jms.xa_octets import XADone
 from gateway.messaging.destination import Kind
 from gateway.messaging.envelope import decode_head
 from gateway.messaging.message import Message
@@ -123,7 +127,7 @@ class Shown(NamedTuple):
     consumer: int
 
 
-Answer: TypeAlias = Sent | Dropped | Finished | Arrived | Ended | Voided | Note | Shown
+Answer: TypeAlias = Sent | Dropped | Finished | Arrived | Ended | Voided | Note | Shown | XADone
 
 
 def send(messages: Sequence[tuple[bytes, bytes]]) -> bytes:
@@ -218,6 +222,9 @@ def answers(octets: bytes) -> Iterator[Answer]:
             (consumer,) = _LENGTH.unpack_from(octets, position)
             position += 4
             yield Shown(consumer)
+        elif code == 9:
+            ended, position = xa_octets.done(octets, position)
+            yield ended
         else:
             raise ValueError(f"answer {code} at octet {position - 1} is unknown")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from twisted.internet.defer import Deferred, DeferredList, fail, succeed
 from twisted.python.failure import Failure
@@ -19,6 +19,7 @@ from bridge.providers.jms.jvm import JavaFailure
 from bridge.providers.jms.session import JMSSession
 from bridge.providers.jms.threads import CallThread, Reactor
 from bridge.providers.jms.turns import TurnThread
+from bridge.providers.jms.xa_session import JMSXASession
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
     ClientIdRequired,
@@ -28,7 +29,7 @@ from gateway.messaging.errors import (
     NotSupported,
     ProviderUnavailable,
 )
-from gateway.messaging.provider import Mode, XASession
+from gateway.messaging.provider import Mode
 
 if TYPE_CHECKING:
     from bridge.providers.jms.provider import JMSProvider
@@ -41,35 +42,50 @@ _TRANSACTED: Final = 0
 _BATCH: Final = 1
 _ONE_BY_ONE: Final = 2
 _INDIVIDUAL: Final = 3
+_XA: Final = 4
+
+
+class Opened(NamedTuple):
+    """A connection of Java's, and what it says of itself.
+
+    :param link: Java's ``Link``. :param client_id: None if it has none. :param product: "" if it does not say.
+    :param xa: whether it has XA sessions. :param plain: whether it has others.
+    """
+
+    link: Any
+    client_id: str | None
+    product: str
+    xa: bool
+    plain: bool
 
 
 class JMSConnection:
     """One connection. Made by its provider.
 
-    :param link: Java's ``Link``. :param thread: the thread on which it was opened.
+    :param thread: on which it was opened.
     """
 
     def __init__(
         self,
         provider: JMSProvider,
-        link: Any,
         thread: CallThread,
         number: int,
         username: str,
-        client_id: str | None,
-        product: str,
+        opened: Opened,
         lost: Callable[[MessagingError], None],
     ) -> None:
         self.username = username
         #: The one asked for, else the connection factory's own.
-        self.client_id = client_id
+        self.client_id = opened.client_id
         #: What the provider calls itself, else the class of its connection factory.
-        self.product = product
+        self.product = opened.product or provider.class_name
         #: JMS does not say it.
         self.administers = False
         self.reactor: Reactor = provider.reactor
         self._provider = provider
-        self._link = link
+        self._link = opened.link
+        self._xa = opened.xa
+        self._plain = opened.plain
         self._thread = thread
         self._number = number
         self._lost: Callable[[MessagingError], None] | None = lost
@@ -84,6 +100,8 @@ class JMSConnection:
 
     def session(self, mode: Mode) -> JMSSession:
         self.check_open()
+        if not self._plain:
+            raise self._provider.xa_factory_only()
         individual = self._provider.individual
         if mode is Mode.INDIVIDUAL and individual is None:
             raise NotSupported("acknowledgement one by one")
@@ -93,6 +111,21 @@ class JMSConnection:
             Mode.CLIENT: _ONE_BY_ONE if individual is None else _INDIVIDUAL,
             Mode.INDIVIDUAL: _INDIVIDUAL,
         }[mode]
+        session = JMSSession(self, mode, self._thread_maker(how, individual or 0))
+        self._opened(session)
+        return session
+
+    def xa_session(self) -> JMSXASession:
+        self.check_open()
+        if not self._xa:
+            raise self._provider.no_xa_factory()
+        session = JMSXASession(self, self._thread_maker(_XA, 0))
+        self._opened(session)
+        return session
+
+    def _thread_maker(
+        self, how: int, individual: int
+    ) -> Callable[[Callable[[bytes], None], Callable[[BaseException], None]], TurnThread]:
         self._made += 1
         link = self._link
 
@@ -101,20 +134,18 @@ class JMSConnection:
                 self.reactor,
                 f"{self._provider.name} connection {self._number} session {self._made}",
                 self._provider.hung,
-                lambda: jvm.called(lambda: link.session(how, individual or 0)),
+                lambda: jvm.called(lambda: link.session(how, individual)),
                 answered,
                 failed,
                 self._provider.factory.send_timeout_s,
             )
 
-        session = JMSSession(self, mode, thread)
+        return thread
+
+    def _opened(self, session: JMSSession) -> None:
         self._sessions[session] = None
         self._threads[session.thread] = None
         session.thread.ended.addCallback(lambda _: self._threads.pop(session.thread, None) and None)
-        return session
-
-    def xa_session(self) -> XASession:
-        raise NotSupported("xa")
 
     def temporary(self, kind: Kind) -> Destination:
         self.check_open()

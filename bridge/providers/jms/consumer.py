@@ -104,9 +104,9 @@ class JMSConsumer:
             pause.cancel()
         self._pauses.clear()
 
-    def _hand(self) -> None:
-        """Deliver what credit allows."""
-        while self._running and self._credit > 0 and (self._due or self._waiting):
+    def _hand(self, stopped: bool = False) -> None:
+        """Deliver what credit allows. :param stopped: also if it was stopped."""
+        while (self._running or stopped) and self._credit > 0 and (self._due or self._waiting):
             if self._due:
                 run = [self._due.popleft() for _ in range(min(self._credit, len(self._due)))]
                 # Java still has this credit.

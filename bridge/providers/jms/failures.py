@@ -20,6 +20,7 @@ from gateway.messaging.errors import (
     InvalidDestination,
     InvalidSelector,
     MessagingError,
+    NotSupported,
     OutcomeUnknown,
     ProviderUnavailable,
     UnknownSubscription,
@@ -63,6 +64,36 @@ class Refused(MessagingError):
     def __init__(self, reason: str) -> None:
         super().__init__(f"the provider refuses: {reason}")
         self.reason = reason
+
+
+class NoXAFactory(NotSupported):
+    """XA is wanted of a connection factory that has none: a defect of the configuration.
+
+    :param lookup_name: of the factory, :param class_name: and its class.
+    """
+
+    def __init__(self, lookup_name: str, class_name: str) -> None:
+        self.capability = "xa"
+        MessagingError.__init__(
+            self,
+            f"'{lookup_name}' is a {class_name}, which is no XAConnectionFactory, as a transacted link needs: look up an "
+            'XAConnectionFactory, or set transacted="false" for the link',
+        )
+
+
+class XAFactoryOnly(NotSupported):
+    """Sessions without XA are wanted of a connection factory that has none: a defect of the configuration.
+
+    :param lookup_name: of the factory, :param class_name: and its class.
+    """
+
+    def __init__(self, lookup_name: str, class_name: str) -> None:
+        self.capability = "sessions without XA"
+        MessagingError.__init__(
+            self,
+            f"'{lookup_name}' is a {class_name}, an XAConnectionFactory without sessions for anything else: look up a ConnectionFactory "
+            'that is none, or set transacted="true" for the link',
+        )
 
 
 class ProviderFull(DestinationFull):

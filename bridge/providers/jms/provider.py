@@ -23,9 +23,9 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from bridge.providers.jms import jvm
-from bridge.providers.jms.connection import JMSConnection
+from bridge.providers.jms.connection import JMSConnection, Opened
 from bridge.providers.jms.failures import Kind as FailureKind
-from bridge.providers.jms.failures import missing_or_unavailable, of_connecting
+from bridge.providers.jms.failures import NoXAFactory, XAFactoryOnly, missing_or_unavailable, of_connecting
 from bridge.providers.jms.jvm import JavaFailure, JVMOptions
 from bridge.providers.jms.threads import CallThread, Hung, Reactor
 from gateway.messaging.destination import Destination, Kind, Queue
@@ -100,6 +100,8 @@ class JMSProvider:
         self._directory: Any = None
         self._found: Any = None
         self._class_name = ""
+        self._xa = False
+        self._plain = True
         self._numbers = 0
         self._connections: dict[JMSConnection, None] = {}
 
@@ -135,15 +137,20 @@ class JMSProvider:
     def capabilities(self) -> Capabilities:
         """What every JMS provider has, and what is known of this one's vendor; where the environment names another vendor's JNDI, that is
         known from the first look-up on.
+
+        ``xa`` is whether the connection factory is an XAConnectionFactory. Before it was looked up, by the first connection or
+        :meth:`look_up_factory`, nobody knows, and it is False.
         """
         return Capabilities(
             transacted=True,
+            xa=self._xa,
             durable=True,
             selectors=True,
             temporary=True,
             browse=True,
             individual=self.individual is not None,
             delivery_count=self._vendor is not None,
+            stable_ids=True,
         )
 
     @property
@@ -169,7 +176,7 @@ class JMSProvider:
                 "connecting",
                 self.factory.connect_timeout_s,
                 lambda: jvm.called(lambda: _open(found, credentials, client_id, events)),
-                late=lambda late: late[0].close(),
+                late=lambda late: late.link.close(),
             )
         except JavaFailure as error:
             thread.end()
@@ -177,26 +184,64 @@ class JMSProvider:
         except MessagingError:
             thread.end()
             raise
-        link, known_id, product = opened
-        connection = JMSConnection(self, link, thread, number, credentials.username, known_id, product or self.class_name, lost)
+        self._plain = opened.plain
+        connection = JMSConnection(self, thread, number, credentials.username, opened, lost)
         self._connections[connection] = None
         events.tell(lambda kind, reason: connection.fail(ProviderUnavailable(reason)))
         return connection
+
+    def look_up_factory(self) -> Deferred[None]:
+        """Find the connection factory by JNDI, if nobody has yet; to connect does that, too. From then on ``capabilities`` are final.
+
+        :returns: fails with ProviderUnavailable, or its ClientMissing.
+        """
+        return Deferred.fromCoroutine(self._ask_for_factory())
+
+    async def _ask_for_factory(self) -> None:
+        self.hung.check()
+        thread = self.new_thread("looking up the connection factory")
+        try:
+            await self._look_up_factory(thread)
+        except JavaFailure as error:
+            raise missing_or_unavailable(error.kind, self._reason(error)) from None
+        finally:
+            thread.end()
+
+    def check_use(self, transacted: bool) -> None:
+        """Whether a link can run with this factory as far as XA is concerned; to be asked once the factory was looked up.
+
+        That an XAConnectionFactory is good for nothing else is known from the first connection on.
+
+        :param transacted: whether the link is to move messages in XA transactions.
+        :raises NoXAFactory, XAFactoryOnly: which say what to change. A connection's ``xa_session`` and ``session`` raise them, too.
+        """
+        if transacted and not self._xa:
+            raise self.no_xa_factory()
+        if not transacted and not self._plain:
+            raise self.xa_factory_only()
+
+    def no_xa_factory(self) -> NoXAFactory:
+        """It is no XAConnectionFactory."""
+        return NoXAFactory(self.factory.lookup_name, self.class_name)
+
+    def xa_factory_only(self) -> XAFactoryOnly:
+        """It is an XAConnectionFactory without other sessions."""
+        return XAFactoryOnly(self.factory.lookup_name, self.class_name)
 
     async def _look_up_factory(self, thread: CallThread) -> Any:
         if self._found is None:
             factory = self.factory
             environment = jvm.pairs(list(factory.environment.items()))
 
-            def find() -> tuple[Any, Any, str]:
+            def find() -> tuple[Any, Any, str, bool]:
                 directory = jvm.directory(factory.class_path, self._options)
                 found = jvm.called(lambda: directory.factory(factory.lookup_name, environment))
-                return directory, found, str(found.className())
+                return directory, found, str(found.className()), bool(found.xa())
 
             result = await thread.call(f"looking up '{factory.lookup_name}'", factory.lookup_timeout_s, find)
             if self._found is None:
                 # Of several that looked it up at the same time all must use one, which knows the temporary destinations.
-                self._directory, self._found, self._class_name = result
+                self._directory, self._found, self._class_name, self._xa = result
         return self._found
 
     def look_up(self, lookup_name: str, environment: Mapping[str, str]) -> Deferred[Destination]:
@@ -280,11 +325,11 @@ class _Events:
             self._reactor.callLater(0, tell, *told)
 
 
-def _open(found: Any, credentials: Credentials, client_id: str | None, events: _Events) -> tuple[Any, str | None, str]:
+def _open(found: Any, credentials: Credentials, client_id: str | None, events: _Events) -> Opened:
     import jpype
 
     proxy = jpype.JProxy("stompgateway.jms.Lost", inst=events)
     user, passcode = (credentials.username, credentials.passcode) if credentials.username else (None, None)
     link = found.connect(user, passcode, client_id, proxy)
     known = link.clientId()
-    return link, None if known is None else str(known), str(link.product())
+    return Opened(link, None if known is None else str(known), str(link.product()), bool(link.xa()), bool(link.plain()))

@@ -115,10 +115,13 @@ class JMSSession:
         self._check_open()
         self._check(spec)
         self._numbers += 1
-        consumer = JMSConsumer(self, self._numbers, spec, deliver, failed)
+        consumer = self._consumer(self._numbers, spec, deliver, failed)
         self._consumers[self._numbers] = consumer
         self.ask(batches.open_consumer(self._numbers, spec))
         return consumer
+
+    def _consumer(self, number: int, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> JMSConsumer:
+        return JMSConsumer(self, number, spec, deliver, failed)
 
     def _check(self, spec: Subscription) -> None:
         destination = spec.destination
@@ -309,9 +312,14 @@ class JMSSession:
             error = MessageRejected(index, error)
         promise.done(error)
 
+    @property
+    def _owes(self) -> bool:
+        """Whether somebody waits for an answer."""
+        return bool(self._promises)
+
     def _broke(self, error: BaseException) -> None:
         """The thread has ended, or was abandoned."""
-        if self._closed and not self._promises:
+        if self._closed and not self._owes:
             return
         if isinstance(error, JavaFailure):
             error = of_sending(error.kind, error.reason, None, self._connection.username)

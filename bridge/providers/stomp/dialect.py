@@ -100,7 +100,7 @@ class Dialect:
 ACTIVEMQ: Final = Dialect(
     "activemq",
     ("activemq/",),
-    Capabilities(transacted=True, joined=True, durable=True, selectors=True, browse=True, individual=True),
+    Capabilities(transacted=True, joined=True, durable=True, selectors=True, browse=True, individual=True, stable_ids=True),
     # Its store takes persistent messages on a thread of its own, one each for queues and topics, in the order they came.
     vouching=Vouching.ALIKE,
     survives_errors=True,
@@ -118,7 +118,7 @@ ACTIVEMQ: Final = Dialect(
 ARTEMIS: Final = Dialect(
     "artemis",
     ("activemq-artemis", "artemis"),
-    Capabilities(durable=True, selectors=True),
+    Capabilities(durable=True, selectors=True, duplicate_ids=True, stable_ids=True),
     vouching=Vouching.ALL,
     prefixes=False,
     wildcards=Wildcards.HASH,
@@ -150,7 +150,7 @@ RABBITMQ: Final = Dialect(
 GATEWAY: Final = Dialect(
     "gateway",
     ("stomp-gateway/",),
-    Capabilities(transacted=True, durable=True, selectors=True, browse=True, individual=True, delivery_count=True),
+    Capabilities(transacted=True, durable=True, selectors=True, browse=True, individual=True, delivery_count=True, duplicate_ids=True, stable_ids=True),
     vouching=Vouching.ALL,
     ends_at_error=True,
     gives_back_late=True,
@@ -165,7 +165,7 @@ GATEWAY: Final = Dialect(
 OPEN_MQ: Final = Dialect(
     "openmq",
     ("open message queue", "openmq"),
-    Capabilities(transacted=True, durable=True, selectors=True),
+    Capabilities(transacted=True, durable=True, selectors=True, stable_ids=True),
     vouching=Vouching.ALL,
     acknowledges_within=False,
     temporary=("/temp-queue/temporary_destination://queue/", "/temp-topic/temporary_destination://topic/"),

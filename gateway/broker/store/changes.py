@@ -11,8 +11,8 @@ from itertools import chain
 from typing import Final
 from zlib import crc32
 
-from gateway.broker.store.interface import Batch
-from gateway.broker.store.statements import NARROW, Keys, Rows
+from gateway.broker.store.interface import Batch, BranchRow
+from gateway.broker.store.statements import BRANCH, NARROW, REMEMBERED, Keys, Rows
 
 _DESTINATIONS: Final = Rows(
     "INSERT OR IGNORE INTO destination(id, kind, name, properties, administered) VALUES",
@@ -42,6 +42,20 @@ _DELETED_CONTENTS: Final = Keys("DELETE FROM content WHERE seq")
 _DELETED_REDELIVERIES: Final = Keys("DELETE FROM redelivery WHERE seq")
 _REMOVED_SUBSCRIPTIONS: Final = Keys("DELETE FROM subscription WHERE id")
 _REMOVED_DESTINATIONS: Final = Keys("DELETE FROM destination WHERE id")
+_DUPLICATES: Final = Rows("INSERT OR IGNORE INTO duplicate(seq, destination, at, crc, id) VALUES", 5)
+_FORGOTTEN: Final = Keys("DELETE FROM duplicate WHERE seq")
+_BRANCHES: Final = Rows(
+    "INSERT OR IGNORE INTO branch(id, format, gtrid, bqual, state, since, user, work, crc) VALUES",
+    9,
+    "ON CONFLICT(id) DO UPDATE SET state = excluded.state, since = excluded.since, work = excluded.work, crc = excluded.crc",
+)
+_REMOVED_BRANCHES: Final = Keys("DELETE FROM branch WHERE id")
+
+
+def branch_crc(row: BranchRow) -> int:
+    """The checksum of a branch. :raises TypeError, struct.error: a column is of another type than the store writes."""
+    numbers = BRANCH(row.id, row.format_id, row.state, row.since, len(row.gtrid), len(row.bqual))
+    return crc32(row.work, crc32(row.user.encode(), crc32(row.bqual, crc32(row.gtrid, crc32(numbers)))))
 
 
 class SeqUsedTwice(Exception):
@@ -92,6 +106,14 @@ class Changes:
             _REMOVED_SUBSCRIPTIONS.run(connection, list(batch.removed_subscriptions))
         if batch.removed_destinations:
             _REMOVED_DESTINATIONS.run(connection, list(batch.removed_destinations))
+        if batch.duplicates:
+            self._remember(batch)
+        if batch.forgotten:
+            _FORGOTTEN.run(connection, list(batch.forgotten))
+        if batch.branches:
+            _BRANCHES.run(connection, list(chain.from_iterable([(*row, branch_crc(row)) for row in batch.branches.values()])))
+        if batch.removed_branches:
+            _REMOVED_BRANCHES.run(connection, list(batch.removed_branches))
         if batch.reserved:
             connection.execute("UPDATE meta SET value = max(value, ?) WHERE key = 'next_seq'", (batch.reserved,))
         if crash_point is not None:
@@ -103,6 +125,15 @@ class Changes:
         if self._redeliveries:
             found = self._connection.execute("SELECT EXISTS (SELECT 1 FROM redelivery)").fetchall()
             self._redeliveries = found[0][0] != 0
+
+    def _remember(self, batch: Batch) -> None:
+        values: list[int | bytes] = []
+        for seq, destination, at, id in batch.duplicates.values():
+            values += (seq, destination, at, crc32(id, crc32(REMEMBERED(seq, destination, at))), id)
+        if _DUPLICATES.run(self._connection, values) != len(batch.duplicates):
+            raise SeqUsedTwice(
+                f"of {len(batch.duplicates)} duplicate ids from seq {min(batch.duplicates)} on some are in the store already"
+            )
 
     def _insert(self, batch: Batch) -> None:
         # Transposed twice, because everything here then runs in C: the reactor wants the interpreter lock.

@@ -114,23 +114,58 @@ class RedeliveryRow(NamedTuple):
     not_before: int
 
 
+class DuplicateRow(NamedTuple):
+    """A duplicate id that is remembered.
+
+    :param seq: that of the message that came with it; unlike the message it need not be stored. :param at: when it came, epoch milliseconds.
+    :param id: UTF-8.
+    """
+
+    seq: int
+    destination: int
+    at: int
+    id: bytes
+
+
+class BranchRow(NamedTuple):
+    """A transaction branch that is prepared, or was completed heuristically and is remembered.
+
+    :param state: 0 when it is prepared, else the X/Open code of the heuristic outcome. :param since: when it was prepared, epoch milliseconds.
+    :param user: who has prepared it. :param work: the broker's encoding of what the branch has sent and acknowledged.
+    """
+
+    id: int
+    format_id: int
+    gtrid: bytes
+    bqual: bytes
+    state: int
+    since: int
+    user: str
+    work: bytes
+
+
 class Batch:
     """Changes that become durable together.
 
     Filled by the broker until it is submitted, untouched afterwards. Applied in this order: new destinations and subscriptions,
-    ``inserts``, ``owed``, ``settled``, ``redeliveries``, ``deletes``, removed subscriptions and destinations. An insert and its delete in
+    ``inserts``, ``owed``, ``settled``, ``redeliveries``, ``deletes``, removed subscriptions and destinations, ``duplicates``,
+    ``forgotten``, ``branches``, removed branches. An insert and its delete in
     one batch are taken out by the broker, so ``deletes`` never names a message of ``inserts``.
     """
 
     __slots__ = (
+        "branches",
         "deletes",
         "destinations",
+        "duplicates",
+        "forgotten",
         "inserts",
         "number",
         "octets",
         "operations",
         "owed",
         "redeliveries",
+        "removed_branches",
         "removed_destinations",
         "removed_subscriptions",
         "reserved",
@@ -157,6 +192,12 @@ class Batch:
         #: Ids to remove; their messages and owed rows were named above.
         self.removed_destinations: dict[int, None] = {}
         self.removed_subscriptions: dict[int, None] = {}
+        #: Duplicate ids that are remembered from now on, by seq, rising; and seqs of those that no longer are.
+        self.duplicates: dict[int, DuplicateRow] = {}
+        self.forgotten: dict[int, None] = {}
+        #: Branches that are prepared now, or as they now stand, by id; and ids of those that are no more.
+        self.branches: dict[int, BranchRow] = {}
+        self.removed_branches: dict[int, None] = {}
         #: When not 0: every seq below this may be in use; the next start begins here.
         self.reserved = 0
         #: Octets of head and body in ``inserts``, for the bound on a batch.
@@ -174,6 +215,10 @@ class Batch:
             or self.subscriptions
             or self.removed_destinations
             or self.removed_subscriptions
+            or self.duplicates
+            or self.forgotten
+            or self.branches
+            or self.removed_branches
             or self.reserved
         )
 
@@ -198,7 +243,7 @@ class Recovered(NamedTuple):
 
 
 class Store(Protocol):
-    """Keeps rows. :meth:`open`, :meth:`scan`, :meth:`scan_owed` and :meth:`scan_redeliveries` may block and are called before the reactor runs."""
+    """Keeps rows. :meth:`open`, and :meth:`scan` and its like, may block and are called before the reactor runs."""
 
     #: Called on the reactor thread with the new value of :attr:`draining` when it changes.
     on_draining: Callable[[bool], None] | None
@@ -222,6 +267,12 @@ class Store(Protocol):
 
     def scan_redeliveries(self) -> Iterator[Sequence[RedeliveryRow]]:
         """Redelivery counts, in blocks."""
+
+    def scan_duplicates(self) -> Iterator[Sequence[DuplicateRow]]:
+        """Duplicate ids that are remembered, by rising seq, in blocks. :raises StoreDamaged: one's checksum is wrong; names its seq."""
+
+    def scan_branches(self) -> Iterator[Sequence[BranchRow]]:
+        """Transaction branches by rising id, in blocks. :raises StoreDamaged: one's checksum is wrong; names its id."""
 
     def submit(self, batch: Batch, committed: Committed) -> None:
         """Make a batch durable; all or none. Batches are committed, and ``committed`` called, in the order submitted, never from inside this call.

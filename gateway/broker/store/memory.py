@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.broker.store.interface import (
     Batch,
+    BranchRow,
     Committed,
     DestinationRow,
+    DuplicateRow,
     IndexRow,
     Recovered,
     RedeliveryRow,
@@ -52,6 +54,8 @@ class MemoryStore:
         self._owed: set[tuple[int, int]] = set()
         # By seq, then owner: a deleted message takes all its counts along.
         self._redeliveries: dict[int, dict[int, RedeliveryRow]] = {}
+        self._duplicates: dict[int, DuplicateRow] = {}
+        self._branches: dict[int, BranchRow] = {}
         self._due: deque[Callable[[], None]] = deque()
         self._scheduled = False
         self._failure: StoreFailed | None = None
@@ -79,6 +83,18 @@ class MemoryStore:
     def scan_redeliveries(self) -> Iterator[Sequence[RedeliveryRow]]:
         """Redelivery counts by rising seq, in blocks of at most 500."""
         rows = iter([owners[owner] for _, owners in sorted(self._redeliveries.items()) for owner in sorted(owners)])
+        while block := list(islice(rows, _BLOCK)):
+            yield block
+
+    def scan_duplicates(self) -> Iterator[Sequence[DuplicateRow]]:
+        """Remembered duplicate ids by rising seq, in blocks of at most 500."""
+        rows = iter(sorted(self._duplicates.values()))
+        while block := list(islice(rows, _BLOCK)):
+            yield block
+
+    def scan_branches(self) -> Iterator[Sequence[BranchRow]]:
+        """Transaction branches by rising id, in blocks of at most 500."""
+        rows = iter(sorted(self._branches.values()))
         while block := list(islice(rows, _BLOCK)):
             yield block
 
@@ -112,7 +128,7 @@ class MemoryStore:
         self._check_open()
         self._open = False
         self._failure = None
-        for kept in (self._destinations, self._subscriptions, self._rows, self._owed, self._redeliveries):
+        for kept in (self._destinations, self._subscriptions, self._rows, self._owed, self._redeliveries, self._duplicates, self._branches):
             kept.clear()
         self._later(closed)
 
@@ -141,6 +157,12 @@ class MemoryStore:
             self._subscriptions.pop(subscription, None)
         for destination in batch.removed_destinations:
             self._destinations.pop(destination, None)
+        self._duplicates.update(batch.duplicates)
+        for seq in batch.forgotten:
+            self._duplicates.pop(seq, None)
+        self._branches.update(batch.branches)
+        for branch in batch.removed_branches:
+            self._branches.pop(branch, None)
 
     def _later(self, call: Callable[[], None]) -> None:
         self._due.append(call)

@@ -10,7 +10,7 @@ import fcntl
 import os
 import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
@@ -22,9 +22,12 @@ from gateway.broker.store.statements import CACHED_STATEMENTS
 
 #: "SGmq": SQLite's application_id, by which a file is known as ours.
 APPLICATION_ID: Final = 0x53476D71
-SCHEMA_VERSION: Final = 2
-#: What makes a store of the version before one of this version; done where it is opened.
-_UPGRADES: Final = {2: ("ALTER TABLE destination ADD COLUMN administered INTEGER NOT NULL DEFAULT 0",)}
+SCHEMA_VERSION: Final = 3
+#: What makes a store of the version before one of this version, besides the tables that are new; done where it is opened.
+_UPGRADES: Final[dict[int, tuple[str, ...]]] = {
+    2: ("ALTER TABLE destination ADD COLUMN administered INTEGER NOT NULL DEFAULT 0",),
+    3: (),
+}
 #: What systems write at once, so that each of their pages that a power failure kept from the disk is known by a frame's head.
 PAGE_SIZE: Final = 4096
 
@@ -178,10 +181,20 @@ def begin(connection: sqlite3.Connection, next_seq: int) -> None:
 
 def _upgrade(connection: sqlite3.Connection) -> None:
     found = connection.execute("PRAGMA user_version").fetchall()[0][0]
+    if found == SCHEMA_VERSION:
+        return
     for version in range(found + 1, SCHEMA_VERSION + 1):
         for statement in _UPGRADES[version]:
             connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {version}")
+    for table, statement in _tables():
+        if not has_table(connection, table):
+            connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def has_table(connection: sqlite3.Connection, name: str) -> bool:
+    """Whether the file has this table; those of earlier versions have not all. :raises sqlite3.Error: as SQLite does."""
+    return bool(connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)).fetchall())
 
 
 def sweep(connection: sqlite3.Connection, after: int) -> int | None:
@@ -271,6 +284,18 @@ def _readable(version: object) -> bool:
 
 def _schema() -> str:
     return resources.files("gateway.broker.store").joinpath("schema", f"version-{SCHEMA_VERSION}.sql").read_text("utf-8")
+
+
+def _tables() -> Iterator[tuple[str, str]]:
+    """Every table of the schema by name, and the statement that makes it."""
+    statement = ""
+    for line in _schema().splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            table = re.search(r"^CREATE TABLE (\w+)", statement, re.MULTILINE)
+            assert table is not None, "the schema makes nothing but tables"
+            yield table[1], statement
+            statement = ""
 
 
 def _settle(path: str, connection: sqlite3.Connection, log: wal.Log, notes: list[str], check_octets: int) -> Opened:

@@ -16,8 +16,18 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 from zlib import crc32
 
-from gateway.broker.store.interface import DestinationRow, IndexRow, RedeliveryRow, Row, StoreDamaged, SubscriptionRow
-from gateway.broker.store.statements import NARROW, Keys
+from gateway.broker.store.changes import branch_crc
+from gateway.broker.store.interface import (
+    BranchRow,
+    DestinationRow,
+    DuplicateRow,
+    IndexRow,
+    RedeliveryRow,
+    Row,
+    StoreDamaged,
+    SubscriptionRow,
+)
+from gateway.broker.store.statements import NARROW, REMEMBERED, Keys
 
 #: Rows that are read at once.
 BLOCK: Final = 500
@@ -125,6 +135,47 @@ def scan_redeliveries(connection: sqlite3.Connection) -> Iterator[list[Redeliver
     ).fetchall():
         after = (rows[-1][1], rows[-1][0])
         yield list(map(RedeliveryRow._make, rows))
+
+
+def scan_duplicates(connection: sqlite3.Connection, path: str) -> Iterator[list[DuplicateRow]]:
+    """Remembered duplicate ids by rising seq, in blocks. :raises StoreDamaged: a checksum is wrong; names ``path`` and the seq."""
+    after = -1
+    while found := connection.execute(
+        "SELECT seq, destination, at, id, crc FROM duplicate WHERE seq > ? ORDER BY seq LIMIT ?", (after, BLOCK)
+    ).fetchall():
+        after = found[-1][0]
+        rows = []
+        for seq, destination, at, id, crc in found:
+            try:
+                whole = crc32(id, crc32(REMEMBERED(seq, destination, at))) == crc
+            except (TypeError, struct.error):
+                # Columns of another type than the store writes.
+                whole = False
+            if not whole:
+                raise StoreDamaged(path, f"duplicate id {seq}", "its checksum is wrong")
+            rows.append(DuplicateRow(seq, destination, at, id))
+        yield rows
+
+
+def scan_branches(connection: sqlite3.Connection, path: str) -> Iterator[list[BranchRow]]:
+    """Transaction branches by rising id, in blocks. :raises StoreDamaged: a checksum is wrong; names ``path`` and the id."""
+    after = -1
+    while found := connection.execute(
+        "SELECT id, format, gtrid, bqual, state, since, user, work, crc FROM branch WHERE id > ? ORDER BY id LIMIT ?", (after, BLOCK)
+    ).fetchall():
+        after = found[-1][0]
+        rows = []
+        for *columns, crc in found:
+            row = BranchRow._make(columns)
+            try:
+                whole = branch_crc(row) == crc
+            except (AttributeError, TypeError, struct.error):
+                # Columns of another type than the store writes.
+                whole = False
+            if not whole:
+                raise StoreDamaged(path, f"branch {row.id}", "its checksum is wrong")
+            rows.append(row)
+        yield rows
 
 
 def destinations(connection: sqlite3.Connection) -> list[DestinationRow]:

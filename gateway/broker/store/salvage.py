@@ -111,6 +111,12 @@ def _check(path: str) -> int:
             seq = connection.execute(text).fetchall()[0][0]
             if seq is not None:
                 raise StoreDamaged(path, f"table {table}", f"it names message {seq}, which is missing")
+        if opening.has_table(connection, "duplicate"):
+            for _ in reading.scan_duplicates(connection, path):
+                pass
+        if opening.has_table(connection, "branch"):
+            for _ in reading.scan_branches(connection, path):
+                pass
         return count
     finally:
         opening.close_untouched(connection)

@@ -22,7 +22,9 @@ from gateway.broker.store import failures, opening, reading
 from gateway.broker.store.changes import Changes
 from gateway.broker.store.interface import (
     Batch,
+    BranchRow,
     Committed,
+    DuplicateRow,
     IndexRow,
     Recovered,
     RedeliveryRow,
@@ -152,6 +154,14 @@ class SqliteStore:
     def scan_redeliveries(self) -> Iterator[Sequence[RedeliveryRow]]:
         """Redelivery counts by rising seq, in blocks of at most 500; before the first batch."""
         return self._scanned(reading.scan_redeliveries)
+
+    def scan_duplicates(self) -> Iterator[Sequence[DuplicateRow]]:
+        """Remembered duplicate ids by rising seq, in blocks of at most 500; before the first batch. :raises StoreDamaged: see there."""
+        return self._scanned(partial(reading.scan_duplicates, path=self.path))
+
+    def scan_branches(self) -> Iterator[Sequence[BranchRow]]:
+        """Transaction branches by rising id, in blocks of at most 500; before the first batch. :raises StoreDamaged: see there."""
+        return self._scanned(partial(reading.scan_branches, path=self.path))
 
     # While the reactor runs.
 

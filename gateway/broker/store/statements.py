@@ -25,6 +25,10 @@ CACHED_STATEMENTS: Final = 256
 
 #: The columns of a message that its checksum begins with, as octets: seq, destination, priority, expires, size, persistent.
 NARROW: Final = struct.Struct("<6q").pack
+#: Those of a duplicate id: seq, destination, at.
+REMEMBERED: Final = struct.Struct("<3q").pack
+#: Those of a branch that are numbers: id, format, state, since, and the lengths of gtrid and bqual.
+BRANCH: Final = struct.Struct("<6q").pack
 
 
 class Rows:

@@ -72,7 +72,7 @@ class Upkeep:
 
     def committed(self, batch: Batch) -> None:
         """After each commit: copy the log back if it is long."""
-        if batch.deletes:
+        if batch.deletes or batch.forgotten:
             self._deleted = True
         self._uncopied = True
         self._unseen_commits += 1

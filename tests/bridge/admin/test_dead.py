@@ -24,7 +24,7 @@ from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import AccessDenied, InvalidSelector
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Credentials, Mode
+from gateway.messaging.provider import DUPLICATE_ID, Credentials, Mode
 from tests.bridge.admin import replaying
 from tests.gateway.broker.brokers import Client, Deployment, committed, completed, settled_down, text
 
@@ -42,22 +42,36 @@ ORDERS = Queue("orders")
 
 
 def died(
+    deployment: Deployment,
     body: str,
     source: Destination = ORDERS,
     *,
     reason: BridgeDeadReason = BridgeDeadReason.SEND_FAILURE,
     provider: str | None = None,
+    resource: str | None = None,
+    queue: Destination = DMQ,
     expires: int = 0,
     **headers: Any,
 ) -> Message:
-    """What a link puts into the queue for a message of this text."""
+    """What a link puts into the queue for a message of this text.
+
+    :param provider: another than that of the deployment. :param resource: another's.
+    """
     original = text(source, body, expires=expires, **headers)
     original.message_id, original.timestamp = f"ID:original-{body}", 1_700_000_000_000
     told = DeadMessage(
-        original, reason, "it did not want it", "link1", source, provider or replaying.PRODUCT, Queue("there"), "Other"
+        original,
+        reason,
+        "it did not want it",
+        "link1",
+        source,
+        provider or replaying.PRODUCT,
+        Queue("there"),
+        "Other",
+        source_resource=("" if provider else deployment.provider.resource) if resource is None else resource,
     )
     octets = body_of(original)
-    return Message(headers_of(told, bridge_properties(told, 1_700_000_001_000), octets, DMQ), octets.octets)
+    return Message(headers_of(told, bridge_properties(told, 1_700_000_001_000), octets, queue), octets.octets)
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -92,7 +106,7 @@ def dead_messages(deployment: Deployment, passcode: str = "right") -> DeadMessag
 @ensureDeferred
 async def test_it_is_listed_with_why_and_with_what_is_in_it(deployment: Deployment) -> None:
     client = await deployment.connect()
-    await put(client, died("one", correlation_id="c1", properties={"colour": "red"}), text(DMQ, "no envelope"))
+    await put(client, died(deployment, "one", correlation_id="c1", properties={"colour": "red"}), text(DMQ, "no envelope"))
     messages, more = await dead_messages(deployment).list()
     assert not more
     first, second = messages
@@ -127,7 +141,7 @@ async def test_it_is_listed_with_why_and_with_what_is_in_it(deployment: Deployme
 @ensureDeferred
 async def test_a_list_has_a_limit_and_a_selector(deployment: Deployment) -> None:
     client = await deployment.connect()
-    await put(client, *(died(str(n), properties={"n": n}) for n in range(250)))
+    await put(client, *(died(deployment, str(n), properties={"n": n}) for n in range(250)))
     dead = dead_messages(deployment)
     assert [(len(found), more) for found, more in [await dead.list(limit=n) for n in (1, 100, 249, 250, 251)]] == [
         (1, True),
@@ -151,6 +165,7 @@ async def test_a_replay_sends_each_original_to_where_it_came_from(deployment: De
     await put(
         client,
         died(
+            deployment,
             "one",
             correlation_id="c1",
             properties={"colour": "red"},
@@ -159,8 +174,8 @@ async def test_a_replay_sends_each_original_to_where_it_came_from(deployment: De
             persistent=False,
             priority=7,
         ),
-        died("two"),
-        died("three", Topic("news")),
+        died(deployment, "two"),
+        died(deployment, "three", Topic("news")),
     )
     tally = await dead_messages(deployment).replay()
     assert (tally.matched, tally.done, tally.left, tally.gone) == (3, 3, 0, 0)
@@ -184,9 +199,60 @@ async def test_a_replay_sends_each_original_to_where_it_came_from(deployment: De
 
 
 @ensureDeferred
+async def test_a_replay_is_not_dropped_as_what_was_there_before(deployment: Deployment) -> None:
+    """The queue that it came from remembers its duplicate id."""
+    client = await deployment.connect()
+    known = text(Queue("orders"), "one", properties={DUPLICATE_ID: "run/1"})
+    await put(client, known, died(deployment, "one", properties={DUPLICATE_ID: "run/1"}))
+    tally = await dead_messages(deployment).replay()
+    assert (tally.matched, tally.done) == (1, 1)
+    assert await waiting(client, Queue("orders")) == ["one", "one"]
+    await deployment.close()
+
+
+@ensureDeferred
+async def test_what_came_from_another_instance_is_not_taken_for_this_ones(deployment: Deployment) -> None:
+    client = await deployment.connect()
+    # It calls itself the same, and may have a queue of the same name.
+    await put(
+        client, died(deployment, "one", resource="embedded:another"), died(deployment, "two"), died(deployment, "3", resource="")
+    )
+    tally = await dead_messages(deployment).replay()
+    assert (tally.done, tally.left, tally.reasons) == (1, 2, {"it came from another provider: name a destination": 2})
+    assert await waiting(client, Queue("orders")) == ["two"]
+    await deployment.close()
+
+
+@ensureDeferred
+async def test_another_queue_is_looked_into_replayed_and_purged_likewise(deployment: Deployment) -> None:
+    client = await deployment.connect()
+    other = Queue("shop.dead")
+    await put(client, died(deployment, "built in"), *(died(deployment, str(n), queue=other) for n in range(4)))
+    await put(client, died(deployment, "from here", other, queue=other))
+    dead = dead_messages(deployment)
+    found, more = await dead.list(limit=10, queue=other)
+    assert ([each["source_message_id"] for each in found][:2], len(found), more) == (["ID:original-0", "ID:original-1"], 5, False)
+    tally = await dead.replay(limit=2, queue=other)
+    assert (tally.done, await waiting(client, ORDERS)) == (2, ["0", "1"])
+    with pytest.raises(Refused, match=r"cannot be replayed to queue:shop\.dead"):
+        await dead.replay(to=other, queue=other)
+    tally = await dead.replay("JMS_SUN_JMSBRIDGE_SOURCE_DESTINATION = 'queue:shop.dead'", queue=other)
+    assert tally.reasons == {"it came from a place that it cannot go back to: name a destination": 1}
+    assert (await dead.purge(queue=other)).done == 3
+    assert (await bodies(client, other), len(await bodies(client, DMQ))) == ([], 1)
+    await deployment.close()
+
+
+@ensureDeferred
 async def test_a_dry_run_changes_nothing_and_tells_what_would_be_done(deployment: Deployment) -> None:
     client = await deployment.connect()
-    await put(client, died("one"), died("two", provider="ActiveMQ"), text(DMQ, "no envelope"), died("three"))
+    await put(
+        client,
+        died(deployment, "one"),
+        died(deployment, "two", provider="ActiveMQ"),
+        text(DMQ, "no envelope"),
+        died(deployment, "three"),
+    )
     dead = dead_messages(deployment)
     tally = await dead.replay(dry_run=True)
     assert (tally.matched, tally.done, tally.left, tally.gone) == (4, 2, 2, 0)
@@ -208,7 +274,7 @@ async def test_a_dry_run_changes_nothing_and_tells_what_would_be_done(deployment
 @ensureDeferred
 async def test_a_replay_to_a_named_destination(deployment: Deployment) -> None:
     client = await deployment.connect()
-    await put(client, died("one", provider="ActiveMQ"), died("two"))
+    await put(client, died(deployment, "one", provider="ActiveMQ"), died(deployment, "two"))
     dead = dead_messages(deployment)
     tally = await dead.replay(to=Queue("elsewhere"))
     assert (tally.done, tally.left) == (2, 0)
@@ -221,7 +287,7 @@ async def test_a_replay_to_a_named_destination(deployment: Deployment) -> None:
 @ensureDeferred
 async def test_a_selector_and_a_limit_choose(deployment: Deployment) -> None:
     client = await deployment.connect()
-    await put(client, *(died(str(n), properties={"odd": n % 2 == 1}) for n in range(10)))
+    await put(client, *(died(deployment, str(n), properties={"odd": n % 2 == 1}) for n in range(10)))
     dead = dead_messages(deployment)
     assert (await dead.replay("odd = TRUE", limit=2)).done == 2
     assert await waiting(client, Queue("orders")) == ["1", "3"]
@@ -235,7 +301,7 @@ async def test_a_selector_and_a_limit_choose(deployment: Deployment) -> None:
 @ensureDeferred
 async def test_a_purge_throws_away_what_is_no_envelope_too(deployment: Deployment) -> None:
     client = await deployment.connect()
-    await put(client, died("one"), text(DMQ, "no envelope"))
+    await put(client, died(deployment, "one"), text(DMQ, "no envelope"))
     tally = await dead_messages(deployment).purge()
     assert (tally.matched, tally.done, tally.left) == (2, 2, 0)
     assert await bodies(client, DMQ) == []
@@ -248,7 +314,9 @@ async def test_an_expired_message_is_replayed_to_live(deployment: Deployment) ->
     client = await deployment.connect()
     later = 4_000_000_000_000
     await put(
-        client, died("past", expires=1_600_000_000_000, reason=BridgeDeadReason.MESSAGE_EXPIRED), died("later", expires=later)
+        client,
+        died(deployment, "past", expires=1_600_000_000_000, reason=BridgeDeadReason.MESSAGE_EXPIRED),
+        died(deployment, "later", expires=later),
     )
     assert (await dead_messages(deployment).replay()).done == 2
     assert [(message.text, message.expires) for message in await bodies(client, Queue("orders"))] == [("past", 0), ("later", later)]
@@ -259,7 +327,12 @@ async def test_an_expired_message_is_replayed_to_live(deployment: Deployment) ->
 async def test_many_are_replayed_in_order_and_none_twice(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BATCH", 7)
     client = await deployment.connect()
-    await put(client, *(died(str(n)) for n in range(100)), text(DMQ, "no envelope"), *(died(str(n)) for n in range(100, 150)))
+    await put(
+        client,
+        *(died(deployment, str(n)) for n in range(100)),
+        text(DMQ, "no envelope"),
+        *(died(deployment, str(n)) for n in range(100, 150)),
+    )
     tally = await dead_messages(deployment).replay()
     assert (tally.matched, tally.done, tally.left) == (151, 150, 1)
     assert await waiting(client, Queue("orders")) == [str(n) for n in range(150)]
@@ -279,7 +352,7 @@ async def test_what_dies_again_meanwhile_is_not_sent_round_and_round(deployment:
 
         def deliver(self, consumer: Any, first: int, messages: Any, attempts: Any, /) -> None:
             self.moved += len(messages)
-            sender.send([died(message.text) for message in messages])
+            sender.send([died(deployment, message.text) for message in messages])
 
     from gateway.messaging.provider import Subscription
 
@@ -287,7 +360,7 @@ async def test_what_dies_again_meanwhile_is_not_sent_round_and_round(deployment:
     consumer = session.consumer(Subscription(Queue("orders")), link.deliver, lambda error: None)
     consumer.grant(1000)
     consumer.start()
-    await put(client, *(died(str(n)) for n in range(5)))
+    await put(client, *(died(deployment, str(n)) for n in range(5)))
     await settled_down(reactor)
     later: Deferred[None] = Deferred()
     reactor.callLater(0.005, later.callback, None)  # that those have died before the replay began, by the clock in milliseconds
@@ -303,7 +376,7 @@ async def test_what_dies_again_meanwhile_is_not_sent_round_and_round(deployment:
 @ensureDeferred
 async def test_what_the_broker_refuses_stays_and_the_others_go(deployment: Deployment) -> None:
     client = await deployment.connect()
-    await put(client, died("one"), died("two", Queue("closed")), died("three"))
+    await put(client, died(deployment, "one"), died(deployment, "two", Queue("closed")), died(deployment, "three"))
     deployment.allow(DEFAULT_RULES + "\nqueue.closed.produce.deny.user=admin\n")
     tally = await dead_messages(deployment).replay()
     assert (tally.matched, tally.done, tally.left) == (3, 2, 1)
@@ -327,7 +400,7 @@ async def test_who_may_not_read_the_queue_is_told(deployment: Deployment) -> Non
 async def test_what_somebody_else_takes_meanwhile_is_counted(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_reading, "GRACE_S", 0.05)
     client = await deployment.connect()
-    await put(client, died("one"), died("two"))
+    await put(client, died(deployment, "one"), died(deployment, "two"))
     session = client.session(Mode.TRANSACTED)
     other = client.consumer(session, DMQ, credit=1)
     await other.count(1)
@@ -343,7 +416,7 @@ async def test_what_somebody_else_takes_meanwhile_is_counted(deployment: Deploym
 @ensureDeferred
 async def test_one_at_a_time(deployment: Deployment) -> None:
     client = await deployment.connect()
-    await put(client, died("one"))
+    await put(client, died(deployment, "one"))
     dead = dead_messages(deployment)
     first = Deferred.fromCoroutine(dead.replay())
     second = Deferred.fromCoroutine(dead.purge())
@@ -360,7 +433,7 @@ async def test_one_at_a_time(deployment: Deployment) -> None:
 async def test_a_kill_in_the_middle_loses_none_and_doubles_none(tmp_path: Path, commits: int, moment: str) -> None:
     deployment = Deployment(reactor, tmp_path, "sqlite")
     client = await deployment.connect()
-    await put(client, *(died(str(n)) for n in range(20)))
+    await put(client, *(died(deployment, str(n)) for n in range(20)))
     await client.close()
     await deployment.close()
     command = [sys.executable, "-m", "tests.bridge.admin.replaying", str(tmp_path), str(commits), moment]

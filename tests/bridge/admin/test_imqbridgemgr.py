@@ -11,15 +11,16 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bridge.admin import imqbridgemgr
+from bridge.admin import imqbridgemgr, imqcmd
 from gateway import __version__
 from tests.bridge.admin.live import Live, send, take, wait
-from tests.gateway_process import HOST, ROOT, Certificates, GatewayProcess, free_port
+from tests.gateway_process import HOST, ROOT, Certificates, GatewayProcess
 
 #: Fails with every message, so that the link buries it.
 FAILING = """\
@@ -64,33 +65,25 @@ FAR = """\
     <source connection-factory-ref="there" destination-ref="in"/>
     <target connection-factory-ref="here" destination-ref="out"/>
   </link>
+  <dmq name="far-dead" connection-factory-ref="here" destination-ref="dead" stay-connected="false"/>
+  <dmq name="topical" connection-factory-ref="here" destination-ref="news" stay-connected="false"/>
+  <dmq name="foreign" connection-factory-ref="there" destination-ref="dead" stay-connected="false"/>
   <connection-factory ref-name="here"/>
   <connection-factory ref-name="there" lookup-name="stomp://127.0.0.1:{port}"/>
+  <destination ref-name="dead" name="far.dead" type="queue"/>
+  <destination ref-name="news" name="far.news" type="topic"/>
   <destination ref-name="in" name="faraway" type="queue"/>
   <destination ref-name="out" name="out" type="queue"/>
 </jmsbridge>
 """
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GatewayProcess, Path]]:
-    folder = tmp_path_factory.mktemp("live")
-    (folder / "var/lib/ext").mkdir(parents=True)
-    (folder / "var/lib/ext/failing.py").write_text(FAILING)
-    (folder / "pump.xml").write_text(PUMP)
-    (folder / "far.xml").write_text(FAR.format(port=free_port()))
-    (folder / "broken.xml").write_text('<jmsbridge name="broken">\n  <link name="x" colour="red"/>\n</jmsbridge>\n')
-    settings = {"imq.bridge.activelist": "stomp,pump,far,broken"}
-    for name in ("pump", "far", "broken"):
-        settings |= {f"imq.bridge.{name}.type": "jms", f"imq.bridge.{name}.xmlurl": str(folder / f"{name}.xml")}
-    with GatewayProcess(folder / "var", settings=settings) as gateway:
-        gateway.wait_for_output("is ready")
-        yield gateway, folder
-
-
-@pytest.fixture
-def live(running: tuple[GatewayProcess, Path], capsys: pytest.CaptureFixture[str]) -> Live:
-    return Live(*running, capsys)
+TRANSFORMERS = {"failing": FAILING}
+FILES = {
+    "pump": PUMP,
+    "far": FAR,
+    "broken": '<jmsbridge name="broken">\n  <link name="x" colour="red"/>\n</jmsbridge>\n',
+}
 
 
 @pytest.fixture
@@ -201,11 +194,11 @@ def test_debug_shows_pools_and_dead_message_queues(live: Live) -> None:
     shown = live("list", "bridge", "-bn", "pump", "-debug")
     pools = shown.split(PUMP_TABLES)[1]
     assert pools.startswith(
-        "------------------------------------------------------------------------\n"
-        "     Pooled          XA     In-Use   Idle    Idle       Max      Retry\n"
-        "ConnectionFactory                           Timeout   Retries   Interval\n"
-        "------------------------------------------------------------------------\n"
-        "      here          false     0       1      1800       -1         5\n"
+        "-----------------------------------------------------------------------\n"
+        "     Pooled          XA    In-Use   Idle    Idle       Max      Retry\n"
+        "ConnectionFactory                          Timeout   Retries   Interval\n"
+        "-----------------------------------------------------------------------\n"
+        "      here          true     0       1      1800       -1         5\n"
     ), pools
     assert re.search(r"^built-in-dmq +queue:imq\.bridge\.jms\.dmq +D? +\d+ +0 +0$", pools, re.MULTILINE), pools
 
@@ -352,6 +345,24 @@ def test_a_link_that_cannot_connect_is_started_and_retries(live: Live) -> None:
         (["level", "bridge", "-bn", "nope"], "Error [BB4006]: "),
         (["list", "dead", "-selector", "a ="], "Error: selector 'a =' is invalid"),
         (["replay", "dead", "-to", "somewhere", "-f"], "Error: 'somewhere' is no destination; expected queue:NAME or topic:NAME"),
+        (
+            ["list", "dead", "-bn", "far", "-dmq", "nope"],
+            "Error: there is no dead message queue nope in bridge far; those that there are: built-in-dmq, far-dead, topical, foreign",
+        ),
+        (["list", "dead", "-bn", "stomp", "-dmq", "x"], "Error: there is no dead message queue x in bridge stomp; "),
+        (
+            ["list", "dead", "-bn", "broken", "-dmq", "x"],
+            "Error: there is no dead message queue x in bridge broken: it is STOPPED, and its file is read when it starts",
+        ),
+        (["list", "dead", "-bn", "nope", "-dmq", "x"], "Error [BB4006]: "),
+        (
+            ["purge", "dead", "-bn", "far", "-dmq", "foreign", "-f"],
+            "Error: dead message queue foreign of bridge far is queue:far.dead at the provider of connection-factory there: ",
+        ),
+        (
+            ["replay", "dead", "-bn", "far", "-dmq", "topical", "-f"],
+            "Error: dead message queue topical of bridge far is topic:far.news, and only a queue keeps",
+        ),
         (["list", "bridge", "-secure"], "Error: the admin service of 127.0.0.1:"),
     ],
 )
@@ -386,6 +397,12 @@ def test_what_the_broker_refuses(live: Live, arguments: Sequence[str], text: str
         (["list", "bridge", "-selector", "a"], "-selector is not for list bridge"),
         (["list", "dead", "-to", "queue:a"], "-to is not for list dead, but for replay dead"),
         (["list", "dead", "-limit", "0"], "-limit 0: expected a whole number, 1 or more"),
+        (
+            ["list", "dead", "-bn", "x"],
+            "-bn names a dead message queue of a bridge only with -dmq; without both it is the built-in one",
+        ),
+        (["purge", "dead", "-dmq", "x"], "-dmq names a dead message queue of a bridge only with -bn; "),
+        (["list", "link", "-bn", "x", "-dmq", "y"], "-dmq is not for list link, but for list dead, replay dead, purge dead"),
         (["level", "bridge", "-bn", "x", "-level", "LOUD"], "-level LOUD: expected one of SEVERE, "),
         (["watch", "bridge", "-interval", "0"], "-interval 0: expected 0.1 to 3600 seconds"),
         (["watch", "bridge", "-count", "-1"], "-count -1: expected a whole number, 0 or more"),
@@ -592,6 +609,51 @@ def test_dead_messages_are_listed_replayed_and_purged(live: Live, answers: Calla
     assert live.json("list", "dead")["messages"] == []
 
 
+def test_a_dead_message_queue_of_a_bridge_is_named(live: Live) -> None:
+    which = ("-bn", "far", "-dmq", "far-dead")
+    send(live, "far.dead", "no envelope")
+    assert live("list", "dead", *which).startswith(
+        "Listing the dead messages:\n"
+        "\n"
+        "---------------------------------\n"
+        "Bridge Name    Dead Message Queue\n"
+        "---------------------------------\n"
+        "far            far-dead\n"
+        "\n"
+        "On the broker specified by:\n"
+        "\n" + live.broker_table
+    )
+    listed = live.json("list", "dead", *which)
+    assert (listed["queue"], len(listed["messages"])) == ("far.dead", 1)
+    assert live.json("replay", "dead", *which, "-f")["left"] == 1
+    assert live.json("purge", "dead", *which, "-f")["done"] == 1
+    assert live.json("list", "dead", "-bn", "far", "-dmq", "built-in-dmq")["queue"] == "imq.bridge.jms.dmq"
+
+
+def test_connections_tell_which_link_has_them(live: Live) -> None:
+    move_one(live)
+    listed = imqcmd_json(live, "list", "cxn", "-svn", "bridge")["connections"]
+    held = {each["holder"]: each for each in listed}
+    for whose in (
+        "link one, source",
+        "link one, target",
+        "link a/b, source",
+        "connection-factory here",
+        "dead message queue built-in-dmq",
+    ):
+        assert held[f"bridge pump, {whose}"]["id"], held
+    assert held["bridge pump, link one, source"]["consumers"] == 1
+    assert held["bridge pump, link one, target"]["consumers"] == 0
+    assert "" not in held
+
+
+def imqcmd_json(live: Live, *arguments: str) -> Any:
+    """What ``imqcmd`` answers."""
+    live.capsys.readouterr()
+    assert imqcmd.run([*arguments, "--json", *live.options]) == 0
+    return json.loads(live.capsys.readouterr().out)
+
+
 def test_validate(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "pump.xml"
     file.write_text(PUMP)
@@ -622,20 +684,14 @@ def test_validate_marks_warnings(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert re.fullmatch(rf'Warning: {file}:\d+: source of link "one", attribute durable-sub="d": expected [^\n]+\n', err)
 
 
-def test_validate_fails_for_enabled_links_that_cannot_be_started(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_validate_takes_transacted_links(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    # Whether both sides can take part shows when they are connected.
     file = tmp_path / "pump.xml"
     file.write_text(PUMP.replace(' transacted="false"', "", 1))
-    assert imqbridgemgr.run(["validate", str(file)]) == 1
-    out, err = capsys.readouterr()
-    assert out == f"{file} configures bridge pump with 4 links, of which 1 cannot be started.\n"
-    assert re.fullmatch(rf'Error: {file}:\d+: link \w+ is transacted: set transacted="false" or [^\n]+\n', err)
-
-    assert imqbridgemgr.run(["validate", str(file), "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert (told["valid"], [f"Error: {problem['text']}\n" for problem in told["problems"]]) == (False, [err])
-    # One that is disabled is started by nobody.
-    file.write_text(PUMP.replace('enabled="false" transacted="false"', 'enabled="false"'))
     assert imqbridgemgr.run(["validate", str(file)]) == 0
+    assert capsys.readouterr() == (f"{file} configures bridge pump with 4 links.\n", "")
+    assert imqbridgemgr.run(["validate", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["valid"] is True
 
 
 def test_validate_does_not_need_the_passfile(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -796,6 +852,8 @@ def test_metrics(live: Live) -> None:
     from bridge.admin.client import find
 
     passwords = dict(line.partition("=")[::2] for line in (live.gateway.directory / "etc" / "passfile").read_text().splitlines())
+    send(live, "bad", "nobody wants it")
+    wait(lambda: bool(live.json("list", "dead")["messages"]))
     address = find(HOST, live.gateway.port_mapper_port)
     credentials = b64encode(f"admin:{passwords['imq.bridge.admin.password']}".encode()).decode()
     request = urllib.request.Request(
@@ -815,10 +873,15 @@ def test_metrics(live: Live) -> None:
     }
     assert value("stomp_gateway_link_state", bridge="far", link="away", state="RETRYING") == 1
     assert value("stomp_gateway_bridge_state", bridge="broken", type="JMS", state="STOPPED") == 1
-    assert value("stomp_gateway_link_messages_dead", bridge="pump", link="failing", reason="TRANSFORM_FAILURE") >= 0
-    assert value("stomp_gateway_dmq_messages_sent", bridge="pump", queue="built-in-dmq") >= 0
+    assert value("stomp_gateway_link_messages_dead", bridge="pump", link="failing", reason="TRANSFORM_FAILURE") >= 1
+    assert value("stomp_gateway_dmq_messages_sent", bridge="pump", queue="built-in-dmq") >= 1
+    assert value("stomp_gateway_destination_messages", type="queue", name="imq.bridge.jms.dmq") >= 1
     assert families["stomp_gateway_stomp_connections"].type == "gauge"
     assert value("stomp_gateway_stomp_messages_in") >= 1
+    assert value("stomp_gateway_destination_consumers", type="queue", name="in") == 1
+    assert value("stomp_gateway_destination_messages", type="queue", name="mq.sys.dmq") >= 0
+    assert value("stomp_gateway_destinations_left_out") == 0
+    live("purge", "dead", "-f")
 
 
 def test_over_tls_with_the_authority_that_is_trusted(

@@ -21,12 +21,14 @@ from twisted.internet import reactor as global_reactor
 from twisted.internet.threads import deferToThread
 
 from bridge.admin import imqcmd
+from bridge.admin.branch_resources import BranchResources
 from bridge.admin.broker_resources import BrokerResources
 from bridge.admin.imqcmd_help import INSTEAD
 from bridge.admin.service import AdminService
 from bridge.admin.settings import AdminOptions
 from gateway import __version__
 from gateway.broker.administration import BrokerAdministration
+from gateway.broker.branch_administration import BranchAdministration
 from gateway.broker.settings import BrokerOptions
 from gateway.instance.listening import server_endpoint
 from gateway.instance.portmapper import PortMapper
@@ -95,11 +97,15 @@ async def running(tmp_path: Path, capsys: pytest.CaptureFixture[str], options: B
     )
     mapper = PortMapper(reactor, "test", __version__)
     listening: Any = await mapper.listen(server_endpoint(reactor, HOST, 0))
-    administration = BrokerAdministration(deployment.provider, lambda: stomp.clients, varhome="/var/imq")
+
+    def holders() -> dict[int, str]:
+        return {id(each): "bridge shop, link one, source" for each in deployment.provider.connections if each.user == "link"}
+
+    administration = BrokerAdministration(deployment.provider, lambda: stomp.clients, holders=holders, varhome="/var/imq")
     service = AdminService(
         reactor,
         AdminOptions(user=ADMIN[0], password=ADMIN[1]),
-        [BrokerResources(administration)],
+        [BrokerResources(administration), BranchResources(BranchAdministration(deployment.provider))],
         register_port=mapper.register,
     )
     await stomp.start()
@@ -433,16 +439,16 @@ async def test_connections(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert second["port"] == client.getsockname()[1]
         listed = await imq("list", "cxn")
         moments = re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", listed)
-        dashes = "-" * 131
+        dashes = "-" * 163
         assert listed == (
             "Listing all the connections on the broker specified by:\n"
             "\n"
             f"{imq.broker_table}"
             f"{dashes}\n"
             "Connection ID   User    Service   Producers   Consumers   Host        Client ID   Since                  Msgs In   "
-            "Msgs Out   UnAck\n"
+            "Msgs Out   UnAck   Held By\n"
             f"{dashes}\n"
-            f"1               link    bridge    1           0                                   {moments[0]}   1         0          0\n"
+            f"1               link    bridge    1           0                                   {moments[0]}   1         0          0       bridge shop, link one, source\n"
             f"2               guest   stomp     0           1           127.0.0.1   me          {moments[1]}   0         1          1\n"
             "\n"
             "Successfully listed connections.\n"
@@ -463,6 +469,7 @@ async def test_connections(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
             "Client Platform       STOMP 1.2\n"
             "\n"
             f"Session in the Log    {second['session']}\n"
+            "Held by\n"
             f"Connected Since       {moments[1]}\n"
             "Messages In           0\n"
             "Messages Out          1\n"
@@ -591,9 +598,12 @@ async def test_silence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     ("arguments", "error"),
     [
         ((), "a subcommand is missing"),
-        (("make", "dst"), "there is no subcommand make; expected one of create, destroy, list, purge, query, update"),
-        (("list",), "there is no list; expected list dst or dur or cxn"),
-        (("list", "things"), "there is no list things; expected list dst or dur or cxn"),
+        (
+            ("make", "dst"),
+            "there is no subcommand make; expected one of commit, create, destroy, forget, list, purge, query, rollback, update",
+        ),
+        (("list",), "there is no list; expected list dst or dur or cxn or txn"),
+        (("list", "things"), "there is no list things; expected list dst or dur or cxn or txn"),
         (("create", "dst", "-n", "x"), "-t is missing: create dst needs -t and -n"),
         (("create", "dst", "-t", "q"), "-n is missing: create dst needs -t and -n"),
         (("update", "dst", "-t", "q", "-n", "x"), "-o is missing: update dst needs -t and -n and -o"),

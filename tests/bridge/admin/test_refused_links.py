@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.bridge.admin.live import Live
-from tests.gateway_process import GatewayProcess
 
 FILE = """\
 <jmsbridge name="odd">
@@ -20,7 +17,7 @@ FILE = """\
   </link>
   <link name="whole" transacted="true">
     <source connection-factory-ref="here" destination-ref="in"/>
-    <target connection-factory-ref="here" destination-ref="out"/>
+    <target connection-factory-ref="forgetful" destination-ref="out"/>
   </link>
   <link name="classless" transacted="false">
     <source connection-factory-ref="here" destination-ref="in"/>
@@ -32,38 +29,26 @@ FILE = """\
   </link>
   <connection-factory ref-name="here"/>
   <connection-factory ref-name="wrong" username="guest" password="no such password"/>
+  <connection-factory ref-name="forgetful" lookup-name="stomp://127.0.0.1:{stomp}" username="guest" password="guest">
+    <property name="stomp.dialect" value="generic"/>
+  </connection-factory>
   <destination ref-name="in" name="in" type="queue"/>
   <destination ref-name="out" name="out" type="queue"/>
 </jmsbridge>
 """
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GatewayProcess, Path]]:
-    folder = tmp_path_factory.mktemp("odd")
-    file = folder / "odd.xml"
-    file.write_text(FILE)
-    # It has a password.
-    file.chmod(0o600)
-    settings = {
-        "imq.bridge.activelist": "stomp,odd",
-        "imq.bridge.odd.type": "jms",
-        "imq.bridge.odd.xmlurl": str(file),
-    }
-    with GatewayProcess(folder / "var", settings=settings) as gateway:
-        gateway.wait_for_output("is ready")
-        yield gateway, folder
-
-
-@pytest.fixture
-def live(running: tuple[GatewayProcess, Path], capsys: pytest.CaptureFixture[str]) -> Live:
-    return Live(*running, capsys)
+FILES = {"odd": FILE}
 
 
 @pytest.mark.parametrize(
     ("link", "why"),
     [
-        ("whole", "link whole is transacted: set transacted="),
+        (
+            "whole",
+            "link whole has failed: link whole is transacted, and cannot be: its target, connection-factory 'forgetful' (stomp-gateway), "
+            "neither takes part in XA transactions nor remembers duplicate ids. Expected XA on both sides ",
+        ),
         ("classless", "link classless cannot have its message transformer: "),
         ("guessing", "link guessing has failed: "),
     ],
@@ -85,9 +70,11 @@ def test_programs_are_told_by_a_code(live: Live) -> None:
 
 def test_a_reload_says_which_new_links_are_not_started_and_warns(live: Live) -> None:
     file = live.folder / "odd.xml"
-    good = FILE.split("\n  <link", 2)[1]
+    before = file.read_text()
+    good = before.split("\n  <link", 2)[1]
     more = good.replace('"good"', '"second"').replace('transacted="false"', 'transacted="true"')
-    text = FILE.replace('  <connection-factory ref-name="here"/>', f'  <link{more}\n  <connection-factory ref-name="here"/>')
+    more = more.replace('<target connection-factory-ref="here"', '<target connection-factory-ref="forgetful"')
+    text = before.replace('  <connection-factory ref-name="here"/>', f'  <link{more}\n  <connection-factory ref-name="here"/>')
     try:
         file.write_text(text.replace('destination-ref="in"/>', 'destination-ref="in" durable-sub="d"/>', 1))
         shown = live("reload", "bridge", "-bn", "odd", "-f")
@@ -97,7 +84,7 @@ def test_a_reload_says_which_new_links_are_not_started_and_warns(live: Live) -> 
         told = "Links of bridge odd that are not started yet: second. Query them to see why."
         assert shown.endswith(f"{told}\nSuccessfully reloaded the bridge.\n")
     finally:
-        file.write_text(FILE)
+        file.write_text(before)
         shown = live("reload", "bridge", "-bn", "odd", "-f")
     assert "not started" not in shown
     assert "Warning" not in shown
@@ -105,9 +92,10 @@ def test_a_reload_says_which_new_links_are_not_started_and_warns(live: Live) -> 
 
 def test_a_reload_that_is_refused_tells_errors_from_warnings(live: Live) -> None:
     file = live.folder / "odd.xml"
+    before = file.read_text()
     try:
         file.write_text(
-            FILE.replace('destination-ref="in"/>', 'destination-ref="in" durable-sub="d"/>', 1).replace(
+            before.replace('destination-ref="in"/>', 'destination-ref="in" durable-sub="d"/>', 1).replace(
                 'ref-name="out" name="out"', 'ref-name="elsewhere" name="out"'
             )
         )
@@ -120,7 +108,7 @@ def test_a_reload_that_is_refused_tells_errors_from_warnings(live: Live) -> None
         assert started[0].startswith(f"imqbridgemgr: Error: bridge odd: {file}:")
         assert started[-1].startswith(f"bridge odd: Warning: {file}:")
     finally:
-        file.write_text(FILE)
+        file.write_text(before)
         live("start", "bridge", "-bn", "odd", "-f")
 
 

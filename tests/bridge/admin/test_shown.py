@@ -45,6 +45,7 @@ def test_dead_message_queues() -> None:
         "name": "dmq1",
         "destination": "queue:x",
         "enabled": False,
+        "failed": False,
         "kind": None,
         "sent": 1,
         "not_taken": 2,

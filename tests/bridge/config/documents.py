@@ -82,11 +82,11 @@ def written(model: Bridge) -> bytes:
 def _link(root: etree._Element, one: Link) -> None:
     element = etree.SubElement(root, "link", name=one.name)
     element.set("quality-of-service", one.quality_of_service.value)
-    element.set("max-batch-size", str(one.max_batch_size))
     element.set("max-batch-time", str(one.max_batch_time_ms))
     _optional(
         element,
         {
+            "max-batch-size": one.max_batch_size,
             "failure-retry-interval": one.failure_retry_interval_ms,
             "max-retries": one.max_retries,
         },

@@ -38,7 +38,7 @@ def test_the_attributes_of_the_tables_and_their_defaults() -> None:
             "enabled": "true",
             "transacted": "true",
             "quality-of-service": None,
-            "max-batch-size": "1",
+            "max-batch-size": None,
             "max-batch-time": "100",
             "failure-retry-interval": None,
             "max-retries": None,

@@ -144,6 +144,17 @@ def test_quality_of_service_against_transacted(transacted: str, quality: str, ex
     assert told(text) == [f'link "orders", attribute quality-of-service="{quality}": expected {expected}']
 
 
+def test_a_batch_time_without_a_batch_size_is_warned_of() -> None:
+    text = 'link "orders", attribute max-batch-time="50": expected max-batch-size, too: without it no batch waits'
+    assert told(document(link('max-batch-time="50"'))) == [text]
+
+
+@pytest.mark.parametrize(("quality", "size"), [("AT_MOST_ONCE", 1), ("DUPLICATES_OK", 100), ("ONCE_AND_ONLY_ONCE", 100)])
+def test_a_link_that_says_nothing_of_batches_takes_what_has_come(quality: str, size: int) -> None:
+    found = bridge(document(link(f'quality-of-service="{quality}"'))).links[0]
+    assert (found.batch_size, found.batch_time_ms) == (size, 0)
+
+
 LARGEST = 2147483647
 
 
@@ -154,7 +165,7 @@ LARGEST = 2147483647
         (document(link("{}")), 'link "orders"', "max-batch-size", "-1", f"a whole number from 1 to {LARGEST}", f"{LARGEST}"),
         (document(link("{}")), 'link "orders"', "max-batch-size", "many", f"a whole number from 1 to {LARGEST}", " 7 "),
         (
-            document(link("{}")),
+            document(link('max-batch-size="9" {}')),
             'link "orders"',
             "max-batch-time",
             "0",
@@ -162,7 +173,7 @@ LARGEST = 2147483647
             "-1",
         ),
         (
-            document(link("{}")),
+            document(link('max-batch-size="9" {}')),
             'link "orders"',
             "max-batch-time",
             "-2",

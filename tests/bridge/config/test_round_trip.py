@@ -132,7 +132,7 @@ def bridges(draw: st.DrawFn) -> Bridge:
                 ),
                 enabled=draw(st.booleans()),
                 quality_of_service=draw(st.sampled_from(QualityOfService)),
-                max_batch_size=draw(counts),
+                max_batch_size=draw(st.none() | counts),
                 max_batch_time_ms=draw(st.just(-1) | counts),
                 failure_retry_interval_ms=draw(st.none() | counts),
                 max_retries=draw(st.none() | retries),

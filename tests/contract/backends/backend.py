@@ -68,6 +68,8 @@ class Backend(ABC):
     #: Whether an id and a timestamp that the sender has set are those that are received.
     keeps_ids: ClassVar[bool] = True
 
+    #: The modules of tests that this backend is for; none are all.
+    only: ClassVar[tuple[str, ...]] = ()
     #: Where the provider is known not to keep the contract: names of tests, and why. Such a test must fail.
     breaches: ClassVar[Mapping[str, str]] = {}
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 
 from gateway.broker.store.interface import (
     Batch,
+    BranchRow,
     Committed,
     DestinationRow,
+    DuplicateRow,
     IndexRow,
     Recovered,
     RedeliveryRow,
@@ -29,6 +31,8 @@ class Disk:
     rows: dict[int, Row] = field(default_factory=dict)
     owed: set[tuple[int, int]] = field(default_factory=set)
     redeliveries: dict[tuple[int, int], RedeliveryRow] = field(default_factory=dict)
+    duplicates: dict[int, DuplicateRow] = field(default_factory=dict)
+    branches: dict[int, BranchRow] = field(default_factory=dict)
     next_seq: int = 1
 
 
@@ -59,6 +63,13 @@ class StepStore:
 
     def scan_redeliveries(self) -> Iterator[Sequence[RedeliveryRow]]:
         yield list(self.disk.redeliveries.values())
+
+    def scan_duplicates(self) -> Iterator[Sequence[DuplicateRow]]:
+        if self.disk.duplicates:
+            yield sorted(self.disk.duplicates.values())
+
+    def scan_branches(self) -> Iterator[Sequence[BranchRow]]:
+        yield sorted(self.disk.branches.values())
 
     def submit(self, batch: Batch, committed: Committed) -> None:
         self._asked.append((batch, committed))
@@ -114,4 +125,13 @@ class StepStore:
             disk.subscriptions.pop(number, None)
         for number in batch.removed_destinations:
             disk.destinations.pop(number, None)
+        for seq, duplicate in batch.duplicates.items():
+            assert seq not in disk.duplicates, "a duplicate id was stored twice"
+            disk.duplicates[seq] = duplicate
+        for seq in batch.forgotten:
+            disk.duplicates.pop(seq, None)
+        disk.branches.update(batch.branches)
+        for branch in batch.removed_branches:
+            assert branch in disk.branches, "a branch was removed twice"
+            del disk.branches[branch]
         disk.next_seq = max(disk.next_seq, batch.reserved)

@@ -30,6 +30,7 @@ def test_every_setting_of_the_broker_reaches_an_option() -> None:
         "imq.transaction.producer.maxNumMsgs=11",
         "imq.transaction.producer.maxTotalMsgBytes=2k",
         "imq.transaction.consumer.maxNumMsgs=12",
+        "imq.transaction.xa.timeout=13",
         "imq.destination.logDeadMsgs=true",
         "imq.destination.DMQ.truncateBody=true",
         "imq.autocreate.topic=false",
@@ -49,6 +50,7 @@ def test_every_setting_of_the_broker_reaches_an_option() -> None:
         transaction_messages=11,
         transaction_octets=2048,
         transaction_acknowledgements=12,
+        xa_timeout=13,
         log_dead=True,
         truncate_dead=True,
         auto_queue=DestinationProperties(

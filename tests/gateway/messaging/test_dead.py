@@ -42,6 +42,7 @@ def test_those_of_bridges_are_those_of_table_12_1() -> None:
         "SOURCE_JMSTYPE",
         "SOURCE_MESSAGEID",
         "SOURCE_PROVIDER",
+        "SOURCE_RESOURCE",
         "SOURCE_TIMESTAMP",
         "TARGET_DESTINATION",
         "TARGET_PROVIDER",

@@ -17,6 +17,15 @@ public interface Connection {
     void close() throws JMSException;
 }
 
+public interface XAConnectionFactory {
+    XAConnection createXAConnection() throws JMSException;
+    XAConnection createXAConnection(String userName, String password) throws JMSException;
+}
+
+public interface XAConnection extends Connection {
+    XASession createXASession() throws JMSException;
+}
+
 public interface ConnectionMetaData {
     String getJMSProviderName() throws JMSException;
 }
@@ -48,6 +57,10 @@ public interface Session {
     TemporaryQueue createTemporaryQueue() throws JMSException;
     TemporaryTopic createTemporaryTopic() throws JMSException;
     void unsubscribe(String name) throws JMSException;
+}
+
+public interface XASession extends Session {
+    javax.transaction.xa.XAResource getXAResource();
 }
 
 public interface Destination {

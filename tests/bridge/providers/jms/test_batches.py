@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.providers.jms import batches
+from bridge.providers.jms.xa_octets import Call, How, XADone, call
 from gateway.messaging.destination import Queue, TemporaryTopic, Topic
 from gateway.messaging.envelope import encode_head
 from gateway.messaging.message import BodyType, Headers, Message
-from gateway.messaging.provider import Subscription
+from gateway.messaging.provider import Subscription, Xid
 
 
 def sized(text: str) -> bytes:
@@ -36,6 +37,9 @@ def test_questions() -> None:
     assert batches.settle(1, [5, 2**40]) == struct.pack(">BIIqq", 5, 1, 2, 5, 2**40)
     assert [batches.sync(9), batches.commit(9), batches.rollback(9)] == [struct.pack(">BI", code, 9) for code in (6, 7, 8)]
     assert batches.shut(1, False) == b"\x0a\0\0\0\1\0"
+    xid = Xid(7, b"global", b"b")
+    assert call(9, Call.COMMIT, xid, 1) == struct.pack(">BIBi", 12, 9, 3, 1) + b"\0\0\0\7\6global\1b"
+    assert call(9, Call.RECOVER, None) == struct.pack(">BIBi", 12, 9, 5, 0)
 
 
 answers = st.one_of(
@@ -46,6 +50,16 @@ answers = st.one_of(
     st.builds(batches.Voided),
     st.builds(batches.Note, st.text(max_size=20)),
     st.builds(batches.Shown, st.integers(0, 2**31)),
+    st.builds(
+        XADone,
+        st.integers(0, 2**31),
+        st.sampled_from(How),
+        st.integers(-10, 110),
+        st.text(max_size=20),
+        st.lists(
+            st.builds(Xid, st.integers(-1, 2**31 - 1), st.binary(min_size=1, max_size=64), st.binary(max_size=64)), max_size=3
+        ),
+    ),
     st.builds(
         batches.Arrived,
         st.integers(0, 2**31),
@@ -81,6 +95,13 @@ def as_java_writes(answer: batches.Answer) -> bytes:
             return b"\7" + sized(text)
         case batches.Shown(consumer):
             return struct.pack(">BI", 8, consumer)
+        case XADone(tag, how, value, reason, xids):
+            head = struct.pack(">BIBi", 9, tag, how, value) + sized(reason) + struct.pack(">I", len(xids))
+            return head + b"".join(as_octets(xid) for xid in xids)
+
+
+def as_octets(xid: Xid) -> bytes:
+    return b"".join((struct.pack(">iB", xid.format_id, len(xid.gtrid)), xid.gtrid, struct.pack(">B", len(xid.bqual)), xid.bqual))
 
 
 def plain(answer: batches.Answer) -> object:
@@ -97,5 +118,5 @@ def test_answers_come_back_as_java_writes_them(given: list[batches.Answer]) -> N
 
 
 def test_an_unknown_answer_is_refused() -> None:
-    with pytest.raises(ValueError, match="answer 9 at octet 1 is unknown"):
-        list(batches.answers(b"\6\x09"))
+    with pytest.raises(ValueError, match="answer 10 at octet 1 is unknown"):
+        list(batches.answers(b"\6\x0a"))

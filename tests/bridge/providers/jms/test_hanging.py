@@ -17,7 +17,7 @@ from bridge.providers.jms.provider import JMSFactory, JMSProvider
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import OutcomeUnknown, ProviderUnavailable
 from gateway.messaging.message import Headers, Message
-from gateway.messaging.provider import Mode, Subscription
+from gateway.messaging.provider import Flags, Mode, Subscription, Xid
 from tests.bridge.providers.jms.stubs import GUEST, clock, compiled, on_reactor, received, stub_provider, told
 
 ROOT = Path(__file__).parents[4]
@@ -124,6 +124,22 @@ async def test_a_commit_that_hangs_has_an_unknown_outcome(classes: Path) -> None
     session.send([Message(Headers(Queue("q"), properties={"hang": True}), b"")])
     assert isinstance(await told(session.commit), OutcomeUnknown)
     await lost
+
+
+@on_reactor
+async def test_a_prepare_that_hangs_loses_its_connection(classes: Path) -> None:
+    lost: Deferred[Exception] = Deferred()
+    connection = await stub_provider(classes, "xa", send_timeout_s=0.5).connect(GUEST, None, lost.callback)
+    resource, xid = connection.xa_session().resource(), Xid(8, b"hangs", b"1")
+    pulse = Pulse()
+    started, ended, prepared = resource.start(xid, Flags.NOFLAGS), resource.end(xid, Flags.SUCCESS), resource.prepare(xid)
+    for call in (started, ended, prepared):
+        with pytest.raises(ProviderUnavailable, match="did not return"):
+            await call
+    await lost
+    with pytest.raises(ProviderUnavailable):
+        await resource.commit(xid, False)
+    assert pulse.stop() < 1.0
 
 
 @on_reactor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs, formatEvent
 
-from bridge.providers.jms.failures import ClientMissing, ProviderFull
+from bridge.providers.jms.connection import JMSConnection
+from bridge.providers.jms.failures import ClientMissing, NoXAFactory, ProviderFull, XAFactoryOnly
 from bridge.providers.jms.provider import JMSFactory, JMSProvider
+from bridge.providers.jms.xa_session import JMSXASession
 from gateway.messaging.destination import Kind, Queue, Topic
 from gateway.messaging.errors import (
     AuthenticationFailed,
@@ -21,9 +24,10 @@ from gateway.messaging.errors import (
     NotSupported,
     ProviderUnavailable,
     UnknownSubscription,
+    XAError,
 )
 from gateway.messaging.message import BodyType, Headers, Message
-from gateway.messaging.provider import Mode, Subscription
+from gateway.messaging.provider import Flags, Mode, Subscription, Vote, Xid
 from gateway.messaging.values import Byte, Char, Float, Int, Short, Value, decode_map, decode_stream, encode_map, encode_stream
 from tests.bridge.providers.jms.stubs import GUEST, clock, compiled, on_reactor, received, stub_provider, told
 
@@ -298,6 +302,122 @@ async def test_a_lost_connection_is_told_at_once(classes: Path) -> None:
     assert "the cable was cut" in str(await lost)
     with pytest.raises(ProviderUnavailable, match="the cable was cut"):
         connection.session(Mode.AUTO)
+    await connection.close()
+
+
+def branch(format_id: int = 1) -> Xid:
+    return Xid(format_id, os.urandom(64), os.urandom(64))
+
+
+async def associated(classes: Path, xid: Xid) -> tuple[JMSConnection, JMSXASession]:
+    """An XA session that a branch is associated with."""
+    connection = await stub_provider(classes, "xa").connect(GUEST, None, not_lost)
+    assert isinstance(connection, JMSConnection)
+    session = connection.xa_session()
+    await session.resource().start(xid, Flags.NOFLAGS)
+    return connection, session
+
+
+@on_reactor
+async def test_branches_are_prepared_found_and_committed_by_another_connection(classes: Path) -> None:
+    queue, xids = Queue("branches"), [branch(), branch(), branch()]
+    connections = []
+    for number, xid in enumerate(xids):
+        connection, session = await associated(classes, xid)
+        session.send([Message(Headers(queue), str(number).encode())])
+        ended = session.resource().end(xid, Flags.SUCCESS)
+        assert await session.resource().prepare(xid) is Vote.OK
+        await ended
+        connections.append(connection)
+    provider = stub_provider(classes, "xa")
+    assert not provider.capabilities.xa
+    await provider.look_up_factory()
+    assert provider.capabilities.xa
+    provider.check_use(transacted=True)
+    again = await provider.connect(GUEST, None, not_lost)
+    resource = again.xa_session().resource()
+    # The provider tells of one at a time.
+    assert await resource.recover() == xids
+    await resource.commit(xids[0], False)
+    await resource.rollback(xids[1])
+    await resource.forget(xids[2])
+    assert await resource.recover() == []
+    with pytest.raises(XAError) as unknown:
+        await resource.commit(branch(), False)
+    assert unknown.value.code == -4
+    plain = await stub_provider(classes).connect(GUEST, None, not_lost)
+    assert [message.text for message, _ in await received(plain, Subscription(queue), 1)] == ["0"]
+    for connection in (*connections, again, plain):
+        await connection.close()
+
+
+@on_reactor
+async def test_what_an_xa_exception_says_is_told_with_its_code(classes: Path) -> None:
+    heuristic, silent = branch(6), branch(7)
+    connection, session = await associated(classes, heuristic)
+    resource = session.resource()
+    await resource.end(heuristic, Flags.SUCCESS)
+    assert await resource.prepare(heuristic) is Vote.READ_ONLY
+    with pytest.raises(XAError) as error:
+        await resource.commit(heuristic, False)
+    assert error.value.code == 6
+    await resource.start(silent, Flags.NOFLAGS)
+    await resource.end(silent, Flags.SUCCESS)
+    with pytest.raises(XAError, match=r"the disk is on fire; caused by .*: too hot \(the provider gave no code\)") as error:
+        await resource.prepare(silent)
+    assert error.value.code == -3
+    await connection.close()
+
+
+@on_reactor
+async def test_a_message_that_is_refused_leaves_its_branch_nothing_but_a_rollback(classes: Path) -> None:
+    queue, xid = Queue("refused.in.branch"), branch()
+    connection, session = await associated(classes, xid)
+    session.send([Message(Headers(queue), b"0")])
+    session.send([Message(Headers(queue), b"1"), Message(Headers(queue, properties={"refuse": True}), b"2")])
+    refused = told(session.completion)
+    session.send([Message(Headers(queue), b"3")])
+    ended, prepared = session.resource().end(xid, Flags.SUCCESS), session.resource().prepare(xid)
+    error = await refused
+    assert isinstance(error, MessageRejected)
+    assert (error.index, type(error.cause)) == (2, ProviderFull)
+    for call in (ended, prepared):
+        with pytest.raises(XAError, match="refused") as doomed:
+            await call
+        assert doomed.value.code == 104
+    await session.resource().rollback(xid)
+    assert await told(session.completion) is None
+    assert session.writable()
+    again = branch()
+    await session.resource().start(again, Flags.NOFLAGS)
+    session.send([Message(Headers(queue), b"again")])
+    await session.resource().end(again, Flags.SUCCESS)
+    await session.resource().commit(again, True)
+    plain = await stub_provider(classes).connect(GUEST, None, not_lost)
+    assert [message.text for message, _ in await received(plain, Subscription(queue), 1)] == ["again"]
+    await plain.close()
+    await connection.close()
+
+
+@on_reactor
+async def test_a_factory_of_the_wrong_kind_says_both_ways_out(classes: Path) -> None:
+    plain = stub_provider(classes)
+    connection = await plain.connect(GUEST, None, not_lost)
+    assert not plain.capabilities.xa
+    either = r"'cf' is a stub\.StubProvider\$StubFactory, which is no XAConnectionFactory.*: look up an XAConnectionFactory, or set transacted=\"false\""
+    with pytest.raises(NoXAFactory, match=either):
+        connection.xa_session()
+    with pytest.raises(NoXAFactory, match=either):
+        plain.check_use(transacted=True)
+    plain.check_use(transacted=False)
+    await connection.close()
+    xa = stub_provider(classes, "xa")
+    connection = await xa.connect(GUEST, None, not_lost)
+    either = r"'xa' is a stub\.StubProvider\$StubXAFactory.*: look up a ConnectionFactory that is none, or set transacted=\"true\""
+    with pytest.raises(XAFactoryOnly, match=either):
+        connection.session(Mode.AUTO)
+    with pytest.raises(XAFactoryOnly, match=either):
+        xa.check_use(transacted=False)
     await connection.close()
 
 

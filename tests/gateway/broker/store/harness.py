@@ -12,7 +12,9 @@ from twisted.internet.interfaces import IReactorFromThreads
 
 from gateway.broker.store.interface import (
     Batch,
+    BranchRow,
     DestinationRow,
+    DuplicateRow,
     IndexRow,
     Recovered,
     RedeliveryRow,
@@ -73,6 +75,8 @@ class Model:
         self.redeliveries: dict[tuple[int, int], RedeliveryRow] = {}
         self.destinations: dict[int, DestinationRow] = {}
         self.subscriptions: dict[int, SubscriptionRow] = {}
+        self.duplicates: dict[int, DuplicateRow] = {}
+        self.branches: dict[int, BranchRow] = {}
 
     def apply(self, batch: Batch) -> None:
         self.destinations.update(batch.destinations)
@@ -91,6 +95,12 @@ class Model:
             self.subscriptions.pop(subscription, None)
         for destination in batch.removed_destinations:
             self.destinations.pop(destination, None)
+        self.duplicates.update(batch.duplicates)
+        for seq in batch.forgotten:
+            self.duplicates.pop(seq, None)
+        self.branches.update(batch.branches)
+        for branch in batch.removed_branches:
+            self.branches.pop(branch, None)
 
     def restart(self) -> None:
         """What is not persistent is gone, with all that names it."""
@@ -106,6 +116,8 @@ class Model:
         other.redeliveries = dict(self.redeliveries)
         other.destinations = dict(self.destinations)
         other.subscriptions = dict(self.subscriptions)
+        other.duplicates = dict(self.duplicates)
+        other.branches = dict(self.branches)
         return other
 
     def contents(self) -> dict[str, object]:
@@ -116,6 +128,8 @@ class Model:
             "redeliveries": [row for _, row in sorted(self.redeliveries.items(), key=lambda item: (item[0][1], item[0][0]))],
             "destinations": [row for _, row in sorted(self.destinations.items())],
             "subscriptions": [row for _, row in sorted(self.subscriptions.items())],
+            "duplicates": sorted(self.duplicates.values()),
+            "branches": sorted(self.branches.values()),
         }
 
 
@@ -124,6 +138,8 @@ def contents(reactor: QueueReactor, store: Store, recovered: Recovered) -> dict[
     index = [row for block in store.scan() for row in block]
     owed = [pair for block in store.scan_owed() for pair in block]
     redeliveries = [row for block in store.scan_redeliveries() for row in block]
+    duplicates = [row for block in store.scan_duplicates() for row in block]
+    branches = [row for block in store.scan_branches() for row in block]
     rows = reactor.fetch(store, [row.seq for row in index])
     assert not isinstance(rows, StoreError), rows
     return {
@@ -133,6 +149,8 @@ def contents(reactor: QueueReactor, store: Store, recovered: Recovered) -> dict[
         "redeliveries": redeliveries,
         "destinations": list(recovered.destinations),
         "subscriptions": list(recovered.subscriptions),
+        "duplicates": duplicates,
+        "branches": branches,
     }
 
 
@@ -183,6 +201,22 @@ class History:
         for seq in choose.sample(old, min(len(old), choose.choice((0, 0, 2)))):
             if seq not in batch.deletes:
                 batch.redeliveries[0, seq] = RedeliveryRow(0, seq, choose.randrange(1, 9), 0)
+        for seq in list(batch.inserts):
+            if seq % 3 == 0:
+                batch.duplicates[seq] = DuplicateRow(seq, 1, number, f"id {seq}".encode())
+        if number % 5 == 0:
+            batch.forgotten.update(dict.fromkeys(sorted(state.duplicates)[:4]))
+        for _ in range(choose.choice((0, 0, 1, 2))):
+            id = number * 10 + len(batch.branches)
+            # Mostly numbers, as the rows of messages are; the search for those must not take it for one.
+            batch.branches[id] = BranchRow(
+                id, number, b"global %d" % id, b"branch", 0, number, "guest", choose.randbytes(self._seq % 300)
+            )
+        for id in choose.sample(sorted(state.branches), min(len(state.branches), choose.choice((0, 1, 2)))):
+            if choose.random() < 0.3:
+                batch.branches[id] = state.branches[id]._replace(state=choose.choice((6, 7)), work=b"")
+            else:
+                batch.removed_branches[id] = None
         batch.reserved = self._seq + 1
         state.apply(batch)
         self.states.append(state)

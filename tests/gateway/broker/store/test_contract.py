@@ -15,6 +15,7 @@ from twisted.internet.interfaces import IReactorFromThreads, IReactorTime
 from gateway.broker.store.interface import (
     Batch,
     DestinationRow,
+    DuplicateRow,
     IndexRow,
     RedeliveryRow,
     Row,
@@ -89,7 +90,7 @@ async def test_a_new_store_is_empty_and_has_an_id(make: Make) -> None:
     assert (list(recovered.destinations), list(recovered.subscriptions), list(recovered.notes)) == ([], [], [])
     assert len(recovered.store_id) == 16
     assert ":" not in recovered.store_id
-    assert [*store.scan(), *store.scan_owed(), *store.scan_redeliveries()] == []
+    assert [*store.scan(), *store.scan_owed(), *store.scan_redeliveries(), *store.scan_duplicates()] == []
     await close(store)
 
 
@@ -276,6 +277,31 @@ async def test_redelivery_counts_go_with_what_is_deleted_or_settled(make: Make) 
     change.settled[9, 3] = None
     await commit(store, change)
     assert await remaining_redeliveries(make, store) == {(0, 2), (8, 3)}
+
+
+@ensureDeferred
+async def test_duplicate_ids_stay_until_they_are_forgotten_whatever_becomes_of_their_messages(make: Make) -> None:
+    store = make()
+    store.open()
+    remembered = {seq: DuplicateRow(seq, 1 + seq % 3, seq * 1000, b"id \0\xff %d" % seq) for seq in range(1, 1302)}
+    batch = insert(Batch(1), row(1), row(2, persistent=0))
+    batch.duplicates.update(remembered)
+    assert await commit(store, batch) is None
+    change = Batch(2)
+    change.deletes[1] = None
+    change.duplicates[5000] = DuplicateRow(5000, 1, 7, b"")
+    # What is remembered and forgotten in one batch is forgotten; so is what never was.
+    change.duplicates[5001] = DuplicateRow(5001, 1, 7, b"x")
+    change.forgotten.update(dict.fromkeys((2, 3, 1300, 5001, 9999)))
+    assert await commit(store, change) is None
+    found = [each for block in store.scan_duplicates() for each in block] if isinstance(store, MemoryStore) else []
+    await close(store)
+    if isinstance(store, SqliteStore):
+        again = make()
+        again.open()
+        found = [each for block in again.scan_duplicates() for each in block]
+        await close(again)
+    assert found == [row for seq, row in remembered.items() if seq not in (2, 3, 1300)] + [DuplicateRow(5000, 1, 7, b"")]
 
 
 @ensureDeferred

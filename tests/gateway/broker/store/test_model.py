@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from gateway.broker.store.interface import Batch, DestinationRow, RedeliveryRow, Row, StoreError, SubscriptionRow
+from gateway.broker.store.interface import Batch, BranchRow, DestinationRow, RedeliveryRow, Row, StoreError, SubscriptionRow
 from gateway.broker.store.sqlite import SqliteStore
 from tests.gateway.broker.store.harness import Model, QueueReactor, contents, insert
 
@@ -95,6 +95,16 @@ class StoreMachine(RuleBasedStateMachine):
     def remove(self, number: int) -> None:
         self.batch.removed_destinations[number] = None
         self.batch.removed_subscriptions[number] = None
+
+    @rule(id=small, state=st.sampled_from([0, 6, 7]), work=octets)
+    def prepare(self, id: int, state: int, work: bytes) -> None:
+        # As in the broker, only the state and the work of a branch change.
+        self.batch.branches[id] = BranchRow(id, id, b"global", b"branch" * id, state, 0, "guest", work)
+        self.batch.removed_branches.pop(id, None)
+
+    @rule(id=small)
+    def remove_branch(self, id: int) -> None:
+        self.batch.removed_branches[id] = None
 
     @rule()
     def submit(self) -> None:

@@ -14,7 +14,7 @@ from queue import Queue
 import pytest
 
 from gateway.broker.store import opening
-from gateway.broker.store.interface import Batch, RedeliveryRow, StoreDamaged, StoreError, StoreVersionUnknown
+from gateway.broker.store.interface import Batch, DuplicateRow, RedeliveryRow, StoreDamaged, StoreError, StoreVersionUnknown
 from gateway.broker.store.sqlite import SqliteStore
 from tests.gateway.broker.store.harness import History, QueueReactor, contents, insert, row
 
@@ -119,7 +119,7 @@ def test_whole_pages_cut_off_are_damage(killed: History, path: Path, reactor: Qu
     assert isinstance(refused(path, reactor), StoreDamaged)
 
 
-@pytest.mark.parametrize("version", [0, 3, 4711])
+@pytest.mark.parametrize("version", [0, opening.SCHEMA_VERSION + 1, 4711])
 def test_another_schema_is_refused_by_version(closed: History, path: Path, reactor: QueueReactor, version: int) -> None:
     change(path, 60, version.to_bytes(4))
     error = refused(path, reactor)
@@ -433,4 +433,22 @@ def test_free_pages_are_given_back_when_idle(path: Path, reactor: QueueReactor, 
     reactor.commit(store, batch)
     while path.stat().st_size > full / 10:
         points.get(timeout=60)
+    reactor.close(store)
+
+
+def test_a_damaged_duplicate_id_is_named(path: Path, reactor: QueueReactor) -> None:
+    store = store_at(path, reactor)
+    store.open()
+    batch = Batch(1)
+    batch.duplicates.update({seq: DuplicateRow(seq, 1, 2, b"damaged %d" % seq) for seq in (7, 8, 9)})
+    reactor.commit(store, batch)
+    reactor.close(store)
+    octets = path.read_bytes()
+    assert octets.count(b"damaged 8") == 1
+    path.write_bytes(octets.replace(b"damaged 8", b"damaged 9"))
+    store = store_at(path, reactor)
+    store.open()
+    with pytest.raises(StoreDamaged) as error:
+        list(store.scan_duplicates())
+    assert error.value.place == "duplicate id 8"
     reactor.close(store)

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from gateway.broker.store import opening, salvage
-from gateway.broker.store.interface import Batch, DestinationRow, StoreDamaged
+from gateway.broker.store.interface import Batch, BranchRow, DestinationRow, DuplicateRow, StoreDamaged
 from gateway.broker.store.opening import PAGE_SIZE
 from gateway.broker.store.sqlite import SqliteStore
 from tests.gateway.broker.store.harness import History, Model, QueueReactor, contents
 
-SCHEMA_1 = Path(__file__).with_name("version-1.sql")
+#: The tables of earlier versions.
+TABLES = ("meta", "destination", "subscription", "message", "content", "owed", "redelivery")
 
 
 @pytest.fixture
@@ -28,9 +29,16 @@ def store_at(path: Path, reactor: QueueReactor) -> SqliteStore:
     return SqliteStore(str(path), reactor.reactor, reserve_octets=0, idle_seconds=600)
 
 
+@pytest.fixture(params=[1, 2])
+def earlier(request: pytest.FixtureRequest) -> int:
+    """A version before this one."""
+    number: int = request.param
+    return number
+
+
 @pytest.fixture
-def old(tmp_path: Path, reactor: QueueReactor) -> tuple[Path, Model]:
-    """A store of version 1, closed in order, and what it holds: written anew with that version's tables."""
+def old(earlier: int, tmp_path: Path, reactor: QueueReactor) -> tuple[Path, Model]:
+    """A store of an earlier version, closed in order, and what it holds: written anew with that version's tables."""
     new, path = tmp_path / "new.db", tmp_path / "messages.db"
     store = store_at(new, reactor)
     store.open()
@@ -41,26 +49,29 @@ def old(tmp_path: Path, reactor: QueueReactor) -> tuple[Path, Model]:
     connection = sqlite3.connect(path, isolation_level=None)
     for pragma in (f"page_size = {PAGE_SIZE}", "auto_vacuum = INCREMENTAL", "journal_mode = WAL"):
         connection.execute(f"PRAGMA {pragma}").fetchall()
-    connection.executescript(SCHEMA_1.read_text())
+    connection.executescript(Path(__file__).with_name(f"version-{earlier}.sql").read_text())
     connection.execute("ATTACH ? AS new", (str(new),))
-    for table in ("meta", "destination", "subscription", "message", "content", "owed", "redelivery"):
+    for table in TABLES:
         columns = ", ".join(row[1] for row in connection.execute(f"PRAGMA main.table_info({table})"))
         connection.execute(f"INSERT INTO main.{table}({columns}) SELECT {columns} FROM new.{table}")
     connection.execute(f"PRAGMA application_id = {opening.APPLICATION_ID}")
-    connection.execute("PRAGMA user_version = 1")
+    connection.execute(f"PRAGMA user_version = {earlier}")
     connection.execute("DETACH new")
     connection.close()
     new.unlink()
-    return path, history.states[-1].copy()
+    model = history.states[-1].copy()
+    model.duplicates.clear()
+    model.branches.clear()
+    return path, model
 
 
 def version(path: Path) -> int:
     return int.from_bytes(path.read_bytes()[60:64])
 
 
-def test_all_that_was_there_is_there(old: tuple[Path, Model], reactor: QueueReactor) -> None:
+def test_all_that_was_there_is_there(old: tuple[Path, Model], earlier: int, reactor: QueueReactor) -> None:
     path, model = old
-    assert version(path) == 1
+    assert version(path) == earlier
     store = store_at(path, reactor)
     recovered = store.open()
     assert (recovered.clean, recovered.notes) == (True, [])
@@ -71,15 +82,19 @@ def test_all_that_was_there_is_there(old: tuple[Path, Model], reactor: QueueReac
     batch = Batch(1)
     row = DestinationRow(4711, 0, "made", "maxNumMsgs=1", 1)
     batch.destinations[row.id] = row
+    batch.duplicates[4711] = DuplicateRow(4711, row.id, 1, b"id")
+    batch.branches[4711] = BranchRow(4711, 1, b"g", b"b", 0, 1, "guest", b"work")
     assert reactor.commit(store, batch) is None
     reactor.close(store)
     again = store_at(path, reactor)
     assert row in again.open().destinations
+    assert list(again.scan_duplicates()) == [[batch.duplicates[4711]]]
+    assert list(again.scan_branches()) == [[batch.branches[4711]]]
     reactor.close(again)
 
 
 def test_a_crash_after_the_upgrade_leaves_it_upgraded_or_as_it_was(
-    old: tuple[Path, Model], reactor: QueueReactor, tmp_path: Path
+    old: tuple[Path, Model], earlier: int, reactor: QueueReactor, tmp_path: Path
 ) -> None:
     """Every state of the files between, as a crash would leave it, opens."""
     path, model = old
@@ -93,7 +108,7 @@ def test_a_crash_after_the_upgrade_leaves_it_upgraded_or_as_it_was(
     states.append(_files(path))
     connection.execute("COMMIT")
     states.append(_files(path))
-    assert version(path) == 1, "the upgrade is in the log only"
+    assert version(path) == earlier, "the upgrade is in the log only"
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     states.append(_files(path))
     opening.close_untouched(connection)
@@ -117,13 +132,23 @@ def test_a_damaged_one_is_refused_and_not_touched(old: tuple[Path, Model], react
     assert path.read_bytes() == before
 
 
-def test_the_database_command_looks_at_it_as_it_is(old: tuple[Path, Model], tmp_path: Path) -> None:
+def test_the_tables_are_those_of_a_new_store(old: tuple[Path, Model], reactor: QueueReactor, tmp_path: Path) -> None:
+    path, _ = old
+    new = tmp_path / "new.db"
+    for each in (path, new):
+        store = store_at(each, reactor)
+        store.open()
+        reactor.close(store)
+    assert _columns(path) == _columns(new)
+
+
+def test_the_database_command_looks_at_it_as_it_is(old: tuple[Path, Model], earlier: int, tmp_path: Path) -> None:
     path, model = old
     assert salvage.look(str(path)) is None
     connection = sqlite3.connect(f"{path.as_uri()}?psow=0", uri=True, isolation_level=None)
     connection.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
     for number in range(3):
-        connection.execute("INSERT INTO destination VALUES (?, 0, 'q', '')", (9000 + number,))
+        connection.execute("INSERT INTO destination(id, kind, name, properties) VALUES (?, 0, 'q', '')", (9000 + number,))
     for name in (path.name, f"{path.name}-wal"):
         shutil.copy(path.with_name(name), tmp_path / f"kept.{name}")
     connection.close()
@@ -138,8 +163,18 @@ def test_the_database_command_looks_at_it_as_it_is(old: tuple[Path, Model], tmp_
     assert loss is not None
     rows: Any = [row for row in model.rows.values() if row.persistent]
     assert salvage.recover(str(path), loss, str(tmp_path / "aside")) == len(rows)
-    assert version(path) == 1
+    assert version(path) == earlier
     assert salvage.look(str(path)) is None
+
+
+def _columns(path: Path) -> dict[str, list[Any]]:
+    """Of every table: the columns, with all that is said of them but in which order tables and columns came."""
+    connection = sqlite3.connect(path)
+    try:
+        names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+        return {name: connection.execute(f"PRAGMA table_info({name})").fetchall() for name in names}
+    finally:
+        connection.close()
 
 
 def _files(path: Path) -> dict[str, bytes]:

@@ -38,7 +38,8 @@ public final class Directory {
     public Factory factory(String name, String[] environment) throws Failure {
         Object found = lookUp(name, environment);
         for (String namespace : NAMESPACES) {
-            if (isA(found.getClass(), namespace + ".jms.ConnectionFactory")) {
+            String api = namespace + ".jms.";
+            if (isA(found.getClass(), api + "ConnectionFactory") || isA(found.getClass(), api + "XAConnectionFactory")) {
                 try {
                     Class<?> type = loader.loadClass("stompgateway.jms." + namespace + ".JmsFactory");
                     return (Factory) type.getConstructor(Object.class, ClassLoader.class).newInstance(found, loader);

@@ -5,7 +5,13 @@ public interface Factory {
     /** The class of the connection factory. */
     String className();
 
-    /** A started connection. Without a user the factory's own is taken; without a client id, the factory's, if it has one. */
+    /** Whether it is an XAConnectionFactory. */
+    boolean xa();
+
+    /**
+     * A started connection. Without a user the factory's own is taken; without a client id, the factory's, if it has one.
+     * Of an XAConnectionFactory it is an XAConnection.
+     */
     Link connect(String user, String password, String clientId, Lost lost) throws Failure;
 
     /**

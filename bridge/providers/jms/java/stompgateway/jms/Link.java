@@ -7,6 +7,8 @@ public interface Link {
     int BATCH = 1;
     int ONE_BY_ONE = 2;
     int INDIVIDUAL = 3;
+    /** With the branches of XA transactions that the session is told of. */
+    int XA = 4;
 
     /** The client identifier, or null. */
     String clientId();
@@ -14,11 +16,17 @@ public interface Link {
     /** What the provider calls itself; "" if it does not say. */
     String product();
 
+    /** Whether it has sessions of mode XA. */
+    boolean xa();
+
+    /** Whether it has sessions of the other modes. */
+    boolean plain();
+
     /**
      * A session; what is asked of it belongs to one thread.
      *
-     * @param mode TRANSACTED; BATCH: all that was received is settled together before more is; ONE_BY_ONE: the same with batches of one; or
-     *     INDIVIDUAL
+     * @param mode TRANSACTED; BATCH: all that was received is settled together before more is; ONE_BY_ONE: the same with batches of one;
+     *     INDIVIDUAL; or XA
      * @param individual the provider's acknowledge mode for INDIVIDUAL
      */
     Work session(int mode, int individual) throws Failure;

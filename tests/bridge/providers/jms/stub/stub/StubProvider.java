@@ -15,6 +15,7 @@ import java.util.Deque;
 import java.util.Enumeration;
 import java.util.HashMap;
 import java.util.Hashtable;
+import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -24,10 +25,13 @@ import javax.jms.IllegalStateException;
 import javax.naming.Context;
 import javax.naming.NameNotFoundException;
 import javax.naming.spi.InitialContextFactory;
+import javax.transaction.xa.XAException;
+import javax.transaction.xa.XAResource;
+import javax.transaction.xa.Xid;
 
 /**
- * A provider in memory, for tests: as strict as JMS 1.1 allows, without acknowledgement one by one. Its JNDI knows "cf"; "denied" and "hangs",
- * whose connections are; "queue" and "topic"; and "text", which is none of these.
+ * A provider in memory, for tests: as strict as JMS 1.1 allows, without acknowledgement one by one. Its JNDI knows "cf"; "xa", for
+ * XA and nothing else; "denied" and "hangs", whose connections are; "queue" and "topic"; and "text", which is none of these.
  */
 public final class StubProvider implements InitialContextFactory {
     static final Map<String, Deque<StubMessage>> QUEUES = new HashMap<>();
@@ -45,6 +49,8 @@ public final class StubProvider implements InitialContextFactory {
                 case "denied":
                 case "hangs":
                     return new StubFactory((String) arguments[0]);
+                case "xa":
+                    return new StubXAFactory();
                 case "queue":
                     return new StubQueue("physical.queue");
                 case "topic":
@@ -98,7 +104,7 @@ public final class StubProvider implements InitialContextFactory {
         }
     }
 
-    static final class StubConnection implements Connection {
+    static class StubConnection implements Connection {
         String clientId;
         ExceptionListener listener;
         boolean closed;
@@ -146,6 +152,125 @@ public final class StubProvider implements InitialContextFactory {
         }
     }
 
+    static final class StubXAFactory implements XAConnectionFactory {
+        @Override
+        public XAConnection createXAConnection() {
+            return new StubXAConnection();
+        }
+
+        @Override
+        public XAConnection createXAConnection(String user, String password) {
+            return new StubXAConnection();
+        }
+    }
+
+    static final class StubXAConnection extends StubConnection implements XAConnection {
+        @Override
+        public Session createSession(boolean transacted, int mode) {
+            return createXASession();
+        }
+
+        @Override
+        public XASession createXASession() {
+            return new StubXASession(this);
+        }
+    }
+
+    /** Xids with some format ids are answered in ways of their own. */
+    static final class StubXASession extends StubSession implements XASession, XAResource {
+        static final int HEURISTIC = 6;
+        static final int WITHOUT_CODE = 7;
+        static final int HANGING = 8;
+        static final Map<Xid, StubXASession> PREPARED = new LinkedHashMap<>();
+        private Iterator<Xid> scan;
+
+        StubXASession(StubConnection connection) {
+            super(connection, true);
+        }
+
+        @Override
+        public XAResource getXAResource() {
+            return this;
+        }
+
+        @Override
+        public void start(Xid xid, int flags) {}
+
+        @Override
+        public void end(Xid xid, int flags) {}
+
+        @Override
+        public int prepare(Xid xid) throws XAException {
+            if (xid.getFormatId() == WITHOUT_CODE) {
+                XAException error = new XAException("the disk is on fire");
+                error.initCause(new IllegalArgumentException("too hot"));
+                throw error;
+            }
+            if (xid.getFormatId() == HANGING) {
+                try {
+                    NEVER.await();
+                } catch (InterruptedException error) {
+                    throw new XAException(XAException.XAER_RMFAIL);
+                }
+            }
+            if (sends.isEmpty() && received.isEmpty()) {
+                return XA_RDONLY;
+            }
+            PREPARED.put(xid, this);
+            return XA_OK;
+        }
+
+        @Override
+        public void commit(Xid xid, boolean onePhase) throws XAException {
+            if (xid.getFormatId() == HEURISTIC) {
+                throw new XAException(XAException.XA_HEURRB);
+            }
+            found(xid, onePhase).commit();
+        }
+
+        @Override
+        public void rollback(Xid xid) throws XAException {
+            found(xid, true).rollback();
+        }
+
+        private StubXASession found(Xid xid, boolean own) throws XAException {
+            StubXASession session = PREPARED.remove(xid);
+            if (session == null && !own) {
+                throw new XAException(XAException.XAER_NOTA);
+            }
+            return session == null ? this : session;
+        }
+
+        /** One at a time, as a provider may. */
+        @Override
+        public Xid[] recover(int flags) {
+            if ((flags & TMSTARTRSCAN) != 0) {
+                scan = new ArrayList<>(PREPARED.keySet()).iterator();
+            }
+            return scan.hasNext() ? new Xid[] {scan.next()} : null;
+        }
+
+        @Override
+        public void forget(Xid xid) {
+            PREPARED.remove(xid);
+        }
+
+        @Override
+        public boolean isSameRM(XAResource other) {
+            return other instanceof StubXASession;
+        }
+
+        @Override
+        public int getTransactionTimeout() {
+            return 0;
+        }
+
+        @Override
+        public boolean setTransactionTimeout(int seconds) {
+            return false;
+        }
+    }
+
     static class StubQueue implements Queue {
         final String name;
 
@@ -181,7 +306,7 @@ public final class StubProvider implements InitialContextFactory {
         }
     }
 
-    static final class StubSession implements Session {
+    static class StubSession implements Session {
         final StubConnection connection;
         final boolean transacted;
         final List<Runnable> sends = new ArrayList<>();

@@ -5,6 +5,7 @@ import javax.jms.ConnectionFactory;
 import javax.jms.Destination;
 import javax.jms.JMSException;
 import javax.jms.Topic;
+import javax.jms.XAConnectionFactory;
 import stompgateway.jms.Factory;
 import stompgateway.jms.Failure;
 import stompgateway.jms.Link;
@@ -12,12 +13,14 @@ import stompgateway.jms.Lost;
 
 /** A connection factory of this namespace. */
 public final class JmsFactory implements Factory {
-    private final ConnectionFactory factory;
+    /** A ConnectionFactory or an XAConnectionFactory; JMS does not make one of them the other. */
+    private final Object factory;
     private final ClassLoader loader;
     private final Destinations destinations = new Destinations();
+    private final Branches branches = new Branches();
 
     public JmsFactory(Object found, ClassLoader loader) {
-        factory = (ConnectionFactory) found;
+        factory = found;
         this.loader = loader;
     }
 
@@ -27,18 +30,32 @@ public final class JmsFactory implements Factory {
     }
 
     @Override
+    public boolean xa() {
+        return factory instanceof XAConnectionFactory;
+    }
+
+    private Connection create(String user, String password) throws JMSException {
+        if (xa()) {
+            XAConnectionFactory ours = (XAConnectionFactory) factory;
+            return user == null ? ours.createXAConnection() : ours.createXAConnection(user, password);
+        }
+        ConnectionFactory ours = (ConnectionFactory) factory;
+        return user == null ? ours.createConnection() : ours.createConnection(user, password);
+    }
+
+    @Override
     public Link connect(String user, String password, String clientId, Lost lost) throws Failure {
         Thread.currentThread().setContextClassLoader(loader);
         Connection connection = null;
         try {
-            connection = user == null ? factory.createConnection() : factory.createConnection(user, password);
+            connection = create(user, password);
             // Once it is started, some tell an identifier that they made up.
             String known = connection.getClientID();
             if (clientId != null && !clientId.equals(known)) {
                 connection.setClientID(clientId);
                 known = clientId;
             }
-            JmsLink link = new JmsLink(connection, known, loader, destinations, lost);
+            JmsLink link = new JmsLink(connection, known, loader, destinations, branches, lost);
             connection.setExceptionListener(link);
             connection.start();
             return link;

@@ -11,6 +11,8 @@ import javax.jms.Destination;
 import javax.jms.ExceptionListener;
 import javax.jms.JMSException;
 import javax.jms.Session;
+import javax.jms.XAConnection;
+import javax.jms.XASession;
 import stompgateway.jms.Ending;
 import stompgateway.jms.Failure;
 import stompgateway.jms.Link;
@@ -24,6 +26,7 @@ final class JmsLink implements Link, ExceptionListener {
     final Connection connection;
     final ClassLoader loader;
     final Destinations destinations;
+    final Branches branches;
     final Vendor vendor;
     final Notes notes = new Notes();
     private final Lost lost;
@@ -31,17 +34,21 @@ final class JmsLink implements Link, ExceptionListener {
     private final List<Object[]> temporaries = new ArrayList<>();
     private final String clientId;
     private final String product;
+    private final boolean plain;
     private final Set<String> durables = new HashSet<>();
     private Session control;
 
-    JmsLink(Connection connection, String clientId, ClassLoader loader, Destinations destinations, Lost lost) {
+    JmsLink(Connection connection, String clientId, ClassLoader loader, Destinations destinations, Branches branches, Lost lost)
+            throws JMSException {
         this.connection = connection;
         this.clientId = clientId;
         this.loader = loader;
         this.destinations = destinations;
+        this.branches = branches;
         this.lost = lost;
         vendor = new Vendor(connection);
         product = product(connection);
+        plain = plain(connection);
     }
 
     @Override
@@ -73,9 +80,40 @@ final class JmsLink implements Link, ExceptionListener {
         }
     }
 
+    /** Some have nothing but sessions for XA, whichever they are asked for. */
+    private static boolean plain(Connection connection) throws JMSException {
+        if (!(connection instanceof XAConnection)) {
+            return true;
+        }
+        Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
+        session.close();
+        return !(session instanceof XASession);
+    }
+
+    @Override
+    public boolean xa() {
+        return connection instanceof XAConnection;
+    }
+
+    @Override
+    public boolean plain() {
+        return plain;
+    }
+
     @Override
     public Work session(int mode, int individual) throws Failure {
+        if (mode == XA) {
+            try {
+                return new XaWork(this, newXaSession());
+            } catch (JMSException | RuntimeException | LinkageError error) {
+                throw Failures.of(error);
+            }
+        }
         return new JmsWork(this, mode, individual);
+    }
+
+    XASession newXaSession() throws JMSException {
+        return ((XAConnection) connection).createXASession();
     }
 
     /** A durable subscription is about to have a subscriber. One that another session is closing now is waited for. */

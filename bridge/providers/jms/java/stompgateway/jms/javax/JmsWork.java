@@ -379,10 +379,7 @@ final class JmsWork implements Work {
         long messages = asked.getLong();
         long octets = asked.getLong();
         if (one != null) {
-            one.credit += messages;
-            if (octets != 0) {
-                one.octets = octets + (one.octets == Long.MAX_VALUE ? 0 : one.octets);
-            }
+            one.grant(messages, octets);
         }
     }
 

@@ -22,7 +22,7 @@ final class Receiver {
     private static final long PATIENCE = 10_000;
 
     final int id;
-    final Session session;
+    Session session;
     final boolean ownSession;
     final Destination destination;
     final boolean topic;
@@ -41,6 +41,8 @@ final class Receiver {
     /** How often those that were rolled back only so that others could be committed were, by message id. */
     private final Map<String, Integer> redone = new HashMap<>();
     private long nextKey = 1;
+    private String selector;
+    private boolean noLocal;
     private MessageConsumer consumer;
     private QueueBrowser browser;
     private Enumeration<?> browsed;
@@ -67,6 +69,8 @@ final class Receiver {
     }
 
     void open(String selector, String durable, boolean noLocal, boolean browse) throws JMSException {
+        this.selector = selector;
+        this.noLocal = noLocal;
         if (browse) {
             browser = session.createBrowser((Queue) destination, selector);
         } else if (durable != null) {
@@ -75,6 +79,21 @@ final class Receiver {
             consumer = session.createConsumer(destination, selector, noLocal);
         } else {
             consumer = session.createConsumer(destination, selector);
+        }
+    }
+
+    /** The session is closed, and this is a consumer of another from now on. */
+    void reopen(Session other) throws JMSException {
+        session = other;
+        consumer = null;
+        open(selector, durable, noLocal, false);
+    }
+
+    /** More credit. @param octets 0 when nobody counts them */
+    void grant(long messages, long octets) {
+        credit += messages;
+        if (octets != 0) {
+            this.octets = octets + (this.octets == Long.MAX_VALUE ? 0 : this.octets);
         }
     }
 

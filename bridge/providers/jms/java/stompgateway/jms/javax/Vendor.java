@@ -13,11 +13,13 @@ import javax.jms.Session;
 final class Vendor {
     private final Object connection;
     private final Method setSendAcksAsync;
+    private final boolean activemq;
 
     Vendor(Connection connection) {
         this.connection = connection;
         Method found = null;
-        if (connection.getClass().getName().startsWith("org.apache.activemq.ActiveMQ")) {
+        activemq = connection.getClass().getName().startsWith("org.apache.activemq.ActiveMQ");
+        if (activemq) {
             try {
                 found = connection.getClass().getMethod("setSendAcksAsync", boolean.class);
                 redeliverAtOnce(connection.getClass().getMethod("getRedeliveryPolicy").invoke(connection));
@@ -39,6 +41,14 @@ final class Vendor {
             type.getMethod("setRedeliveryDelay", long.class).invoke(policy, 0L);
             type.getMethod("setMaximumRedeliveries", int.class).invoke(policy, -1);
         }
+    }
+
+    /**
+     * Whether a session forgets what it has received in a branch when it is associated with the next one, so that a rollback does not give it back
+     * before the consumer is closed.
+     */
+    boolean forgetsReceipts() {
+        return activemq;
     }
 
     /** What an acknowledgement does. */

@@ -1,0 +1,89 @@
+"""The limits of a transacted link: what one client does by itself at the provider of the link's other end, of the work that the link must do there.
+
+A process of its own, started and ended here. A consumer counts what it sends, and drains the queue meanwhile, as one does at a link's target; what it
+receives it counts itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from enum import Enum
+from time import perf_counter
+
+from benchmarks.backlog import fill
+from benchmarks.endpoint import Consumer, Poll, Refused
+from benchmarks.jms_bridge import OpenWireActiveMQ
+from benchmarks.movers import Way
+from benchmarks.peers import ROOT
+from benchmarks.process import ProcessTree
+from benchmarks.tally import Outcome, Reader, Tally
+
+#: How long the client may take, in seconds.
+PATIENCE = 180.0
+# How long nothing may arrive, once it has ended, before what is missing is called lost, in seconds.
+_SILENCE = 10.0
+# Between two looks at the socket, in seconds; see load.py.
+_PAUSE = 0.001
+
+
+class Program(Enum):
+    """The clients."""
+
+    LOOP = "benchmarks.bare_xa"
+    """A plain loop of JPype calls, one for each thing."""
+    TURNS = "benchmarks.bare_turns"
+    """The gateway's own classes in Java, one call for many messages."""
+
+
+def rate(peer: OpenWireActiveMQ, program: Program, way: Way, messages: int, batch: int, body: int, name: str) -> float:
+    """Messages a second, all persistent, that one client sends (``OUT``), or receives from a queue that was filled before (``IN``), in XA transactions.
+
+    :param messages: a multiple of 100; as many come before those that are timed. :param batch: of one transaction.
+    :param name: of a queue not used before; it is empty afterwards.
+    :raises Refused: it does not; or what it has sent does not arrive once and in order.
+    """
+    if way is Way.IN:
+        filled = fill(peer, name, body, True, 2 * messages, 60.0)
+        if filled.messages < 2 * messages:
+            raise Refused(f"{peer.name} took {filled.messages} of {2 * messages} messages in 60 s")
+    log = peer.folder / f"{name}.log"
+    what = "send" if way is Way.OUT else "receive"
+    arguments = [sys.executable, "-m", program.value, peer.url, name, what, str(messages), str(batch), str(body)]
+    tally = Tally(1)
+    with Poll() as poll:
+        consumer = Consumer(poll, peer, f"/queue/{name}", "client", tally, Reader(1)) if way is Way.OUT else None
+        client = ProcessTree(arguments, os.environ, ROOT, log)
+        try:
+            _wait(client, poll, f"{peer.name}: {program.value} did not {what} {2 * messages} messages within {PATIENCE:g} s")
+        finally:
+            client.kill()
+        told = log.read_text(errors="replace")
+        try:
+            found = float(told.split()[-1])
+        except (IndexError, ValueError):
+            raise Refused(f"{peer.name}: {program.value} could not {what}: {told[-1000:]}") from None
+        if consumer is not None:
+            _drain(poll, tally, 2 * messages)
+            consumer.disconnect()
+            if tally.outcome([2 * messages]) != Outcome():
+                raise Refused(f"{peer.name}: of {2 * messages} messages that {program.value} sent: {tally.outcome([2 * messages])}")
+    return found
+
+
+def _wait(client: ProcessTree, poll: Poll, late: str) -> None:
+    until = perf_counter() + PATIENCE
+    while client.alive():
+        if perf_counter() > until:
+            raise Refused(late)
+        poll.turn(0.02)
+        time.sleep(_PAUSE)
+
+
+def _drain(poll: Poll, tally: Tally, messages: int) -> None:
+    last, before = perf_counter(), 0
+    while tally.distinct < messages and perf_counter() < last + _SILENCE:
+        poll.turn(0.05)
+        if tally.distinct != before:
+            before, last = tally.distinct, perf_counter()

@@ -1,0 +1,1 @@
+"""Links that transfer each message once and only once."""

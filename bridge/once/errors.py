@@ -1,0 +1,29 @@
+"""Why a link that transfers once does not go on with a batch.
+
+Owns these errors. What follows from them is the link's to say.
+"""
+
+from __future__ import annotations
+
+from gateway.messaging.errors import MessagingError
+
+
+class BatchRefused(MessagingError):
+    """A message that was sent alone was refused, or its transaction was rolled back: it is at its source still, and is tried again.
+
+    :param cause: why. :param times: how often by now. :param most: how often it is tried.
+    """
+
+    def __init__(self, cause: MessagingError, times: int, most: int) -> None:
+        super().__init__(f"message refused, {times} of {most} times: {cause}")
+        self.cause = cause
+
+
+class NotOnce(MessagingError):
+    """Between these two providers no message can be transferred once and only once: neither by XA, nor because the target remembers what it has.
+
+    :param reason: what each lacks, and the remedy.
+    """
+
+    def __init__(self, link: str, reason: str) -> None:
+        super().__init__(f"link {link} is transacted, and cannot be: {reason}")

@@ -1,0 +1,81 @@
+"""The way of a link's messages that is one transaction of source and target.
+
+Owns what must be before a message may be moved: that both resource managers have finished what they had prepared for this bridge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from bridge.administered import AdministeredFactory
+from bridge.config.model import Link
+from bridge.connections import Connections, Way
+from bridge.once.pump import OncePump
+from bridge.once.source import OnceSource, open_once_source
+from bridge.once.target import OnceTarget
+from bridge.source import SourceLost
+from bridge.status import OnceBy
+from bridge.target import TargetLost
+from bridge.transfer import Sides
+from bridge.xa.coordinator import Coordinator, Transaction
+from gateway.messaging.destination import Destination
+from gateway.messaging.errors import MessagingError
+
+
+class OncePassage:
+    """Both sides in one transaction. :param lost: called if the target's connection ends."""
+
+    once_by: Final = OnceBy.XA
+    #: Both sessions may hold anything then.
+    ends_with_a_failure: Final = True
+
+    def __init__(
+        self,
+        reactor: Any,
+        link: Link,
+        source: AdministeredFactory,
+        target: AdministeredFactory,
+        connections: Connections,
+        coordinator: Coordinator,
+        pump: OncePump,
+        lost: Callable[[TargetLost], None],
+    ) -> None:
+        self._reactor: Final = reactor
+        self._link: Final = link
+        self._factories: Final = (source, target)
+        self._coordinator: Final = coordinator
+        self.pump: Final = pump
+        stays = link.target.stay_connected
+        way = connections.for_sending(target, stays, link.target.clientid, f"link {link.name}, target")
+        self.target: Final = OnceTarget(way, target.provider, stays, lost)
+
+    @property
+    def transaction(self) -> Transaction | None:
+        return self.pump.transaction
+
+    async def open_source(self, way: Way, destination: Destination, lost: Callable[[SourceLost], None]) -> OnceSource:
+        return await open_once_source(self._reactor, way, self._link, self._factories[0].provider, destination, lost)
+
+    async def connected(self, source: OnceSource) -> None:
+        """Have both resource managers commit what was decided and roll back what was not: else messages would overtake those that wait for that."""
+        names = [factory.config.ref_name for factory in self._factories]
+        try:
+            await self._coordinator.recover(names[0], source.rm, source.resource)
+            source.consume()
+        except SourceLost:
+            raise
+        except MessagingError as error:
+            raise SourceLost(error) from error
+        if self.target.rm == source.rm:
+            return
+        try:
+            await self.target.open()
+            await self._coordinator.recover(names[1], self.target.rm, self.target.resource)
+        except TargetLost:
+            raise
+        except MessagingError as error:
+            raise TargetLost(error, sent=False) from error
+
+    async def run(self, source: OnceSource, sides: Sides) -> None:
+        await self.pump.run(source, self.target, sides)

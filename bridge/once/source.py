@@ -1,0 +1,225 @@
+"""The source of a link that transfers once: messages come in as work of a branch, a batch at a time.
+
+Owns one connection's XA session and consumer, and their credit. Credit is for one batch and granted when its branch has begun: a JMS provider counts
+whatever it hands over meanwhile as work of that branch. Knows nothing of targets, and nothing of when a branch is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred, succeed
+
+from bridge.arrivals import BATCH_OCTETS, Arrivals, Received
+from bridge.config.model import Link
+from bridge.connections import Lease, Way
+from bridge.source import SourceLost
+from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.errors import MessagingError, ProviderUnavailable
+from gateway.messaging.message import Message
+from gateway.messaging.provider import Consumer, Provider, Subscription, XAResource, XASession
+
+
+class OnceSource:
+    """A connected source. Made by :func:`open_once_source`.
+
+    :param provider: what it is connected to. :param lost: called once if it ends without being closed; every wait fails with
+        :class:`~bridge.source.SourceLost` then, too.
+    """
+
+    def __init__(
+        self, reactor: Any, link: Link, provider: Provider, destination: Destination, lost: Callable[[SourceLost], None]
+    ) -> None:
+        #: What the provider calls itself.
+        self.product = ""
+        #: Why it is of no use any more.
+        self.failed: SourceLost | None = None
+        self._provider: Final = provider
+        self._tell_lost: Final = lost
+        self._arrivals: Final = Arrivals(reactor, link.batch_time_ms)
+        topic = destination.kind is Kind.TOPIC
+        # As of a plain link: durable-sub is ignored if the destination is no topic, and a link's own messages never come back to it by a topic.
+        self._subscription: Final = Subscription(
+            destination, link.source.selector, no_local=topic, durable_name=link.source.durable_sub if topic else None
+        )
+        self._lease: Lease | None = None
+        self._session: XASession | None = None
+        self._consumer: Consumer | None = None
+        #: Credit that is granted and not used up.
+        self._messages = 0
+        self._octets = 0
+        self._closed = False
+
+    # --- connecting
+
+    @property
+    def rm(self) -> str:
+        """Names the resource manager."""
+        return self._provider.resource
+
+    @property
+    def resource(self) -> XAResource:
+        """The resource manager, for this source's session. :raises SourceLost:"""
+        if self._session is None or self.failed is not None:
+            raise self.failed or SourceLost(ProviderUnavailable("the link's source is closed"))
+        return self._session.resource()
+
+    def connected(self, lease: Lease) -> None:
+        """The connection is there. Nothing is consumed before :meth:`consume`. :raises MessagingError: of :meth:`Connection.xa_session`."""
+        self._lease = lease
+        self.product = lease.connection.product
+        self._open()
+
+    def renew(self) -> None:
+        """Have another session, after a branch was rolled back: whatever was handed over, and whatever credit was left, is void.
+
+        :raises SourceLost:
+        """
+        if self.failed is not None:
+            raise self.failed
+        self._arrivals.clear()
+        try:
+            if self._session is not None:
+                self._session.close()
+            self._open()
+            self.consume()
+        except MessagingError as error:
+            self.lose(error)
+            raise SourceLost(error) from error
+
+    def _open(self) -> None:
+        assert self._lease is not None
+        self._messages = self._octets = 0
+        self._consumer = None
+        self._session = self._lease.connection.xa_session()
+
+    def consume(self) -> None:
+        """Have a consumer, if there is none.
+
+        Not before the resource manager has finished what was prepared there: a broker may hand messages to a consumer ahead of all credit, and those of
+        a branch that is rolled back only then would come behind them.
+
+        :raises MessagingError: of :meth:`Session.consumer`. :raises SourceLost:
+        """
+        if self._consumer is not None:
+            return
+        session = self._session
+        if session is None or self.failed is not None:
+            raise self.failed or SourceLost(ProviderUnavailable("the link's source is closed"))
+
+        def deliver(consumer: Consumer, first: int, messages: Sequence[Message], attempts: Sequence[int] | None, /) -> None:
+            if session is self._session and self.failed is None:
+                self._messages -= len(messages)
+                self._octets -= sum([len(message.body) for message in messages])
+                self._arrivals.put(first, messages)
+
+        def failed(error: MessagingError) -> None:
+            if session is self._session:
+                self.lose(error)
+
+        self._consumer = session.consumer(self._subscription, deliver, failed)
+
+    def lose(self, error: MessagingError) -> None:
+        """The connection or the consumer has ended."""
+        if self.failed is not None or self._closed:
+            return
+        self.failed = lost = SourceLost(error)
+        # In this order: who waits for a batch goes on at once, and then tells what became of it.
+        self._tell_lost(lost)
+        self._arrivals.fail(lost)
+
+    # --- batches
+
+    @property
+    def ahead(self) -> int:
+        """Messages received and not taken yet."""
+        return len(self._arrivals)
+
+    async def batch(self, size: int) -> Sequence[Received]:
+        """The messages of a branch that has begun, in order: ``size`` of them at most, or those that came within their time. No others come before this is
+        called again.
+
+        :returns: empty where :meth:`interrupt` was called before one had come. :raises SourceLost:
+        """
+        consumer = self._consumer
+        if self.failed is not None or consumer is None:
+            raise self.failed or SourceLost(ProviderUnavailable("the link's source is closed"))
+        messages, octets = size - self._messages, BATCH_OCTETS - self._octets
+        if messages > 0:
+            self._messages += messages
+            self._octets += max(0, octets)
+            consumer.grant(messages, max(0, octets))
+        consumer.start()
+        try:
+            batch = await self._arrivals.batch(size)
+        finally:
+            if self.failed is None:
+                consumer.stop()
+        if self._messages:
+            await self._quiet()
+        # Whatever was handed over is work of the branch.
+        return [*batch, *self._arrivals.take(size)]
+
+    async def _quiet(self) -> None:
+        """Wait until a receive that was under way when the consumer was stopped has handed over what it got."""
+        if self._session is None:
+            return
+        done: Deferred[MessagingError | None] = Deferred()
+        try:
+            self._session.completion(done.callback)
+        except MessagingError as error:
+            self.lose(error)
+            return
+        failed = await done
+        if failed is not None:
+            self.lose(failed)
+
+    def acknowledge(self, batch: Sequence[Received]) -> None:
+        """Settle these, with the branch. :raises SourceLost:"""
+        if self.failed is not None or self._consumer is None:
+            raise self.failed or SourceLost(ProviderUnavailable("the link's source is closed"))
+        try:
+            self._consumer.acknowledge_through(batch[-1].number)
+        except MessagingError as error:
+            self.lose(error)
+            raise SourceLost(error) from error
+
+    def interrupt(self) -> None:
+        """Have whoever waits for a batch go on without one."""
+        self._arrivals.interrupt()
+
+    # --- the end
+
+    def close(self) -> Deferred[None]:
+        """Give everything unacknowledged back, then the connection."""
+        self._closed = True
+        broken = self.failed is not None
+        if self.failed is None:
+            self.failed = SourceLost(ProviderUnavailable("the link's source is closed"))
+        self._arrivals.fail(self.failed)
+        session, self._session = self._session, None
+        lease, self._lease = self._lease, None
+        if session is not None:
+            session.close()
+        return succeed(None) if lease is None else lease.give_back(broken)
+
+
+async def open_once_source(
+    reactor: Any, way: Way, link: Link, provider: Provider, destination: Destination, lost: Callable[[SourceLost], None]
+) -> OnceSource:
+    """Connect a link's source.
+
+    :param provider: what is behind ``way``. :param destination: the source's own, looked up.
+    :raises MessagingError: of :meth:`Provider.connect` and :meth:`Connection.xa_session`; nothing is left open then.
+    """
+    source = OnceSource(reactor, link, provider, destination, lost)
+    lease = await way.take(source.lose)
+    try:
+        source.connected(lease)
+        if source.failed is not None:
+            raise source.failed
+    except BaseException:
+        await source.close()
+        raise
+    return source

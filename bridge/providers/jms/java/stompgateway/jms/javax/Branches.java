@@ -1,0 +1,90 @@
+package stompgateway.jms.javax;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import javax.transaction.xa.XAException;
+import stompgateway.jms.BranchId;
+
+/**
+ * The branches that were started on any connection of a factory and are neither committed nor rolled back: whose they are, and what not every
+ * provider remembers of them.
+ */
+final class Branches {
+    private static final class Branch {
+        private final XaWork starter;
+        private boolean prepared;
+        private boolean received;
+        private XAException doom;
+
+        private Branch(XaWork starter) {
+            this.starter = starter;
+        }
+    }
+
+    private final Map<BranchId, Branch> open = new HashMap<>();
+
+    /** @throws XAException there is such a branch */
+    synchronized void checkNew(BranchId xid) throws XAException {
+        if (open.containsKey(xid)) {
+            throw Resource.error(XAException.XAER_DUPID, "there is such a branch already");
+        }
+    }
+
+    synchronized void started(BranchId xid, XaWork starter) {
+        open.put(xid, new Branch(starter));
+    }
+
+    /** It can only be rolled back; the first reason counts. */
+    synchronized void doom(BranchId xid, XAException reason) {
+        Branch branch = open.get(xid);
+        if (branch != null && branch.doom == null) {
+            branch.doom = reason;
+        }
+    }
+
+    /** @throws XAException it can only be rolled back */
+    synchronized void check(BranchId xid) throws XAException {
+        Branch branch = open.get(xid);
+        if (branch != null && branch.doom != null) {
+            throw branch.doom;
+        }
+    }
+
+    synchronized void prepared(BranchId xid) {
+        Branch branch = open.get(xid);
+        if (branch != null) {
+            branch.prepared = true;
+        }
+    }
+
+    /** It is no more. */
+    synchronized void over(BranchId xid) {
+        open.remove(xid);
+    }
+
+    synchronized void received(BranchId xid) {
+        Branch branch = open.get(xid);
+        if (branch != null) {
+            branch.received = true;
+        }
+    }
+
+    /** Whether it has received and is neither committed nor rolled back. */
+    synchronized boolean holdsReceipts(BranchId xid) {
+        Branch branch = open.get(xid);
+        return branch != null && branch.received;
+    }
+
+    /** Those that this session has started and that are not prepared. */
+    synchronized List<BranchId> of(XaWork starter) {
+        List<BranchId> found = new ArrayList<>();
+        for (Map.Entry<BranchId, Branch> one : open.entrySet()) {
+            if (one.getValue().starter == starter && !one.getValue().prepared) {
+                found.add(one.getKey());
+            }
+        }
+        return found;
+    }
+}

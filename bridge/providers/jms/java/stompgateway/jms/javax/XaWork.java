@@ -1,0 +1,421 @@
+package stompgateway.jms.javax;
+
+import java.nio.ByteBuffer;
+import java.util.Collection;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import javax.jms.Destination;
+import javax.jms.JMSException;
+import javax.jms.XASession;
+import javax.transaction.xa.XAException;
+import javax.transaction.xa.XAResource;
+import stompgateway.jms.BranchId;
+import stompgateway.jms.Failure;
+import stompgateway.jms.Link;
+import stompgateway.jms.Octets;
+import stompgateway.jms.Values;
+import stompgateway.jms.Work;
+
+/**
+ * An XASession of the seam. It sends and receives only while a branch is associated, and the branch has all of that: what goes wrong with any of
+ * it leaves the branch nothing but to be rolled back.
+ */
+final class XaWork implements Work {
+    /** What is asked of the XAResource, in the order of xa_octets.py. */
+    private static final int START = 0;
+    private static final int END = 1;
+    private static final int PREPARE = 2;
+    private static final int COMMIT = 3;
+    private static final int ROLLBACK = 4;
+    private static final int RECOVER = 5;
+    private static final int FORGET = 6;
+
+    private final JmsLink link;
+    private final Resource resource;
+    private final Reception reception;
+    private XASession session;
+    private Sender sender;
+    private final Map<Integer, Receiver> receivers = new LinkedHashMap<>();
+    private Octets out;
+    /** What has gone wrong in the branch with what is no call of XA, and at which message sent in it. */
+    private Failure failure;
+    private int failedAt;
+    private int sent;
+    private boolean closed;
+
+    XaWork(JmsLink link, XASession session) {
+        this.link = link;
+        this.session = session;
+        resource = new Resource(session.getXAResource(), link.branches, link.vendor, this);
+        reception = new Reception(Link.XA, new MessageReader(link.destinations, link.notes));
+        sender = new Sender(session, link.destinations, link.notes);
+    }
+
+    @Override
+    public byte[] turn(ByteBuffer asked, ByteBuffer wake) {
+        Thread.currentThread().setContextClassLoader(link.loader);
+        out = new Octets();
+        boolean questions = asked.hasRemaining();
+        while (asked.hasRemaining() && !closed) {
+            question(asked);
+        }
+        if (resource.associated() && failure == null) {
+            for (Map.Entry<Receiver, Throwable> failed : reception.receive(receivers.values(), out, wake, questions).entrySet()) {
+                receivers.remove(failed.getKey().id);
+                // It may have received what nobody was given.
+                fail(failed.getValue(), -1);
+                ended(failed.getKey().id, failed.getValue());
+                leave(failed.getKey());
+            }
+        }
+        for (String note : link.notes.take()) {
+            out.u8(7).text(note);
+        }
+        return out.take();
+    }
+
+    private void question(ByteBuffer asked) {
+        switch (asked.get()) {
+            case 1:
+                send(asked);
+                break;
+            case 2:
+                open(asked);
+                break;
+            case 3:
+                Receiver granted = receivers.get(asked.getInt());
+                long messages = asked.getLong();
+                long octets = asked.getLong();
+                if (granted != null) {
+                    granted.grant(messages, octets);
+                }
+                break;
+            case 4:
+                Receiver switched = receivers.get(asked.getInt());
+                boolean running = asked.get() != 0;
+                if (switched != null) {
+                    switched.running = running;
+                }
+                break;
+            case 5:
+                settle(asked);
+                break;
+            case 6:
+                out.u8(3).u32(asked.getInt()).u32(failure == null ? -1 : failure.kind()).u32(failedAt)
+                        .text(failure == null ? "" : failure.getMessage());
+                break;
+            case 10:
+                shut(asked.getInt());
+                asked.get();
+                break;
+            case 11:
+                close();
+                break;
+            case 12:
+                call(asked);
+                break;
+            default:
+                throw new IllegalArgumentException("no such question");
+        }
+    }
+
+    // --- the branch's work
+
+    private void send(ByteBuffer asked) {
+        int count = asked.getInt();
+        int end = asked.getInt() + asked.position();
+        int done = 0;
+        if (resource.associated() && failure == null) {
+            try {
+                for (; done < count; done++) {
+                    sender.send(asked);
+                }
+            } catch (JMSException | Failure | RuntimeException | LinkageError error) {
+                fail(error, sent + done);
+            }
+        }
+        if (!resource.associated() && failure == null) {
+            fail(new Failure(Failure.OTHER, "the branch was not started", null), sent);
+        }
+        asked.position(end);
+        sent += done;
+        if (sender.count() > 0) {
+            out.u8(1).u32(sender.count()).raw(sender.committed());
+        }
+        if (done < count) {
+            out.u8(2).u32(count - done);
+        }
+    }
+
+    private void fail(Throwable error, int at) {
+        if (failure == null) {
+            failure = Failures.of(error);
+            failedAt = at;
+        }
+    }
+
+    private void open(ByteBuffer asked) {
+        int id = asked.getInt();
+        boolean topic = asked.get() == 1;
+        boolean temporary = asked.get() == 1;
+        boolean noLocal = (asked.get() & 1) != 0;
+        String name = Values.text(asked);
+        String selector = Values.text(asked);
+        String durable = Values.text(asked);
+        try {
+            Destination destination = link.destinations.find(session, topic, temporary, name);
+            Receiver receiver = new Receiver(id, session, false, destination, topic);
+            if (!durable.isEmpty()) {
+                link.subscribing(durable);
+                receiver.durable = durable;
+            }
+            try {
+                receiver.open(selector.isEmpty() ? null : selector, receiver.durable, noLocal, false);
+            } catch (JMSException | RuntimeException error) {
+                link.subscribed(durable);
+                throw error;
+            }
+            receivers.put(id, receiver);
+        } catch (JMSException | Failure | RuntimeException | LinkageError error) {
+            ended(id, error);
+        }
+    }
+
+    private void ended(int id, Throwable error) {
+        Failure told = Failures.of(error);
+        out.u8(5).u32(id).u32(told.kind()).text(told.getMessage());
+    }
+
+    private void settle(ByteBuffer asked) {
+        Receiver one = receivers.get(asked.getInt());
+        for (int left = asked.getInt(); left > 0; left--) {
+            long key = asked.getLong();
+            if (one != null) {
+                one.settle(key);
+            }
+        }
+    }
+
+    /** What it has received stays with the branch, and so does the consumer. */
+    private void shut(int id) {
+        Receiver one = receivers.get(id);
+        if (one != null) {
+            one.running = false;
+            one.leaving = true;
+            if (one.outstanding.isEmpty()) {
+                receivers.remove(id);
+                leave(one);
+            }
+        }
+    }
+
+    private void leave(Receiver one) {
+        try {
+            one.closeConsumer();
+        } catch (JMSException | RuntimeException error) {
+            note("closing a consumer failed", error);
+        }
+        if (one.durable != null) {
+            link.subscribed(one.durable);
+        }
+    }
+
+    /** The branch is no more this session's: what it has received is settled with it, one way or the other. */
+    private void dissociate() {
+        failure = null;
+        sent = 0;
+        boolean voided = false;
+        for (Iterator<Receiver> all = receivers.values().iterator(); all.hasNext();) {
+            Receiver one = all.next();
+            voided |= one.holdsUnsettled();
+            one.forget();
+            if (one.leaving) {
+                all.remove();
+                leave(one);
+            }
+        }
+        if (voided) {
+            out.u8(6);
+        }
+    }
+
+    /** Go on with another session of JMS. @return its resource */
+    XAResource renew() throws XAException {
+        closeConsumers();
+        try {
+            session.close();
+            session = link.newXaSession();
+        } catch (JMSException error) {
+            XAException told = Resource.error(XAException.XAER_RMFAIL, "the next session cannot be opened");
+            told.initCause(error);
+            throw told;
+        }
+        sender = new Sender(session, link.destinations, link.notes);
+        reopenConsumers();
+        return session.getXAResource();
+    }
+
+    /** Those of JMS alone, for {@link #reopenConsumers}. */
+    void closeConsumers() {
+        for (Receiver one : receivers.values()) {
+            try {
+                one.closeConsumer();
+            } catch (JMSException | RuntimeException error) {
+                note("closing a consumer failed", error);
+            }
+        }
+    }
+
+    void reopenConsumers() {
+        for (Iterator<Receiver> all = receivers.values().iterator(); all.hasNext();) {
+            Receiver one = all.next();
+            try {
+                one.reopen(session);
+            } catch (JMSException | RuntimeException error) {
+                all.remove();
+                ended(one.id, error);
+                leave(one);
+            }
+        }
+    }
+
+    // --- the calls of XA
+
+    private void call(ByteBuffer asked) {
+        int tag = asked.getInt();
+        int operation = asked.get();
+        int flags = asked.getInt();
+        BranchId xid = operation == RECOVER ? null : BranchId.read(asked);
+        int vote = 0;
+        Collection<BranchId> found = null;
+        try {
+            switch (operation) {
+                case START:
+                    resource.start(xid, flags);
+                    failure = null;
+                    sent = 0;
+                    break;
+                case END:
+                    end(xid, flags);
+                    break;
+                case PREPARE:
+                    vote = resource.prepare(xid);
+                    break;
+                case COMMIT:
+                    resource.commit(xid, flags != 0);
+                    break;
+                case ROLLBACK:
+                    resource.rollback(xid);
+                    break;
+                case RECOVER:
+                    found = resource.recover();
+                    break;
+                case FORGET:
+                    resource.forget(xid);
+                    break;
+                default:
+                    throw new IllegalArgumentException("no such call of XA");
+            }
+            answer(tag, 0, vote, "", found);
+        } catch (XAException error) {
+            Failure known = Failures.of(error);
+            if (known.kind() == Failure.UNAVAILABLE) {
+                answer(tag, 2, known.kind(), known.getMessage(), null);
+            } else {
+                answer(tag, 1, error.errorCode, told(error, known), null);
+            }
+        } catch (RuntimeException | LinkageError error) {
+            Failure known = Failures.of(error);
+            answer(tag, known.kind() == Failure.OTHER ? 1 : 2, known.kind() == Failure.OTHER ? XAException.XAER_RMERR : known.kind(),
+                    known.getMessage(), null);
+        }
+    }
+
+    private void answer(int tag, int how, int value, String text, Collection<BranchId> found) {
+        out.u8(9).u32(tag).u8(how).u32(value).text(text).u32(found == null ? 0 : found.size());
+        if (found != null) {
+            for (BranchId one : found) {
+                one.write(out);
+            }
+        }
+    }
+
+    /** Its message, and what it was caused by where that says more. */
+    private static String told(XAException error, Failure known) {
+        String text = error.getMessage();
+        Throwable cause = error.getCause();
+        boolean enough = text != null && (cause == null || cause.getMessage() == null || text.contains(cause.getMessage()));
+        return enough ? text : known.getMessage();
+    }
+
+    private void end(BranchId xid, int flags) throws XAException {
+        boolean ours = resource.associated(xid);
+        if (ours && hasReceived()) {
+            resource.received();
+            if (flags == XAResource.TMSUSPEND) {
+                resource.checkSuspend();
+            }
+        }
+        XAException doom = null;
+        if (ours && failure != null && flags != XAResource.TMFAIL) {
+            doom = Resource.error(XAException.XA_RBOTHER, failure.getMessage());
+        } else if (ours && flags == XAResource.TMSUCCESS && holdsUnsettled()) {
+            doom = Resource.error(XAException.XAER_PROTO, "not everything that was delivered in the branch was acknowledged; it can only be rolled back");
+        }
+        try {
+            resource.end(xid, flags, doom);
+        } finally {
+            if (ours && !resource.associated() && (flags != XAResource.TMSUSPEND || doom != null)) {
+                dissociate();
+            }
+        }
+    }
+
+    private boolean hasReceived() {
+        for (Receiver one : receivers.values()) {
+            if (!one.outstanding.isEmpty()) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private boolean holdsUnsettled() {
+        for (Receiver one : receivers.values()) {
+            if (one.holdsUnsettled()) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    // --- its end
+
+    private void close() {
+        closed = true;
+        resource.leave(this::unresolved);
+        for (Receiver one : receivers.values()) {
+            leave(one);
+        }
+        receivers.clear();
+        resource.rollbackAll(this::unresolved);
+        try {
+            session.close();
+        } catch (JMSException | RuntimeException error) {
+            note("closing a session failed", error);
+        }
+    }
+
+    private void unresolved(BranchId xid, Throwable error) {
+        note("rolling branch " + xid + " back, as its session is closed, failed", error);
+    }
+
+    /** For the log; but where there is no connection, of which others tell, all this has come to its end with it. */
+    private void note(String what, Throwable error) {
+        Failure known = Failures.of(error);
+        if (known.kind() != Failure.UNAVAILABLE) {
+            out.u8(7).text(what + ": " + known.getMessage());
+        }
+    }
+}

@@ -1,0 +1,210 @@
+"""An XASession over JMS (``messaging.provider.XASession``), and its XAResource.
+
+JMS receives in a branch or not at all: a consumer of such a session receives while a branch is associated, and whatever it has received is the
+branch's. So, other than elsewhere, a consumer that was stopped still delivers what was received before the provider's side knew of it, all of it
+before the next completion; who ends a branch before all credit is used up stops the consumer, waits for a completion, and acknowledges
+then. What was received and not delivered when the branch ends makes it one that can only be rolled back, as does what was delivered and not
+acknowledged; it comes again in another branch.
+
+Nothing here needs to wait for what was asked before. Calls and sends that are asked in one pass of the reactor go to Java together. If one of a
+branch fails, those that were asked of it behind fail, too, all but the rollback.
+
+Owns which branch is associated, as far as was asked, and the calls that are not answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.internet.defer import Deferred, fail
+
+from bridge.providers.jms import xa_octets
+from bridge.providers.jms.consumer import JMSConsumer
+from bridge.providers.jms.failures import Kind, missing_or_unavailable
+from bridge.providers.jms.ledger import Delivery
+from bridge.providers.jms.session import JMSSession
+from bridge.providers.jms.xa_octets import Call, How, XADone
+from gateway.messaging.errors import MessagingError, NotSupported, ProviderUnavailable, XAError
+from gateway.messaging.message import Message
+from gateway.messaging.provider import Deliver, Done, Flags, Mode, Subscription, Vote, Xid
+
+if TYPE_CHECKING:
+    from bridge.providers.jms.connection import JMSConnection
+    from bridge.providers.jms.turns import TurnThread
+
+#: XAER_RMERR.
+_RM_ERROR: Final = -3
+#: What an Xid holds (X/Open CAE Specification, section 4.2).
+_LONGEST: Final = 64
+
+
+class XAConsumer(JMSConsumer):
+    """A consumer of an XASession. Made by it."""
+
+    def arrived(self, deliveries: list[Delivery]) -> None:
+        if not self.closed:
+            self._waiting += deliveries
+            self._hand(stopped=True)
+
+
+class JMSXASession(JMSSession):
+    """One XASession. Made by its connection.
+
+    :param thread: as for :class:`~bridge.providers.jms.session.JMSSession`.
+    """
+
+    def __init__(
+        self,
+        connection: JMSConnection,
+        thread: Callable[[Callable[[bytes], None], Callable[[BaseException], None]], TurnThread],
+    ) -> None:
+        super().__init__(connection, Mode.TRANSACTED, thread)
+        self._resource = JMSXAResource(self)
+        self._associated: Xid | None = None
+        #: Of the call that has associated it.
+        self._start = 0
+        #: Whether what arrives was received in it: that call was answered.
+        self._receives = False
+        self._calls: dict[int, Deferred[XADone]] = {}
+
+    # --- the seam
+
+    def resource(self) -> JMSXAResource:
+        return self._resource
+
+    def send(self, messages: Sequence[Message]) -> None:
+        self._check_open()
+        if self._associated is None:
+            raise NotSupported("send outside of a branch")
+        super().send(messages)
+
+    def consumer(self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> JMSConsumer:
+        if spec.browse:
+            raise NotSupported("browsing in an XA session")
+        return super().consumer(spec, deliver, failed)
+
+    def _consumer(self, number: int, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> JMSConsumer:
+        return XAConsumer(self, number, spec, deliver, failed)
+
+    def commit(self, done: Done) -> None:
+        self._check_open()
+        raise NotSupported("commit of an XA session; its branches are committed")
+
+    def rollback(self, done: Done) -> None:
+        self._check_open()
+        raise NotSupported("rollback of an XA session; its branches are rolled back")
+
+    def recover(self) -> None:
+        self._check_open()
+        if self._associated is not None:
+            raise NotSupported("recover while a branch is associated; what it has received comes again when it is rolled back")
+
+    # --- for the resource
+
+    def call(self, what: Call, xid: Xid | None, flags: int = 0) -> Deferred[XADone]:
+        """Make a call of the XAResource. :returns: fails with XAError, ProviderUnavailable."""
+        try:
+            self._check_open()
+        except ProviderUnavailable as error:
+            return fail(error)
+        if xid is not None and not (0 < len(xid.gtrid) <= _LONGEST and 0 < len(xid.bqual) <= _LONGEST):
+            raise ValueError(f"an Xid has two parts of 1 to {_LONGEST} octets each: {xid}")
+        self._tags += 1
+        if what is Call.START and self._associated is None:
+            self._associated = xid
+            self._start = self._tags
+            self._receives = False
+        elif what is Call.END and xid == self._associated:
+            self._associated = None
+            self._receives = False
+            # An index in an error counts from the start of the branch.
+            self._sent = []
+        answer: Deferred[XADone] = Deferred()
+        self._calls[self._tags] = answer
+        self.ask(xa_octets.call(self._tags, what, xid, flags))
+        return answer
+
+    # --- what Java answers
+
+    def _arrived(self, number: int, run: list[Delivery]) -> None:
+        if self._receives:
+            super()._arrived(number, run)
+        elif number in self._consumers:
+            # It is of a branch that was to end without it.
+            self._consumers[number].discarded(run)
+
+    def _told(self, answer: Any) -> None:
+        if not isinstance(answer, XADone):
+            super()._told(answer)
+            return
+        waiting = self._calls.pop(answer.tag, None)
+        if waiting is None:
+            # The connection was lost meanwhile.
+            return
+        started = answer.tag == self._start and self._associated is not None
+        if answer.how == How.WELL:
+            self._receives |= started
+            waiting.callback(answer)
+            return
+        if started:
+            self._associated = None
+        waiting.errback(_error(answer))
+
+    @property
+    def _owes(self) -> bool:
+        return super()._owes or bool(self._calls)
+
+    def lost(self, error: MessagingError) -> None:
+        calls, self._calls = self._calls, {}
+        super().lost(error)
+        for waiting in calls.values():
+            waiting.errback(error)
+
+
+def _error(answer: XADone) -> MessagingError:
+    if answer.how == How.XA_EXCEPTION:
+        if answer.value == 0:
+            return XAError(_RM_ERROR, f"{answer.reason} (the provider gave no code)")
+        return XAError(answer.value, answer.reason)
+    if answer.value in (Kind.UNAVAILABLE, Kind.STATE, Kind.MISSING):
+        return missing_or_unavailable(answer.value, answer.reason)
+    return XAError(_RM_ERROR, answer.reason)
+
+
+class JMSXAResource:
+    """The XAResource of one session. Codes and flags are the provider's; an XAException without a code is XAER_RMERR.
+
+    A call whose connection is lost, or that does not return in time, fails with ProviderUnavailable: what became of it is not known. Only branches
+    that were started here can be known to be in use, and only they are refused (XAER_DUPID) when they are started again, as ActiveMQ
+    does not tell. Rolling back a branch that another session has received in is best done before anybody consumes from there: ActiveMQ gives
+    messages back one by one, and whoever waits may get them in another order.
+    """
+
+    def __init__(self, session: JMSXASession) -> None:
+        self._session = session
+
+    def start(self, xid: Xid, flags: Flags) -> Deferred[None]:
+        return self._session.call(Call.START, xid, flags).addCallback(_nothing)
+
+    def end(self, xid: Xid, flags: Flags) -> Deferred[None]:
+        return self._session.call(Call.END, xid, flags).addCallback(_nothing)
+
+    def prepare(self, xid: Xid) -> Deferred[Vote]:
+        return self._session.call(Call.PREPARE, xid).addCallback(lambda answer: Vote(answer.value))
+
+    def commit(self, xid: Xid, one_phase: bool) -> Deferred[None]:
+        return self._session.call(Call.COMMIT, xid, one_phase).addCallback(_nothing)
+
+    def rollback(self, xid: Xid) -> Deferred[None]:
+        return self._session.call(Call.ROLLBACK, xid).addCallback(_nothing)
+
+    def recover(self) -> Deferred[Sequence[Xid]]:
+        return self._session.call(Call.RECOVER, None).addCallback(lambda answer: answer.xids)
+
+    def forget(self, xid: Xid) -> Deferred[None]:
+        return self._session.call(Call.FORGET, xid).addCallback(_nothing)
+
+
+def _nothing(answer: XADone) -> None:
+    return None

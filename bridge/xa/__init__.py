@@ -1,0 +1,1 @@
+"""Transactions over two resource managers: the coordinator, its decision log, recovery."""

@@ -1,0 +1,220 @@
+"""The transaction coordinator of one bridge: its transactions, recovery, and what operators order.
+
+Owns the list of all transactions that are live, or decided and not complete, or heuristic. How one goes on is :mod:`bridge.xa.step`'s, the calls are
+:mod:`bridge.xa.course`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from twisted.internet.defer import Deferred, DeferredLock, fail
+from twisted.logger import Logger
+
+from bridge.xa import xids
+from bridge.xa.course import SETTLED, Course, Surroundings
+from bridge.xa.enlisting import Committed, Transaction
+from bridge.xa.entries import status_of, transaction_of
+from bridge.xa.errors import Misuse, NotWritten, UnknownTransaction, WrongState
+from bridge.xa.log import DecisionLog
+from bridge.xa.log_records import Entry, Removed
+from bridge.xa.recovery import Recovered, Recovery
+from bridge.xa.status import TransactionCounts, TransactionState, TransactionStatus
+from bridge.xa.transaction import HEURISTIC, UNFINISHED, Branch, GlobalTransaction, Order
+from gateway.messaging.provider import XAResource, Xid
+
+__all__ = ["Committed", "Coordinator", "Recovered", "Transaction"]
+
+#: In which states an order can be given, and what is said elsewhere.
+_ORDERS: Final[Mapping[Order, tuple[tuple[TransactionState, ...], str]]] = {
+    Order.COMMIT: ((TransactionState.WAITING,), "only one that is WAITING can be taken for committed"),
+    Order.ROLLBACK: ((TransactionState.WAITING,), "only one that is WAITING can be rolled back; a live one ends with its link"),
+    Order.FORGET: (
+        (TransactionState.HEURISTIC, TransactionState.FORGETTING),
+        "only one that is HEURISTIC can be forgotten; for one that is WAITING there are commit and rollback",
+    ),
+}
+
+
+class Clock(Protocol):
+    """What a coordinator needs of Twisted's reactor."""
+
+    def seconds(self) -> float: ...
+
+
+class Coordinator:
+    """The coordinator of one bridge; presumed abort. Made by :func:`bridge.xa.opening.open_coordinator`.
+
+    :param name: ``<instance>:<bridge>``. :param decisions: its log, just opened. :param ids: with the identity and generation of that log.
+    :param passed: called at the crash points. :param log: for operators.
+    """
+
+    def __init__(
+        self, clock: Clock, name: str, decisions: DecisionLog, ids: xids.Xids, passed: Callable[[str], None], log: Logger
+    ) -> None:
+        self.name: Final = name
+        self._clock: Final = clock
+        self._decisions: Final = decisions
+        self._ids: Final = ids
+        self._passed: Final = passed
+        self._log: Final = log
+        #: How its transactions ended.
+        self.counts: Final = TransactionCounts()
+        self._around: Final = Surroundings(decisions, log, self._over, passed, self._now_ms, self.counts)
+        self._courses: Final[dict[xids.Unique, Course]] = {}
+        self._turns: Final[dict[str, DeferredLock]] = {}
+        self._resources: Final[dict[str, XAResource]] = {}
+        self._told: Final[set[tuple[str, str]]] = set()
+        self._closed = False
+        for entry in decisions.entries:
+            self._load(entry)
+
+    def begin(self) -> Transaction:
+        """A new transaction, without branches. :raises LogFailed: nothing can be decided any more, or the coordinator is closed."""
+        if self._decisions.failed is not None:
+            raise self._decisions.failed
+        if self._closed:
+            raise NotWritten(self._decisions.path, "it is closed")
+        unique, gtrid = self._ids.next()
+        course = Course(self._around, unique, gtrid, self._now_ms(), GlobalTransaction(), True)
+        self._courses[unique] = course
+        return Transaction(course, self._passed, self._log)
+
+    def recover(self, ref_name: str, rm: str, resource: XAResource) -> Deferred[Recovered]:
+        """Commit what was decided and roll back what was not, of this coordinator's branches in that resource manager.
+
+        Never touches a live transaction, nor what is another coordinator's. One runs at a time for each ``rm``; who asks meanwhile gets a run of
+        its own afterwards.
+
+        :param resource: of a session that is associated with no branch.
+        :returns: fails with ProviderUnavailable or XAError where something could not be reached or not be completed yet: it is to be tried again.
+        """
+
+        async def recovered() -> Recovered:
+            turn = self._turns.setdefault(rm, DeferredLock())
+            await turn.acquire()
+            try:
+                self._resources[rm] = resource
+                run = Recovery(self._ids, self._courses, self._adopt, self._log, self._told, ref_name, rm, resource)
+                did = await run.run()
+            finally:
+                turn.release()
+            if did != Recovered():
+                self._log.info(
+                    "Recovered '{ref_name}': {committed} branches committed, {rolled_back} rolled back, {heuristic} completed heuristically",
+                    ref_name=ref_name,
+                    committed=did.committed,
+                    rolled_back=did.rolled_back,
+                    heuristic=did.heuristic,
+                )
+            return did
+
+        return Deferred.fromCoroutine(recovered())
+
+    def transactions(self) -> Sequence[TransactionStatus]:
+        """Those that are live, decided and waiting, or heuristic; the oldest first."""
+        listed = [course for course in self._courses.values() if not course.over]
+        return [status_of(course) for course in sorted(listed, key=lambda course: course.unique)]
+
+    def waits_for(self) -> Mapping[str, int]:
+        """How many settled transactions have something left to do, by the ``ref-name`` of the resource manager: for a warning at the start, of
+        those that are configured no more."""
+        counts: dict[str, int] = {}
+        for course in self._courses.values():
+            if course.now.state in SETTLED:
+                for branch in course.now.branches:
+                    if branch.state in UNFINISHED or branch.state in HEURISTIC:
+                        counts[branch.ref_name] = counts.get(branch.ref_name, 0) + 1
+        return counts
+
+    def commit(self, id: str) -> Deferred[None]:
+        """An operator's word that the branches that WAIT are committed, or will never be: the decision is no longer kept.
+
+        For a resource manager that will not come back, or where the branch was committed by hand. Should it come back with the branch all the
+        same, and the transaction be over, the branch is rolled back.
+
+        :returns: fires when it is durable. Fails with UnknownTransaction, WrongState, LogFailed.
+        """
+        return self._order(id, Order.COMMIT)
+
+    def rollback(self, id: str) -> Deferred[None]:
+        """An operator's order to roll the branches that WAIT back when their resource managers are there, against the decision.
+
+        The transaction is HEURISTIC then, as other branches are committed: what it moved is lost or doubled.
+
+        :returns: fires when the order is durable. Fails with UnknownTransaction, WrongState, LogFailed.
+        """
+        return self._order(id, Order.ROLLBACK)
+
+    def forget(self, id: str) -> Deferred[None]:
+        """An operator's order to forget a HEURISTIC transaction, here and at its resource managers.
+
+        Those that cannot be reached now are told by their recovery, and until then it is FORGETTING. Ordered once more, it is forgotten here at once.
+
+        :returns: fires when the order is durable. Fails with UnknownTransaction, WrongState, LogFailed.
+        """
+        return self._order(id, Order.FORGET)
+
+    def close(self) -> Deferred[None]:
+        """Write what is to be written, and let go of the log. Never fails; idempotent."""
+        self._closed = True
+        return self._decisions.close()
+
+    def _order(self, id: str, order: Order) -> Deferred[None]:
+        course = self._known(id)
+        if course is None:
+            return fail(UnknownTransaction(id))
+        states, said = _ORDERS[order]
+        state = course.now.state
+        if state not in states:
+            return fail(WrongState(course.id, order.value, state.value, said))
+        if any(branch.asking for branch in course.now.branches):
+            said = "a resource manager is being asked about it just now; see what comes of that first"
+            return fail(WrongState(course.id, order.value, state.value, said))
+        try:
+            ordered = course.order(order)
+        except Misuse:
+            return fail(WrongState(course.id, order.value, state.value, "its branches are ordered to roll back already"))
+        self._log.warn(
+            "An operator ordered: {order} transaction {id}, which was {state}: {text}",
+            order=order.value,
+            id=course.id,
+            state=state.value,
+            text=status_of(course).text,
+        )
+        if course.now.state is TransactionState.FORGETTING:
+            ordered.addCallback(lambda _: self._forget_now(course))
+        return ordered
+
+    def _forget_now(self, course: Course) -> None:
+        """Tell those resource managers that were reachable lately; nobody waits for that, and recovery does it again where it fails."""
+        for index, branch in enumerate(course.now.branches):
+            resource = self._resources.get(branch.rm)
+            if resource is not None and course.needs(index):
+                course.reach(index, resource, course.xid(branch.bqual))
+
+    def _known(self, id: str) -> Course | None:
+        wanted = id.strip().lower().lstrip("0")
+        return next((course for course in self._courses.values() if course.id == wanted), None)
+
+    def _adopt(self, unique: xids.Unique, gtrid: bytes, branch: Branch) -> Course:
+        """One that was not decided, and of which a resource manager has a branch."""
+        now = GlobalTransaction(TransactionState.ROLLED_BACK, (branch,), told=True)
+        course = self._courses[unique] = Course(self._around, unique, gtrid, self._now_ms(), now, False)
+        return course
+
+    def _load(self, entry: Entry) -> None:
+        now = transaction_of(entry)
+        origin = xids.origin(Xid(xids.FORMAT_ID, entry.gtrid, b"\0\1"))
+        if origin is None or not any(branch.state in UNFINISHED or branch.state in HEURISTIC for branch in now.branches):
+            self._decisions.note(Removed(entry.gtrid))
+            return
+        course = Course(self._around, origin.unique, entry.gtrid, entry.since_ms, now, False)
+        self._courses[origin.unique] = course
+
+    def _over(self, course: Course) -> None:
+        self._courses.pop(course.unique, None)
+
+    def _now_ms(self) -> int:
+        return int(self._clock.seconds() * 1000)

@@ -1,0 +1,316 @@
+"""The course of one global transaction: its events in their order, and what follows from each done.
+
+Owns the calls of resource managers and what comes back. Which of them are made is :mod:`bridge.xa.step`'s to say; why a course goes on is known to
+those who tell it events: a link's transaction, recovery, an operator.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from bridge.xa import codes, xids
+from bridge.xa.entries import entry_of
+from bridge.xa.errors import LogFailed, NotWritten
+from bridge.xa.log import DecisionLog
+from bridge.xa.log_records import Removed
+from bridge.xa.status import BranchState, TransactionCounts, TransactionState
+from bridge.xa.step import step
+from bridge.xa.transaction import (
+    HEURISTIC,
+    Action,
+    Answered,
+    Ask,
+    Call,
+    Cause,
+    CommitAsked,
+    Decide,
+    Decided,
+    DecisionLost,
+    Event,
+    GlobalTransaction,
+    NotDecided,
+    Note,
+    Order,
+    Ordered,
+    Reached,
+    Record,
+    Remove,
+    Tell,
+)
+from gateway.messaging.errors import MessagingError, XAError
+from gateway.messaging.provider import Flags, Vote, XAResource, Xid
+
+#: States of one that recovery and operators may go on with.
+SETTLED: Final = (TransactionState.WAITING, TransactionState.HEURISTIC, TransactionState.FORGETTING)
+_OVER: Final = (TransactionState.COMMITTED, TransactionState.ROLLED_BACK, TransactionState.UNKNOWN)
+_POINTS: Final = {
+    Call.PREPARE: "xa.after-prepare-",
+    Call.COMMIT: "xa.after-commit-",
+    Call.COMMIT_ONE_PHASE: "xa.after-commit-",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all courses of a coordinator share.
+
+    :param over: called with a course that nobody need know any more. :param now_ms: the time. :param counts: of those that ended.
+    """
+
+    decisions: DecisionLog
+    log: Logger
+    over: Callable[[Course], None]
+    passed: Callable[[str], None]
+    now_ms: Callable[[], int]
+    counts: TransactionCounts
+
+
+class Course:
+    """One global transaction on its way.
+
+    :param now: where it stands. :param at_points: whether the crash points are passed: for those of links.
+    """
+
+    def __init__(
+        self, around: Surroundings, unique: xids.Unique, gtrid: bytes, since_ms: int, now: GlobalTransaction, at_points: bool
+    ) -> None:
+        self.unique: Final = unique
+        self.gtrid: Final = gtrid
+        #: When it began; once its commit was asked for, when that was.
+        self.since_ms = since_ms
+        self.now = now
+        #: Of each branch, the resources of the sessions that take part.
+        self.resources: Final[dict[int, list[XAResource]]] = {}
+        #: Fires when the outcome is told.
+        self.told: Final[Deferred[None]] = Deferred()
+        self._around: Final = around
+        self._passed: Final = around.passed if at_points else _nowhere
+        self._counts: Final[dict[str, int]] = {}
+        self._ends = 0
+        self._events: Final[deque[tuple[Event, Callable[[LogFailed | None], None] | None]]] = deque()
+        self._busy = False
+        self._reached: Final[dict[int, tuple[XAResource, Xid, Deferred[Answered]]]] = {}
+        self._last: Final[dict[int, Answered]] = {}
+        self._counted = now.state in (TransactionState.HEURISTIC, TransactionState.FORGETTING)
+
+    @property
+    def id(self) -> str:
+        """As operators see and type it."""
+        return self.unique.id
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is a link's no more, and not over."""
+        return self.now.state in SETTLED or (self.now.state is TransactionState.ROLLED_BACK and self.now.told)
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing left of it to be seen."""
+        return self.now.told and self.now.state in _OVER
+
+    def xid(self, bqual: bytes) -> Xid:
+        """The id of a branch."""
+        return Xid(xids.FORMAT_ID, self.gtrid, bqual)
+
+    def tell(self, event: Event, recorded: Callable[[LogFailed | None], None] | None = None) -> None:
+        """Something happened. What follows from it is begun before this returns, unless it is told from inside of that.
+
+        :param recorded: called when the log has what is to be in it before anything else follows; with why, if it could not.
+        :raises Misuse: it cannot happen now.
+        """
+        self._events.append((event, recorded))
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._events:
+                event, recorded = self._events.popleft()
+                if isinstance(event, CommitAsked):
+                    # Until then it may have waited for messages.
+                    self.since_ms = self._around.now_ms()
+                self.now, actions = step(self.now, event)
+                self._perform(actions, recorded)
+        finally:
+            self._busy = False
+        self._look_round()
+
+    def reach(self, index: int, resource: XAResource, xid: Xid) -> Deferred[Answered]:
+        """Go on with a branch by a session that its resource manager can be reached by; nothing must be under way with it.
+
+        :param xid: as the resource manager writes it. :returns: the last answer; never fails. :raises Misuse: there is nothing to do.
+        """
+        done: Deferred[Answered] = Deferred()
+        self._reached[index] = resource, xid, done
+        try:
+            self.tell(Reached(index))
+        except Exception:
+            self._reached.pop(index, None)
+            raise
+        return done
+
+    def order(self, order: Order) -> Deferred[None]:
+        """Do what an operator orders. Fails with LogFailed where it is in force, and a restart would forget it. :raises Misuse: it cannot be."""
+        done: Deferred[None] = Deferred()
+
+        def recorded(failed: LogFailed | None) -> None:
+            if failed is None:
+                done.callback(None)
+            else:
+                done.errback(failed)
+
+        self.tell(Ordered(order), recorded)
+        return done
+
+    def needs(self, index: int) -> bool:
+        """Whether there is something to do with a branch at its resource manager, and nobody is doing it."""
+        branch = self.now.branches[index]
+        if branch.asking is not None or not self.settled:
+            return False
+        if branch.state in (BranchState.WAITING, BranchState.ROLLBACK_ORDERED, BranchState.LEFT):
+            return True
+        return self.now.state is TransactionState.FORGETTING and branch.state in HEURISTIC
+
+    def _perform(self, actions: Sequence[Action], recorded: Callable[[LogFailed | None], None] | None) -> None:
+        for number, action in enumerate(actions):
+            match action:
+                case Ask():
+                    self._ask(action)
+                case Decide():
+                    self._decide()
+                case Note():
+                    self._around.decisions.note(entry_of(self))
+                case Remove(now=False):
+                    self._around.decisions.note(Removed(self.gtrid), partial(self._passed, "xa.after-forget"))
+                case Record() | Remove():
+                    change = entry_of(self) if isinstance(action, Record) else Removed(self.gtrid)
+                    rest = actions[number + 1 :]
+                    self._around.decisions.write(change).addCallbacks(
+                        lambda _, rest=rest: self._perform(rest, recorded),
+                        lambda failure, rest=rest: self._unrecorded(failure, rest, recorded),
+                    ).addErrback(self._broken)
+                    return
+                case Tell():
+                    self.told.callback(None)
+        if recorded is not None:
+            recorded(None)
+
+    def _unrecorded(self, failure: Failure, rest: Sequence[Action], recorded: Callable[[LogFailed | None], None] | None) -> None:
+        failed = failure.value
+        if not isinstance(failed, LogFailed):
+            failure.raiseException()
+        self._around.log.error(
+            "Transaction {id}, {state}, could not be recorded, and a restart would not know it: {error}",
+            id=self.id,
+            state=self.now.state.value,
+            error=str(failed),
+        )
+        self._perform(rest, None)
+        if recorded is not None:
+            recorded(failed)
+
+    def _decide(self) -> None:
+        self._passed("xa.before-decision")
+
+        def decided(_: None) -> None:
+            self._passed("xa.after-decision")
+            self.tell(Decided())
+
+        def failed(failure: Failure) -> None:
+            error = failure.value
+            if not isinstance(error, LogFailed):
+                failure.raiseException()
+            cause = Cause(codes.XAER_RMFAIL, "", error)
+            self.tell(NotDecided(cause) if isinstance(error, NotWritten) else DecisionLost(cause))
+
+        self._around.decisions.write(entry_of(self)).addCallbacks(decided, failed).addErrback(self._broken)
+
+    def _ask(self, ask: Ask) -> None:
+        xid = self.xid(self.now.branches[ask.branch].bqual)
+        if ask.call is Call.END:
+            flags = Flags.FAIL if ask.failed else Flags.SUCCESS
+            for resource in self.resources[ask.branch]:
+                self._await(ask, maybeDeferred(resource.end, xid, flags))
+            return
+        if ask.branch in self._reached:
+            resource, xid, _ = self._reached[ask.branch]
+        else:
+            resource = self.resources[ask.branch][0]
+        match ask.call:
+            case Call.PREPARE:
+                self._await(ask, maybeDeferred(resource.prepare, xid))
+            case Call.COMMIT | Call.COMMIT_ONE_PHASE:
+                self._await(ask, maybeDeferred(resource.commit, xid, ask.call is Call.COMMIT_ONE_PHASE))
+            case Call.ROLLBACK:
+                self._await(ask, maybeDeferred(resource.rollback, xid))
+            case Call.FORGET:
+                self._await(ask, maybeDeferred(resource.forget, xid))
+
+    def _await(self, ask: Ask, answer: Deferred[Any]) -> None:
+        def answered(result: object) -> None:
+            self._pass(ask)
+            code = codes.XA_RDONLY if ask.call is Call.PREPARE and result is Vote.READ_ONLY else codes.OK
+            self._answered(Answered(ask.call, ask.branch, code))
+
+        def failed(failure: Failure) -> None:
+            error = failure.value
+            if not isinstance(error, MessagingError):
+                self._around.log.failure("A provider failed to {call} as it must not", failure, call=ask.call.value)
+                error = XAError(codes.XAER_RMFAIL, f"{type(error).__name__}: {error}")
+            self._answered(Answered(ask.call, ask.branch, codes.code_of(error), error))
+
+        answer.addCallbacks(answered, failed).addErrback(self._broken)
+
+    def _answered(self, answer: Answered) -> None:
+        self._last[answer.branch] = answer
+        self.tell(answer)
+
+    def _pass(self, ask: Ask) -> None:
+        """The crash points of answers."""
+        if ask.call is Call.END:
+            self._ends += 1
+            if not ask.failed and self._ends == sum(branch.associations for branch in self.now.branches):
+                self._passed("xa.after-end")
+        elif ask.call in _POINTS:
+            point = _POINTS[ask.call]
+            self._counts[point] = self._counts.get(point, 0) + 1
+            if self._counts[point] <= 2:
+                self._passed(f"{point}{self._counts[point]}")
+
+    def _look_round(self) -> None:
+        """Tell those who wait for branches, and whoever has a list of courses."""
+        for index, (_, _, done) in list(self._reached.items()):
+            if self.now.branches[index].asking is None and self._reached.pop(index, None) is not None:
+                done.callback(self._last[index])
+        self._count()
+        if self.over and not self._reached:
+            self._around.over(self)
+
+    def _count(self) -> None:
+        now, counts = self.now, self._around.counts
+        if self._counted or not now.branches or not (self.over or now.state is TransactionState.HEURISTIC):
+            return
+        self._counted = True
+        match now.state:
+            case TransactionState.COMMITTED:
+                counts.committed += 1
+            case TransactionState.ROLLED_BACK:
+                counts.rolled_back += 1
+            case TransactionState.HEURISTIC:
+                counts.heuristic += 1
+            case TransactionState.UNKNOWN:
+                counts.unknown += 1
+
+    def _broken(self, failure: Failure) -> None:
+        self._around.log.failure("Transaction {id} cannot go on", failure, id=self.id)
+
+
+def _nowhere(point: str) -> None:
+    """Where no crash points are passed."""

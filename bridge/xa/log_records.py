@@ -1,0 +1,189 @@
+"""The octets of a transaction log: a header, and frames of changes.
+
+A log begins with ``SGtxlog1``. Then come frames, the first of them the header: identity, generation and name of the coordinator. A frame is::
+
+    mark: 2 octets | length: 4 octets | synced: 8 octets | CRC-32: 4 octets | changes, as JSON
+
+A frame is whole or not at all, so changes that were written together stay together. ``synced`` is up to where the file was known to be on the disk
+when the frame was written. By that a damage is told from a torn tail: what was on the disk can be damaged only, what was not can be torn, in any
+order. The CRC covers the frame's place and the header's identity and generation, so that no octets of another log, or of another place, are taken for a
+frame.
+
+Owns this form. Knows no file.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from bridge.xa.errors import LogDamaged
+from bridge.xa.status import BranchState
+from bridge.xa.xids import IDENTITY_OCTETS
+
+MAGIC: Final = b"SGtxlog1"
+_MAGIC_OF_ANY_VERSION: Final = MAGIC[:-1]
+_MARK: Final = b"\xa7\xf4"
+_HEAD: Final = struct.Struct(">2sIQI")
+_PLACE: Final = struct.Struct(">IQQ")
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedBranch:
+    """A branch of a logged transaction. :param error: the last code of XA, or 0."""
+
+    bqual: bytes
+    ref_name: str
+    rm: str
+    state: BranchState
+    error: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A transaction in the log: one that is decided, or ended heuristically.
+
+    :param since_ms: when it was first written. :param decided: to commit. :param forgetting: an operator has ordered it.
+    """
+
+    gtrid: bytes
+    since_ms: int
+    decided: bool
+    forgetting: bool
+    branches: tuple[LoggedBranch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The transaction is over: the log need not have it any more."""
+
+    gtrid: bytes
+
+
+Change: TypeAlias = Entry | Removed
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Whose log it is. :param generation: how often it was opened."""
+
+    identity: bytes
+    generation: int
+    name: str
+
+    @property
+    def seed(self) -> int:
+        """Where the CRCs of this log's frames begin."""
+        return zlib.crc32(self.identity + self.generation.to_bytes(8, "big"))
+
+
+def header(of: Header) -> bytes:
+    """The beginning of a log."""
+    said = {"identity": of.identity.hex(), "generation": of.generation, "name": of.name}
+    return MAGIC + _framed(json.dumps(said).encode(), 0, len(MAGIC), 0)
+
+
+def frame(changes: Iterable[Change], of: Header, offset: int, synced: int) -> bytes:
+    """Changes as a frame. :param offset: where it will be. :param synced: up to where the file is on the disk."""
+    said = [_written(change) for change in changes]
+    return _framed(json.dumps(said, separators=(",", ":")).encode(), of.seed, offset, synced)
+
+
+def read_header(data: bytes, file: str) -> tuple[Header, int]:
+    """The header, and where it ends. It is never torn, as a log is made in one step. :raises LogDamaged:"""
+    if not data.startswith(MAGIC):
+        if data.startswith(_MAGIC_OF_ANY_VERSION):
+            raise LogDamaged(file, 0, f"it is of a version that this gateway does not know ({data[: len(MAGIC)]!r})")
+        raise LogDamaged(file, 0, "it does not begin as a transaction log does")
+    found = _parsed(data, len(MAGIC), 0)
+    if found is None:
+        raise LogDamaged(file, len(MAGIC), "its header is not what was written")
+    payload, _, end = found
+    said = json.loads(payload)
+    identity = bytes.fromhex(said["identity"])
+    if len(identity) != IDENTITY_OCTETS:
+        raise LogDamaged(file, len(MAGIC), "its header has no identity")
+    return Header(identity, said["generation"], said["name"]), end
+
+
+def read_changes(data: bytes, of: Header, offset: int, file: str) -> tuple[list[Change], int]:
+    """Everything behind the header that is good.
+
+    :returns: the changes, and where a torn tail begins; the length where there is none.
+    :raises LogDamaged: there is something that cannot be understood, though it was on the disk when what follows was written.
+    """
+    changes: list[Change] = []
+    while offset < len(data):
+        found = _parsed(data, offset, of.seed)
+        if found is None:
+            _require_torn(data, of, offset, file)
+            break
+        payload, _, end = found
+        changes += [_read(said) for said in json.loads(payload)]
+        offset = end
+    return changes, offset
+
+
+def _require_torn(data: bytes, of: Header, broken: int, file: str) -> None:
+    at = broken
+    while (at := data.find(_MARK, at + 1)) >= 0:
+        found = _parsed(data, at, of.seed)
+        if found is not None and found[1] > broken:
+            raise LogDamaged(file, broken, f"what is there is not what was written, and the log goes on at octet {at}")
+
+
+def _framed(payload: bytes, seed: int, offset: int, synced: int) -> bytes:
+    return _HEAD.pack(_MARK, len(payload), synced, _crc(payload, seed, offset, synced)) + payload
+
+
+def _parsed(data: bytes, offset: int, seed: int) -> tuple[bytes, int, int] | None:
+    """The payload, ``synced`` and the end of the frame there; None where there is none."""
+    if offset + _HEAD.size > len(data):
+        return None
+    mark, length, synced, crc = _HEAD.unpack_from(data, offset)
+    start = offset + _HEAD.size
+    if mark != _MARK or start + length > len(data):
+        return None
+    payload = data[start : start + length]
+    return (payload, synced, start + length) if crc == _crc(payload, seed, offset, synced) else None
+
+
+def _crc(payload: bytes, seed: int, offset: int, synced: int) -> int:
+    return zlib.crc32(payload, zlib.crc32(_PLACE.pack(len(payload), synced, offset), seed))
+
+
+def _written(change: Change) -> dict[str, Any]:
+    if isinstance(change, Removed):
+        return {"removed": change.gtrid.hex()}
+    return {
+        "gtrid": change.gtrid.hex(),
+        "since": change.since_ms,
+        "decided": change.decided,
+        "forgetting": change.forgetting,
+        "branches": [[one.bqual.hex(), one.ref_name, one.rm, one.state.value, one.error] for one in change.branches],
+    }
+
+
+def _read(said: dict[str, Any]) -> Change:
+    if "removed" in said:
+        return Removed(bytes.fromhex(said["removed"]))
+    branches = (
+        LoggedBranch(bytes.fromhex(bqual), ref_name, rm, BranchState(state), error)
+        for bqual, ref_name, rm, state, error in said["branches"]
+    )
+    return Entry(bytes.fromhex(said["gtrid"]), said["since"], said["decided"], said["forgetting"], tuple(branches))
+
+
+def live(changes: Sequence[Change]) -> Iterator[Entry]:
+    """What is left of these: the last entry of each transaction that was not removed, in the order in which they came."""
+    left: dict[bytes, Entry] = {}
+    for change in changes:
+        if isinstance(change, Removed):
+            left.pop(change.gtrid, None)
+        else:
+            left[change.gtrid] = change
+    yield from left.values()

@@ -1,0 +1,48 @@
+"""Opens a bridge's transaction log and makes the coordinator that it is of.
+
+Owns where the log is and what operators are told of it at the start. Blocks while it reads and writes the log anew; to be called when a bridge starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from twisted.logger import Logger
+
+from bridge.xa.coordinator import Coordinator
+from bridge.xa.log import DecisionLog, LogThread
+from bridge.xa.log_file import LogFile
+from bridge.xa.log_storage import FileStorage
+from bridge.xa.properties import TransactionProperties
+from bridge.xa.xids import Xids
+from gateway.instance.layout import make_directory
+
+
+def open_coordinator(
+    reactor: Any,
+    folder: Path,
+    bridge: str,
+    instance: str,
+    properties: TransactionProperties,
+    passed: Callable[[str], None],
+    log: Logger,
+    randomness: Callable[[int], bytes],
+) -> Coordinator:
+    """The coordinator of a bridge, with what it decided before.
+
+    :param reactor: Twisted's. :param folder: the bridge's; made if there is none. The log is ``txlog.<bridge>`` in it.
+    :param passed: called at the crash points ``xa.…``. :param log: for operators. :param randomness: gives that many random octets.
+    :raises LogDamaged: with file and place; the log is as it was. :raises LogFailed: it cannot be read or written.
+    """
+    name = f"{instance}:{bridge}"
+    make_directory(folder)
+    file = LogFile(FileStorage(folder / f"txlog.{bridge}"), name, properties.log_size, properties.log_sync, randomness)
+    decisions = DecisionLog(reactor, file, LogThread(f"txlog.{bridge}"))
+    if file.cut:
+        log.info("{file}: {octets} octets at its end had not been synced, and are cut", file=file.path, octets=file.cut)
+    coordinator = Coordinator(reactor, name, decisions, Xids(name, file.header.identity, file.header.generation), passed, log)
+    for ref_name, count in coordinator.waits_for().items():
+        log.warn("{count} transactions of an earlier run wait for '{ref_name}'", count=count, ref_name=ref_name)
+    return coordinator

@@ -1,0 +1,96 @@
+"""The properties of a bridge's transaction coordinator: ``imq.bridge.tm.props`` and ``imq.bridge.NAME.tm.props``.
+
+Owns the keys: those that have an effect, and those of the original that need none here and are ignored with a warning. What is wrong with one is
+an error of that bridge's start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bridge.settings import BRIDGE_TM_PROPS, TM_PROPS
+from gateway.instance.declaration import nearest
+from gateway.instance.settings import Boolean, Octets, Problem, Setting, Settings, SettingsError, Severity, ValueType
+
+SIZE: Final = "txlogSize"
+SYNC: Final = "txlogSync"
+
+_TYPES: Final[Mapping[str, ValueType[Any]]] = {SIZE: Octets(unlimited=False, minimum=1024), SYNC: Boolean()}
+
+#: The original's other keys, each with why it has no effect.
+IGNORED: Final[Mapping[str, str]] = {
+    "txlogMmap": "the log is written, not mapped",
+    "txlogMaxBranches": "a record has room for all the branches of its transaction",
+    "txlogReapLimit": "a transaction leaves the log as soon as it is complete",
+    "txlogReapInterval": "a transaction leaves the log as soon as it is complete",
+    "txlogType": "the log is a file, whatever the store of messages is",
+    "txlogClass": "the log is a file of this gateway's own form",
+    "txSameXAResourceSameRM": "which resource managers are the same is what their providers say",
+    "tmname": "it is the instance's and the bridge's name",
+    "txlogDir": "the log is in the bridge's folder",
+    "txlogSuffix": "the log is called by the bridge's name",
+    "jmsbridge": "it is the bridge's name",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionProperties:
+    """How a coordinator keeps its log.
+
+    :param log_size: octets that the log may have before it is written anew without what is complete. It may grow above that where what is not
+        complete needs the room. :param log_sync: whether a decision is on the disk before anyone commits. Without, a crash of the machine may leave
+        a message lost or doubled.
+    """
+
+    log_size: int = 1_024_000
+    log_sync: bool = True
+
+    @staticmethod
+    def read(settings: Settings, bridge: str) -> tuple[TransactionProperties, tuple[Problem, ...]]:
+        """Those of the bridge of that name, and warnings.
+
+        :raises SettingsError: a pair that is none, a key that nobody knows, a bad value; all that there are.
+        """
+        values: dict[str, Any] = {}
+        wrong: list[Problem] = []
+        warnings: list[Problem] = []
+        for setting, name in ((TM_PROPS, ""), (BRIDGE_TM_PROPS, bridge)):
+            text = settings.named(setting, name) if name else settings[setting]
+            for pair in filter(None, map(str.strip, text.split(","))):
+                key, said = _judged(pair, values)
+                if said and key in IGNORED:
+                    warnings.append(_problem(settings, setting, name, pair, said, Severity.WARNING))
+                elif said:
+                    wrong.append(_problem(settings, setting, name, pair, said, Severity.BRIDGE))
+        if wrong:
+            raise SettingsError(wrong)
+        if not values.get(SYNC, True):
+            setting, name = (BRIDGE_TM_PROPS, bridge) if SYNC in settings.named(BRIDGE_TM_PROPS, bridge) else (TM_PROPS, "")
+            expected = "txlogSync=true: without it a crash of the machine may lose or double what is moved exactly once"
+            warnings.append(_problem(settings, setting, name, f"{SYNC}=false", expected, Severity.WARNING))
+        defaults = TransactionProperties()
+        return TransactionProperties(values.get(SIZE, defaults.log_size), values.get(SYNC, defaults.log_sync)), tuple(warnings)
+
+
+def _judged(pair: str, values: dict[str, Any]) -> tuple[str, str]:
+    """Take one pair. :returns: its key, and what was expected where it is not taken."""
+    key, equals, value = (part.strip() for part in pair.partition("="))
+    if not equals or not key:
+        return "", "KEY=VALUE pairs separated by commas"
+    if key in IGNORED:
+        return key, f"nothing, as it has no effect in this gateway: {IGNORED[key]}"
+    kind = _TYPES.get(key)
+    if kind is None:
+        near = nearest(key, [*_TYPES, *IGNORED])
+        return key, f"one of the keys {', '.join([*_TYPES, *IGNORED])}{f'; the nearest is {near}' if near else ''}"
+    try:
+        values[key] = kind.parse(value)
+    except ValueError as refused:
+        return key, f"for {key} {refused}"
+    return key, ""
+
+
+def _problem(settings: Settings, setting: Setting[Any], name: str, pair: str, expected: str, severity: Severity) -> Problem:
+    return settings.problem(setting, expected, name, severity=severity, value=pair)

@@ -1,0 +1,167 @@
+"""Recovery of one resource manager: what was decided is committed there, what was not is rolled back.
+
+Owns what is looked for and in which order. Branches are looked up when they are handled, not when the scan begins: whatever a link does meanwhile, its
+transaction is known by then, or over; and what is over has no branch that could be harmed. Of a transaction whose prepare still lies in a broken
+connection's buffers nobody knows; it is rolled back at the next recovery after it has come to light.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from twisted.logger import Logger
+
+from bridge.xa import codes, xids
+from bridge.xa.course import SETTLED, Course
+from bridge.xa.status import BranchState
+from bridge.xa.transaction import HEURISTIC, Branch, Found
+from gateway.messaging.errors import MessagingError, ProviderUnavailable, XAError
+from gateway.messaging.provider import XAResource, Xid
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a recovery did.
+
+    :param committed: branches that were decided. :param rolled_back: branches that were not. :param heuristic: branches that turned out to have
+        been completed otherwise.
+    """
+
+    committed: int = 0
+    rolled_back: int = 0
+    heuristic: int = 0
+
+
+class Recovery:
+    """One run over one resource manager.
+
+    :param ids: the coordinator's. :param courses: all that are known, as it changes. :param adopt: makes the course of a transaction that was not
+        decided and is known no more. :param told: what was said before, as (rm, words); each is said once.
+    """
+
+    def __init__(
+        self,
+        ids: xids.Xids,
+        courses: Mapping[xids.Unique, Course],
+        adopt: Callable[[xids.Unique, bytes, Branch], Course],
+        log: Logger,
+        told: set[tuple[str, str]],
+        ref_name: str,
+        rm: str,
+        resource: XAResource,
+    ) -> None:
+        self._ids = ids
+        self._courses = courses
+        self._adopt = adopt
+        self._log = log
+        self._told = told
+        self._ref_name = ref_name
+        self._rm = rm
+        self._resource = resource
+        self._did = Recovered()
+        self._handled: set[tuple[xids.Unique, int]] = set()
+        self._left: MessagingError | None = None
+
+    async def run(self) -> Recovered:
+        """Do it. :raises ProviderUnavailable, XAError: something is left to do."""
+        scanned: dict[xids.Unique, list[Xid]] = {}
+        for xid in await self._resource.recover():
+            unique = self._mine(xid)
+            if unique is not None:
+                scanned.setdefault(unique, []).append(xid)
+        # In the order in which they began, for messages keep their order so.
+        for unique in sorted(scanned):
+            for xid in scanned[unique]:
+                await self._found(unique, xid)
+        for course in sorted(self._courses.values(), key=lambda course: course.unique):
+            await self._not_found(course)
+        if self._left is not None:
+            raise self._left
+        return self._did
+
+    def _mine(self, xid: Xid) -> xids.Unique | None:
+        origin = xids.origin(xid)
+        if origin is None:
+            return None
+        if not self._ids.mine(origin):
+            if self._ids.cut_name == origin.name:
+                self._once(
+                    origin.identity.hex(),
+                    "'{ref_name}' holds branches of another installation that is called '{name}' too, or of one whose transaction log is lost; "
+                    "they are left alone",
+                    name=origin.name,
+                )
+            return None
+        if not self._ids.made(origin.unique):
+            self._once(
+                origin.unique.id,
+                "'{ref_name}' holds a branch of transaction {id}, which is later than this transaction log, so what was decided of it is not known; "
+                "it is left alone",
+                id=origin.unique.id,
+            )
+            return None
+        return origin.unique
+
+    async def _found(self, unique: xids.Unique, xid: Xid) -> None:
+        """A branch that the resource manager has."""
+        course = self._courses.get(unique)
+        bqual = xids.without_padding(xid.bqual)
+        branch = Branch(bqual, xids.ref_name(bqual) or self._ref_name, self._rm, BranchState.LEFT, associations=0)
+        if course is None:
+            course = self._adopt(unique, xid.gtrid, branch)
+        if not course.settled:
+            return
+        index = next((index for index, branch in enumerate(course.now.branches) if branch.bqual == bqual), None)
+        if index is None:
+            if course.now.decided:
+                self._once(
+                    xids.shown(xid),
+                    "'{ref_name}' holds a branch that transaction {id} did not have; it is left alone",
+                    id=course.id,
+                )
+                return
+            index = len(course.now.branches)
+            course.tell(Found(branch))
+        branch = course.now.branches[index]
+        # Taken for committed on an operator's word, and it was not.
+        again = branch.state is BranchState.COMMITTED and branch.asking is None and course.now.state in SETTLED
+        if course.needs(index) or again:
+            await self._reach(course, index, xid)
+
+    async def _not_found(self, course: Course) -> None:
+        """Those that wait for this resource manager and that it does not list: it may have completed them, and the answer was lost."""
+        for index, branch in enumerate(course.now.branches):
+            handled = (course.unique, index) in self._handled or branch.state is BranchState.LEFT
+            if handled or course.now.state not in SETTLED or not course.needs(index):
+                continue
+            if branch.rm == self._rm:
+                await self._reach(course, index, course.xid(branch.bqual))
+            elif branch.ref_name == self._ref_name:
+                self._once(
+                    course.id + branch.rm,
+                    "Transaction {id} waits for '{ref_name}', which was {before} and is {rm} now, and does not hold its branch; it goes on waiting. "
+                    "If its branch is committed or lost, order: imqbridgemgr commit transaction",
+                    id=course.id,
+                    before=branch.rm,
+                )
+
+    async def _reach(self, course: Course, index: int, xid: Xid) -> None:
+        self._handled.add((course.unique, index))
+        answer = await course.reach(index, self._resource, xid)
+        branch, did = course.now.branches[index], self._did
+        if answer.code == codes.XAER_RMFAIL:
+            raise answer.error or ProviderUnavailable("the resource manager does not answer")
+        if branch.state is BranchState.COMMITTED:
+            self._did = replace(did, committed=did.committed + 1)
+        elif branch.state is BranchState.ROLLED_BACK:
+            self._did = replace(did, rolled_back=did.rolled_back + 1)
+        elif branch.state in HEURISTIC:
+            self._did = replace(did, heuristic=did.heuristic + 1)
+        elif branch.state is not BranchState.FORGOTTEN and self._left is None:
+            self._left = answer.error or XAError(answer.code, f"transaction {course.id} is not completed")
+
+    def _once(self, key: str, words: str, **values: object) -> None:
+        if (self._rm, key) not in self._told:
+            self._told.add((self._rm, key))
+            self._log.warn(words, ref_name=self._ref_name, rm=self._rm, **values)

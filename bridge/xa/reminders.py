@@ -1,0 +1,77 @@
+"""Says in the log which transactions need somebody: those that wait for a resource manager, that are heuristic, or in doubt.
+
+Owns when that is said, and again. What becomes of a transaction is no business of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+
+from bridge.xa.status import TransactionState, TransactionStatus
+from bridge.xa.transaction import UNFINISHED
+
+#: Seconds between two looks.
+LOOK_S: Final = 20.0
+#: Seconds that a transaction may be in such a state before it is told of; most are over sooner.
+PATIENCE_S: Final = 60.0
+#: Seconds until it is told of again.
+AGAIN_S: Final = 3600.0
+
+
+class Reminders:
+    """Looks at the transactions of one coordinator until :meth:`stop`.
+
+    :param reactor: Twisted's, or a clock. :param transactions: gives them as they are now. :param log: the bridge's.
+    """
+
+    def __init__(self, reactor: Any, transactions: Callable[[], Sequence[TransactionStatus]], log: Logger) -> None:
+        self._reactor: Final = reactor
+        self._transactions: Final = transactions
+        self._log: Final = log
+        #: When each was told of last, by its id.
+        self._told: dict[str, float] = {}
+        self._next: IDelayedCall = reactor.callLater(LOOK_S, self._look)
+
+    def stop(self) -> None:
+        """Say nothing more. Idempotent."""
+        if self._next.active():
+            self._next.cancel()
+
+    def _look(self) -> None:
+        now = self._reactor.seconds()
+        told, self._told = self._told, {}
+        for transaction in self._transactions():
+            words = _words(transaction)
+            if not words or now - transaction.since_ms / 1000 < PATIENCE_S:
+                continue
+            at = told.get(transaction.id)
+            if at is None or now - at >= AGAIN_S:
+                self._log.warn("Transaction {id} {words}", id=transaction.id, words=words)
+                at = now
+            self._told[transaction.id] = at
+        self._next = self._reactor.callLater(LOOK_S, self._look)
+
+
+def _words(transaction: TransactionStatus) -> str:
+    """What is the matter with it; "" for nothing."""
+    match transaction.state:
+        case TransactionState.WAITING:
+            waiting = ", ".join(f"'{branch.ref_name}'" for branch in transaction.branches if branch.state in UNFINISHED)
+            return (
+                f"waits for {waiting}: it is decided, and is completed when that resource manager is back; for one that never will be there is "
+                f"imqbridgemgr commit transaction -tid {transaction.id}"
+            )
+        case TransactionState.HEURISTIC:
+            branches = ", ".join(f"'{branch.ref_name}' {branch.state}" for branch in transaction.branches)
+            return (
+                f"is heuristic: {branches}; see what became of its messages, then have it forgotten: "
+                f"imqbridgemgr forget transaction -tid {transaction.id}"
+            )
+        case TransactionState.IN_DOUBT:
+            return "is in doubt: its decision could not be written to the log; a new start of the bridge reads how it goes on"
+        case _:
+            return ""

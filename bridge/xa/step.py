@@ -1,0 +1,310 @@
+"""How a global transaction goes on: ``step(state, event) -> (state, actions)``. Presumed abort.
+
+The rules, all of them here and nowhere else:
+
+* There is a decision once it is in the log, synced; before that everything can be rolled back, and after it nothing is.
+* A transaction without a decision in the log was rolled back, whatever its branches think. So only decisions are logged.
+* A branch that voted read-only has no second phase. A transaction of one branch has one phase, and nothing logged.
+* After the decision a resource manager that cannot commit now is waited for. One that does not know the branch has committed it before.
+* A branch that was completed on its own as it should have been is forgotten at its resource manager. One that was not, or of which that is not known,
+  is recorded, and stays until an operator has it forgotten.
+
+Owns the rules. Pure: talks to nobody, knows no Deferred, no clock and no disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bridge.xa import answers, codes
+from bridge.xa.errors import Misuse
+from bridge.xa.status import BranchState, TransactionState
+from bridge.xa.transaction import (
+    HEURISTIC,
+    UNFINISHED,
+    Action,
+    Answered,
+    Ask,
+    Branch,
+    Call,
+    Cause,
+    CommitAsked,
+    Decide,
+    Decided,
+    DecisionLost,
+    Event,
+    Found,
+    GlobalTransaction,
+    Joined,
+    NotDecided,
+    Note,
+    Order,
+    Ordered,
+    Reached,
+    Record,
+    Remove,
+    RollbackAsked,
+    Started,
+    StartFailed,
+    Tell,
+)
+
+Step = tuple[GlobalTransaction, list[Action]]
+
+
+def step(now: GlobalTransaction, event: Event) -> Step:
+    """What a transaction is after an event, and what is to be done then, in order.
+
+    :raises Misuse: this cannot happen to a transaction in this state.
+    """
+    state = now.state
+    if isinstance(event, Answered | Joined | Reached) and event.branch >= len(now.branches):
+        raise Misuse(f"there is no branch {event.branch}")
+    match event:
+        case Started(branch) if state is TransactionState.ACTIVE:
+            return replace(now, branches=(*now.branches, branch)), []
+        case Joined(index) if state is TransactionState.ACTIVE:
+            branch = now.branches[index]
+            return _with(now, index, replace(branch, associations=branch.associations + 1)), []
+        case StartFailed(cause) if state is TransactionState.ACTIVE:
+            return replace(now, cause=now.cause or cause), []
+        case CommitAsked() if state is TransactionState.ACTIVE:
+            return _end_and_abort(now) if now.cause else _end_and_prepare(now)
+        case RollbackAsked() if state is TransactionState.ACTIVE:
+            return _end_and_abort(now)
+        case Decided() if state is TransactionState.DECIDING:
+            return _ask_all(replace(now, state=TransactionState.COMMITTING, decided=True), BranchState.PREPARED, Call.COMMIT)
+        case NotDecided(cause) if state is TransactionState.DECIDING:
+            return _abort(replace(now, cause=cause))
+        case DecisionLost(cause) if state is TransactionState.DECIDING:
+            return replace(now, state=TransactionState.IN_DOUBT, cause=cause, told=True), [Tell()]
+        case Answered():
+            return _answered(now, event)
+        case Reached(index):
+            return _reached(now, index)
+        case Found(branch) if state in (TransactionState.HEURISTIC, TransactionState.FORGETTING, TransactionState.ROLLED_BACK):
+            if not now.decided:
+                return replace(now, branches=(*now.branches, replace(branch, state=BranchState.LEFT))), []
+        case Ordered(order):
+            return _ordered(now, order)
+        case _:
+            pass
+    raise Misuse(f"{type(event).__name__} cannot be in the state {state.value}")
+
+
+def _end_and_prepare(now: GlobalTransaction) -> Step:
+    if not now.branches:
+        return replace(now, state=TransactionState.COMMITTED, told=True), [Tell()]
+    now = replace(now, state=TransactionState.PREPARING, one_phase=len(now.branches) == 1)
+    actions: list[Action] = [Ask(Call.END, index) for index in range(len(now.branches))]
+    for index, branch in enumerate(now.branches):
+        # What one session is asked takes effect in order, so its prepare need not wait for its end. Other sessions' ends it must wait for;
+        # and a commit in one phase for all of them, as there is no vote that could still be refused.
+        if branch.associations == 1 and not now.one_phase:
+            now = _with(now, index, replace(branch, state=BranchState.PREPARING, asking=Call.PREPARE))
+            actions.append(Ask(Call.PREPARE, index))
+    return now, actions
+
+
+def _end_and_abort(now: GlobalTransaction) -> Step:
+    now = replace(now, state=TransactionState.ROLLING_BACK)
+    actions: list[Action] = []
+    for index, branch in enumerate(now.branches):
+        actions.append(Ask(Call.END, index, failed=True))
+        if branch.associations == 1:
+            now = _with(now, index, replace(branch, state=BranchState.ROLLING_BACK, asking=Call.ROLLBACK))
+            actions.append(Ask(Call.ROLLBACK, index))
+    return (now, actions) if actions else _settled(now)
+
+
+def _abort(now: GlobalTransaction) -> Step:
+    """Roll back all that are not over, their associations being so."""
+    now = replace(now, state=TransactionState.ROLLING_BACK)
+    return _ask_all(now, (BranchState.IDLE, BranchState.PREPARED), Call.ROLLBACK)
+
+
+def _ask_all(now: GlobalTransaction, states: BranchState | tuple[BranchState, ...], call: Call) -> Step:
+    """Ask every branch in one of these states, or settle where there is none."""
+    wanted = states if isinstance(states, tuple) else (states,)
+    asked: list[Action] = []
+    for index, branch in enumerate(now.branches):
+        if branch.state in wanted:
+            now = _asking(now, index, call)
+            asked.append(Ask(call, index))
+    return (now, asked) if asked else _settled(now)
+
+
+def _answered(now: GlobalTransaction, answer: Answered) -> Step:
+    index = answer.branch
+    branch = now.branches[index]
+    if answer.call is Call.END:
+        if now.state not in (TransactionState.PREPARING, TransactionState.ROLLING_BACK) or branch.ended >= branch.associations:
+            raise Misuse(f"an answer to an end that was not asked, in the state {now.state.value}")
+        return _ended(now, answer, replace(branch, ended=branch.ended + 1))
+    if branch.asking is not answer.call:
+        asked = branch.asking.value if branch.asking else "nothing"
+        raise Misuse(f"an answer to {answer.call.value}, where {asked} was asked")
+    error = branch.error if answer.code in (codes.OK, codes.XA_RDONLY) else answer.code
+    branch = replace(branch, asking=None, error=error)
+    match answer.call:
+        case Call.PREPARE:
+            voted = replace(branch, state=answers.to_prepare(answer.code))
+            return _gathered(_because(_with(now, index, voted), answer))
+        case Call.COMMIT:
+            return _means(now, index, branch, answers.to_commit(answer.code, now.branches[index].error))
+        case Call.COMMIT_ONE_PHASE:
+            if answer.code != codes.XA_HEURCOM:
+                now = _because(now, answer)
+            meaning = answers.to_commit_in_one_phase(answer.code)
+            if meaning[0] is BranchState.IDLE:
+                return _abort(_with(now, index, replace(branch, state=BranchState.IDLE)))
+            return _means(now, index, branch, meaning)
+        case Call.ROLLBACK:
+            read = answers.to_ordered_rollback if now.decided else answers.to_rollback
+            return _means(now, index, branch, read(answer.code))
+        case Call.FORGET:
+            return _forgotten(now, answer, branch)
+
+
+def _ended(now: GlobalTransaction, answer: Answered, branch: Branch) -> Step:
+    complete = branch.ended == branch.associations
+    if complete and branch.state is BranchState.ACTIVE:
+        branch = replace(branch, state=BranchState.IDLE)
+    now = _with(now, answer.branch, branch)
+    if now.state is TransactionState.ROLLING_BACK:
+        if branch.state is not BranchState.IDLE:
+            return _settled(now)
+        # The last of several sessions.
+        return _asking(now, answer.branch, Call.ROLLBACK), [Ask(Call.ROLLBACK, answer.branch)]
+    now = _because(now, answer)
+    if branch.state is not BranchState.IDLE or now.cause is not None:
+        return _gathered(now)
+    call = Call.COMMIT_ONE_PHASE if now.one_phase else Call.PREPARE
+    if now.one_phase:
+        now = replace(now, state=TransactionState.COMMITTING)
+    return _asking(now, answer.branch, call), [Ask(call, answer.branch)]
+
+
+def _gathered(now: GlobalTransaction) -> Step:
+    """Go on, once everyone has answered to end and to prepare."""
+    if any(branch.asking or branch.ended < branch.associations for branch in now.branches):
+        return now, []
+    if now.cause is not None:
+        return _abort(now)
+    if all(branch.state is BranchState.READ_ONLY for branch in now.branches):
+        return replace(now, state=TransactionState.COMMITTED, told=True), [Tell()]
+    return replace(now, state=TransactionState.DECIDING), [Decide()]
+
+
+def _means(now: GlobalTransaction, index: int, branch: Branch, meaning: answers.Meaning) -> Step:
+    """Go on with what an answer of the second phase means."""
+    state, forget = meaning
+    branch = replace(branch, state=state)
+    return _forget(now, index, branch) if forget else _settled(_with(now, index, branch))
+
+
+def _forget(now: GlobalTransaction, index: int, branch: Branch) -> Step:
+    return _with(now, index, replace(branch, asking=Call.FORGET)), [Ask(Call.FORGET, index)]
+
+
+def _forgotten(now: GlobalTransaction, answer: Answered, branch: Branch) -> Step:
+    forgotten = answer.code in (codes.OK, codes.XAER_NOTA)
+    if branch.state in HEURISTIC:
+        state = BranchState.FORGOTTEN if forgotten else branch.state
+    elif forgotten:
+        state = branch.state
+    elif branch.state is BranchState.COMMITTED:
+        # Its resource manager would tell it as heuristic to every recovery, which must know that it was right.
+        state, now = BranchState.WAITING, replace(now, decided=True)
+    else:
+        state = BranchState.LEFT
+    return _settled(_with(now, answer.branch, replace(branch, state=state)))
+
+
+def _reached(now: GlobalTransaction, index: int) -> Step:
+    branch = now.branches[index]
+    if branch.asking is None and now.told:
+        match branch.state:
+            case BranchState.WAITING | BranchState.COMMITTED if now.decided:
+                return _asking(now, index, Call.COMMIT), [Ask(Call.COMMIT, index)]
+            case BranchState.ROLLBACK_ORDERED | BranchState.LEFT:
+                return _asking(now, index, Call.ROLLBACK), [Ask(Call.ROLLBACK, index)]
+            case state if state in HEURISTIC and now.state is TransactionState.FORGETTING:
+                return _forget(now, index, branch)
+            case _:
+                pass
+    raise Misuse(f"there is nothing to do with a branch that is {branch.state.value} in the state {now.state.value}")
+
+
+def _ordered(now: GlobalTransaction, order: Order) -> Step:
+    if any(branch.asking for branch in now.branches):
+        raise Misuse("a resource manager is being asked about it just now")
+    states = {branch.state for branch in now.branches}
+    match order, now.state:
+        case Order.COMMIT, TransactionState.WAITING:
+            now = replace(now, branches=tuple(_if(branch, UNFINISHED, BranchState.COMMITTED) for branch in now.branches))
+            return _settled(now, durably=True)
+        case Order.ROLLBACK, TransactionState.WAITING if BranchState.WAITING in states:
+            waiting = frozenset({BranchState.WAITING})
+            branches = tuple(_if(branch, waiting, BranchState.ROLLBACK_ORDERED) for branch in now.branches)
+            return replace(now, branches=branches), [Record()]
+        case Order.FORGET, TransactionState.HEURISTIC:
+            return replace(now, state=TransactionState.FORGETTING), [Record()]
+        case Order.FORGET, TransactionState.FORGETTING:
+            return replace(now, state=_end(now)), [Remove(now=True)]
+        case _:
+            raise Misuse(f"{order.value} is no order for a transaction in the state {now.state.value}")
+
+
+def _settled(now: GlobalTransaction, durably: bool = False) -> Step:
+    """Go on, once everyone has answered in the second phase."""
+    if any(branch.asking or (not now.told and branch.ended < branch.associations) for branch in now.branches):
+        return now, []
+    states = {branch.state for branch in now.branches}
+    actions: list[Action] = []
+    if states & UNFINISHED:
+        state = TransactionState.WAITING
+        actions.append(Record() if states & HEURISTIC or durably else Note())
+    elif states & HEURISTIC:
+        state = now.state if now.state is TransactionState.FORGETTING else TransactionState.HEURISTIC
+        actions.append(Record())
+    else:
+        state = _end(now)
+        if (now.decided and not now.one_phase) or now.told:
+            actions.append(Remove(durably))
+    if not now.told:
+        actions.append(Tell())
+    return replace(now, state=state, told=True), actions
+
+
+def _end(now: GlobalTransaction) -> TransactionState:
+    states = {branch.state for branch in now.branches}
+    if BranchState.UNKNOWN in states:
+        return TransactionState.UNKNOWN
+    committed = now.decided or (now.one_phase and BranchState.COMMITTED in states)
+    return TransactionState.COMMITTED if committed else TransactionState.ROLLED_BACK
+
+
+def _because(now: GlobalTransaction, answer: Answered) -> GlobalTransaction:
+    """With what went wrong first, where this did."""
+    if answer.code in (codes.OK, codes.XA_RDONLY) or now.cause is not None:
+        return now
+    return replace(now, cause=Cause(answer.code, now.branches[answer.branch].ref_name, answer.error))
+
+
+def _asking(now: GlobalTransaction, index: int, call: Call) -> GlobalTransaction:
+    states = {
+        Call.PREPARE: BranchState.PREPARING,
+        Call.COMMIT: BranchState.COMMITTING,
+        Call.COMMIT_ONE_PHASE: BranchState.COMMITTING,
+        Call.ROLLBACK: BranchState.ROLLING_BACK,
+    }
+    return _with(now, index, replace(now.branches[index], state=states[call], asking=call))
+
+
+def _with(now: GlobalTransaction, index: int, branch: Branch) -> GlobalTransaction:
+    return replace(now, branches=(*now.branches[:index], branch, *now.branches[index + 1 :]))
+
+
+def _if(branch: Branch, states: frozenset[BranchState], then: BranchState) -> Branch:
+    return replace(branch, state=then) if branch.state in states else branch

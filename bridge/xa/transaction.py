@@ -1,0 +1,237 @@
+"""One global transaction as a value: its state, what can happen to it, and what is then to be done.
+
+Owns these values. How one follows from the other is :mod:`bridge.xa.step`; who talks to resource managers and to the disk is elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, TypeAlias
+
+from bridge.xa.status import BranchState, TransactionState
+from gateway.messaging.errors import MessagingError
+
+
+class Call(Enum):
+    """What a resource manager is asked about a branch."""
+
+    END = "end"
+    PREPARE = "prepare"
+    COMMIT = "commit"
+    COMMIT_ONE_PHASE = "commit in one phase"
+    ROLLBACK = "rollback"
+    FORGET = "forget"
+
+
+class Order(Enum):
+    """What an operator orders."""
+
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+    FORGET = "forget"
+
+
+HEURISTIC: Final = frozenset(
+    {
+        BranchState.HEURISTIC_COMMIT,
+        BranchState.HEURISTIC_ROLLBACK,
+        BranchState.HEURISTIC_MIXED,
+        BranchState.HEURISTIC_HAZARD,
+    }
+)
+#: States of a branch that has to be done something with at its resource manager's recovery, once there is a decision.
+UNFINISHED: Final = frozenset({BranchState.WAITING, BranchState.ROLLBACK_ORDERED})
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A branch.
+
+    :param bqual: its qualifier. :param ref_name: of the factory by which it came. :param rm: its resource manager.
+    :param associations: sessions that take part. :param ended: of these, those that have answered to end.
+    :param asking: the one call about it that was not answered yet. :param error: the last code but 0 and 3.
+    """
+
+    bqual: bytes
+    ref_name: str
+    rm: str
+    state: BranchState = BranchState.ACTIVE
+    associations: int = 1
+    ended: int = 0
+    asking: Call | None = None
+    error: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a transaction is to be rolled back. :param ref_name: where it went wrong, "" for here. :param error: for whoever is told."""
+
+    code: int
+    ref_name: str = ""
+    error: MessagingError | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalTransaction:
+    """Everything that decides how a transaction goes on.
+
+    :param decided: the decision is to commit, and it is in the log; or is as good as there, where there is one branch and nothing was to be logged.
+    :param one_phase: its only branch was asked to commit without a vote. :param cause: the first thing that went wrong before the decision.
+    :param told: the outcome was told.
+    """
+
+    state: TransactionState = TransactionState.ACTIVE
+    branches: tuple[Branch, ...] = ()
+    decided: bool = False
+    one_phase: bool = False
+    cause: Cause | None = None
+    told: bool = False
+
+
+# What can happen.
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A resource manager has begun a branch."""
+
+    branch: Branch
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """One more session takes part in a branch."""
+
+    branch: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailed:
+    """A session could not take part."""
+
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class CommitAsked:
+    """By the application."""
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackAsked:
+    """By the application."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A resource manager has answered to a call, or will never.
+
+    :param code: 0, 3 for a read-only vote, or that of the error.
+    """
+
+    call: Call
+    branch: int
+    code: int = 0
+    error: MessagingError | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The decision is in the log for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotDecided:
+    """The decision is not in the log, for certain."""
+
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionLost:
+    """It is not known whether the decision is in the log."""
+
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The branch's resource manager is there again, and nothing else is under way with this branch."""
+
+    branch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A resource manager has a branch of this transaction, which was not decided, and that is not known here."""
+
+    branch: Branch
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """An operator has ordered something."""
+
+    order: Order
+
+
+Event: TypeAlias = (
+    Started
+    | Joined
+    | StartFailed
+    | CommitAsked
+    | RollbackAsked
+    | Answered
+    | Decided
+    | NotDecided
+    | DecisionLost
+    | Reached
+    | Found
+    | Ordered
+)
+
+
+# What is to be done, in this order.
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Call the resource manager; of END, for every session that takes part. The next action does not wait for the answer.
+
+    :param failed: of END: the work is not to be kept.
+    """
+
+    call: Call
+    branch: int
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decide:
+    """Write the decision to the log and sync it; then tell Decided, NotDecided or DecisionLost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Write the state to the log and sync it before the next action."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Write the state to the log some time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """The log need not have it any more. :param now: durably, before the next action; else some time."""
+
+    now: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """The outcome is there: it follows from the state. Once in the life of a transaction."""
+
+
+Action: TypeAlias = Ask | Decide | Record | Note | Remove | Tell

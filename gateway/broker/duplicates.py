@@ -1,0 +1,313 @@
+"""Duplicate ids: a message that comes a second time with the id of an earlier one, to the same destination, is taken and dropped.
+
+Owns which ids are remembered, for how long, and their rows. The accepting side, a session or a branch, asks for the order that it needs: the repeats
+are sifted out by ``connection.route``, before limits count them; when the others were numbered, they are remembered in the batch that stores them; if
+the store undoes that batch, so is this. Knows nothing of where messages wait.
+
+In memory an id is its octets in a dictionary, the oldest first, with the seq of its message as the value: negative where the store has no row of it,
+because the message does not survive a restart either. Ages are marks in the order of all seqs, as a time for each id would cost as much as the id.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from itertools import islice
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeAlias
+
+from twisted.logger import Logger
+
+from gateway.broker.store.interface import Batch, DuplicateRow, StoreError, StoreFull
+from gateway.messaging.errors import InvalidDuplicateId
+from gateway.messaging.message import Headers, Message
+from gateway.messaging.provider import DUPLICATE_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gateway.broker.broker import Broker
+    from gateway.broker.queue import PhysicalQueue
+    from gateway.broker.topic import PhysicalTopic
+
+    Destined: TypeAlias = PhysicalQueue | PhysicalTopic
+    Arrivals: TypeAlias = list[tuple[Destined, Sequence[Message]]]
+
+#: The longest id, octets in UTF-8.
+LONGEST: Final = 1024
+#: Octet before which an id names the run that it is counted in.
+_RUN_END: Final = b"/"
+#: Runs of one destination; what would begin another is counted with the ids that name none.
+_MOST_RUNS: Final = 256
+#: Parts of a bound that are forgotten at once: of the count of a run, of the count of all, and of the age.
+_RUN_PARTS: Final = 16
+_ALL_PARTS: Final = 256
+_AGE_PARTS: Final = 16
+#: Ids forgotten in one turn because of their age.
+_SLICE: Final = 1000
+
+
+class Sifted(NamedTuple):
+    """What was found among messages of which some have ids.
+
+    :param repeats: messages left out. :param doubtful: the batch that has the last of their originals, if it may not be durable yet; else 0.
+    """
+
+    repeats: int
+    doubtful: int
+
+
+def check_id(value: object) -> None:
+    """Whether a property is a duplicate id. :raises InvalidDuplicateId: it is no String, is empty, or has more than 1,024 octets."""
+    if not isinstance(value, str):
+        raise InvalidDuplicateId(f"it is of type {type(value).__name__}, and must be a String")
+    if not value:
+        raise InvalidDuplicateId("it is empty")
+    size = len(_octets(value))
+    if size > LONGEST:
+        raise InvalidDuplicateId(f"it has {size} octets, and {LONGEST} are the most")
+
+
+class DuplicateIds:
+    """The ids that one broker remembers.
+
+    Of each run of a destination the last ``duplicate_count`` are remembered, of all destinations together the last ``duplicate_total``, and each for
+    ``duplicate_age`` seconds; up to a sixteenth more, since they are forgotten many at a time.
+    """
+
+    _log: ClassVar = Logger(namespace="gateway.broker")
+
+    def __init__(self, broker: Broker) -> None:
+        options = broker.options
+        self._broker = broker
+        self._most_of_run = options.duplicate_count
+        self._most = options.duplicate_total
+        self._age_ms = options.duplicate_age * 1000
+        #: By run, then id.
+        self._ids: dict[Destined, dict[bytes, dict[bytes, int]]] = {}
+        #: Ids remembered.
+        self.count = 0
+        #: (when, seq): ids of messages before that seq came before then.
+        self._marks: deque[tuple[int, int]] = deque()
+        self._ticking = False
+        #: (batch, seq): that batch has the ids of messages from that seq on. Of batches that may not be durable.
+        self._recent: deque[tuple[int, int]] = deque()
+
+    # --- what a message may be
+
+    def repeats(self, physical: Destined, headers: Headers) -> bool:
+        """Whether a message with these headers would be dropped."""
+        id = _id(headers)
+        return id is not None and self._find(physical, id)[1] != 0
+
+    def remembers(self, physical: Destined) -> bool:
+        """Whether an id is remembered there, so that the destination must not be forgotten although nobody uses it."""
+        return physical in self._ids
+
+    def sift(self, arrivals: Arrivals) -> tuple[Arrivals, Sifted]:
+        """The same without the messages whose ids are remembered, or come a second time among these. Nothing is changed."""
+        left: Arrivals = []
+        new: set[tuple[Destined, bytes]] = set()
+        repeats = doubtful = 0
+        for physical, run in arrivals:
+            kept: list[Message] = []
+            for message in run:
+                id = _id(message.headers)
+                if id is not None:
+                    seq = self._find(physical, id)[1]
+                    if seq or (physical, id) in new:
+                        repeats += 1
+                        doubtful = max(doubtful, self._batch_of(abs(seq)))
+                        continue
+                    new.add((physical, id))
+                kept.append(message)
+            if kept:
+                left.append((physical, kept))
+        if repeats:
+            self._log.debug("{count} messages had duplicate ids that are remembered, and were dropped", count=repeats)
+        return left, Sifted(repeats, doubtful)
+
+    # --- remembering
+
+    def remember(self, arrivals: Arrivals, sifted: Sifted, undone: Callable[[StoreError], None]) -> None:
+        """Messages that were sifted and have seqs are accepted with the batch that gathers: what else they need is put into the same.
+
+        :param sifted: what was found. Where there were repeats, who has sent them hears of it when the batch that gathers is durable.
+        :param undone: called if the store has undone a batch with originals of repeats, before it gets the next.
+        """
+        commits = self._broker.commits
+        if sifted.doubtful:
+            commits.wait_for(sifted.doubtful, lambda error: undone(error) if isinstance(error, StoreFull) else None)
+        rows = self._broker.rows
+        for physical, run in arrivals:
+            kept = not physical.destination.temporary
+            for message in run:
+                id = _id(message.headers)
+                if id is None:
+                    continue
+                seq = message.seq
+                if not self._recent or self._recent[-1][0] != commits.number:
+                    while self._recent and self._recent[0][0] <= commits.durable:
+                        self._recent.popleft()
+                    self._recent.append((commits.number, seq))
+                stored = kept and message.headers.persistent
+                if stored:
+                    if not physical.stored:
+                        rows.store_destination(physical)
+                    commits.changing().duplicates[seq] = DuplicateRow(seq, physical.number, self._broker.turn.now_ms, id)
+                self._add(physical, id, seq if stored else -seq)
+        self._tick_later()
+
+    def restore(self, rows: Sequence[DuplicateRow], there: Mapping[int, Destined]) -> None:
+        """The store remembers these, at least one, by rising seq, from an earlier run of the process. :param there: destinations by number."""
+        between = self._age_ms // _AGE_PARTS
+        for row in rows:
+            physical = there.get(row.destination)
+            if physical is None:
+                self._broker.commits.changing().forgotten[row.seq] = None
+                continue
+            if not self._marks or row.at >= self._marks[-1][0] + between:
+                self._marks.append((row.at, row.seq))
+            self._add(physical, row.id, row.seq)
+        self._marks.append((rows[-1].at, rows[-1].seq + 1))
+        self._tick_later()
+
+    def undo(self, batch: Batch, arrivals: Arrivals, *, whole: bool = False) -> bool:
+        """The store could not keep the batch in which these were remembered: ids go of messages that never came; others are tried again with it.
+
+        :param whole: none of these messages came. :returns: whether the batch had an id of theirs.
+        """
+        anything = False
+        for physical, run in arrivals:
+            for message in run:
+                id = _id(message.headers)
+                if id is None:
+                    continue
+                seq = message.seq
+                anything = anything or seq in batch.duplicates
+                row = batch.inserts.get(seq)
+                if whole or (row is not None and row.persistent):
+                    batch.duplicates.pop(seq, None)
+                    run_of, remembered = self._find(physical, id)
+                    if abs(remembered) == seq:
+                        self._drop(physical, run_of, [id])
+        return anything
+
+    # --- forgetting
+
+    def forget(self, physical: Destined) -> None:
+        """The destination goes."""
+        for run in list(self._ids.get(physical, ())):
+            self._drop(physical, run, list(self._ids[physical][run]))
+
+    def _drop(self, physical: Destined, run: bytes, old: Sequence[bytes]) -> None:
+        runs = self._ids[physical]
+        ids = runs[run]
+        seqs = [seq for id in old if (seq := ids.pop(id)) > 0]
+        self.count -= len(old)
+        if seqs:
+            batch = self._broker.commits.changing()
+            for seq in seqs:
+                if batch.duplicates.pop(seq, None) is None:
+                    batch.forgotten[seq] = None
+        if not ids:
+            del runs[run]
+            if not runs:
+                del self._ids[physical]
+                physical.emptied()
+
+    def _add(self, physical: Destined, id: bytes, seq: int) -> None:
+        runs = self._ids.setdefault(physical, {})
+        run = _run_of(id)
+        if run not in runs and len(runs) >= _MOST_RUNS:
+            run = b""
+        ids = runs.setdefault(run, {})
+        ids[id] = seq
+        self.count += 1
+        if len(ids) > self._most_of_run + self._most_of_run // _RUN_PARTS:
+            self._drop(physical, run, list(islice(ids, len(ids) - self._most_of_run)))
+        if self.count > self._most + self._most // _ALL_PARTS:
+            self._drop_oldest(self.count - self._most)
+
+    def _drop_oldest(self, count: int) -> None:
+        """Those that came first, of all destinations."""
+        everywhere = [_in_order(physical, run, ids) for physical, runs in self._ids.items() for run, ids in runs.items()]
+        for _, physical, run, id in list(islice(merge(*everywhere), count)):
+            self._drop(physical, run, [id])
+
+    def _tick_later(self) -> None:
+        if self._ids and not self._ticking:
+            self._ticking = True
+            self._broker.schedule.at(self._broker.turn.now_ms + max(1000, self._age_ms // _AGE_PARTS), self._tick)
+
+    def _tick(self) -> None:
+        self._ticking = False
+        now_ms = self._broker.turn.refresh()
+        marks = self._marks
+        if not self._ids:
+            marks.clear()
+            return
+        marks.append((now_ms, self._broker.last_seq + 1))
+        before = 0
+        while marks and marks[0][0] <= now_ms - self._age_ms:
+            before = marks.popleft()[1]
+        if before:
+            self._broker.schedule.in_slices(self._drop_before(before))
+        self._tick_later()
+
+    def _drop_before(self, before: int) -> Iterator[None]:
+        """Those of messages with lower seqs."""
+        for physical in list(self._ids):
+            for run in list(self._ids.get(physical, ())):
+                while ids := self._ids.get(physical, {}).get(run):
+                    old = [id for id, seq in islice(ids.items(), _SLICE) if abs(seq) < before]
+                    if old:
+                        self._drop(physical, run, old)
+                    if len(old) < _SLICE:
+                        break
+                    yield
+
+    # --- looking up
+
+    def _find(self, physical: Destined, id: bytes) -> tuple[bytes, int]:
+        """The run that an id is in, and its value there; 0 when it is not remembered."""
+        runs = self._ids.get(physical, {})
+        for run in (_run_of(id), b""):
+            seq = runs.get(run, _NONE).get(id, 0)
+            if seq:
+                return run, seq
+        return b"", 0
+
+    def _batch_of(self, seq: int) -> int:
+        """The batch that a message came with, if it may not be durable; else 0."""
+        durable = self._broker.commits.durable
+        for number, first in reversed(self._recent):
+            if number <= durable:
+                break
+            if first <= seq:
+                return number
+        return 0
+
+
+_NONE: Final[dict[bytes, int]] = {}
+
+
+def _octets(id: str) -> bytes:
+    # Java's strings may hold half a pair of surrogates.
+    return id.encode("utf-8", "surrogatepass")
+
+
+def _id(headers: Headers) -> bytes | None:
+    value = headers.properties.get(DUPLICATE_ID)
+    return _octets(value) if isinstance(value, str) else None
+
+
+def _run_of(id: bytes) -> bytes:
+    """The run that an id names; empty when it names none."""
+    run, slash, _ = id.partition(_RUN_END)
+    return run if slash else b""
+
+
+def _in_order(physical: Destined, run: bytes, ids: Mapping[bytes, int]) -> Iterator[tuple[int, Destined, bytes, bytes]]:
+    for id, seq in ids.items():
+        yield abs(seq), physical, run, id

@@ -1,0 +1,303 @@
+"""A link that transfers once and only once, between two brokers of this process that each take part in XA transactions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_twisted  # type: ignore[import-untyped]
+
+from bridge import crash_points
+from bridge.config.model import QualityOfService
+from bridge.link import JMSLink, LinkFailed
+from bridge.status import LinkState
+from gateway.messaging.dead import BridgeDeadReason
+from gateway.messaging.jms_message import JMSMessage
+from gateway.messaging.provider import DUPLICATE_ID
+from gateway.messaging.transformer import MessageTransformer
+from tests.bridge.linking import SOURCE, TARGET, Rig, close, in_state, on_reactor, rig, until
+
+NUMBERS = [str(number) for number in range(60)]
+ONCE = QualityOfService.ONCE_AND_ONLY_ONCE
+
+
+@pytest_twisted.async_yield_fixture
+async def brokers(tmp_path: Path) -> AsyncIterator[Rig]:
+    made = await rig(tmp_path)
+    yield made
+    await close(made)
+
+
+@pytest_twisted.async_yield_fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Rig]:
+    """Source and target are one."""
+    made = await rig(tmp_path, both=True)
+    made.target.provider._resource = made.source.provider.resource
+    yield made
+    await close(made)
+
+
+async def started(rig: Rig, **link: Any) -> JMSLink:
+    return await rig.started(quality_of_service=ONCE, **link)
+
+
+async def nothing_is_left(rig: Rig) -> None:
+    """Neither messages nor branches."""
+    for side, queue in ((rig.source, SOURCE), (rig.target, TARGET)):
+        assert await side.rest(queue) == []
+        client = await side.seam.connect()
+        assert list(await client.connection.xa_session().resource().recover()) == []
+        await client.close()
+    assert list(rig.coordinator().transactions()) == []
+
+
+# --- moving
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000, None])
+@on_reactor
+async def test_messages_arrive_once_and_in_order(brokers: Rig, size: int | None) -> None:
+    await brokers.source.send(*NUMBERS[:30])
+    link = await started(brokers, max_batch_size=size, max_batch_time_ms=20)
+    await brokers.source.send(*NUMBERS[30:])
+    assert await brokers.target.texts(60) == NUMBERS
+    await link.stop()
+    counters = link.status().counters
+    assert (counters.sent, counters.acknowledged, counters.possible_duplicates) == (60, 60, 0)
+    assert counters.octets == sum(len(number) for number in NUMBERS)
+    await nothing_is_left(brokers)
+
+
+@on_reactor
+async def test_where_both_sides_are_one_broker_nothing_is_logged(broker: Rig) -> None:
+    await broker.source.send(*NUMBERS)
+    link = await started(broker, max_batch_size=7, max_batch_time_ms=20)
+    assert await broker.target.texts(60) == NUMBERS
+    await link.stop()
+    points = set(broker.points)
+    assert "xa.before-decision" not in points
+    assert "xa.after-prepare-1" not in points
+    await nothing_is_left(broker)
+
+
+@on_reactor
+async def test_between_two_brokers_the_decision_is_logged_before_anyone_commits(brokers: Rig) -> None:
+    await brokers.source.send("a")
+    link = await started(brokers)
+    assert await brokers.target.texts(1) == ["a"]
+    await until(lambda: link.status().counters.batches == 1)
+    xa = [point for point in brokers.points if point.startswith("xa.after-p") or point.endswith("decision") or "commit" in point]
+    assert xa == [
+        "xa.after-prepare-1",
+        "xa.after-prepare-2",
+        "xa.before-decision",
+        "xa.after-decision",
+        "xa.after-commit-1",
+        "xa.after-commit-2",
+    ]
+
+
+@on_reactor
+async def test_a_connection_that_does_not_stay_is_given_back_after_each_transaction(brokers: Rig) -> None:
+    link = await started(brokers, target={"stay_connected": False})
+    for text in "abc":
+        await brokers.source.send(text)
+        assert await brokers.target.texts(1) == [text]
+        await until(lambda: brokers.connections.pools()[0].in_use == 0)
+    await link.stop()
+
+
+# --- what goes elsewhere
+
+
+@on_reactor
+async def test_what_the_transformer_fails_on_is_dead_and_the_rest_goes_on(brokers: Rig) -> None:
+    class Fails(MessageTransformer):
+        def transform(self, message: JMSMessage, *_: Any) -> JMSMessage | None:
+            if message.text == "3":
+                raise ValueError("not this one")
+            if message.text == "4":
+                self.no_transfer()
+            return message
+
+    await brokers.source.send(*NUMBERS[:6])
+    link = await started(brokers, transformer=Fails(), target={"consume_no_transfer_on_transform_error": True}, max_batch_size=4)
+    assert await brokers.target.texts(4) == ["0", "1", "2", "5"]
+    await until(lambda: link.status().counters.acknowledged == 6)
+    assert [(dead.message.text, dead.reason) for dead in brokers.graves.dead] == [("3", BridgeDeadReason.TRANSFORM_FAILURE)]
+    counters = link.status().counters
+    assert (counters.transform_failures, counters.not_transferred, counters.dead) == (1, 1, {BridgeDeadReason.TRANSFORM_FAILURE: 1})
+    await link.stop()
+    await nothing_is_left(brokers)
+
+
+@on_reactor
+async def test_where_it_must_stop_for_that_all_of_the_batch_stays(brokers: Rig) -> None:
+    class Fails(MessageTransformer):
+        def transform(self, message: JMSMessage, *_: Any) -> JMSMessage | None:
+            if message.text == "3":
+                raise ValueError("not this one")
+            return message
+
+    await brokers.source.send(*NUMBERS[:6])
+    link = brokers.link(quality_of_service=ONCE, transformer=Fails(), max_batch_size=6)
+    await link.start()
+    await brokers.reaches(link, LinkState.FAILED)
+    assert "not this one" in link.status().last_error
+    assert await brokers.source.rest(SOURCE) == NUMBERS[:6]
+    assert await brokers.target.rest(TARGET) == []
+
+
+@on_reactor
+async def test_where_no_dead_message_queue_takes_a_message_the_transaction_is_tried_again(brokers: Rig) -> None:
+    class Fails(MessageTransformer):
+        def transform(self, message: JMSMessage, *_: Any) -> JMSMessage | None:
+            if message.text == "bad":
+                raise ValueError("not this one")
+            return message
+
+    brokers.graves.refuse = 2
+    await brokers.source.send("good", "bad", "better")
+    tolerant = {"consume_no_transfer_on_transform_error": True}
+    link = await started(brokers, transformer=Fails(), target=tolerant, max_batch_size=3)
+    assert await brokers.target.texts(2) == ["good", "better"]
+    await until(lambda: link.status().counters.acknowledged == 3)
+    assert [dead.message.text for dead in brokers.graves.dead] == ["bad"]
+    assert link.status().counters.dead == {BridgeDeadReason.TRANSFORM_FAILURE: 1}
+    await link.stop()
+    await nothing_is_left(brokers)
+
+
+@pytest.mark.parametrize("size", [1, 16])
+@on_reactor
+async def test_a_message_that_the_target_refuses_is_dead_after_six_times_alone_and_nothing_overtakes(brokers: Rig, size: int) -> None:
+    small, most = brokers.target.backend.small
+    bodies = [f"{number:02}" if number != 5 else "x" * (most + 1_000) for number in range(20)]
+    await brokers.source.send(*bodies)
+    link = await started(brokers, to=small, max_batch_size=size, max_batch_time_ms=20)
+    assert await brokers.target.texts(19, small) == [body for body in bodies if len(body) == 2]
+    await until(lambda: link.status().counters.acknowledged == 20)
+    [dead] = brokers.graves.dead
+    assert (dead.message.text, dead.reason) == (bodies[5], BridgeDeadReason.SEND_FAILURE)
+    assert (link.status().counters.refused, link.status().counters.possible_duplicates) == (6, 0)
+    await link.stop()
+    await nothing_is_left(brokers)
+
+
+# --- what is lost on the way
+
+POINTS = [
+    "xa.after-start-1",
+    crash_points.AFTER_RECEIVE,
+    "xa.after-start-2",
+    crash_points.AFTER_SEND,
+    crash_points.BEFORE_ACKNOWLEDGE,
+    "xa.after-end",
+    "xa.after-prepare-1",
+    "xa.after-prepare-2",
+    "xa.before-decision",
+    "xa.after-decision",
+    "xa.after-commit-1",
+    "xa.after-commit-2",
+    "xa.after-forget",
+]
+
+
+@pytest.mark.parametrize("cut", ["source", "target", "both"])
+@pytest.mark.parametrize("point", POINTS)
+@on_reactor
+async def test_whatever_connection_is_lost_at_whatever_point_each_message_arrives_once(brokers: Rig, point: str, cut: str) -> None:
+    seen = 0
+
+    def passed(at: str) -> None:
+        nonlocal seen
+        brokers.points.append(at)
+        if at == point:
+            seen += 1
+            if seen in (2, 3):
+                for side in (brokers.source, brokers.target):
+                    if cut in (side.config.ref_name, "both"):
+                        side.provider.cut()
+
+    await brokers.source.send(*NUMBERS)
+    link = await started(brokers, max_batch_size=5, max_batch_time_ms=20, passed=passed)
+    assert await brokers.target.texts(60) == NUMBERS
+    assert seen >= 3
+    await until(lambda: link.status().counters.acknowledged >= 60 or not link.status().in_flight)
+    await link.stop()
+    await nothing_is_left(brokers)
+
+
+@pytest.mark.parametrize("act", ["pause", "stop"])
+@pytest.mark.parametrize("point", POINTS)
+@on_reactor
+async def test_it_can_be_stopped_and_paused_at_any_point(brokers: Rig, point: str, act: str) -> None:
+    acted: list[Any] = []
+    links: list[JMSLink] = []
+
+    def passed(at: str) -> None:
+        if at == point and not acted:
+            acted.append(getattr(links[0], act)())
+
+    await brokers.source.send(*NUMBERS)
+    links.append(brokers.link(quality_of_service=ONCE, max_batch_size=5, max_batch_time_ms=20, passed=passed))
+    [link] = links
+    await link.start()
+    await until(lambda: bool(acted))
+    await acted[0]
+    in_state(link, LinkState.PAUSED if act == "pause" else LinkState.STOPPED)
+    await link.start()
+    assert await brokers.target.texts(60) == NUMBERS
+    await link.stop()
+    await nothing_is_left(brokers)
+
+
+# --- without XA
+
+
+@on_reactor
+async def test_a_target_that_remembers_makes_up_for_a_source_without_xa(brokers: Rig) -> None:
+    brokers.source.provider.pretends = {"xa": False}
+    seen = 0
+
+    def passed(at: str) -> None:
+        nonlocal seen
+        if at == crash_points.BEFORE_ACKNOWLEDGE:
+            seen += 1
+            if seen in (2, 4):
+                # It is sent and not acknowledged: it comes again.
+                brokers.source.provider.cut()
+
+    await brokers.source.send(*NUMBERS)
+    link = await started(brokers, max_batch_size=5, max_batch_time_ms=20, passed=passed)
+    arrived = await brokers.target.arrived(60)
+    assert [message.text for message in arrived] == NUMBERS
+    assert len({message.headers.properties[DUPLICATE_ID] for message in arrived}) == 60
+    await until(lambda: link.status().counters.acknowledged == 60)
+    assert link.status().counters.possible_duplicates >= 5
+    await link.stop()
+    await nothing_is_left(brokers)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "named"),
+    [
+        ({"xa": False, "stable_ids": False}, {}, "its source, connection-factory 'source'"),
+        ({}, {"xa": False, "duplicate_ids": False}, "its target, connection-factory 'target'"),
+    ],
+)
+@on_reactor
+async def test_a_pair_that_cannot_is_refused_by_name(
+    brokers: Rig, source: dict[str, bool], target: dict[str, bool], named: str
+) -> None:
+    brokers.source.provider.pretends = source
+    brokers.target.provider.pretends = target
+    await brokers.source.send("a")
+    link = brokers.link(quality_of_service=ONCE)
+    with pytest.raises(LinkFailed, match=named):
+        await link.start()
+    in_state(link, LinkState.FAILED)
+    assert 'quality-of-service="DUPLICATES_OK"' in link.status().last_error
+    assert await brokers.source.rest(SOURCE) == ["a"]

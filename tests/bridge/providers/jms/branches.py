@@ -1,0 +1,106 @@
+"""What tests of XA sessions against ActiveMQ share: connections of both kinds, and sessions that receive in branches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThread
+
+from bridge.providers.jms.connection import JMSConnection
+from bridge.providers.jms.provider import JMSFactory, JMSProvider
+from gateway.messaging.destination import Destination, Queue
+from gateway.messaging.errors import MessagingError
+from gateway.messaging.message import Headers, Message
+from gateway.messaging.provider import Mode, Subscription, Xid
+from tests.bridge.providers.jms.stubs import GUEST, clock, received, told
+from tests.servers import activemq
+
+
+def provider_at(port: int, lookup_name: str = "XAConnectionFactory", query: str = "", **options: Any) -> JMSProvider:
+    environment = {
+        "java.naming.factory.initial": "org.apache.activemq.jndi.ActiveMQInitialContextFactory",
+        "java.naming.provider.url": f"tcp://127.0.0.1:{port}{query}",
+    }
+    return JMSProvider(clock, JMSFactory(lookup_name, environment, "/usr/share/activemq/lib/*", **options), name=lookup_name)
+
+
+def not_lost(error: Exception) -> None:
+    raise AssertionError(f"the connection was lost: {error}")
+
+
+async def connect(lookup_name: str = "XAConnectionFactory", query: str = "") -> JMSConnection:
+    server = await deferToThread(activemq)
+    connection = await provider_at(server.openwire_port, lookup_name, query).connect(GUEST, None, not_lost)
+    assert isinstance(connection, JMSConnection)
+    return connection
+
+
+def branch() -> Xid:
+    """A branch that nobody has used."""
+    return Xid(0x5354, os.urandom(16), b"\x01")
+
+
+def queue() -> Destination:
+    """A queue that nobody has used."""
+    return Queue(f"xa.{os.urandom(6).hex()}")
+
+
+def texts(destination: Destination, bodies: Sequence[object]) -> list[Message]:
+    return [Message(Headers(destination), str(body).encode()) for body in bodies]
+
+
+async def put(destination: Destination, bodies: Sequence[object]) -> None:
+    """Send these, without XA."""
+    connection = await connect("ConnectionFactory")
+    session = connection.session(Mode.AUTO)
+    session.send(texts(destination, bodies))
+    assert await told(session.completion) is None
+    await connection.close()
+
+
+async def left(destination: Destination, bodies: list[str]) -> None:
+    """These wait there and nothing else, and are taken."""
+    connection = await connect("ConnectionFactory")
+    session = connection.session(Mode.AUTO)
+    session.send(texts(destination, ["end"]))
+    found = [message.text for message, _ in await received(connection, Subscription(destination), len(bodies) + 1)]
+    assert found == [*bodies, "end"]
+    await connection.close()
+
+
+class Branch:
+    """An XA session that receives from a queue, one branch after the other."""
+
+    def __init__(self, connection: JMSConnection, destination: Destination) -> None:
+        self.session = connection.xa_session()
+        self.resource = self.session.resource()
+        self.messages: list[Message] = []
+        self.attempts: list[int] = []
+        self.failures: list[MessagingError] = []
+        self.last = 0
+        self._enough: tuple[int, Deferred[None]] | None = None
+        self.consumer = self.session.consumer(Subscription(destination), self._deliver, self.failures.append)
+        self.consumer.start()
+
+    def _deliver(self, consumer: Any, first: int, messages: Any, attempts: Any, /) -> None:
+        self.messages += messages
+        self.attempts += attempts or [1] * len(messages)
+        self.last = first + len(messages) - 1
+        if self._enough is not None and len(self.messages) >= self._enough[0]:
+            self._enough[1].callback(None)
+            self._enough = None
+
+    async def receive(self, count: int, credit: int | None = None) -> list[str]:
+        """So many more."""
+        self.messages, self.attempts = [], []
+        enough: Deferred[None] = Deferred()
+        self._enough = count, enough
+        self.consumer.grant(count if credit is None else credit)
+        await enough
+        return [message.text for message in self.messages]
+
+    def acknowledge(self) -> int:
+        return self.consumer.acknowledge_through(self.last)

@@ -1,0 +1,139 @@
+"""A process with a coordinator, taken apart: its disk, its log's thread and its reactor, each moved by the test."""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable
+from typing import Any, cast
+
+from twisted.internet.task import Clock
+from twisted.logger import ILogObserver, LogEvent, Logger
+
+from bridge.xa.coordinator import Coordinator
+from bridge.xa.log import DecisionLog
+from bridge.xa.log_file import LogFile
+from bridge.xa.log_storage import SyncFailed
+from bridge.xa.xids import Xids
+
+
+class MemoryStorage:
+    """A file that knows what of it is on the disk."""
+
+    def __init__(self) -> None:
+        self.data: bytearray | None = None
+        self.synced = 0
+        #: The next so many octets fit; None is no limit.
+        self.room: int | None = None
+        self.sync_fails = False
+        self.syncs = 0
+        self.replacements = 0
+        self.closed = False
+
+    @property
+    def name(self) -> str:
+        return "/var/txlog.test"
+
+    def read(self) -> bytes | None:
+        return None if self.data is None else bytes(self.data)
+
+    def replace(self, data: bytes) -> None:
+        if self.room is not None and len(data) > self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.data, self.synced = bytearray(data), len(data)
+        self.replacements += 1
+
+    def append(self, data: bytes) -> None:
+        assert self.data is not None
+        if self.room is not None and len(data) > self.room:
+            self.data += data[: self.room]
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.data += data
+
+    def truncate(self, length: int) -> None:
+        assert self.data is not None
+        del self.data[length:]
+        self.synced = min(self.synced, length)
+
+    def sync(self) -> None:
+        assert self.data is not None
+        if self.sync_fails:
+            raise SyncFailed(errno.EIO, "Input/output error")
+        self.synced = len(self.data)
+        self.syncs += 1
+
+    def close(self) -> None:
+        self.closed = True
+
+    def crash(self, kept: int) -> MemoryStorage:
+        """What a loss of power leaves. :param kept: octets of those that were not synced."""
+        after = MemoryStorage()
+        if self.data is not None:
+            after.data = self.data[: self.synced + kept]
+            after.synced = len(after.data)
+        return after
+
+
+class Jobs:
+    """The log's thread, at a standstill until :meth:`run`."""
+
+    def __init__(self, at_once: bool = False) -> None:
+        self.waiting: deque[Callable[[], None]] = deque()
+        self._at_once = at_once
+
+    def put(self, job: Callable[[], None]) -> None:
+        self.waiting.append(job)
+        if self._at_once:
+            self.run()
+
+    def finish(self) -> None:
+        pass
+
+    def run(self) -> None:
+        self.waiting.popleft()()
+
+
+class Reactor(Clock):
+    """A clock, and calls from threads, which :meth:`take` makes; or at once."""
+
+    def __init__(self, at_once: bool = False) -> None:
+        super().__init__()
+        self.called: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._at_once = at_once
+
+    def callFromThread(self, callable: Callable[..., Any], *args: Any) -> None:
+        self.called.append((callable, args))
+        if self._at_once:
+            self.take()
+
+    def take(self) -> None:
+        callable, args = self.called.popleft()
+        callable(*args)
+
+
+class Process:
+    """A coordinator on a storage. :param at_once: its log is written inside of the calls."""
+
+    def __init__(self, storage: MemoryStorage, at_once: bool = False, size: int = 100_000, identity: bytes = b"8 octets") -> None:
+        self.storage = storage
+        self.reactor = Reactor(at_once)
+        self.jobs = Jobs(at_once)
+        self.passed: list[str] = []
+        self.events: list[LogEvent] = []
+        log = Logger(namespace="test", observer=cast(ILogObserver, self.events.append))
+        self.file = LogFile(storage, "here:bridge", size, True, lambda count: identity)
+        self.decisions = DecisionLog(self.reactor, self.file, self.jobs)
+        ids = Xids("here:bridge", self.file.header.identity, self.file.header.generation)
+        self.coordinator = Coordinator(self.reactor, "here:bridge", self.decisions, ids, self.passed.append, log)
+
+    def work(self) -> None:
+        """Everything that the log's thread and the reactor have to do now."""
+        while self.jobs.waiting or self.reactor.called:
+            if self.jobs.waiting:
+                self.jobs.run()
+            if self.reactor.called:
+                self.reactor.take()
+
+    def failures(self) -> list[LogEvent]:
+        """What was logged of broken code."""
+        return [event for event in self.events if "log_failure" in event]

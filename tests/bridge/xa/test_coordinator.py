@@ -1,0 +1,303 @@
+"""The coordinator over resource managers that keep X/Open's rules: what links ask of it, and its log's failures."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.xa.coordinator import Committed, Recovered
+from bridge.xa.errors import LogFailed, Misuse, NotWritten, RolledBack, WrongState
+from gateway.messaging.errors import OutcomeUnknown, ProviderUnavailable, XAError
+from tests.bridge.xa.resource_managers import (
+    XA_HEURRB,
+    XA_RETRY,
+    XAER_NOTA,
+    XAER_RMERR,
+    XAER_RMFAIL,
+    Session,
+)
+from tests.bridge.xa.two import Two, begin, done, result
+
+POINTS = [
+    "xa.after-start-1",
+    "xa.after-start-2",
+    "xa.after-end",
+    "xa.after-prepare-1",
+    "xa.after-prepare-2",
+    "xa.before-decision",
+    "xa.after-decision",
+    "xa.after-commit-1",
+    "xa.after-commit-2",
+    "xa.after-forget",
+]
+
+
+def test_a_message_is_moved() -> None:
+    two = Two()
+    assert done(two.moved().commit()) == Committed()
+    assert (two.a.messages, two.b.messages) == ([2, 3], [1])
+    assert two.coordinator.transactions() == []
+    two.process.reactor.advance(1)
+    assert two.process.passed == POINTS
+    assert two.process.file.entries() == ()
+
+
+def test_nothing_is_logged_for_one_resource_manager() -> None:
+    two = Two()
+    transaction = two.coordinator.begin()
+    other = Session(two.a)
+    done(transaction.enlist("source", "rm:a", two.source))
+    done(transaction.enlist("target", "rm:a", other))
+    result(other.put(result(two.source.take())))
+    syncs = two.process.storage.syncs
+    assert done(transaction.commit()) == Committed()
+    assert two.a.messages == [2, 3, 1]
+    assert two.process.storage.syncs == syncs
+    assert "prepare" not in two.a.calls
+    assert two.a.calls.count("end") == 2
+
+
+def test_a_session_takes_part_once() -> None:
+    two = Two()
+    transaction = two.coordinator.begin()
+    done(transaction.enlist("source", "rm:a", two.source))
+    done(transaction.enlist("target", "rm:a", two.source))
+    assert two.a.calls == ["start"]
+    done(transaction.rollback())
+
+
+def test_nobody_without_work_is_asked_to_commit() -> None:
+    two = Two()
+    transaction = two.coordinator.begin()
+    done(transaction.enlist("source", "rm:a", two.source))
+    done(transaction.enlist("target", "rm:b", two.target))
+    result(two.target.put(7))
+    assert done(transaction.commit()) == Committed()
+    assert (two.a.calls.count("commit"), two.b.calls.count("commit")) == (0, 1)
+
+
+def test_nothing_at_all_is_committed_without_the_log() -> None:
+    two = Two()
+    transaction = two.coordinator.begin()
+    done(transaction.enlist("source", "rm:a", two.source))
+    done(transaction.enlist("target", "rm:b", two.target))
+    assert done(transaction.commit()) == Committed()
+    assert done(two.coordinator.begin().commit()) == Committed()
+    assert two.process.storage.syncs == 0
+
+
+def test_end_and_prepare_are_asked_without_waiting_and_of_both_at_once() -> None:
+    two = Two(at_once=False)
+    transaction = two.coordinator.begin()
+    for ref_name, rm, session in (("source", "rm:a", two.source), ("target", "rm:b", two.target)):
+        enlisting = begin(transaction.enlist(ref_name, rm, session))
+        session.arrive()
+        session.answer()
+        result(enlisting)
+        session.ask("put", 5)
+        session.arrive()
+        session.answer()
+    committing = begin(transaction.commit())
+    assert [[request.name for request in session.requests] for session in (two.source, two.target)] == [["end", "prepare"]] * 2
+    for session in (two.source, two.target):
+        for _ in range(2):
+            session.arrive()
+            session.answer()
+    assert [[request.name for request in session.requests] for session in (two.source, two.target)] == [["commit"]] * 2
+    for session in (two.source, two.target):
+        session.arrive()
+        session.answer()
+    assert result(committing) == Committed()
+
+
+def test_a_branch_is_joined_while_it_is_being_started() -> None:
+    two = Two(at_once=False)
+    transaction = two.coordinator.begin()
+    other = Session(two.a, at_once=False)
+    first = begin(transaction.enlist("source", "rm:a", two.source))
+    second = begin(transaction.enlist("target", "rm:a", other))
+    assert not other.requests
+    with pytest.raises(Misuse):
+        done(transaction.commit())
+    rolling = begin(transaction.rollback())
+    for session in (two.source, other):
+        session.arrive()
+        session.answer()
+    result(first), result(second)
+    for session in (two.source, other, two.source):
+        session.arrive()
+        session.answer()
+    result(rolling)
+    assert not two.a.active
+
+
+@pytest.mark.parametrize("call", ["end", "prepare"])
+@pytest.mark.parametrize("at", ["a", "b"])
+@pytest.mark.parametrize(
+    "error", [XAError(100, "no"), XAError(XAER_RMERR, "no"), XAError(XAER_NOTA, "no"), ProviderUnavailable("no")]
+)
+def test_what_is_refused_before_the_decision_is_rolled_back(call: str, at: str, error: Exception) -> None:
+    two = Two()
+    transaction = two.moved()
+    getattr(two, at).refusals[call] = [error]
+    with pytest.raises(RolledBack) as caught:
+        done(transaction.commit())
+    assert caught.value.cause is error
+    assert caught.value.ref_name == {"a": "source", "b": "target"}[at]
+    for session in (two.source, two.target):
+        session.snap(0)
+        session.hang_up()
+    two.recover()
+    assert (two.a.messages, two.b.messages) == ([1, 2, 3], [])
+    assert not two.a.prepared
+    assert not two.b.prepared
+    assert two.coordinator.transactions() == []
+    assert two.process.storage.syncs == 0
+    assert two.process.failures() == []
+
+
+@pytest.mark.parametrize("at", ["a", "b"])
+@pytest.mark.parametrize(
+    "error", [XAError(XA_RETRY, "no"), XAError(XAER_RMFAIL, "no"), ProviderUnavailable("no"), XAError(-6, "no")]
+)
+def test_after_the_decision_it_is_waited_for(at: str, error: Exception) -> None:
+    two = Two()
+    transaction = two.moved()
+    getattr(two, at).refusals["commit"] = [error]
+    ref_name = {"a": "source", "b": "target"}[at]
+    assert done(transaction.commit()) == Committed((ref_name,))
+    status = two.coordinator.transactions()[0]
+    assert (status.id, status.state, status.decision) == (transaction.id, "WAITING", "COMMIT")
+    assert [branch.state for branch in status.branches if branch.ref_name == ref_name] == ["WAITING"]
+    two.process.reactor.advance(1)
+    two.restart(kept=10_000)
+    assert [one.id for one in two.coordinator.transactions()] == [transaction.id]
+    assert two.coordinator.waits_for() == {ref_name: 1}
+    two.recover()
+    assert (two.a.messages, two.b.messages) == ([2, 3], [1])
+    assert two.coordinator.transactions() == []
+
+
+def test_what_was_committed_before_is_known_by_nota() -> None:
+    two = Two()
+    transaction = two.moved()
+    two.b.refusals["commit"] = [ProviderUnavailable("the answer is lost")]
+    done(transaction.commit())
+    two.b.call(two.target, "commit", (next(iter(two.b.prepared)), False))
+    assert two.recover() == (Recovered(), Recovered(committed=1))
+    assert two.b.messages == [1]
+    assert two.coordinator.transactions() == []
+
+
+def test_a_resource_manager_that_failed_and_forgot_is_a_hazard() -> None:
+    two = Two()
+    transaction = two.moved()
+    two.b.refusals["commit"] = [XAError(XAER_RMERR, "it cannot"), XAError(XAER_NOTA, "what?")]
+    assert done(transaction.commit()) == Committed(("target",))
+    assert two.recover()[1] == Recovered(heuristic=1)
+    assert two.coordinator.transactions()[0].branches[1].state == "HEURISTIC_HAZARD"
+
+
+@pytest.mark.parametrize("error", [XAError(100, "no"), XAError(XAER_RMERR, "no"), XAError(XA_HEURRB, "no")])
+def test_one_phase_refused_is_rolled_back(error: Exception) -> None:
+    two = Two()
+    transaction = two.coordinator.begin()
+    done(transaction.enlist("source", "rm:a", two.source))
+    result(two.source.take())
+    two.a.refusals["commit"] = [error]
+    with pytest.raises(RolledBack) as caught:
+        done(transaction.commit())
+    assert caught.value.cause is error
+    assert two.coordinator.transactions() == []
+
+
+@pytest.mark.parametrize("error", [ProviderUnavailable("gone"), XAError(XAER_RMFAIL, "gone"), XAError(XAER_NOTA, "what?")])
+def test_one_phase_without_an_answer_is_unknown(error: Exception) -> None:
+    two = Two()
+    transaction = two.coordinator.begin()
+    done(transaction.enlist("source", "rm:a", two.source))
+    two.a.refusals["commit"] = [error]
+    with pytest.raises(OutcomeUnknown):
+        done(transaction.commit())
+    assert two.coordinator.transactions() == []
+
+
+def test_a_session_that_cannot_take_part_leaves_nothing() -> None:
+    two = Two()
+    transaction = two.coordinator.begin()
+    done(transaction.enlist("source", "rm:a", two.source))
+    result(two.source.take())
+    two.b.refusals["start"] = [XAError(XAER_RMERR, "no")]
+    with pytest.raises(XAError):
+        done(transaction.enlist("target", "rm:b", two.target))
+    with pytest.raises(RolledBack) as caught:
+        done(transaction.commit())
+    assert caught.value.ref_name == "target"
+    assert two.a.messages == [1, 2, 3]
+
+
+def test_rollback_never_fails() -> None:
+    two = Two()
+    transaction = two.moved()
+    two.a.refusals["rollback"] = [ProviderUnavailable("gone")]
+    two.b.refusals["end"] = [ProviderUnavailable("gone")]
+    done(transaction.rollback())
+    done(transaction.rollback())
+    with pytest.raises(Misuse):
+        done(transaction.commit())
+    with pytest.raises(Misuse):
+        done(transaction.enlist("source", "rm:a", two.source))
+    assert two.coordinator.transactions() == []
+    assert two.process.failures() == []
+
+
+def test_a_full_disk_rolls_back_and_harms_nobody_else() -> None:
+    two = Two()
+    transaction = two.moved()
+    two.process.storage.room = 5
+    with pytest.raises(RolledBack) as caught:
+        done(transaction.commit())
+    assert isinstance(caught.value.cause, NotWritten)
+    assert two.a.messages == [1, 2, 3]
+    two.process.storage.room = None
+    assert done(two.moved().commit()) == Committed()
+    assert two.b.messages == [1]
+
+
+def test_a_failed_sync_is_final_and_nobody_is_told_anything() -> None:
+    two = Two()
+    other = two.moved()
+    two.process.storage.sync_fails = True
+    with pytest.raises(LogFailed) as caught:
+        done(other.commit())
+    assert not isinstance(caught.value, NotWritten)
+    assert two.a.prepared
+    assert two.b.prepared
+    assert two.coordinator.transactions()[0].state == "IN_DOUBT"
+    assert two.recover() == (Recovered(), Recovered())
+    with pytest.raises(LogFailed):
+        two.coordinator.begin()
+    for operation in ("commit", "rollback", "forget"):
+        with pytest.raises(WrongState):
+            result(getattr(two.coordinator, operation)(other.id))
+
+
+@pytest.mark.parametrize("kept", [0, 10, 10_000])
+def test_after_a_failed_sync_the_disk_decides(kept: int) -> None:
+    two = Two()
+    transaction = two.moved()
+    two.process.storage.sync_fails = True
+    with pytest.raises(LogFailed):
+        done(transaction.commit())
+    two.restart(kept)
+    two.recover()
+    assert (two.a.messages, two.b.messages) == (([2, 3], [1]) if kept == 10_000 else ([1, 2, 3], []))
+    assert two.coordinator.transactions() == []
+
+
+def test_after_the_end_nothing_begins() -> None:
+    two = Two()
+    result(two.coordinator.close())
+    result(two.coordinator.close())
+    with pytest.raises(LogFailed):
+        two.coordinator.begin()
+    assert two.process.storage.closed

@@ -1,0 +1,222 @@
+"""Heuristic outcomes, and what operators order."""
+
+from __future__ import annotations
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from bridge.xa.coordinator import Committed, Recovered
+from bridge.xa.errors import Heuristic, NotWritten, RolledBack, UnknownTransaction, WrongState
+from gateway.messaging.errors import ProviderUnavailable, XAError
+from gateway.messaging.provider import Xid
+from tests.bridge.xa.resource_managers import (
+    XA_HEURCOM,
+    XA_HEURHAZ,
+    XA_HEURMIX,
+    XA_HEURRB,
+    XAER_RMFAIL,
+)
+from tests.bridge.xa.two import Two, begin, done, result
+
+
+def test_a_heuristic_commit_is_as_good_as_one() -> None:
+    two = Two()
+    transaction = two.moved()
+    two.b.refusals["commit"] = [XAError(XAER_RMFAIL, "no")]
+    done(transaction.commit())
+    two.b.decide(next(iter(two.b.prepared)), XA_HEURCOM)
+    two.b.refusals["forget"] = [XAError(XAER_RMFAIL, "not yet")]
+    with pytest.raises(XAError):
+        two.recover()
+    assert two.coordinator.transactions()[0].state == "WAITING"
+    assert two.recover()[1] == Recovered(committed=1)
+    assert not two.b.heuristics
+    assert two.coordinator.transactions() == []
+
+
+@pytest.mark.parametrize(
+    ("code", "state"),
+    [
+        (XA_HEURRB, "HEURISTIC_ROLLBACK"),
+        (XA_HEURMIX, "HEURISTIC_MIXED"),
+        (XA_HEURHAZ, "HEURISTIC_HAZARD"),
+        (100, "HEURISTIC_ROLLBACK"),
+    ],
+)
+def test_a_heuristic_outcome_is_kept_until_it_is_forgotten(code: int, state: str) -> None:
+    two = Two()
+    transaction = two.moved()
+    two.b.refusals["commit"] = [XAError(code, "on its own")]
+    with pytest.raises(Heuristic) as caught:
+        done(transaction.commit())
+    assert caught.value.outcomes == {"source": "COMMITTED", "target": state}
+    xid = next(iter(two.b.prepared))
+    two.b.decide(xid, code)
+    two.restart()
+    two.recover()
+    status = two.coordinator.transactions()[0]
+    assert (status.id, status.state, status.branches[1].state) == (transaction.id, "HEURISTIC", state)
+    assert two.b.heuristics == {xid: code}
+    for operation in ("commit", "rollback"):
+        with pytest.raises(WrongState):
+            result(getattr(two.coordinator, operation)(transaction.id))
+    result(two.coordinator.forget(transaction.id))
+    assert not two.b.heuristics
+    assert two.coordinator.transactions() == []
+
+
+def test_forgetting_waits_for_a_resource_manager_and_need_not() -> None:
+    two = Two()
+    transaction = two.moved()
+    two.b.refusals["commit"] = [XAError(XA_HEURMIX, "on its own")]
+    with pytest.raises(Heuristic):
+        done(transaction.commit())
+    two.b.decide(next(iter(two.b.prepared)), XA_HEURMIX)
+    result(two.coordinator.forget(transaction.id))
+    two.restart()
+    assert two.coordinator.transactions()[0].state == "FORGETTING"
+    kept = two.process.storage
+    two.recover()
+    assert two.coordinator.transactions() == []
+    assert not two.b.heuristics
+    two.process.storage = kept.crash(0)
+    two.restart()
+    assert two.coordinator.transactions()[0].state == "FORGETTING"
+    result(two.coordinator.forget(transaction.id))
+    assert two.coordinator.transactions() == []
+    two.restart()
+    assert two.coordinator.transactions() == []
+
+
+def test_a_heuristic_commit_of_what_was_rolled_back() -> None:
+    two = Two()
+    transaction = two.moved()
+    two.b.refusals["prepare"] = [XAError(100, "no")]
+    two.a.refusals["rollback"] = [XAError(XA_HEURCOM, "on its own")]
+    with pytest.raises(Heuristic):
+        done(transaction.commit())
+    two.restart()
+    status = two.coordinator.transactions()[0]
+    assert (status.state, status.decision, status.branches[0].state) == ("HEURISTIC", "", "HEURISTIC_COMMIT")
+
+
+def test_a_heuristic_outcome_that_only_recovery_finds() -> None:
+    two = Two()
+    transaction = two.moved()
+    two.b.refusals["prepare"] = [XAError(100, "no")]
+    two.a.refusals["rollback"] = [ProviderUnavailable("gone")]
+    with pytest.raises(RolledBack):
+        done(transaction.commit())
+    assert two.coordinator.transactions() == []
+    two.a.decide(next(iter(two.a.prepared)), XA_HEURCOM)
+    two.restart()
+    assert two.recover()[0] == Recovered(heuristic=1)
+    assert two.recover()[0] == Recovered()
+    two.restart()
+    assert two.coordinator.transactions()[0].id == transaction.id
+    result(two.coordinator.forget(transaction.id))
+    two.recover()
+    assert two.coordinator.transactions() == []
+    assert not two.a.heuristics
+
+
+def test_an_operator_gives_up_waiting() -> None:
+    two = Two()
+    transaction = two.moved()
+    two.b.refusals["commit"] = [ProviderUnavailable("gone")]
+    done(transaction.commit())
+    with pytest.raises(WrongState):
+        result(two.coordinator.forget(transaction.id))
+    with pytest.raises(UnknownTransaction):
+        result(two.coordinator.commit("77"))
+    with pytest.raises(UnknownTransaction):
+        result(two.coordinator.commit(""))
+    result(two.coordinator.commit(f"000{transaction.id.upper()} "))
+    assert two.coordinator.transactions() == []
+    two.restart()
+    assert two.coordinator.transactions() == []
+
+
+def test_an_operator_decides_against_it() -> None:
+    two = Two()
+    transaction = two.moved()
+    two.b.refusals["commit"] = [ProviderUnavailable("gone")]
+    done(transaction.commit())
+    result(two.coordinator.rollback(transaction.id))
+    with pytest.raises(WrongState):
+        result(two.coordinator.rollback(transaction.id))
+    two.restart()
+    status = two.coordinator.transactions()[0]
+    assert (status.state, status.branches[1].state) == ("WAITING", "ROLLBACK_ORDERED")
+    assert two.recover()[1] == Recovered(heuristic=1)
+    assert two.b.messages == []
+    assert not two.b.prepared
+    two.restart()
+    assert two.coordinator.transactions()[0].state == "HEURISTIC"
+    result(two.coordinator.forget(transaction.id))
+    two.recover()
+    assert two.coordinator.transactions() == []
+
+
+def test_an_order_that_cannot_be_recorded_is_told() -> None:
+    two = Two()
+    transaction = two.moved()
+    two.b.refusals["commit"] = [ProviderUnavailable("gone")]
+    done(transaction.commit())
+    two.process.storage.room = 0
+    with pytest.raises(NotWritten):
+        result(two.coordinator.rollback(transaction.id))
+
+
+def test_a_live_transaction_takes_no_orders() -> None:
+    two = Two()
+    transaction = two.moved()
+    assert two.coordinator.transactions()[0].state == "ACTIVE"
+    for operation in ("commit", "rollback", "forget"):
+        with pytest.raises(WrongState, match="ACTIVE"):
+            result(getattr(two.coordinator, operation)(transaction.id))
+    done(transaction.rollback())
+
+
+def test_how_a_transaction_is_shown() -> None:
+    two = Two()
+    transaction = two.moved()
+    two.b.refusals["commit"] = [ProviderUnavailable("gone")]
+    done(transaction.commit())
+    (status,) = two.coordinator.transactions()
+    gtrid = next(iter(two.b.prepared)).gtrid.hex()
+    branches = [branch.xid.split(":")[2] for branch in status.branches]
+    assert status.text == f"{gtrid}(COMMIT)[{branches[0]}(COMMIT), {branches[1]}(WAITING)]"
+    assert [(branch.ref_name, branch.rm) for branch in status.branches] == [("source", "rm:a"), ("target", "rm:b")]
+
+
+def test_a_provider_that_breaks_its_word_is_logged_and_waited_for() -> None:
+    two = Two()
+    transaction = two.moved()
+
+    def commit(xid: Xid, one_phase: bool) -> Deferred[None]:
+        raise ZeroDivisionError
+
+    two.target.commit = commit  # type: ignore[method-assign]
+    assert done(transaction.commit()) == Committed(("target",))
+    assert len(two.process.failures()) == 1
+    two.reconnect()
+    two.recover()
+    assert two.b.messages == [1]
+
+
+def test_who_waits_may_be_cancelled_and_the_transaction_goes_on() -> None:
+    two = Two(at_once=False)
+    transaction = two.coordinator.begin()
+    enlisting = begin(transaction.enlist("source", "rm:a", two.source))
+    two.source.arrive()
+    two.source.answer()
+    result(enlisting)
+    committing = begin(transaction.commit())
+    committing.addErrback(lambda failure: None)
+    committing.cancel()
+    while two.source.requests:
+        two.source.arrive()
+        two.source.answer()
+    assert two.a.calls == ["start", "end", "commit"]
+    assert two.coordinator.transactions() == []

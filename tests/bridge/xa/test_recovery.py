@@ -1,0 +1,204 @@
+"""Recovery: of what, of what not, and beside whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from bridge.xa.coordinator import Committed, Recovered
+from gateway.messaging.errors import ProviderUnavailable, XAError
+from gateway.messaging.provider import Flags, Xid
+from tests.bridge.xa.machines import MemoryStorage, Process
+from tests.bridge.xa.resource_managers import (
+    XA_RETRY,
+    ResourceManager,
+    Session,
+    Work,
+)
+from tests.bridge.xa.two import Two, begin, done, result
+
+
+def test_others_branches_are_left_alone() -> None:
+    two = Two()
+    strangers = [Xid(1, b"x", b"y"), Xid(1246580992, b"\x01x", b"y"), Xid(1246580992, b"", b"")]
+    for xid in strangers:
+        two.a.prepared[xid] = Work()
+    namesake = Process(MemoryStorage(), at_once=True, identity=b"another ")
+    transaction = namesake.coordinator.begin()
+    done(transaction.enlist("source", "rm:a", two.source))
+    done(transaction.enlist("target", "rm:b", two.target))
+    result(two.target.put(result(two.source.take())))
+    two.b.refusals["commit"] = [ProviderUnavailable("gone")]
+    two.a.refusals["commit"] = [ProviderUnavailable("gone")]
+    done(transaction.commit())
+    before = dict(two.a.prepared)
+    assert two.recover() == (Recovered(), Recovered())
+    assert two.recover() == (Recovered(), Recovered())
+    assert two.a.prepared == before
+    assert sum("another installation" in str(event.get("log_format")) for event in two.process.events) == 2
+
+
+def test_a_branch_later_than_the_log_is_left_alone() -> None:
+    """The log was put back from a copy that is older than the branch: what was decided since is not known."""
+    two = Two()
+    copy = two.process.storage.crash(0)
+    two.restart()
+    two.restart()
+    two.a.refusals["commit"] = [ProviderUnavailable("gone")]
+    done(two.moved().commit())
+    older = Process(copy, at_once=True)
+    assert result(older.coordinator.recover("source", "rm:a", Session(two.a))) == Recovered()
+    assert len(two.a.prepared) == 1
+    assert any("later than this transaction log" in str(event.get("log_format")) for event in older.events)
+
+
+@pytest.mark.parametrize("moment", range(60))
+def test_recovery_leaves_a_live_transaction_alone_at_every_moment(moment: int) -> None:
+    """Two links share a resource manager; one reconnects while the other is somewhere between begin and commit."""
+    two = Two(at_once=False)
+    link = Session(two.b, at_once=False)
+    recovering: Deferred[Any] | None = None
+    ticks = 0
+
+    def tick() -> None:
+        nonlocal ticks, recovering
+        ticks += 1
+        if ticks == moment:
+            recovering = two.coordinator.recover("target", "rm:b", link)
+        elif link.answers:
+            link.answer()
+        elif link.requests and ticks % 2:
+            link.arrive()
+
+    def move(session: Session) -> None:
+        tick()
+        session.arrive()
+        tick()
+        session.answer()
+        tick()
+
+    transaction = two.coordinator.begin()
+    for ref_name, rm, session in (("source", "rm:a", two.source), ("target", "rm:b", two.target)):
+        begin(transaction.enlist(ref_name, rm, session))
+        move(session)
+    taken = two.source.take()
+    move(two.source)
+    two.target.put(result(taken))
+    move(two.target)
+    committing = begin(transaction.commit())
+    while two.source.requests or two.target.requests:
+        for session in (two.target, two.source):
+            if session.requests:
+                move(session)
+    assert result(committing) == Committed()
+    while link.requests or link.answers:
+        tick()
+    assert recovering is None or isinstance(result(recovering), Recovered)
+    assert (two.a.messages, two.b.messages) == ([2, 3], [1])
+    assert two.process.failures() == []
+
+
+def test_a_transaction_that_begins_during_the_scan_is_left_alone() -> None:
+    two = Two()
+    link = Session(two.b, at_once=False)
+    recovering = two.coordinator.recover("target", "rm:b", link)
+    transaction = two.moved()
+    slow = Session(two.a, at_once=False)
+    transaction._course.resources[0] = [slow]
+    committing = begin(transaction.commit())
+    assert two.b.prepared
+    link.arrive()
+    link.answer()
+    assert result(recovering) == Recovered()
+    assert two.b.prepared
+    two.source.end(next(iter(two.a.active)), Flags.SUCCESS)
+    slow.requests.popleft().answer.callback(None)  # type: ignore[union-attr]
+    while slow.requests:
+        slow.arrive()
+        slow.answer()
+    assert result(committing) == Committed()
+    assert two.b.messages == [1]
+
+
+def test_a_transaction_that_is_decided_during_the_scan() -> None:
+    """It was prepared when the scan saw it, and waits when the scan is told."""
+    two = Two()
+    transaction = two.moved()
+    two.b.refusals["commit"] = [ProviderUnavailable("gone")]
+    link = Session(two.b, at_once=False)
+    slow = Session(two.b, at_once=False)
+    transaction._course.resources[1] = [slow]
+    committing = begin(transaction.commit())
+    two.target.end(next(iter(two.b.active)), Flags.SUCCESS)
+    slow.requests.popleft().answer.callback(None)  # type: ignore[union-attr]
+    slow.arrive()
+    recovering = two.coordinator.recover("target", "rm:b", link)
+    link.arrive()
+    slow.answer()
+    slow.arrive()
+    slow.answer()
+    assert result(committing) == Committed(("target",))
+    link.answer()
+    link.arrive()
+    link.answer()
+    assert result(recovering) == Recovered(committed=1)
+    assert two.b.messages == [1]
+    assert two.coordinator.transactions() == []
+
+
+def test_one_recovery_at_a_time_and_each_has_its_own() -> None:
+    two = Two()
+    links = [Session(two.a, at_once=False) for _ in range(3)]
+    runs = [two.coordinator.recover("source", "rm:a", link) for link in links]
+    assert [len(link.requests) for link in links] == [1, 0, 0]
+    links[0].snap(0)
+    with pytest.raises(ProviderUnavailable):
+        result(runs[0])
+    for link, run in zip(links[1:], runs[1:], strict=True):
+        link.arrive()
+        link.answer()
+        assert result(run) == Recovered()
+
+
+def test_recovery_tells_what_it_could_not_complete() -> None:
+    two = Two()
+    transactions = []
+    for _ in range(2):
+        two.b.refusals["commit"] = [XAError(XA_RETRY, "later")]
+        transaction = two.moved()
+        done(transaction.commit())
+        transactions.append(transaction)
+    two.b.refusals["commit"] = [XAError(XA_RETRY, "later still")]
+    with pytest.raises(XAError, match="later still"):
+        result(two.coordinator.recover("target", "rm:b", Session(two.b)))
+    assert [one.id for one in two.coordinator.transactions()] == [transactions[0].id]
+    assert result(two.coordinator.recover("target", "rm:b", Session(two.b))) == Recovered(committed=1)
+
+
+def test_a_resource_manager_that_is_another_one_now_is_not_believed() -> None:
+    two = Two()
+    transaction = two.moved()
+    two.b.refusals["commit"] = [ProviderUnavailable("gone")]
+    done(transaction.commit())
+    two.restart(kept=10_000)
+    elsewhere = ResourceManager("rm:c")
+    assert result(two.coordinator.recover("target", "rm:c", Session(elsewhere))) == Recovered()
+    assert elsewhere.calls == ["recover"]
+    assert two.coordinator.transactions()[0].state == "WAITING"
+    # The same by another name.
+    assert result(two.coordinator.recover("other", "rm:d", Session(two.b))) == Recovered(committed=1)
+    assert two.b.messages == [1]
+
+
+def test_padded_ids_are_known() -> None:
+    two = Two()
+    transaction = two.moved()
+    two.b.refusals["commit"] = [ProviderUnavailable("gone")]
+    done(transaction.commit())
+    (xid,) = two.b.prepared
+    padded = Xid(xid.format_id, xid.gtrid.ljust(64, b"\0"), xid.bqual.ljust(64, b"\0"))
+    two.b.prepared[padded] = two.b.prepared.pop(xid)
+    assert result(two.coordinator.recover("target", "rm:b", Session(two.b))) == Recovered(committed=1)
+    assert two.b.messages == [1]

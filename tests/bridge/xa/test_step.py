@@ -1,0 +1,285 @@
+"""The pure steps: by table, and whatever the answers, in whatever order."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.xa.errors import Misuse
+from bridge.xa.status import BranchState, TransactionState
+from bridge.xa.step import step
+from bridge.xa.transaction import (
+    HEURISTIC,
+    Action,
+    Answered,
+    Ask,
+    Branch,
+    Call,
+    Cause,
+    CommitAsked,
+    Decide,
+    Decided,
+    DecisionLost,
+    Event,
+    Found,
+    GlobalTransaction,
+    Joined,
+    NotDecided,
+    Note,
+    Order,
+    Ordered,
+    Reached,
+    Record,
+    Remove,
+    RollbackAsked,
+    Started,
+    StartFailed,
+    Tell,
+)
+
+A, B = Branch(b"a", "a", "rm:a"), Branch(b"b", "b", "rm:b")
+CODES = [0, 3, 4, 5, 6, 7, 8, 100, 107, -3, -4, -5, -6, -7]
+
+
+def after(*events: Event) -> tuple[GlobalTransaction, list[Action]]:
+    now, actions = GlobalTransaction(), list[Action]()
+    for event in events:
+        now, actions = step(now, event)
+    return now, actions
+
+
+def ended(*branches: int) -> list[Event]:
+    return [Answered(Call.END, branch) for branch in branches]
+
+
+def prepared(*codes: int) -> list[Event]:
+    return [
+        Started(A),
+        Started(B),
+        CommitAsked(),
+        *ended(0, 1),
+        *(Answered(Call.PREPARE, at, code) for at, code in enumerate(codes)),
+    ]
+
+
+def committing(*codes: int) -> list[Event]:
+    return [*prepared(0, 0), Decided(), *(Answered(Call.COMMIT, at, code) for at, code in enumerate(codes))]
+
+
+def test_two_phases() -> None:
+    assert after(Started(A), Started(B), CommitAsked())[1] == [
+        Ask(Call.END, 0),
+        Ask(Call.END, 1),
+        Ask(Call.PREPARE, 0),
+        Ask(Call.PREPARE, 1),
+    ]
+    assert after(*prepared(0))[1] == []
+    assert after(*prepared(0, 0))[1] == [Decide()]
+    assert after(*committing())[1] == [Ask(Call.COMMIT, 0), Ask(Call.COMMIT, 1)]
+    assert after(*committing(0))[1] == []
+    now, actions = after(*committing(0, 0))
+    assert actions == [Remove(), Tell()]
+    assert now.state is TransactionState.COMMITTED
+
+
+def test_who_voted_read_only_is_not_asked_again() -> None:
+    assert after(*prepared(3, 0), Decided())[1] == [Ask(Call.COMMIT, 1)]
+    assert after(*prepared(3, 100))[1] == [Tell()]
+    assert after(*prepared(3, -3))[1] == [Ask(Call.ROLLBACK, 1)]
+    now, actions = after(*prepared(3, 3))
+    assert (now.state, actions) == (TransactionState.COMMITTED, [Tell()])
+
+
+def test_one_phase_waits_for_all_ends() -> None:
+    begun: list[Event] = [Started(A), Joined(0), CommitAsked()]
+    assert after(*begun)[1] == [Ask(Call.END, 0)]
+    assert after(*begun, *ended(0))[1] == []
+    assert after(*begun, *ended(0, 0))[1] == [Ask(Call.COMMIT_ONE_PHASE, 0)]
+    assert after(*begun, *ended(0), Answered(Call.END, 0, -7))[1] == [Ask(Call.ROLLBACK, 0)]
+    assert after(*begun, Answered(Call.END, 0, -7), *ended(0))[1] == [Ask(Call.ROLLBACK, 0)]
+
+
+def test_a_joined_branch_is_prepared_when_all_sessions_have_ended() -> None:
+    begun: list[Event] = [Started(A), Joined(0), Started(B), CommitAsked()]
+    assert after(*begun)[1] == [Ask(Call.END, 0), Ask(Call.END, 1), Ask(Call.PREPARE, 1)]
+    assert after(*begun, *ended(0, 0))[1] == [Ask(Call.PREPARE, 0)]
+    # What is to be rolled back is not prepared first.
+    assert after(*begun, Answered(Call.END, 1, 100), *ended(0, 0), Answered(Call.PREPARE, 1, 100))[1] == [Ask(Call.ROLLBACK, 0)]
+
+
+def test_what_could_not_be_started_is_rolled_back_at_commit() -> None:
+    now, actions = after(Started(A), StartFailed(Cause(-3, "b")), CommitAsked())
+    assert actions == [Ask(Call.END, 0, failed=True), Ask(Call.ROLLBACK, 0)]
+    assert now.cause == Cause(-3, "b")
+    assert after(StartFailed(Cause(-3, "b")), CommitAsked())[1] == [Tell()]
+
+
+def test_the_decision_that_is_not_written_or_lost() -> None:
+    assert after(*prepared(0, 0), NotDecided(Cause(-7)))[1] == [Ask(Call.ROLLBACK, 0), Ask(Call.ROLLBACK, 1)]
+    now, actions = after(*prepared(0, 0), DecisionLost(Cause(-7)))
+    assert (now.state, actions) == (TransactionState.IN_DOUBT, [Tell()])
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "actions"),
+    [
+        (0, BranchState.COMMITTED, [Remove(), Tell()]),
+        (-4, BranchState.COMMITTED, [Remove(), Tell()]),
+        (7, BranchState.COMMITTED, [Ask(Call.FORGET, 1)]),
+        (4, BranchState.WAITING, [Note(), Tell()]),
+        (-7, BranchState.WAITING, [Note(), Tell()]),
+        (-3, BranchState.WAITING, [Note(), Tell()]),
+        (-6, BranchState.WAITING, [Note(), Tell()]),
+        (6, BranchState.HEURISTIC_ROLLBACK, [Record(), Tell()]),
+        (100, BranchState.HEURISTIC_ROLLBACK, [Record(), Tell()]),
+        (5, BranchState.HEURISTIC_MIXED, [Record(), Tell()]),
+        (8, BranchState.HEURISTIC_HAZARD, [Record(), Tell()]),
+    ],
+)
+def test_answers_to_commit(code: int, state: BranchState, actions: list[Action]) -> None:
+    now, found = after(*committing(0, code))
+    assert (now.branches[1].state, found) == (state, actions)
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "ends"),
+    [
+        (0, BranchState.COMMITTED, TransactionState.COMMITTED),
+        (100, BranchState.ROLLED_BACK, TransactionState.ROLLED_BACK),
+        (-7, BranchState.UNKNOWN, TransactionState.UNKNOWN),
+        (-4, BranchState.UNKNOWN, TransactionState.UNKNOWN),
+        (5, BranchState.HEURISTIC_MIXED, TransactionState.HEURISTIC),
+        (8, BranchState.HEURISTIC_HAZARD, TransactionState.HEURISTIC),
+    ],
+)
+def test_answers_to_commit_in_one_phase(code: int, state: BranchState, ends: TransactionState) -> None:
+    now, actions = after(Started(A), CommitAsked(), *ended(0), Answered(Call.COMMIT_ONE_PHASE, 0, code))
+    assert (now.branches[0].state, now.state, actions[-1]) == (state, ends, Tell())
+
+
+@pytest.mark.parametrize("code", [-3, -5, -6, 4])
+def test_a_commit_in_one_phase_that_was_not_done_is_rolled_back(code: int) -> None:
+    _, actions = after(Started(A), CommitAsked(), *ended(0), Answered(Call.COMMIT_ONE_PHASE, 0, code))
+    assert actions == [Ask(Call.ROLLBACK, 0)]
+
+
+@pytest.mark.parametrize(
+    ("code", "state"),
+    [
+        (0, BranchState.ROLLED_BACK),
+        (-4, BranchState.ROLLED_BACK),
+        (104, BranchState.ROLLED_BACK),
+        (-7, BranchState.LEFT),
+        (-3, BranchState.LEFT),
+        (7, BranchState.HEURISTIC_COMMIT),
+        (5, BranchState.HEURISTIC_MIXED),
+        (8, BranchState.HEURISTIC_HAZARD),
+    ],
+)
+def test_answers_to_rollback(code: int, state: BranchState) -> None:
+    now, _ = after(Started(A), RollbackAsked(), *ended(0), Answered(Call.ROLLBACK, 0, code))
+    assert now.branches[0].state is state
+    assert now.state is (TransactionState.HEURISTIC if state in HEURISTIC else TransactionState.ROLLED_BACK)
+
+
+def test_what_waits_goes_on_when_it_is_reached() -> None:
+    waiting: list[Event] = committing(0, -7)
+    assert after(*waiting, Reached(1))[1] == [Ask(Call.COMMIT, 1)]
+    assert after(*waiting, Reached(1), Answered(Call.COMMIT, 1, -4))[1] == [Remove()]
+    now, actions = after(*waiting, Ordered(Order.ROLLBACK))
+    assert (now.branches[1].state, actions) == (BranchState.ROLLBACK_ORDERED, [Record()])
+    now, actions = after(*waiting, Ordered(Order.ROLLBACK), Reached(1), Answered(Call.ROLLBACK, 1))
+    assert (now.state, actions) == (TransactionState.HEURISTIC, [Record()])
+    assert after(*waiting, Ordered(Order.COMMIT))[1] == [Remove(now=True)]
+    forgetting = [*committing(0, 5), Ordered(Order.FORGET)]
+    assert after(*forgetting)[1] == [Record()]
+    assert after(*forgetting, Reached(1))[1] == [Ask(Call.FORGET, 1)]
+    assert after(*forgetting, Reached(1), Answered(Call.FORGET, 1, -4))[1] == [Remove()]
+    assert after(*forgetting, Ordered(Order.FORGET))[1] == [Remove(now=True)]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [Decided()],
+        [Answered(Call.END, 0)],
+        [Started(A), CommitAsked(), CommitAsked()],
+        [Started(A), CommitAsked(), Started(B)],
+        [Started(A), CommitAsked(), *ended(0, 0)],
+        [*prepared(0), Answered(Call.PREPARE, 0)],
+        [*prepared(0, 0), Answered(Call.COMMIT, 0)],
+        [*committing(0, 0), Ordered(Order.FORGET)],
+        [*committing(0, 0), Reached(0), Reached(0)],
+        [*committing(0), Ordered(Order.COMMIT)],
+        [*committing(0, -7), Ordered(Order.ROLLBACK), Ordered(Order.ROLLBACK)],
+        [*committing(0, -7), Found(A)],
+        [Started(A), Reached(0)],
+        [RollbackAsked(), RollbackAsked()],
+    ],
+)
+def test_what_cannot_be_is_refused(events: Sequence[Event]) -> None:
+    with pytest.raises(Misuse):
+        after(*events)
+
+
+@given(
+    st.integers(0, 4).flatmap(lambda count: st.lists(st.integers(1, 3), min_size=count, max_size=count)),
+    st.booleans(),
+    st.randoms(use_true_random=False),
+    st.sampled_from([[0], [0, 0, 3], [0, 0, 0, *CODES], CODES]),
+    st.sampled_from([Decided(), Decided(), NotDecided(Cause(-7)), DecisionLost(Cause(-7))]),
+)
+def test_whatever_is_answered_it_is_told_once_and_right(
+    associations: list[int], commit: bool, random: object, codes: list[int], decision: Event
+) -> None:
+    """All answers come, in any order: then the outcome was told once, nothing is asked twice, and no commit came before the decision."""
+    pick = random.choice  # type: ignore[attr-defined]
+    now = GlobalTransaction()
+    for number, count in enumerate(associations):
+        now, _ = step(now, Started(dataclasses.replace(A, bqual=bytes((number,)), rm=str(number))))
+        for _ in range(count - 1):
+            now, _ = step(now, Joined(number))
+    now, actions = step(now, CommitAsked() if commit else RollbackAsked())
+    pending: list[Event] = []
+    asked: list[Ask] = []
+    told = decided = 0
+    answers: dict[tuple[Call, int], int] = {}
+    while True:
+        for action in actions:
+            match action:
+                case Ask(call, index):
+                    assert action not in asked or call is Call.FORGET
+                    asked.append(action)
+                    assert call is not Call.COMMIT or decided
+                    for _ in range(now.branches[index].associations if call is Call.END else 1):
+                        code = pick(codes)
+                        code = 4 if code == 3 and call is not Call.PREPARE else code
+                        answers[call, index] = code
+                        pending.append(Answered(call, index, code))
+                case Decide():
+                    pending.append(decision)
+                case Tell():
+                    told += 1
+                case _:
+                    pass
+        if not pending:
+            break
+        event = pending.pop(pick(range(len(pending))))
+        decided += isinstance(event, Decided)
+        now, actions = step(now, event)
+    assert told == 1
+    assert now.told
+    states = {branch.state for branch in now.branches}
+    if now.state is TransactionState.COMMITTED:
+        assert states <= {BranchState.COMMITTED, BranchState.READ_ONLY}
+        assert commit
+    if now.state is TransactionState.ROLLED_BACK:
+        assert states <= {BranchState.ROLLED_BACK, BranchState.LEFT, BranchState.READ_ONLY}
+        assert not decided
+    assert (now.state is TransactionState.HEURISTIC) <= bool(states & HEURISTIC)
+    if len(associations) == 1:
+        assert not decided

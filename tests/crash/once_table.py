@@ -1,0 +1,106 @@
+"""The crash matrix as a table: for the terminal at the end of a run, and for the documentation.
+
+Owns its form. The rows come from tests by :data:`PROPERTY`, through which they come from other processes, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from bridge.crash_points import ONCE_POINTS
+
+#: The name under which a test records a row.
+PROPERTY: Final = "crash matrix"
+
+_COLUMNS: Final = (
+    "point",
+    "dies",
+    "direction",
+    "at pass",
+    "messages",
+    "lost",
+    "doubled",
+    "out of order",
+    "left",
+    "prepared then",
+    "in doubt",
+    "seconds",
+)
+_HEAD: Final = """\
+.. Written by ``pytest tests/crash/test_once*.py --crash-matrix=FILE``.
+
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case of the crash matrix, as it was measured.
+
+    :param dies: who is killed. :param nth: at which time that the point is passed.
+    :param prepared: branches that were in doubt at either side when somebody had died. :param in_doubt: when all was over.
+    :param left: messages left at the source, or dead. :param seconds: from the start of who had died until the target had all messages.
+    """
+
+    point: str
+    dies: str
+    way: str
+    nth: int
+    messages: int
+    lost: int
+    doubled: int
+    disordered: int
+    left: int
+    prepared: int
+    in_doubt: int
+    seconds: float
+
+    @property
+    def clean(self) -> bool:
+        """Whether each message was moved once and only once, in order, and nothing is left."""
+        return not (self.lost or self.doubled or self.disordered or self.left or self.in_doubt)
+
+
+def recorded(row: Row) -> dict[str, Any]:
+    """A row as it is recorded."""
+    return asdict(row)
+
+
+def rows(reports: Iterable[Any]) -> list[Row]:
+    """Those of these reports of tests, in the order of the sequence."""
+    found = [Row(**value) for report in reports for name, value in report.user_properties if name == PROPERTY]
+    return sorted(found, key=lambda row: (row.dies, ONCE_POINTS.index(row.point), row.way))
+
+
+def as_text(rows: Sequence[Row]) -> list[str]:
+    """Lines for the terminal."""
+    cells = [_COLUMNS, *(_cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(_COLUMNS))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
+
+
+def write(rows: Sequence[Row], file: Path) -> None:
+    """As a table for the documentation."""
+    lines = [".. list-table::", "   :header-rows: 1", ""]
+    for cells in (_COLUMNS, *(_cells(row) for row in rows)):
+        lines += [f"   {'* ' if not number else '  '}- {cell}" for number, cell in enumerate(cells)]
+    file.write_text(_HEAD + "\n".join(lines) + "\n")
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        row.point,
+        row.dies,
+        row.way,
+        str(row.nth),
+        str(row.messages),
+        str(row.lost),
+        str(row.doubled),
+        str(row.disordered),
+        str(row.left),
+        str(row.prepared),
+        str(row.in_doubt),
+        f"{row.seconds:.1f}",
+    )

@@ -1,0 +1,224 @@
+"""Duplicate ids: what comes a second time is taken and dropped, whatever happens between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_twisted  # type: ignore[import-untyped]
+from twisted.internet import reactor
+
+from gateway.broker.limits import DestinationProperties, LimitBehavior
+from gateway.broker.settings import BrokerOptions
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.destination import Queue, Topic
+from gateway.messaging.errors import InvalidDuplicateId, MessageRejected
+from gateway.messaging.message import Message
+from gateway.messaging.provider import DUPLICATE_ID, Mode
+from tests.gateway.broker.bearing import Q, bearing, committed, rest, told
+from tests.gateway.broker.brokers import Deployment, completed, text
+from tests.gateway.broker.stepping import Stepped, Told, texts
+
+OTHER = Queue("other")
+DMQ = Queue("mq.sys.dmq")
+
+
+@pytest.fixture
+def stepped(tmp_path: Path) -> Stepped:
+    return Stepped(tmp_path)
+
+
+# --- at once
+
+
+def test_a_second_message_with_an_id_is_taken_and_dropped(stepped: Stepped) -> None:
+    session = stepped.session()
+    session.send([bearing("a", "first")])
+    first = told(session)
+    stepped.settle()
+    again = bearing("a", "second")
+    session.send([again])
+    second = told(session)
+    stepped.settle()
+    assert first.well
+    assert second.well
+    assert again.message_id
+    assert again.timestamp
+    assert rest(stepped) == ["first"]
+
+
+def test_those_between_stay_in_order(stepped: Stepped) -> None:
+    session = stepped.session()
+    session.send([bearing("a"), *texts(Q, [1]), bearing("b"), bearing("a", "no"), *texts(Q, [2]), bearing("c"), bearing("c", "no")])
+    session.send([bearing("b", "no"), *texts(Q, [3]), bearing("d")])
+    stepped.settle()
+    assert rest(stepped) == ["a", "1", "b", "2", "c", "3", "d"]
+
+
+def test_the_id_stays_on_the_message(stepped: Stepped) -> None:
+    session = stepped.session()
+    session.send([bearing("a")])
+    inbox = stepped.consume(session, Q)
+    stepped.settle()
+    assert inbox.messages[0].headers.properties == {DUPLICATE_ID: "a"}
+
+
+def test_each_destination_has_its_own(stepped: Stepped) -> None:
+    session = stepped.session()
+    session.send([bearing("a"), bearing("a", destination=OTHER), bearing("a", destination=Topic("q")), bearing("a")])
+    stepped.settle()
+    assert [rest(stepped), rest(stepped, OTHER)] == [["a"], ["a"]]
+
+
+def test_a_topic_remembers_though_nobody_subscribes(stepped: Stepped) -> None:
+    topic = Topic("t")
+    session = stepped.session()
+    session.send([bearing("a", destination=topic)])
+    stepped.settle()
+    inbox = stepped.consume(session, topic)
+    session.send([bearing("a", destination=topic), bearing("b", destination=topic)])
+    stepped.settle()
+    assert inbox.texts == ["b"]
+
+
+def test_an_id_outlives_its_message(stepped: Stepped) -> None:
+    stepped.session().send([bearing("a")])
+    assert rest(stepped) == ["a"]
+    stepped.session().send([bearing("a")])
+    stepped.settle()
+    assert rest(stepped) == []
+    assert stepped.empty
+
+
+def test_a_repeat_needs_no_room(tmp_path: Path) -> None:
+    properties = DestinationProperties(max_num_msgs=1, limit_behavior=LimitBehavior.REJECT_NEWEST)
+    stepped = Stepped(tmp_path, BrokerOptions(reap_time=0, destinations=((Q, properties),)))
+    session = stepped.session()
+    session.send([bearing("a")])
+    session.send([bearing("a")])
+    with pytest.raises(MessageRejected) as refused:
+        session.send([bearing("a"), bearing("b")])
+    assert refused.value.index == 1, "its place among those that were sent"
+    again = told(session)
+    stepped.settle()
+    assert again.well
+    assert rest(stepped) == ["a"]
+
+
+@pytest.mark.parametrize("id", ["", 7, True, b"octets", "x" * 1025])
+def test_what_is_no_id_is_refused(stepped: Stepped, id: Any) -> None:
+    session = stepped.session()
+    with pytest.raises(MessageRejected) as refused:
+        session.send([*texts(Q, ["before"]), text(Q, "x", properties={DUPLICATE_ID: id})])
+    assert refused.value.index == 1
+    assert isinstance(refused.value.cause, InvalidDuplicateId)
+    stepped.settle()
+    assert rest(stepped) == []
+
+
+def test_the_longest_id_and_half_a_character(stepped: Stepped) -> None:
+    session = stepped.session()
+    session.send([bearing(id, "body") for id in ("x" * 1024, "\ud800", "x" * 1024, "\ud800")])
+    stepped.settle()
+    stepped.restart()
+    stepped.session().send([bearing(id, "body") for id in ("x" * 1024, "\ud800")])
+    stepped.settle()
+    assert stepped.broker.queue(Q).count == 2
+
+
+def test_what_is_sent_again_from_the_dead_message_queue_is_taken(stepped: Stepped) -> None:
+    session = stepped.session(Mode.INDIVIDUAL)
+    session.send([bearing("a")])
+    inbox = stepped.consume(session, Q)
+    stepped.settle()
+    inbox.consumer.reject([1], dead=DeadReason.UNDELIVERABLE)
+    dead = stepped.consume(session, DMQ)
+    stepped.settle()
+    assert DUPLICATE_ID not in dead.messages[0].headers.properties
+    session.send([Message(dead.messages[0].headers.replace(destination=Q), dead.messages[0].body)])
+    stepped.settle()
+    assert inbox.texts == ["a", "a"]
+
+
+# --- transactions
+
+
+def test_in_a_transaction_repeats_go_at_the_commit(stepped: Stepped) -> None:
+    transacted = stepped.session(Mode.TRANSACTED)
+    stepped.session().send([bearing("a")])
+    transacted.send([bearing("a", "no"), bearing("b"), *texts(Q, [1])])
+    transacted.send([bearing("b", "no"), bearing("c")])
+    done = committed(transacted)
+    stepped.settle()
+    assert done.well
+    assert rest(stepped) == ["a", "b", "1", "c"]
+
+
+def test_one_that_is_only_of_repeats_is_committed(stepped: Stepped) -> None:
+    transacted = stepped.session(Mode.TRANSACTED)
+    stepped.session().send([bearing("a")])
+    transacted.send([bearing("a", "no")])
+    done = committed(transacted)
+    assert done.results == [], "the original is not durable yet"
+    stepped.settle()
+    assert done.well
+    transacted.send([bearing("a", "no")])
+    again = committed(transacted)
+    stepped.settle()
+    assert again.well
+    assert rest(stepped) == ["a"]
+
+
+def test_what_is_rolled_back_was_never_sent(stepped: Stepped) -> None:
+    transacted = stepped.session(Mode.TRANSACTED)
+    transacted.send([bearing("a", "no")])
+    transacted.rollback(Told())
+    transacted.send([bearing("a")])
+    done = committed(transacted)
+    stepped.settle()
+    assert done.well
+    assert rest(stepped) == ["a"]
+
+
+def test_the_first_to_commit_wins(stepped: Stepped) -> None:
+    first, second = stepped.session(Mode.TRANSACTED), stepped.session(Mode.TRANSACTED)
+    first.send([bearing("a", "first")])
+    second.send([bearing("a", "second")])
+    outcomes = [committed(second), committed(first)]
+    stepped.settle()
+    assert all(outcome.well for outcome in outcomes)
+    assert rest(stepped) == ["second"]
+
+
+# --- real stores
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "memory"])
+@pytest_twisted.ensureDeferred
+async def test_on_a_real_store(kind: str, tmp_path: Path) -> None:
+    deployment = Deployment(reactor, tmp_path, kind, BrokerOptions(duplicate_count=10))
+    client = await deployment.connect()
+    session = client.session()
+    for number in range(20):
+        session.send([bearing(str(number)), bearing(str(number), "no"), text(Q, "plain")])
+    assert await completed(session) is None
+    session.send([bearing(str(number), "no") for number in range(10, 20)])
+    assert await completed(session) is None
+    inbox = client.consumer(session, Q)
+    await inbox.count(40)
+    assert [body for body in inbox.texts if body != "plain"] == [str(number) for number in range(20)]
+    inbox.consumer.acknowledge_through(inbox.numbers[-1])
+    assert await completed(session) is None
+    await client.close()
+    if kind == "sqlite":
+        await deployment.reopen()
+        client = await deployment.connect()
+        session = client.session()
+        inbox = client.consumer(session, Q)
+        session.send([bearing(str(number), "again") for number in range(10, 21)])
+        assert await completed(session) is None
+        await inbox.count(1)
+        assert [message.headers.properties[DUPLICATE_ID] for message in inbox.messages] == ["20"]
+        await client.close()
+    await deployment.close()

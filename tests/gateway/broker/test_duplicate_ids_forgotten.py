@@ -1,0 +1,162 @@
+"""How long duplicate ids are remembered: by count, by age, and as long as their destination."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from gateway.broker.purging import purge
+from gateway.broker.settings import BrokerOptions
+from gateway.messaging.destination import Destination, Queue
+from tests.gateway.broker.bearing import Q, bearing, rest
+from tests.gateway.broker.stepping import Stepped
+
+DAY = 86_400
+
+
+@pytest.fixture
+def stepped(tmp_path: Path) -> Stepped:
+    return Stepped(tmp_path)
+
+
+def limited(folder: Path, count: int = 20_000, total: int = 1_000_000, age: int = DAY, reap_time: int = 0) -> Stepped:
+    return Stepped(folder, BrokerOptions(reap_time=reap_time, duplicate_count=count, duplicate_total=total, duplicate_age=age))
+
+
+def known(stepped: Stepped, ids: Sequence[str], destination: Destination = Q) -> list[str]:
+    """Those of these that are remembered there."""
+    physical = stepped.broker.create(destination)
+    return [id for id in ids if stepped.broker.duplicates.repeats(physical, bearing(id).headers)]
+
+
+def test_the_last_are_remembered_and_a_few_more(tmp_path: Path) -> None:
+    stepped = limited(tmp_path, count=100)
+    ids = [str(number) for number in range(1000)]
+    session = stepped.session()
+    for start in range(0, 1000, 50):
+        session.send([bearing(id) for id in ids[start : start + 50]])
+        kept = known(stepped, ids)
+        assert 100 <= len(kept) <= 106 or start == 0
+        assert kept == ids[start + 50 - len(kept) : start + 50]
+        stepped.turns()
+    stepped.settle()
+    assert [row.id.decode() for row in stepped.disk.duplicates.values()] == known(stepped, ids)
+    before = known(stepped, ids)
+    stepped.restart()
+    assert known(stepped, ids) == before
+
+
+def test_each_run_of_ids_is_counted_for_itself(tmp_path: Path) -> None:
+    stepped = limited(tmp_path, count=10)
+    session = stepped.session()
+    session.send([bearing("quiet/1"), bearing("plain")])
+    for number in range(100):
+        session.send([bearing(f"busy/{number}")])
+    stepped.settle()
+    stepped.restart()
+    assert known(stepped, ["quiet/1", "plain", "busy/89", "busy/90", "busy/99"]) == ["quiet/1", "plain", "busy/90", "busy/99"]
+
+
+def test_runs_of_one_destination_are_bounded(tmp_path: Path) -> None:
+    stepped = limited(tmp_path, count=10)
+    session = stepped.session()
+    ids = [f"{number}/x" for number in range(300)]
+    session.send([bearing(id) for id in ids])
+    assert known(stepped, ids) == ids[:256] + ids[-10:] or known(stepped, ids) == ids[:256] + ids[-11:]
+    assert known(stepped, ids[-10:]) == ids[-10:]
+
+
+def test_all_destinations_together_remember_so_many(tmp_path: Path) -> None:
+    stepped = limited(tmp_path, total=50)
+    session = stepped.session()
+    for number in range(60):
+        session.send([bearing(str(number), destination=Queue(f"q{number % 3}"))])
+    stepped.settle()
+    found = [number for number in range(60) if known(stepped, [str(number)], Queue(f"q{number % 3}"))]
+    assert found == list(range(10, 60))
+    assert sorted(int(row.id) for row in stepped.disk.duplicates.values()) == found
+
+
+def test_none_is_remembered_for_ever(tmp_path: Path) -> None:
+    stepped = limited(tmp_path, age=1600)
+    session = stepped.session()
+    for number in range(20):
+        session.send([bearing(str(number))])
+        stepped.later(100)
+    ids = [str(number) for number in range(20)]
+    kept = [int(id) for id in known(stepped, ids)]
+    assert kept == list(range(kept[0], 20))
+    # The last came 100 seconds ago.
+    assert 2 <= kept[0] <= 4
+    stepped.restart()
+    assert [int(id) for id in known(stepped, ids)] == kept
+    stepped.later(1700)
+    assert known(stepped, ids) == []
+    assert stepped.broker.duplicates.count == 0
+    assert not stepped.disk.duplicates
+
+
+def test_those_forgotten_may_be_sent_again(tmp_path: Path) -> None:
+    stepped = limited(tmp_path, age=160)
+    stepped.session().send([bearing("a")])
+    stepped.later(10)
+    for _ in range(20):
+        stepped.later(10)
+    stepped.session().send([bearing("a")])
+    stepped.settle()
+    assert rest(stepped) == ["a", "a"]
+
+
+def test_many_are_forgotten_in_slices(tmp_path: Path) -> None:
+    stepped = limited(tmp_path, age=160)
+    stepped.session().send([bearing(str(number)) for number in range(3500)])
+    for _ in range(30):
+        stepped.later(10)
+    assert stepped.broker.duplicates.count == 0
+    assert not stepped.disk.duplicates
+
+
+def test_a_purge_forgets_nothing_and_a_destroyed_destination_all(stepped: Stepped) -> None:
+    session = stepped.session()
+    session.send([bearing("a"), bearing("b")])
+    stepped.settle()
+    purge(stepped.broker.queue(Q), lambda count: None)
+    stepped.settle()
+    session.send([bearing("a")])
+    stepped.settle()
+    assert stepped.empty
+    stepped.broker.remove(stepped.broker.queue(Q))
+    stepped.settle()
+    assert not stepped.disk.duplicates
+    session.send([bearing("a")])
+    stepped.settle()
+    assert rest(stepped) == ["a"]
+    stepped.restart()
+    assert known(stepped, ["a", "b"]) == ["a"]
+
+
+def test_a_destination_that_remembers_is_used(tmp_path: Path) -> None:
+    stepped = limited(tmp_path, age=1600, reap_time=60)
+    stepped.session().send([bearing("a")])
+    assert rest(stepped) == ["a"]
+    for _ in range(15):
+        stepped.later(100)
+    assert stepped.broker.find(Q) is not None
+    for _ in range(10):
+        stepped.later(100)
+    assert stepped.broker.find(Q) is None
+    assert not stepped.disk.destinations
+
+
+def test_one_that_was_found_at_the_start_too(tmp_path: Path) -> None:
+    stepped = limited(tmp_path, age=1600, reap_time=60)
+    stepped.session().send([bearing("a")])
+    assert rest(stepped) == ["a"]
+    stepped.restart()
+    stepped.later(1000)
+    assert known(stepped, ["a"]) == ["a"]
+    for _ in range(20):
+        stepped.later(100)
+    assert stepped.broker.find(Q) is None
