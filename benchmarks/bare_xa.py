@@ -25,9 +25,12 @@ _PATIENCE = 20_000
 def main(arguments: list[str]) -> None:
     """Run the command. :raises RuntimeError: a message stayed away or is another than was expected, or a transaction was not prepared."""
     import jpype
+    import jpype.config
 
     url, queue, what = arguments[:3]
     messages, at_once, octets = map(int, arguments[3:])
+    # The process ends when this has failed, whatever threads the JMS client has.
+    jpype.config.onexit = False
     # As the gateway starts its own.
     jpype.startJVM("-Xrs", "-Xmx256m", classpath=[_LIBRARY], convertStrings=True)
     connection = jpype.JClass("org.apache.activemq.ActiveMQXAConnectionFactory")(url).createXAConnection()
@@ -87,7 +90,8 @@ def _receiver(session: Any, destination: Any, octets: int) -> Callable[[int], No
         message = consumer.receive(_PATIENCE)
         if message is None:
             raise RuntimeError(f"message {number} did not come within {_PATIENCE / 1000:g} s")
-        length = message.readBytes(body)
+        length = message.getBodyLength()
+        message.readBytes(body)
         if length != octets or int(bytes(body)[-DIGITS:]) != number:
             raise RuntimeError(f"message {number} of {octets} octets was expected, and {length} came: {bytes(body)[-DIGITS:]!r}")
 

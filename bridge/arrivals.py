@@ -122,7 +122,9 @@ class Arrivals:
         """Whether there is a batch, or will never be one."""
         if self._error is not None:
             return True
-        return bool(self._buffer) and (not self._waits or self._due or len(self._buffer) >= self._size or self._octets >= BATCH_OCTETS)
+        return bool(self._buffer) and (
+            not self._waits or self._due or len(self._buffer) >= self._size or self._octets >= BATCH_OCTETS
+        )
 
     def _start_timer(self) -> None:
         if self._time_s is not None and self._timer is None and not self._due and self._size > 1:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from bridge.dead_messages import NotBuried
-from bridge.once.errors import BatchRefused
+from bridge.once.errors import BatchRefused, NotDecided
 from bridge.retrying import FOR_EVER, Retries
 from bridge.status import LinkCounters
 from bridge.target import TargetLost
@@ -56,7 +56,7 @@ class Attempts:
         retries = self._target if isinstance(error, TargetLost) else self._source
         connected_at, self._connected_at = self._connected_at, None
         moved = self._counters.batches > self._batches_then
-        if isinstance(error, NotBuried | BatchRefused):
+        if isinstance(error, NotBuried | BatchRefused | NotDecided):
             # Nothing was lost, and nothing may be given up: a message would be.
             retries = Retries(FOR_EVER, retries.interval_s, grows=True)
             self.failed = 1 if moved else self.failed + 1

@@ -166,7 +166,7 @@ class Parts:
                     self.factories.get(link.source.connection_factory),
                     self.factories.get(link.target.connection_factory),
                     self.connections,
-                    self.coordination.coordinator,
+                    self.coordination,
                     self.dead_messages,
                     transformer,
                     self._instance,

@@ -24,8 +24,9 @@ from bridge.connections import ConnectionKind, Connections
 from bridge.ends import Ends, worth_a_retry
 from bridge.link_machine import Events, machine
 from bridge.moved import Moved
+from bridge.once.coordination import Coordination
 from bridge.passage import Lost
-from bridge.passages import Coordinates, Passages
+from bridge.passages import Passages
 from bridge.pump import Buries
 from bridge.retrying import Retries
 from bridge.status import Doing, LinkCounters, LinkState, LinkStatus, WrongState
@@ -71,7 +72,7 @@ class JMSLink:
         source: AdministeredFactory,
         target: AdministeredFactory,
         connections: Connections,
-        coordinator: Coordinates,
+        coordination: Coordination,
         dead_queues: Buries,
         transformer: MessageTransformer | None,
         instance: str,
@@ -98,7 +99,7 @@ class JMSLink:
             source,
             target,
             connections,
-            coordinator,
+            coordination,
             self._transfer,
             dead_queues,
             self.counters,

@@ -21,6 +21,7 @@ from bridge import crash_points
 from bridge.administered import AdministeredFactory
 from bridge.config.model import Link, QualityOfService
 from bridge.connections import Connections
+from bridge.once.coordination import Coordination
 from bridge.once.errors import NotOnce
 from bridge.once.passage import OncePassage
 from bridge.once.pump import OncePump
@@ -29,17 +30,13 @@ from bridge.pump import Buries, Journey, Pump
 from bridge.source import Source
 from bridge.status import LinkCounters, OnceBy
 from bridge.transfer import Transfer
-from bridge.xa.coordinator import Coordinator
-
-#: The coordinator of the bridge, which is made for the first link that needs it.
-Coordinates = Callable[[], Coordinator]
 
 
 @dataclass(frozen=True, slots=True)
 class Passages:
     """The ways of one link.
 
-    :param source: the source's factory. :param target: likewise. :param connections: the bridge's. :param coordinator: likewise.
+    :param source: the source's factory. :param target: likewise. :param connections: the bridge's. :param coordination: likewise.
     :param passed: called at the points of :mod:`bridge.crash_points`.
     """
 
@@ -48,7 +45,7 @@ class Passages:
     source: AdministeredFactory
     target: AdministeredFactory
     connections: Connections
-    coordinator: Coordinates
+    coordination: Coordination
     transfer: Transfer
     dead_queues: Buries
     counters: LinkCounters
@@ -91,14 +88,13 @@ class Passages:
         )
 
     def _by_xa(self, lost: Callable[[Lost], None]) -> OncePassage:
-        coordinator = self.coordinator()
         pump = OncePump(
             self.reactor,
             self.link.name,
             self.link.batch_size,
             self.source.config.ref_name,
             self.target.config.ref_name,
-            coordinator,
+            self.coordination.coordinator(),
             self.transfer,
             self.dead_queues,
             self.counters,
@@ -106,7 +102,7 @@ class Passages:
             self.log,
             self.passed,
         )
-        return OncePassage(self.reactor, self.link, self.source, self.target, self.connections, coordinator, pump, lost)
+        return OncePassage(self.reactor, self.link, self.source, self.target, self.connections, self.coordination, pump, lost)
 
     def _check_memory(self, connected: bool) -> None:
         """:raises NotOnce: the target forgets what it has, or the source gives no lasting ids."""

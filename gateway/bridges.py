@@ -264,7 +264,9 @@ def _jms(
         properties, warnings = TransactionProperties.read(now, name)
         for warning in warnings:
             logger.warn("{warning}", warning=str(warning))
-        opened = partial(open_coordinator, reactor, layout.bridge(name), name, layout.instance, properties, passed, logger, os.urandom)
+        opened = partial(
+            open_coordinator, reactor, layout.bridge(name), name, layout.instance, properties, passed, logger, os.urandom
+        )
         return Coordination(reactor, opened, layout.transaction_log(name).exists, logger)
 
     logger = log.logger_for(f"bridge.{name}")

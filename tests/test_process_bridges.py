@@ -160,10 +160,28 @@ def test_without_the_bridges_user_a_jms_bridge_fails_by_name_and_stomp_runs(tmp_
 
 def test_a_transacted_link_is_refused_by_name_and_with_the_remedy(tmp_path: Path) -> None:
     process = gateway(tmp_path, settings("stomp", "orders"))
-    written(process.directory / "etc", attributes="")
+    # This gateway, of which nothing is known.
+    path = written(process.directory / "etc", target="there", port=process.port, attributes="")
+    generic = 'username="guest" password="guest"><property name="stomp.dialect" value="generic"/></connection-factory>'
+    path.write_text(path.read_text().replace('connect-attempt-interval-in-seconds="1"/>', generic))
     with process:
         process.wait_for_output("bridge orders STARTED: link ab FAILED")
-        assert 'link ab is transacted: set transacted="false" or quality-of-service="DUPLICATES_OK"' in process.said
+        log = log_of(process, "orders")
+        assert (
+            "link ab is transacted, and cannot be: its target, connection-factory 'there' (stomp-gateway), neither takes part in XA"
+            in log
+        )
+        assert 'or else quality-of-service="DUPLICATES_OK"' in log
+
+
+def test_a_link_that_says_nothing_is_transacted_and_works(tmp_path: Path) -> None:
+    process = gateway(tmp_path, settings("stomp", "orders"))
+    written(process.directory / "etc", attributes="")
+    with process, Client(process.port) as client:
+        process.wait_for_output("bridge orders STARTED: link ab STARTED")
+        client.ask("SUBSCRIBE", {"destination": "/queue/B", "id": "1", "ack": "auto"})
+        client.store("/queue/A", b"whole")
+        assert client.message().body == b"whole"
 
 
 @pytest.mark.parametrize("answers", [False, True])

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
@@ -22,6 +23,8 @@ from gateway.messaging.errors import MessagingError, ProviderUnavailable
 
 #: Seconds before the second attempt to reach a resource manager; doubled for each that follows, up to a minute.
 RETRY_S: Final = 2.0
+#: Seconds after which a resource manager is asked once more whose connection was lost.
+AGAIN_S: Final = 60.0
 
 
 class Coordination:
@@ -39,6 +42,7 @@ class Coordination:
         self._coordinator: Coordinator | None = None
         self._reminders: Reminders | None = None
         self._recovering: list[Deferred[None]] = []
+        self._again: dict[str, IDelayedCall] = {}
 
     @property
     def opened(self) -> Coordinator | None:
@@ -49,7 +53,8 @@ class Coordination:
         """The coordinator, opened. :raises TransactionError: its log cannot be."""
         if self._coordinator is None:
             self._coordinator = self._open()
-            self._reminders = Reminders(self._reactor, self._coordinator.transactions, self._log)
+            bridge = self._coordinator.name.rpartition(":")[2]
+            self._reminders = Reminders(self._reactor, bridge, self._coordinator.transactions, self._log)
         return self._coordinator
 
     def start(self, factories: Sequence[AdministeredFactory]) -> None:
@@ -64,11 +69,27 @@ class Coordination:
             if not factory.config.multi_rm:
                 self._recovering.append(Deferred.fromCoroutine(self._recover(coordinator, factory)))
 
+    def look_again(self, factory: AdministeredFactory) -> None:
+        """A connection of this one was lost and is back: what was asked over the old one last may yet arrive, after the recovery that there was. So its
+        resource manager is asked once more in :data:`AGAIN_S` seconds.
+        """
+        ref_name = factory.config.ref_name
+
+        def ask() -> None:
+            del self._again[ref_name]
+            self._recovering.append(Deferred.fromCoroutine(self._recover(self.coordinator(), factory)))
+
+        if ref_name not in self._again and not factory.config.multi_rm:
+            self._again[ref_name] = self._reactor.callLater(AGAIN_S, ask)
+
     def stop(self) -> Deferred[None]:
         """Complete nothing more, and let go of the log."""
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
+        again, self._again = self._again, {}
+        for call in again.values():
+            call.cancel()
         recovering, self._recovering = self._recovering, []
         for each in recovering:
             each.cancel()

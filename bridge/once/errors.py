@@ -19,6 +19,17 @@ class BatchRefused(MessagingError):
         self.cause = cause
 
 
+class NotDecided(MessagingError):
+    """The decision could not be written, so everything was rolled back: it is tried again, as no message is at fault.
+
+    :param cause: what the log's disk said.
+    """
+
+    def __init__(self, cause: MessagingError) -> None:
+        super().__init__(f"no transaction can be decided: {cause}")
+        self.cause = cause
+
+
 class NotOnce(MessagingError):
     """Between these two providers no message can be transferred once and only once: neither by XA, nor because the target remembers what it has.
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from bridge.administered import AdministeredFactory
 from bridge.config.model import Link
 from bridge.connections import Connections, Way
+from bridge.once.coordination import Coordination
 from bridge.once.pump import OncePump
 from bridge.once.source import OnceSource, open_once_source
 from bridge.once.target import OnceTarget
@@ -18,7 +19,7 @@ from bridge.source import SourceLost
 from bridge.status import OnceBy
 from bridge.target import TargetLost
 from bridge.transfer import Sides
-from bridge.xa.coordinator import Coordinator, Transaction
+from bridge.xa.coordinator import Transaction
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError
 
@@ -37,14 +38,16 @@ class OncePassage:
         source: AdministeredFactory,
         target: AdministeredFactory,
         connections: Connections,
-        coordinator: Coordinator,
+        coordination: Coordination,
         pump: OncePump,
         lost: Callable[[TargetLost], None],
     ) -> None:
         self._reactor: Final = reactor
         self._link: Final = link
         self._factories: Final = (source, target)
-        self._coordinator: Final = coordinator
+        self._coordination: Final = coordination
+        self._coordinator: Final = coordination.coordinator()
+        self._was_connected = False
         self.pump: Final = pump
         stays = link.target.stay_connected
         way = connections.for_sending(target, stays, link.target.clientid, f"link {link.name}, target")
@@ -60,6 +63,10 @@ class OncePassage:
     async def connected(self, source: OnceSource) -> None:
         """Have both resource managers commit what was decided and roll back what was not: else messages would overtake those that wait for that."""
         names = [factory.config.ref_name for factory in self._factories]
+        if self._was_connected:
+            for factory in self._factories:
+                self._coordination.look_again(factory)
+        self._was_connected = True
         try:
             await self._coordinator.recover(names[0], source.rm, source.resource)
             source.consume()

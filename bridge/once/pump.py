@@ -25,7 +25,7 @@ from bridge.arrivals import Received
 from bridge.batch import Item
 from bridge.dead_messages import DeadMessage
 from bridge.fair_share import FairShare
-from bridge.once.errors import BatchRefused
+from bridge.once.errors import BatchRefused, NotDecided
 from bridge.once.poison import MOST, Poison
 from bridge.once.source import OnceSource
 from bridge.once.target import OnceTarget
@@ -35,7 +35,7 @@ from bridge.status import Doing, LinkCounters
 from bridge.target import Refused, TargetLost
 from bridge.transfer import Branched, Dead, NotTransferred, Outcome, Sides, ToSend, Transfer
 from bridge.xa.coordinator import Coordinator, Transaction
-from bridge.xa.errors import Heuristic, RolledBack
+from bridge.xa.errors import Heuristic, LogFailed, RolledBack
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.errors import MessagingError, OutcomeUnknown, ProviderUnavailable, XAError
 
@@ -94,7 +94,7 @@ class OncePump:
 
         When this raises no transaction is under way, and both sessions may hold anything: they are to be closed before it is called again.
 
-        :raises SourceLost: :raises TargetLost: :raises NotBuried: :raises BatchRefused: these may be over when it is called again.
+        :raises SourceLost: :raises TargetLost: :raises NotBuried: :raises BatchRefused: :raises NotDecided: these may be over when it is called again.
         :raises LinkStops: that would fail again.
         :raises MessagingError: a destination could not be looked up; the coordinator's log cannot be written.
         """
@@ -226,6 +226,8 @@ class OncePump:
             await taken
             for refusal in filter(None, refusals):
                 raise refusal from error
+            if isinstance(error.cause, LogFailed):
+                raise NotDecided(error.cause) from error
             if _is_loss(error.cause):
                 raise (_target_lost if error.ref_name == self._names[1] else SourceLost)(error.cause) from error
             raise

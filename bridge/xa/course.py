@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from bridge import crash_points
 from bridge.xa import codes, xids
 from bridge.xa.entries import entry_of
 from bridge.xa.errors import LogFailed, NotWritten
@@ -51,10 +52,11 @@ from gateway.messaging.provider import Flags, Vote, XAResource, Xid
 #: States of one that recovery and operators may go on with.
 SETTLED: Final = (TransactionState.WAITING, TransactionState.HEURISTIC, TransactionState.FORGETTING)
 _OVER: Final = (TransactionState.COMMITTED, TransactionState.ROLLED_BACK, TransactionState.UNKNOWN)
+#: The crash points of the first answer and of the second.
 _POINTS: Final = {
-    Call.PREPARE: "xa.after-prepare-",
-    Call.COMMIT: "xa.after-commit-",
-    Call.COMMIT_ONE_PHASE: "xa.after-commit-",
+    Call.PREPARE: (crash_points.AFTER_PREPARE_1, crash_points.AFTER_PREPARE_2),
+    Call.COMMIT: (crash_points.AFTER_COMMIT_1, crash_points.AFTER_COMMIT_2),
+    Call.COMMIT_ONE_PHASE: (crash_points.AFTER_COMMIT_1, crash_points.AFTER_COMMIT_2),
 }
 
 
@@ -93,7 +95,7 @@ class Course:
         self.told: Final[Deferred[None]] = Deferred()
         self._around: Final = around
         self._passed: Final = around.passed if at_points else _nowhere
-        self._counts: Final[dict[str, int]] = {}
+        self._counts: Final[dict[tuple[str, str], int]] = {}
         self._ends = 0
         self._events: Final[deque[tuple[Event, Callable[[LogFailed | None], None] | None]]] = deque()
         self._busy = False
@@ -188,7 +190,7 @@ class Course:
                 case Note():
                     self._around.decisions.note(entry_of(self))
                 case Remove(now=False):
-                    self._around.decisions.note(Removed(self.gtrid), partial(self._passed, "xa.after-forget"))
+                    self._around.decisions.note(Removed(self.gtrid), partial(self._passed, crash_points.AFTER_FORGET))
                 case Record() | Remove():
                     change = entry_of(self) if isinstance(action, Record) else Removed(self.gtrid)
                     rest = actions[number + 1 :]
@@ -217,10 +219,10 @@ class Course:
             recorded(failed)
 
     def _decide(self) -> None:
-        self._passed("xa.before-decision")
+        self._passed(crash_points.BEFORE_DECISION)
 
         def decided(_: None) -> None:
-            self._passed("xa.after-decision")
+            self._passed(crash_points.AFTER_DECISION)
             self.tell(Decided())
 
         def failed(failure: Failure) -> None:
@@ -277,12 +279,13 @@ class Course:
         if ask.call is Call.END:
             self._ends += 1
             if not ask.failed and self._ends == sum(branch.associations for branch in self.now.branches):
-                self._passed("xa.after-end")
+                self._passed(crash_points.AFTER_END)
         elif ask.call in _POINTS:
-            point = _POINTS[ask.call]
-            self._counts[point] = self._counts.get(point, 0) + 1
-            if self._counts[point] <= 2:
-                self._passed(f"{point}{self._counts[point]}")
+            points = _POINTS[ask.call]
+            answered = self._counts.get(points, 0)
+            self._counts[points] = answered + 1
+            if answered < len(points):
+                self._passed(points[answered])
 
     def _look_round(self) -> None:
         """Tell those who wait for branches, and whoever has a list of courses."""

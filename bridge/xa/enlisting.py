@@ -12,6 +12,7 @@ from typing import Final
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
+from bridge import crash_points
 from bridge.xa import codes, xids
 from bridge.xa.course import Course
 from bridge.xa.errors import Heuristic, Misuse, RolledBack, TooManyBranches
@@ -29,6 +30,9 @@ from bridge.xa.transaction import (
 )
 from gateway.messaging.errors import MessagingError, OutcomeUnknown
 from gateway.messaging.provider import Flags, XAResource
+
+#: The crash points of the first association and of the second.
+_POINTS: Final = (crash_points.AFTER_START_1, crash_points.AFTER_START_2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +127,8 @@ class Transaction:
             course.resources[index].append(resource)
             course.tell(Joined(index))
         self._started += 1
-        if self._started <= 2:
-            self._passed(f"xa.after-start-{self._started}")
+        if self._started <= len(_POINTS):
+            self._passed(_POINTS[self._started - 1])
 
     async def commit(self) -> Committed:
         """End the associations, then commit: by two phases, or by one where there is one branch.

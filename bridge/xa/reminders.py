@@ -25,11 +25,13 @@ AGAIN_S: Final = 3600.0
 class Reminders:
     """Looks at the transactions of one coordinator until :meth:`stop`.
 
-    :param reactor: Twisted's, or a clock. :param transactions: gives them as they are now. :param log: the bridge's.
+    :param reactor: Twisted's, or a clock. :param bridge: the name of the bridge whose they are. :param transactions: gives them as they are now.
+    :param log: the bridge's.
     """
 
-    def __init__(self, reactor: Any, transactions: Callable[[], Sequence[TransactionStatus]], log: Logger) -> None:
+    def __init__(self, reactor: Any, bridge: str, transactions: Callable[[], Sequence[TransactionStatus]], log: Logger) -> None:
         self._reactor: Final = reactor
+        self._bridge: Final = bridge
         self._transactions: Final = transactions
         self._log: Final = log
         #: When each was told of last, by its id.
@@ -45,7 +47,7 @@ class Reminders:
         now = self._reactor.seconds()
         told, self._told = self._told, {}
         for transaction in self._transactions():
-            words = _words(transaction)
+            words = _words(self._bridge, transaction)
             if not words or now - transaction.since_ms / 1000 < PATIENCE_S:
                 continue
             at = told.get(transaction.id)
@@ -56,20 +58,20 @@ class Reminders:
         self._next = self._reactor.callLater(LOOK_S, self._look)
 
 
-def _words(transaction: TransactionStatus) -> str:
+def _words(bridge: str, transaction: TransactionStatus) -> str:
     """What is the matter with it; "" for nothing."""
     match transaction.state:
         case TransactionState.WAITING:
             waiting = ", ".join(f"'{branch.ref_name}'" for branch in transaction.branches if branch.state in UNFINISHED)
             return (
                 f"waits for {waiting}: it is decided, and is completed when that resource manager is back; for one that never will be there is "
-                f"imqbridgemgr commit transaction -tid {transaction.id}"
+                f"imqbridgemgr commit transaction -bn {bridge} -tid {transaction.id}"
             )
         case TransactionState.HEURISTIC:
             branches = ", ".join(f"'{branch.ref_name}' {branch.state}" for branch in transaction.branches)
             return (
                 f"is heuristic: {branches}; see what became of its messages, then have it forgotten: "
-                f"imqbridgemgr forget transaction -tid {transaction.id}"
+                f"imqbridgemgr forget transaction -bn {bridge} -tid {transaction.id}"
             )
         case TransactionState.IN_DOUBT:
             return "is in doubt: its decision could not be written to the log; a new start of the bridge reads how it goes on"

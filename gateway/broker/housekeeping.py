@@ -55,7 +55,14 @@ class Housekeeping:
         def reap() -> None:
             self._reaping.discard(destination)
             there = self._broker.destinations.get(destination)
-            if there is None or not there.auto_created or there.busy or there.arrivals or there.held or self._broker.duplicates.remembers(there):
+            if (
+                there is None
+                or not there.auto_created
+                or there.busy
+                or there.arrivals
+                or there.held
+                or self._broker.duplicates.remembers(there)
+            ):
                 return
             due = there.idle_since + self._broker.options.reap_time * 1000
             if due <= when_ms:

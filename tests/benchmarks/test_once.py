@@ -96,7 +96,8 @@ def test_a_client_looks_at_each_message(gateway: Mover, program: Program) -> Non
     name = f"others-{program.name}"
     fill(foreign, name, 100, True, 200, 60.0)
     arguments = [foreign.url, name, "receive", "100", "10", "90"]
-    done = subprocess.run([sys.executable, "-m", program.value, *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
+    command = [sys.executable, "-m", program.value, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=60.0)
     assert done.returncode
     assert "message 0 of 90 octets was expected" in done.stderr
 

@@ -24,6 +24,7 @@ from bridge.config.model import Destination as Configured
 from bridge.connections import Connections
 from bridge.dead_messages import DeadMessage, NotBuried
 from bridge.link import JMSLink
+from bridge.once.coordination import Coordination
 from bridge.status import LinkState
 from bridge.xa.coordinator import Coordinator
 from bridge.xa.opening import open_coordinator
@@ -214,18 +215,17 @@ class Rig:
         self.points: list[str] = []
         #: Called at the crash points, of the last link that was made and of the coordinator.
         self.passed: Callable[[str], None] = self.points.append
-        self._coordinator: Coordinator | None = None
+        self.coordination = Coordination(clock, self._open, lambda: False, Logger())
 
     def _at(self, point: str) -> None:
         self.passed(point)
 
+    def _open(self) -> Coordinator:
+        return open_coordinator(clock, self.folder, "bridge", "instance", TransactionProperties(), self._at, Logger(), os.urandom)
+
     def coordinator(self) -> Coordinator:
         """That of the links' transactions."""
-        if self._coordinator is None:
-            self._coordinator = open_coordinator(
-                clock, self.folder, "bridge", "instance", TransactionProperties(), self._at, Logger(), os.urandom
-            )
-        return self._coordinator
+        return self.coordination.coordinator()
 
     def link(
         self,
@@ -255,7 +255,7 @@ class Rig:
             self.source.factory,
             self.target.factory,
             self.connections,
-            self.coordinator,
+            self.coordination,
             self.graves,
             transformer,
             "instance",
@@ -280,8 +280,7 @@ class Rig:
         for link in self.links:
             await link.stop()
         await self.connections.close()
-        if self._coordinator is not None:
-            await self._coordinator.close()
+        await self.coordination.stop()
         for side in (self.source, self.target):
             await side.seam.close()
 

@@ -886,11 +886,11 @@ async def test_the_tables_of_pooled_and_shared_connections(bench: Bench) -> None
     await bench.take(bench.connections.dedicated(bench.factory("pooled", **attributes), None))
     leases = [await bench.take(way) for way in (pooled, pooled, pooled, shared, shared)]
     await leases[0].give_back()
-    assert bench.connections.pools() == [PoolStatus("pooled", False, 2, 1, 60, 3, 7)]
-    assert bench.connections.shared() == [SharedStatus("shared", False, 2, 1800, -1, 5)]
+    assert bench.connections.pools() == [PoolStatus("pooled", True, 2, 1, 60, 3, 7)]
+    assert bench.connections.shared() == [SharedStatus("shared", True, 2, 1800, -1, 5)]
     for lease in leases[3:]:
         await lease.give_back()
-    assert bench.connections.shared() == [SharedStatus("shared", False, 0, 1800, -1, 5)]
+    assert bench.connections.shared() == [SharedStatus("shared", True, 0, 1800, -1, 5)]
 
 
 def test_nothing_is_open_in_the_beginning() -> None:

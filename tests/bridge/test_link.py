@@ -143,6 +143,7 @@ async def test_each_transfer_is_a_line_of_the_log_unless_that_is_switched_off(br
     link = await brokers.started()
     await brokers.source.send("a")
     [received] = await brokers.target.arrived(1)
+    await until(lambda: any("transferred" in line for line in brokers.logged))
     [line] = [line for line in brokers.logged if "transferred" in line]
     assert received.message_id in line
     assert "link link" in line

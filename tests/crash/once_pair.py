@@ -178,6 +178,7 @@ class Pair:
             way,
             nth,
             messages + 1,
+            BATCH,
             found.lost,
             found.doubled,
             found.disordered,

@@ -1,17 +1,18 @@
 """Transacted links between a gateway's own broker and a real ActiveMQ: the gateway is killed at each named point, and started again.
 
-Then each message is at the target once and only once, in order, and nothing is in doubt anywhere. See also the modules of ActiveMQ's death and of both's.
+Then each message is at the target once and only once, in order, and nothing is in doubt anywhere. The other half of the matrix, where ActiveMQ or both
+die, is :mod:`tests.crash.test_once_activemq`, so that two processes can share the work. The ordinary run takes each point in one of the two directions,
+the long one in both.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from bridge.crash_points import ONCE_POINTS
-from tests.crash.once_pair import BACK, OUT, Moves
+from tests.crash.once_pair import Moves
+from tests.crash.once_points import GATEWAY_DIES
 
 
-@pytest.mark.parametrize("way", [OUT, BACK])
-@pytest.mark.parametrize("point", ONCE_POINTS)
+@pytest.mark.parametrize(("point", "way"), GATEWAY_DIES)
 def test_the_gateway_dies_at(point: str, way: str, moves: Moves) -> None:
     moves(lambda pair, messages: pair.gateway_dies(way, point, messages))

@@ -1,26 +1,33 @@
-"""Transacted links between a gateway's own broker and a real ActiveMQ, which is killed while the gateway is at a named point, and started again."""
+"""Transacted links between a gateway's own broker and a real ActiveMQ, which is killed while the gateway is at a named point, and started again.
+
+Then both are killed, and come back one late after the other. Else as :mod:`tests.crash.test_once`.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from bridge.crash_points import AFTER_DECISION, AFTER_PREPARE_2, ONCE_POINTS
-from tests.crash.once_pair import BACK, OUT, Moves, Pair
+from bridge.crash_points import AFTER_DECISION
+from tests.crash.once_pair import Moves, Pair
+from tests.crash.once_points import ACTIVEMQ_DIES, ACTIVEMQ_FIRST, GATEWAY_FIRST
 from tests.crash.once_table import Row
 
 
-@pytest.mark.parametrize("way", [OUT, BACK])
-@pytest.mark.parametrize("point", ONCE_POINTS)
+@pytest.mark.parametrize(("point", "way"), ACTIVEMQ_DIES)
 def test_activemq_dies_at(point: str, way: str, moves: Moves) -> None:
     moves(lambda pair, messages: pair.activemq_dies(way, point, messages))
 
 
-@pytest.mark.parametrize("first", ["gateway", "ActiveMQ"])
-@pytest.mark.parametrize("way", [OUT, BACK])
-@pytest.mark.parametrize("point", [AFTER_PREPARE_2, AFTER_DECISION])
-def test_both_die_and_come_back_one_after_the_other(point: str, way: str, first: str, moves: Moves) -> None:
+@pytest.mark.parametrize(("point", "way"), GATEWAY_FIRST)
+def test_both_die_and_the_gateway_is_back_first(point: str, way: str, moves: Moves) -> None:
     def case(pair: Pair, messages: int) -> Row:
+        # What is decided is told of and kept; of what is not nobody need know.
         waits = pair.waiting_is_told if point == AFTER_DECISION else None
-        return pair.both_die(way, point, messages, first == "gateway", waits)
+        return pair.both_die(way, point, messages, True, waits)
 
     moves(case)
+
+
+@pytest.mark.parametrize(("point", "way"), ACTIVEMQ_FIRST)
+def test_both_die_and_activemq_is_back_first(point: str, way: str, moves: Moves) -> None:
+    moves(lambda pair, messages: pair.both_die(way, point, messages, False, None))

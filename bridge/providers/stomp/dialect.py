@@ -150,7 +150,16 @@ RABBITMQ: Final = Dialect(
 GATEWAY: Final = Dialect(
     "gateway",
     ("stomp-gateway/",),
-    Capabilities(transacted=True, durable=True, selectors=True, browse=True, individual=True, delivery_count=True, duplicate_ids=True, stable_ids=True),
+    Capabilities(
+        transacted=True,
+        durable=True,
+        selectors=True,
+        browse=True,
+        individual=True,
+        delivery_count=True,
+        duplicate_ids=True,
+        stable_ids=True,
+    ),
     vouching=Vouching.ALL,
     ends_at_error=True,
     gives_back_late=True,

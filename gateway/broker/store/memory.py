@@ -128,7 +128,15 @@ class MemoryStore:
         self._check_open()
         self._open = False
         self._failure = None
-        for kept in (self._destinations, self._subscriptions, self._rows, self._owed, self._redeliveries, self._duplicates, self._branches):
+        for kept in (
+            self._destinations,
+            self._subscriptions,
+            self._rows,
+            self._owed,
+            self._redeliveries,
+            self._duplicates,
+            self._branches,
+        ):
             kept.clear()
         self._later(closed)
 

@@ -161,7 +161,8 @@ def scan_branches(connection: sqlite3.Connection, path: str) -> Iterator[list[Br
     """Transaction branches by rising id, in blocks. :raises StoreDamaged: a checksum is wrong; names ``path`` and the id."""
     after = -1
     while found := connection.execute(
-        "SELECT id, format, gtrid, bqual, state, since, user, work, crc FROM branch WHERE id > ? ORDER BY id LIMIT ?", (after, BLOCK)
+        "SELECT id, format, gtrid, bqual, state, since, user, work, crc FROM branch WHERE id > ? ORDER BY id LIMIT ?",
+        (after, BLOCK),
     ).fetchall():
         after = found[-1][0]
         rows = []

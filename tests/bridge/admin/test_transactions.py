@@ -175,6 +175,7 @@ def test_the_log_warns_of_them(live: Live) -> None:
     wait(lambda: f"Transaction {SECOND} waits for 'gone', 'lost': it is decided" in text())
     assert f"Transaction {WAITING} waits for 'gone': it is decided" in text()
     assert f"Transaction {HEURISTIC} is heuristic: 'here' COMMITTED, 'gone' HEURISTIC_ROLLBACK; " in text()
+    assert f"imqbridgemgr commit transaction -bn doubt -tid {WAITING}\n" in text()
     # The heuristic one, too.
     assert "3 transactions of an earlier run wait for 'gone'" in text()
 

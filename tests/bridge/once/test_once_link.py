@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_twisted  # type: ignore[import-untyped]
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import deferLater
 
 from bridge import crash_points
 from bridge.config.model import QualityOfService
 from bridge.link import JMSLink, LinkFailed
+from bridge.once import coordination
 from bridge.status import LinkState
+from bridge.xa.log_storage import FileStorage
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.jms_message import JMSMessage
-from gateway.messaging.provider import DUPLICATE_ID
+from gateway.messaging.provider import DUPLICATE_ID, Flags, Xid
 from gateway.messaging.transformer import MessageTransformer
-from tests.bridge.linking import SOURCE, TARGET, Rig, close, in_state, on_reactor, rig, until
+from tests.bridge.linking import SOURCE, TARGET, Rig, clock, close, in_state, on_reactor, rig, until
+from tests.contract.driving import text
 
 NUMBERS = [str(number) for number in range(60)]
 ONCE = QualityOfService.ONCE_AND_ONLY_ONCE
@@ -172,7 +178,9 @@ async def test_where_no_dead_message_queue_takes_a_message_the_transaction_is_tr
 
 @pytest.mark.parametrize("size", [1, 16])
 @on_reactor
-async def test_a_message_that_the_target_refuses_is_dead_after_six_times_alone_and_nothing_overtakes(brokers: Rig, size: int) -> None:
+async def test_a_message_that_the_target_refuses_is_dead_after_six_times_alone_and_nothing_overtakes(
+    brokers: Rig, size: int
+) -> None:
     small, most = brokers.target.backend.small
     bodies = [f"{number:02}" if number != 5 else "x" * (most + 1_000) for number in range(20)]
     await brokers.source.send(*bodies)
@@ -301,3 +309,73 @@ async def test_a_pair_that_cannot_is_refused_by_name(
     in_state(link, LinkState.FAILED)
     assert 'quality-of-service="DUPLICATES_OK"' in link.status().last_error
     assert await brokers.source.rest(SOURCE) == ["a"]
+
+
+# --- the disk of the log
+
+
+@on_reactor
+async def test_while_the_disk_of_the_log_is_full_nothing_moves_and_no_message_is_at_fault(
+    brokers: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, left = FileStorage.append, [4]
+
+    def full(self: FileStorage, data: bytes) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        append(self, data)
+
+    brokers.coordinator()
+    monkeypatch.setattr(FileStorage, "append", full)
+    await brokers.source.send(*NUMBERS[:20])
+    link = await started(brokers, max_batch_size=1)
+    await until(lambda: link.state is LinkState.RETRYING)
+    assert "No space left on device" in link.status().last_error
+    assert await brokers.target.texts(20) == NUMBERS[:20]
+    assert (brokers.graves.dead, link.status().counters.refused, left) == ([], 0, [0])
+    await link.stop()
+    await nothing_is_left(brokers)
+
+
+# --- what comes late
+
+
+class Hears:
+    """A resource manager that does as it is told, and keeps what it heard last."""
+
+    def start(self, xid: Xid, flags: Flags) -> Deferred[None]:
+        self.xid = xid
+        return succeed(None)
+
+    def end(self, xid: Xid, flags: Flags) -> Deferred[None]:
+        return succeed(None)
+
+    def rollback(self, xid: Xid) -> Deferred[None]:
+        return succeed(None)
+
+
+@on_reactor
+async def test_what_is_prepared_after_the_recovery_is_rolled_back_a_little_later(
+    brokers: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was asked over a connection that is lost, and on its way while the link was connected again."""
+    monkeypatch.setattr(coordination, "AGAIN_S", 0.2)
+    link = await started(brokers)
+    transaction, hears = brokers.coordinator().begin(), Hears()
+    await transaction.enlist("target", "elsewhere", hears)  # type: ignore[arg-type]
+    await transaction.rollback()
+    brokers.target.provider.cut()
+    await until(lambda: link.status().counters.reconnects == 1 and link.state is LinkState.STARTED)
+    client = await brokers.target.seam.connect()
+    session = client.connection.xa_session()
+    resource = session.resource()
+    await resource.start(hears.xid, Flags.NOFLAGS)
+    session.send([text(TARGET, "late")])
+    await resource.end(hears.xid, Flags.SUCCESS)
+    await resource.prepare(hears.xid)
+    while await resource.recover():
+        await deferLater(clock, 0.01)
+    await client.close()
+    await link.stop()
+    await nothing_is_left(brokers)

@@ -16,7 +16,9 @@ def messages(count: int) -> list[Message]:
 
 
 @given(st.integers(1, 60), st.integers(1, 40), st.sets(st.integers(0, 59), max_size=5))
-def test_whatever_is_refused_the_rest_is_transferred_and_each_bad_one_tried_so_often_alone(count: int, size: int, bad: set[int]) -> None:
+def test_whatever_is_refused_the_rest_is_transferred_and_each_bad_one_tried_so_often_alone(
+    count: int, size: int, bad: set[int]
+) -> None:
     waiting = messages(count)
     poison = Poison(size)
     moved, dead, alone = list[str](), list[str](), dict[str, int]()

@@ -22,8 +22,9 @@ class Noted:
         self.clock = Clock()
         self.listed: list[TransactionStatus] = []
         self.said: list[tuple[int, str, str]] = []
-        log = Logger(observer=self._observe)
-        self.reminders = Reminders(self.clock, lambda: self.listed, log)
+        observer: Any = self._observe
+        log = Logger(observer=observer)
+        self.reminders = Reminders(self.clock, "shop", lambda: self.listed, log)
 
     def _observe(self, event: Any) -> None:
         self.said.append((round(self.clock.seconds()), event["id"], event["words"]))
@@ -78,7 +79,7 @@ def test_each_is_told_of_by_itself() -> None:
     [(_, id, said)] = noted.goes_on(100)
     assert id == "2"
     assert said.startswith("waits for 'gone', 'lost': ")
-    assert said.endswith("imqbridgemgr commit transaction -tid 2")
+    assert said.endswith("imqbridgemgr commit transaction -bn shop -tid 2")
 
 
 def test_nothing_is_said_after_the_end() -> None:
