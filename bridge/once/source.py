@@ -49,6 +49,8 @@ class OnceSource:
         #: Credit that is granted and not used up.
         self._messages = 0
         self._octets = 0
+        #: Whether the consumer is started.
+        self._running = False
         self._closed = False
 
     # --- connecting
@@ -91,6 +93,7 @@ class OnceSource:
     def _open(self) -> None:
         assert self._lease is not None
         self._messages = self._octets = 0
+        self._running = False
         self._consumer = None
         self._session = self._lease.connection.xa_session()
 
@@ -150,11 +153,15 @@ class OnceSource:
             self._messages += messages
             self._octets += max(0, octets)
             consumer.grant(messages, max(0, octets))
-        consumer.start()
+        if not self._running:
+            self._running = True
+            consumer.start()
         try:
             batch = await self._arrivals.batch(size)
         finally:
-            if self.failed is None:
+            # Without credit it gives nothing anyhow.
+            if self._messages and self.failed is None:
+                self._running = False
                 consumer.stop()
         if self._messages:
             await self._quiet()

@@ -108,9 +108,9 @@ async def test_between_two_brokers_the_decision_is_logged_before_anyone_commits(
 @on_reactor
 async def test_a_connection_that_does_not_stay_is_given_back_after_each_transaction(brokers: Rig) -> None:
     link = await started(brokers, target={"stay_connected": False})
-    for text in "abc":
-        await brokers.source.send(text)
-        assert await brokers.target.texts(1) == [text]
+    for body in "abc":
+        await brokers.source.send(body)
+        assert await brokers.target.texts(1) == [body]
         await until(lambda: brokers.connections.pools()[0].in_use == 0)
     await link.stop()
 
