@@ -21,7 +21,7 @@ from typing import Final
 
 from bridge.config.model import BRIDGE_NAME_PROPERTY, Bridge, Link
 from gateway.messaging.dead import BridgeDeadReason
-from gateway.messaging.destination import Destination
+from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import DUPLICATE_ID
@@ -131,7 +131,6 @@ class Transfer:
         self._link: Final = link
         # They are listed with commas.
         self._identity: Final = identity.replace("%", "%25").replace(",", "%2C")
-        self._run: Final = self._identity.replace("/", "%2F")
         self._transformer: Final = transformer
         self._resolve: Final = resolve
         self._now_ms: Final = now_ms
@@ -161,6 +160,8 @@ class Transfer:
         # 2
         if self.has_expired(message):
             return self.expired(message)
+        if self.marks_duplicates and not message.message_id:
+            return Dead(BridgeDeadReason.SEND_FAILURE, "it has no message id, by which its target could know it again")
         # 3
         reply_to = self._reply_to(message, sides)
         # 4
@@ -267,15 +268,25 @@ class Transfer:
         if link.loop_guard:
             added[HOPS] = ",".join([*_listed(before.headers, HOPS), self._identity])
         if self.marks_duplicates:
-            # What is before the slash has a run of remembered ids of its own.
-            added[DUPLICATE_ID] = f"{self._run}/{before.message_id}"
+            added[DUPLICATE_ID] = self._duplicate_id(before)
         changes: dict[str, object] = {"destination": destination, "reply_to": reply_to}
-        if added:
-            changes["properties"] = {**headers.properties, **added}
+        if added or DUPLICATE_ID in headers.properties:
+            # The producer's own id was for where it sent the message: elsewhere it may be another's, and a target that remembers would drop this one.
+            kept = {name: value for name, value in headers.properties.items() if name != DUPLICATE_ID}
+            changes["properties"] = {**kept, **added}
         made = headers.replace(**changes)
         if alike:
             self._last = headers, destination, reply_to, made
         return made
+
+    def _duplicate_id(self, before: Message) -> str:
+        """By what the target knows the message again: of a queue's the same whichever link has it, of a topic's each link's own, as each moves a copy.
+
+        What is before the slash has a run of remembered ids of its own.
+        """
+        source = before.headers.destination
+        run = self._identity if source.kind is Kind.TOPIC else str(source)
+        return f"{run.replace('/', '%2F')}/{before.message_id}"
 
     def _outgoing(self, message: Message, headers: Headers) -> Message:
         """Step 6: a new message, to which the target's provider gives an id and a timestamp.

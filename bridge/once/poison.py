@@ -54,5 +54,4 @@ class Poison:
 
     def transferred(self) -> None:
         """A transaction was committed: the next may be twice as large."""
-        self._times = 0
         self.limit = min(self._size, self.limit * 2)

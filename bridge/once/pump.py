@@ -143,7 +143,7 @@ class OncePump:
             raise SourceLost(heuristic) from heuristic
         except (Refused, RolledBack) as refused:
             await transaction.rollback()
-            self._refused(items, refused, source, target)
+            await self._refused(items, refused, source, target)
         except BaseException:
             await transaction.rollback()
             raise
@@ -290,7 +290,7 @@ class OncePump:
         elif reason is BridgeDeadReason.TRANSFORM_FAILURE:
             self._counters.transform_failures += 1
 
-    def _refused(self, items: Sequence[Item], refused: Refused | RolledBack, source: OnceSource, target: OnceTarget) -> None:
+    async def _refused(self, items: Sequence[Item], refused: Refused | RolledBack, source: OnceSource, target: OnceTarget) -> None:
         """The target is there and does not take it, or a resource manager would not prepare: find out which message it is.
 
         :raises BatchRefused: it is one message alone, and is to be tried again later.
@@ -306,7 +306,7 @@ class OncePump:
         )
         if 0 < times < MOST:
             raise BatchRefused(refused.cause, times, MOST)
-        source.renew()
+        await source.renew()
         if target.ready:
             target.renew()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 
 from bridge.arrivals import BATCH_OCTETS, Arrivals, Received
 from bridge.config.model import Link
@@ -73,7 +73,7 @@ class OnceSource:
         self.product = lease.connection.product
         self._open()
 
-    def renew(self) -> None:
+    async def renew(self) -> None:
         """Have another session, after a branch was rolled back: whatever was handed over, and whatever credit was left, is void.
 
         :raises SourceLost:
@@ -81,6 +81,9 @@ class OnceSource:
         if self.failed is not None:
             raise self.failed
         self._arrivals.clear()
+        await self._given_back()
+        if self.failed is not None:
+            raise self.failed
         try:
             if self._session is not None:
                 self._session.close()
@@ -168,8 +171,15 @@ class OnceSource:
         # Whatever was handed over is work of the branch.
         return [*batch, *self._arrivals.take(size)]
 
+    async def _given_back(self) -> None:
+        """Have no consumer any more, and wait until the provider has back what it had ahead: the next consumer would get what is behind that first."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
+            await self._quiet()
+
     async def _quiet(self) -> None:
-        """Wait until a receive that was under way when the consumer was stopped has handed over what it got."""
+        """Wait until what the session was asked is done: such as a receive that was under way when the consumer was stopped."""
         if self._session is None:
             return
         done: Deferred[MessagingError | None] = Deferred()
@@ -200,16 +210,22 @@ class OnceSource:
 
     def close(self) -> Deferred[None]:
         """Give everything unacknowledged back, then the connection."""
-        self._closed = True
+        return Deferred.fromCoroutine(self._close())
+
+    async def _close(self) -> None:
         broken = self.failed is not None
+        self._closed = True
         if self.failed is None:
             self.failed = SourceLost(ProviderUnavailable("the link's source is closed"))
         self._arrivals.fail(self.failed)
+        if not broken:
+            await self._given_back()
         session, self._session = self._session, None
         lease, self._lease = self._lease, None
         if session is not None:
             session.close()
-        return succeed(None) if lease is None else lease.give_back(broken)
+        if lease is not None:
+            await lease.give_back(broken)
 
 
 async def open_once_source(

@@ -28,6 +28,7 @@ from gateway.messaging.destination import Destination, Kind, Queue, TemporaryQue
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.jms_message import JMSMessage
 from gateway.messaging.message import BodyType, Headers, Message
+from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.transformer import MessageTransformer
 
 NOW = 1_800_000_000_000
@@ -348,3 +349,39 @@ def test_producers_repeat_themselves_and_then_headers_are_made_once() -> None:
     first, second = (sent(of, Message(headers, b"x", message_id=str(number))) for number in range(2))
     assert first.headers is second.headers
     assert sent(of, Message(headers, b"x"), Queue("other")).headers.destination == Queue("other")
+
+
+# --- duplicate ids
+
+
+def marking(**link: Any) -> Transfer:
+    made = transfer(**link)
+    made.marks_duplicates = True
+    return made
+
+
+def test_of_a_queues_message_the_duplicate_id_is_the_same_whichever_link_has_it() -> None:
+    ids = {sent(marking(identity=name), message()).headers.properties[DUPLICATE_ID] for name in ("i/b/one", "i/b/two")}
+    assert ids == {"queue:source/ID-1"}
+
+
+def test_of_a_topics_message_each_link_moves_a_copy_with_an_id_of_its_own() -> None:
+    given = message(destination=Topic("news"))
+    ids = {sent(marking(identity=name), given).headers.properties[DUPLICATE_ID] for name in ("i/b/one", "i/b/two")}
+    assert ids == {"i%2Fb%2Fone/ID-1", "i%2Fb%2Ftwo/ID-1"}
+
+
+def test_a_message_without_an_id_cannot_be_known_again_and_is_dead() -> None:
+    given = message()
+    given.message_id = ""
+    result = outcome(marking(), given)
+    assert isinstance(result, Dead)
+    assert (result.reason, "message id" in result.exception) == (BridgeDeadReason.SEND_FAILURE, True)
+
+
+def test_the_producers_own_duplicate_id_does_not_go_on() -> None:
+    given = message(properties={DUPLICATE_ID: "mine", "colour": "red"})
+    of = transfer()
+    for _ in range(2):
+        assert sent(of, given).headers.properties == {"colour": "red"}
+    assert sent(marking(), given).headers.properties == {"colour": "red", DUPLICATE_ID: "queue:source/ID-1"}

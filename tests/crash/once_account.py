@@ -8,14 +8,15 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Final, NamedTuple
 
 from bridge.xa.log_records import live, read_changes, read_header
-from tests.crash.client import Client, Gone, encode
+from tests.crash.client import PATIENCE, Client, Gone, encode
 from tests.faults.traffic import number_of, produce
 from tests.gateway_process import HOST
 
@@ -28,6 +29,13 @@ class Account:
     doubled: int
     disordered: int
     strange: int
+
+
+class Collected(NamedTuple):
+    """What came by itself, and what only after something was done about it; each in its order."""
+
+    given: Sequence[int]
+    held: Sequence[int]
 
 
 def account(numbers: Sequence[int], first: int, last: int) -> Account:
@@ -46,20 +54,43 @@ def account(numbers: Sequence[int], first: int, last: int) -> Account:
     return Account(len(set(sent) - seen), doubled, disordered, len(seen - set(sent)))
 
 
-def collect(port: int, destination: str, last: int, settled: Callable[[], None], end: int) -> list[int]:
-    """The numbers of a destination's messages in the order of their coming: all that came until ``last`` had, and ``settled`` returned.
+#: Seconds without a message after which it is asked whether any can still come by itself.
+STALL_S: Final = 15.0
 
-    :param settled: returns when nothing else can come. :param end: of a message that is sent to the destination then, and is not among them.
-    :raises AssertionError: ``last`` does not come.
+
+def collect(
+    port: int, destination: str, wanted: range, settled: Callable[[], None], stalled: Callable[[], bool], end: int
+) -> Collected:
+    """The numbers of a destination's messages in the order of their coming: all that came until those wanted had, and ``settled`` returned.
+
+    :param settled: returns when nothing else can come. :param stalled: asked, until it says so, when nothing came for a while: whether it did something
+        that makes the rest come. :param end: of a message that is sent to the destination when all have come, and is not among them.
+    :raises AssertionError: the last one does not come.
     """
     numbers: list[int] = []
+    missing = set(wanted)
+    freed: int | None = None
+    until = time.monotonic() + PATIENCE
     with Client(port, headers={"host": "/"}) as client:
+        client.socket.settimeout(STALL_S)
         client.write(encode("SUBSCRIBE", {"destination": destination, "id": "1", "ack": "auto"}))
         try:
-            while last not in numbers:
-                numbers.append(number_of(client.message()))
+            while missing:
+                try:
+                    numbers.append(number_of(client.message()))
+                    missing.discard(numbers[-1])
+                    until = time.monotonic() + PATIENCE
+                except TimeoutError:
+                    if time.monotonic() > until:
+                        if wanted[-1] in missing:
+                            raise
+                        break  # the others are lost
+                    if freed is None and stalled():
+                        freed = len(numbers)
+                        until = time.monotonic() + PATIENCE
             settled()
             produce(port, destination, end, end)
+            client.socket.settimeout(PATIENCE)
             while (number := number_of(client.message())) != end:
                 numbers.append(number)
         except (TimeoutError, Gone) as error:
@@ -68,7 +99,8 @@ def collect(port: int, destination: str, last: int, settled: Callable[[], None],
             ) from None
         # Its receipt says that none of them comes back after a crash.
         client.ask("DISCONNECT", {})
-    return numbers
+    at = len(numbers) if freed is None else freed
+    return Collected(numbers[:at], numbers[at:])
 
 
 class ActiveMQsDoubt:

@@ -111,6 +111,7 @@ class Pair:
             began = time.monotonic()
             if gateway_first:
                 self.gateway.start()
+                self.gateway.until_link(self.links[way].name, lambda told: True, "an answer")
                 if waits is not None:
                     until(waits, lambda: f"what waits was never told:\n{self.gateway.said}\n{self.gateway.log[-3000:]}")
                 # What is to be done on its own side it does without the other.
@@ -123,8 +124,10 @@ class Pair:
         return self._over(way, point, dies, nth, first, messages, prepared, began)
 
     def waiting_is_told(self) -> bool:
-        """Whether the gateway has told of a decided transaction that waits for ActiveMQ, and keeps it in its log."""
-        return "wait for 'there'" in self.gateway.log and decided(self._txlog) > 0
+        """Whether operators are shown a decided transaction that waits for ActiveMQ, which is in the log still."""
+        shown = self.gateway.transactions()
+        waiting = [branch["ref_name"] for each in shown if each["state"] == "WAITING" for branch in each["branches"]]
+        return "there" in waiting and "wait for 'there'" in self.gateway.log and decided(self._txlog) > 0
 
     # --- a case's parts
 
@@ -167,11 +170,23 @@ class Pair:
                 until(lambda: self._in_doubt() == 0, "something stays in doubt")
 
         try:
-            numbers = collect(self._target(way), link.target_queue, last, settled, end)
+            given, held = collect(
+                self._target(way),
+                link.target_queue,
+                range(first, last + 1),
+                settled,
+                lambda: way == BACK and self._free_held(link),
+                end,
+            )
         except AssertionError as failed:
             raise AssertionError(f"{failed}\n{self._standing(link)}\n{self.gateway.said}\n{self.gateway.log[-6000:]}") from None
+        numbers = [*given, *held]
         found = account(numbers, first, last)
+        # What ActiveMQ held back comes late, but nobody else may disorder anything.
+        disordered = sum(account(part, first, last).disordered for part in (given, held))
         assert not found.strange, numbers
+        if found.lost or found.doubled or disordered:
+            print(f"messages {first} to {last} came so: {numbers}")  # shown where the test fails, which it does
         return Row(
             point,
             dies,
@@ -181,7 +196,8 @@ class Pair:
             BATCH,
             found.lost,
             found.doubled,
-            found.disordered,
+            disordered,
+            len(held),
             self._left(way),
             prepared,
             self._in_doubt(),
@@ -208,8 +224,26 @@ class Pair:
 
     def _standing(self, link: Link) -> str:
         """Where everything stands, for the message of a failure."""
+        told = self.gateway.until_link(link.name, lambda told: True, "an answer")
         there, here = self._doubt.ask(), embedded_doubt(self._store)
-        return f"in doubt at ActiveMQ: {there}; here: {here}; decided: {decided(self._txlog)}; the link: {self.gateway.query(link.name)}"
+        return f"in doubt at ActiveMQ: {there}; here: {here}; decided: {decided(self._txlog)}; the link: {told}"
+
+    def _free_held(self, link: Link) -> bool:
+        """Have ActiveMQ give what it holds back, if nobody else can be holding it.
+
+        ActiveMQ 5.17.2, when it was killed with a prepared branch of acknowledgements and is told that branch's outcome after its start, sometimes gives
+        as many of the queue's last messages to nobody, whoever asks, and not after another start either. They are in its journal. Where its index is
+        built anew from that, they come.
+        """
+        told = self.gateway.until_link(link.name, lambda told: True, "an answer")
+        if told["state"] != "STARTED" or told["doing"] != "receiving" or told["in_flight"] or self._in_doubt():
+            return False
+        self.activemq.kill()
+        for index in ("db.data", "db.redo"):
+            for file in self.activemq.folder.glob(f"data/*/KahaDB/{index}"):
+                file.unlink()
+        self.activemq.start()
+        return True
 
     def _stop(self, link: Link) -> None:
         self.gateway.operate("stop", link.name)

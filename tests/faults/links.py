@@ -166,14 +166,22 @@ class BridgedGateway(GatewayProcess):
         """Start, stop, pause or resume a link, as ``imqbridgemgr`` does."""
         self._link(lambda admin: admin.post(f"/v1/links/{BRIDGE}/{operation}", link=link))
 
+    def transactions(self) -> list[dict[str, Any]]:
+        """The bridge's transactions, as ``imqbridgemgr list transactions`` shows them. :raises AdminError: it does not answer yet."""
+        found: list[dict[str, Any]] = self._client().get(f"/v1/transactions/{BRIDGE}")["transactions"]
+        return found
+
     def _link(self, ask: Callable[[AdminClient], Any]) -> dict[str, Any]:
+        found: dict[str, Any] = ask(self._client())["links"][0]
+        return found
+
+    def _client(self) -> AdminClient:
         if self._admin is None:
             lines = (self.directory / "etc" / "passfile").read_text().splitlines()
             passwords = dict(line.partition("=")[::2] for line in lines)
             address = find(HOST, self.port_mapper_port)
             self._admin = AdminClient(address, "admin", passwords["imq.bridge.admin.password"])
-        found: dict[str, Any] = ask(self._admin)["links"][0]
-        return found
+        return self._admin
 
     def until_link(self, link: str, condition: Callable[[dict[str, Any]], object], what: str) -> dict[str, Any]:
         """Wait until this holds of what is told of a link. :param what: for the failure. :returns: what is told then."""

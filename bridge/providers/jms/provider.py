@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from twisted.internet.defer import Deferred
@@ -34,6 +35,8 @@ from gateway.messaging.provider import Capabilities, Connection, Credentials
 
 _INITIAL_CONTEXT_FACTORY: Final = "java.naming.factory.initial"
 _PROVIDER_URL: Final = "java.naming.provider.url"
+#: Who looks up, and how that is proven.
+_SECURITY: Final = "java.naming.security."
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +158,16 @@ class JMSProvider:
 
     @property
     def resource(self) -> str:
-        return f"jms:{self.factory.environment.get(_PROVIDER_URL, '')}:{self.factory.lookup_name}"
+        """Of what leads to it: the URL and the name in JNDI, and whatever else the environment says but for who asks.
+
+        One resource manager by two names costs a second phase; two by one name would be taken for one, so nothing is left out.
+        """
+        environment = self.factory.environment
+        named = f"jms:{environment.get(_PROVIDER_URL, '')}:{self.factory.lookup_name}"
+        others = sorted(
+            (name, value) for name, value in environment.items() if name != _PROVIDER_URL and not name.startswith(_SECURITY)
+        )
+        return f"{named}:{sha256(repr(others).encode()).hexdigest()[:16]}" if others else named
 
     # --- the seam
 

@@ -57,3 +57,14 @@ def test_after_a_success_the_next_may_be_twice_as_large() -> None:
         poison.transferred()
         sizes.append(poison.limit)
     assert sizes == [5, 10, 10, 10]
+
+
+def test_a_success_of_others_does_not_forget_how_often_one_was_refused() -> None:
+    """Messages of a higher priority come before it, whenever it is back at its source."""
+    poison = Poison(8)
+    other, bad = messages(2)
+    for times in range(1, MOST + 1):
+        assert poison.refused([bad], BridgeDeadReason.SEND_FAILURE, "no") == times
+        assert not poison.is_dead(other)
+        poison.transferred()
+    assert poison.is_dead(bad)
