@@ -23,7 +23,7 @@ from gateway.messaging.errors import MessagingError, ProviderUnavailable
 
 #: Seconds before the second attempt to reach a resource manager; doubled for each that follows, up to a minute.
 RETRY_S: Final = 2.0
-#: Seconds after which a resource manager is asked once more whose connection was lost.
+#: Seconds after a failure in which a resource manager is asked what is left there.
 AGAIN_S: Final = 60.0
 
 
@@ -70,8 +70,10 @@ class Coordination:
                 self._recovering.append(Deferred.fromCoroutine(self._recover(coordinator, factory)))
 
     def look_again(self, factory: AdministeredFactory) -> None:
-        """A connection of this one was lost and is back: what was asked over the old one last may yet arrive, after the recovery that there was. So its
-        resource manager is asked once more in :data:`AGAIN_S` seconds.
+        """A transaction has failed in which this one's resource manager took part: it is asked in :data:`AGAIN_S` seconds, and until it can be.
+
+        The link may be stopped by then, and nobody else would. And what was asked over a connection that was lost may yet arrive, after the recovery that
+        was made over the next.
         """
         ref_name = factory.config.ref_name
 

@@ -64,8 +64,7 @@ class OncePassage:
         """Have both resource managers commit what was decided and roll back what was not: else messages would overtake those that wait for that."""
         names = [factory.config.ref_name for factory in self._factories]
         if self._was_connected:
-            for factory in self._factories:
-                self._coordination.look_again(factory)
+            self._look_again()
         self._was_connected = True
         try:
             await self._coordinator.recover(names[0], source.rm, source.resource)
@@ -85,4 +84,13 @@ class OncePassage:
             raise TargetLost(error, sent=False) from error
 
     async def run(self, source: OnceSource, sides: Sides) -> None:
-        await self.pump.run(source, self.target, sides)
+        try:
+            await self.pump.run(source, self.target, sides)
+        except MessagingError:
+            # Whether or not this link ever runs again.
+            self._look_again()
+            raise
+
+    def _look_again(self) -> None:
+        for factory in self._factories:
+            self._coordination.look_again(factory)

@@ -19,6 +19,7 @@ from bridge.once import coordination
 from bridge.status import LinkState
 from bridge.xa.log_storage import FileStorage
 from gateway.messaging.dead import BridgeDeadReason
+from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.jms_message import JMSMessage
 from gateway.messaging.provider import DUPLICATE_ID, Flags, Xid
 from gateway.messaging.transformer import MessageTransformer
@@ -378,4 +379,29 @@ async def test_what_is_prepared_after_the_recovery_is_rolled_back_a_little_later
         await deferLater(clock, 0.01)
     await client.close()
     await link.stop()
+    await nothing_is_left(brokers)
+
+
+@on_reactor
+async def test_what_a_stopped_link_left_decided_is_committed_when_its_broker_is_back(
+    brokers: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordination, "AGAIN_S", 0.2)
+    links: list[JMSLink] = []
+
+    def passed(at: str) -> None:
+        if at == "xa.after-decision" and links:
+            brokers.target.provider.error = ProviderUnavailable("it is away")
+            brokers.target.provider.cut()
+            links.pop().stop()
+
+    await brokers.source.send("a")
+    link = brokers.link(quality_of_service=ONCE, passed=passed)
+    links.append(link)
+    await link.start()
+    await brokers.reaches(link, LinkState.STOPPED)
+    [waiting] = brokers.coordinator().transactions()
+    assert waiting.state == "WAITING"
+    brokers.target.provider.error = None
+    assert await brokers.target.texts(1) == ["a"]
     await nothing_is_left(brokers)
