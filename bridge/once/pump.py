@@ -78,6 +78,8 @@ class OncePump:
         self._passed: Final = passed
         self._share: Final = FairShare(clock)
         self._poison: Final = Poison(size)
+        #: The ids of dead messages that a dead message queue has, and that are at the source still: nothing has been committed since.
+        self._buried: Final[set[str]] = set()
         self._source: OnceSource | None = None
         self._halting = False
         self._forgotten = False
@@ -257,11 +259,14 @@ class OncePump:
     async def _bury(self, items: Sequence[Item]) -> None:
         """Before the commit: should it fail, a dead message queue has it twice, which is better than not at all. :raises NotBuried:"""
         for item in items:
-            if item.dead is not None:
+            message = item.received.message
+            if item.dead is not None and message.message_id not in self._buried:
                 self._do(Doing.BURYING)
                 self._passed(crash_points.BEFORE_BURY)
                 await self._dead_queues.bury(item.dead)
                 self._passed(crash_points.AFTER_BURY)
+                if message.message_id:
+                    self._buried.add(message.message_id)
                 self._check()
 
     # --- what becomes of it
@@ -270,6 +275,7 @@ class OncePump:
         counters = self._counters
         for item in items:
             if item.dead is not None:
+                self._buried.discard(item.received.message.message_id)
                 self._count_dead(item.dead)
             elif isinstance(item.outcome, NotTransferred):
                 counters.not_transferred += 1

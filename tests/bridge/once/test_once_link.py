@@ -195,6 +195,26 @@ async def test_a_message_that_the_target_refuses_is_dead_after_six_times_alone_a
     await nothing_is_left(brokers)
 
 
+@on_reactor
+async def test_what_is_dead_is_buried_once_however_often_its_transaction_is_tried_again(brokers: Rig) -> None:
+    class Fails(MessageTransformer):
+        def transform(self, message: JMSMessage, *_: Any) -> JMSMessage | None:
+            if message.text == "bad":
+                raise ValueError("not this one")
+            return message
+
+    small, most = brokers.target.backend.small
+    large = "x" * (most + 1_000)
+    await brokers.source.send("bad", "good", large, "better")
+    tolerant = {"consume_no_transfer_on_transform_error": True}
+    link = await started(brokers, transformer=Fails(), target=tolerant, to=small, max_batch_size=4, max_batch_time_ms=20)
+    assert await brokers.target.texts(2, small) == ["good", "better"]
+    await until(lambda: link.status().counters.acknowledged == 4)
+    assert [dead.message.text for dead in brokers.graves.dead] == ["bad", large]
+    await link.stop()
+    await nothing_is_left(brokers)
+
+
 # --- what is lost on the way
 
 POINTS = [
