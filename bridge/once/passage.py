@@ -51,14 +51,14 @@ class OncePassage:
         self.pump: Final = pump
         stays = link.target.stay_connected
         way = connections.for_sending(target, stays, link.target.clientid, f"link {link.name}, target")
-        self.target: Final = OnceTarget(way, target.provider, stays, lost)
+        self.target: Final = OnceTarget(way, _rm(target, "target"), stays, lost)
 
     @property
     def transaction(self) -> Transaction | None:
         return self.pump.transaction
 
     async def open_source(self, way: Way, destination: Destination, lost: Callable[[SourceLost], None]) -> OnceSource:
-        return await open_once_source(self._reactor, way, self._link, self._factories[0].provider, destination, lost)
+        return await open_once_source(self._reactor, way, self._link, _rm(self._factories[0], "source"), destination, lost)
 
     async def connected(self, source: OnceSource) -> None:
         """Have both resource managers commit what was decided and roll back what was not: else messages would overtake those that wait for that."""
@@ -94,3 +94,9 @@ class OncePassage:
     def _look_again(self) -> None:
         for factory in self._factories:
             self._coordination.look_again(factory)
+
+
+def _rm(factory: AdministeredFactory, side: str) -> str:
+    """Names the resource manager of one side. Of a ``multi-rm`` factory nobody knows whether two connections have the same: each has a branch of its own."""
+    resource = factory.provider.resource
+    return f"{resource} ({side})" if factory.config.multi_rm else resource

@@ -18,24 +18,23 @@ from bridge.source import SourceLost
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Consumer, Provider, Subscription, XAResource, XASession
+from gateway.messaging.provider import Consumer, Subscription, XAResource, XASession
 
 
 class OnceSource:
     """A connected source. Made by :func:`open_once_source`.
 
-    :param provider: what it is connected to. :param lost: called once if it ends without being closed; every wait fails with
+    :param rm: names its resource manager. :param lost: called once if it ends without being closed; every wait fails with
         :class:`~bridge.source.SourceLost` then, too.
     """
 
-    def __init__(
-        self, reactor: Any, link: Link, provider: Provider, destination: Destination, lost: Callable[[SourceLost], None]
-    ) -> None:
+    def __init__(self, reactor: Any, link: Link, rm: str, destination: Destination, lost: Callable[[SourceLost], None]) -> None:
         #: What the provider calls itself.
         self.product = ""
         #: Why it is of no use any more.
         self.failed: SourceLost | None = None
-        self._provider: Final = provider
+        #: Names the resource manager.
+        self.rm: Final = rm
         self._tell_lost: Final = lost
         self._arrivals: Final = Arrivals(reactor, link.batch_time_ms)
         topic = destination.kind is Kind.TOPIC
@@ -54,11 +53,6 @@ class OnceSource:
         self._closed = False
 
     # --- connecting
-
-    @property
-    def rm(self) -> str:
-        """Names the resource manager."""
-        return self._provider.resource
 
     @property
     def resource(self) -> XAResource:
@@ -229,14 +223,14 @@ class OnceSource:
 
 
 async def open_once_source(
-    reactor: Any, way: Way, link: Link, provider: Provider, destination: Destination, lost: Callable[[SourceLost], None]
+    reactor: Any, way: Way, link: Link, rm: str, destination: Destination, lost: Callable[[SourceLost], None]
 ) -> OnceSource:
     """Connect a link's source.
 
-    :param provider: what is behind ``way``. :param destination: the source's own, looked up.
+    :param rm: names its resource manager. :param destination: the source's own, looked up.
     :raises MessagingError: of :meth:`Provider.connect` and :meth:`Connection.xa_session`; nothing is left open then.
     """
-    source = OnceSource(reactor, link, provider, destination, lost)
+    source = OnceSource(reactor, link, rm, destination, lost)
     lease = await way.take(source.lose)
     try:
         source.connected(lease)

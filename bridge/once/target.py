@@ -15,7 +15,7 @@ from bridge.fair_share import FairShare
 from bridge.target import Refused, TargetLost
 from gateway.messaging.errors import MessageRejected, MessagingError, OutcomeUnknown, ProviderUnavailable
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Provider, XAResource, XASession
+from gateway.messaging.provider import XAResource, XASession
 
 #: Messages handed over between two looks at whether others want the reactor.
 SLICE: Final = 100
@@ -24,15 +24,16 @@ SLICE: Final = 100
 class OnceTarget:
     """The target of one link.
 
-    :param provider: what is behind ``way``. :param stays: whether the connection is kept between transactions.
+    :param rm: names its resource manager. :param stays: whether the connection is kept between transactions.
     :param lost: called if the connection ends without being closed.
     """
 
-    def __init__(self, way: Way, provider: Provider, stays: bool, lost: Callable[[TargetLost], None]) -> None:
+    def __init__(self, way: Way, rm: str, stays: bool, lost: Callable[[TargetLost], None]) -> None:
         #: What the provider calls itself.
         self.product = ""
         self._way: Final = way
-        self._provider: Final = provider
+        #: Names the resource manager.
+        self.rm: Final = rm
         self._stays: Final = stays
         self._tell_lost: Final = lost
         self._lease: Lease | None = None
@@ -49,11 +50,6 @@ class OnceTarget:
     def ready(self) -> bool:
         """Whether it is connected."""
         return self._session is not None
-
-    @property
-    def rm(self) -> str:
-        """Names the resource manager."""
-        return self._provider.resource
 
     @property
     def resource(self) -> XAResource:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,18 @@ async def test_where_both_sides_are_one_broker_nothing_is_logged(broker: Rig) ->
     points = set(broker.points)
     assert "xa.before-decision" not in points
     assert "xa.after-prepare-1" not in points
+    await nothing_is_left(broker)
+
+
+@on_reactor
+async def test_where_a_factory_may_lead_to_several_resource_managers_each_side_has_a_branch_of_its_own(broker: Rig) -> None:
+    for side in (broker.source, broker.target):
+        side.factory.config = replace(side.config, multi_rm=True)
+    await broker.source.send(*NUMBERS)
+    link = await started(broker, max_batch_size=7, max_batch_time_ms=20)
+    assert await broker.target.texts(60) == NUMBERS
+    await link.stop()
+    assert {"xa.after-prepare-2", "xa.after-decision", "xa.after-commit-2"} <= set(broker.points)
     await nothing_is_left(broker)
 
 
