@@ -4,7 +4,7 @@ Owns that choice. A link that transfers once and only once does so
 
 *by XA*, where both sides take part in XA transactions, or
 *by the target's memory*, where the target keeps a message that is sent twice with one duplicate id only once, and the source gives a message the same
-    id each time that it delivers it: sent, then acknowledged, each message with a duplicate id made of the link's name and the message's id.
+    id each time that it delivers it: sent, then acknowledged, each message with a duplicate id made of where it comes from and its own id.
 
 Any other pair is refused, by name. What a STOMP broker can do shows when it is connected, so a link that needs that finds it out then.
 """

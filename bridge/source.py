@@ -151,6 +151,13 @@ class Source:
             self._arrivals.put(first, messages)
 
 
+def subscription_of(link: Link, destination: Destination) -> Subscription:
+    """What a link's source asks for. :param destination: the source's own, looked up."""
+    topic = destination.kind is Kind.TOPIC
+    # What the guide says of durable-sub: ignored if the destination is no topic. A link's own messages never come back to it by a topic.
+    return Subscription(destination, link.source.selector, no_local=topic, durable_name=link.source.durable_sub if topic else None)
+
+
 async def open_source(reactor: Any, way: Way, link: Link, destination: Destination, lost: Callable[[SourceLost], None]) -> Source:
     """Connect a link's source; its consumer is stopped.
 
@@ -159,13 +166,8 @@ async def open_source(reactor: Any, way: Way, link: Link, destination: Destinati
     """
     source = Source(reactor, link, destination, lost)
     lease = await way.take(source.lose)
-    topic = destination.kind is Kind.TOPIC
-    # What the guide says of durable-sub: ignored if the destination is no topic. A link's own messages never come back to it by a topic.
-    subscription = Subscription(
-        destination, link.source.selector, no_local=topic, durable_name=link.source.durable_sub if topic else None
-    )
     try:
-        source.connected(lease, subscription)
+        source.connected(lease, subscription_of(link, destination))
         if source.failed is not None:
             raise source.failed
     except BaseException:

@@ -34,13 +34,11 @@ from bridge.source import SourceLost
 from bridge.status import Doing, LinkCounters
 from bridge.target import Refused, TargetLost
 from bridge.transfer import Branched, Dead, NotTransferred, Outcome, Sides, ToSend, Transfer
+from bridge.xa import codes
 from bridge.xa.coordinator import Coordinator, Transaction
 from bridge.xa.errors import Heuristic, LogFailed, RolledBack
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.errors import MessagingError, OutcomeUnknown, ProviderUnavailable, XAError
-
-#: The resource manager is gone; X/Open CAE Specification, section 3.2.
-_XAER_RMFAIL: Final = -7
 
 
 class OncePump:
@@ -335,4 +333,6 @@ def _target_lost(error: MessagingError) -> TargetLost:
 
 def _is_loss(error: MessagingError) -> bool:
     """Whether the resource manager is gone, rather than unwilling."""
-    return isinstance(error, ProviderUnavailable | OutcomeUnknown) or (isinstance(error, XAError) and error.code == _XAER_RMFAIL)
+    return isinstance(error, ProviderUnavailable | OutcomeUnknown) or (
+        isinstance(error, XAError) and error.code == codes.XAER_RMFAIL
+    )

@@ -14,11 +14,11 @@ from twisted.internet.defer import Deferred
 from bridge.arrivals import BATCH_OCTETS, Arrivals, Received
 from bridge.config.model import Link
 from bridge.connections import Lease, Way
-from bridge.source import SourceLost
-from gateway.messaging.destination import Destination, Kind
+from bridge.source import SourceLost, subscription_of
+from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Consumer, Subscription, XAResource, XASession
+from gateway.messaging.provider import Consumer, XAResource, XASession
 
 
 class OnceSource:
@@ -37,11 +37,7 @@ class OnceSource:
         self.rm: Final = rm
         self._tell_lost: Final = lost
         self._arrivals: Final = Arrivals(reactor, link.batch_time_ms)
-        topic = destination.kind is Kind.TOPIC
-        # As of a plain link: durable-sub is ignored if the destination is no topic, and a link's own messages never come back to it by a topic.
-        self._subscription: Final = Subscription(
-            destination, link.source.selector, no_local=topic, durable_name=link.source.durable_sub if topic else None
-        )
+        self._subscription: Final = subscription_of(link, destination)
         self._lease: Lease | None = None
         self._session: XASession | None = None
         self._consumer: Consumer | None = None

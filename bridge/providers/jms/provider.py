@@ -210,6 +210,8 @@ class JMSProvider:
         return Deferred.fromCoroutine(self._ask_for_factory())
 
     async def _ask_for_factory(self) -> None:
+        if self._found is not None:
+            return
         self.hung.check()
         thread = self.new_thread("looking up the connection factory")
         try:

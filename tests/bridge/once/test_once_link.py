@@ -51,6 +51,18 @@ async def started(rig: Rig, **link: Any) -> JMSLink:
     return await rig.started(quality_of_service=ONCE, **link)
 
 
+def failing_on(words: str) -> MessageTransformer:
+    """A transformer that fails on the message with this text, and changes none."""
+
+    class Fails(MessageTransformer):
+        def transform(self, message: JMSMessage, *_: Any) -> JMSMessage | None:
+            if message.text == words:
+                raise ValueError("not this one")
+            return message
+
+    return Fails()
+
+
 async def nothing_is_left(rig: Rig) -> None:
     """Neither messages nor branches."""
     for side, queue in ((rig.source, SOURCE), (rig.target, TARGET)):
@@ -155,14 +167,8 @@ async def test_what_the_transformer_fails_on_is_dead_and_the_rest_goes_on(broker
 
 @on_reactor
 async def test_where_it_must_stop_for_that_all_of_the_batch_stays(brokers: Rig) -> None:
-    class Fails(MessageTransformer):
-        def transform(self, message: JMSMessage, *_: Any) -> JMSMessage | None:
-            if message.text == "3":
-                raise ValueError("not this one")
-            return message
-
     await brokers.source.send(*NUMBERS[:6])
-    link = brokers.link(quality_of_service=ONCE, transformer=Fails(), max_batch_size=6)
+    link = brokers.link(quality_of_service=ONCE, transformer=failing_on("3"), max_batch_size=6)
     await link.start()
     await brokers.reaches(link, LinkState.FAILED)
     assert "not this one" in link.status().last_error
@@ -172,16 +178,10 @@ async def test_where_it_must_stop_for_that_all_of_the_batch_stays(brokers: Rig) 
 
 @on_reactor
 async def test_where_no_dead_message_queue_takes_a_message_the_transaction_is_tried_again(brokers: Rig) -> None:
-    class Fails(MessageTransformer):
-        def transform(self, message: JMSMessage, *_: Any) -> JMSMessage | None:
-            if message.text == "bad":
-                raise ValueError("not this one")
-            return message
-
     brokers.graves.refuse = 2
     await brokers.source.send("good", "bad", "better")
     tolerant = {"consume_no_transfer_on_transform_error": True}
-    link = await started(brokers, transformer=Fails(), target=tolerant, max_batch_size=3)
+    link = await started(brokers, transformer=failing_on("bad"), target=tolerant, max_batch_size=3)
     assert await brokers.target.texts(2) == ["good", "better"]
     await until(lambda: link.status().counters.acknowledged == 3)
     assert [dead.message.text for dead in brokers.graves.dead] == ["bad"]
@@ -210,17 +210,11 @@ async def test_a_message_that_the_target_refuses_is_dead_after_six_times_alone_a
 
 @on_reactor
 async def test_what_is_dead_is_buried_once_however_often_its_transaction_is_tried_again(brokers: Rig) -> None:
-    class Fails(MessageTransformer):
-        def transform(self, message: JMSMessage, *_: Any) -> JMSMessage | None:
-            if message.text == "bad":
-                raise ValueError("not this one")
-            return message
-
     small, most = brokers.target.backend.small
     large = "x" * (most + 1_000)
     await brokers.source.send("bad", "good", large, "better")
     tolerant = {"consume_no_transfer_on_transform_error": True}
-    link = await started(brokers, transformer=Fails(), target=tolerant, to=small, max_batch_size=4, max_batch_time_ms=20)
+    link = await started(brokers, transformer=failing_on("bad"), target=tolerant, to=small, max_batch_size=4, max_batch_time_ms=20)
     assert await brokers.target.texts(2, small) == ["good", "better"]
     await until(lambda: link.status().counters.acknowledged == 4)
     assert [dead.message.text for dead in brokers.graves.dead] == ["bad", large]
