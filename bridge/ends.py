@@ -223,7 +223,7 @@ class Ends:
             if passage.ends_with_a_failure and not self._closed:
                 self._source = None
                 await source.close()
-                await passage.target.let_go(broken=False)
+                await passage.target.let_go()
             raise
         finally:
             pumping, self._pumping = self._pumping, None

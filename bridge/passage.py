@@ -57,7 +57,7 @@ class AnyTarget(Protocol):
     async def open(self) -> None:
         """Connect, if it is not connected. :raises TargetLost:"""
 
-    async def let_go(self, broken: bool) -> None:
+    async def let_go(self, broken: bool = False) -> None:
         """Give the connection back, to :meth:`open` another time. :param broken: nobody is to have it again."""
 
     async def close(self) -> None: ...

@@ -6,15 +6,16 @@ is done about a message that is refused.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from twisted.internet.defer import Deferred
 
 from bridge.connections import ConnectionKind, Lease, Way
 from gateway.messaging.errors import MessageRejected, MessagingError, OutcomeUnknown, ProviderUnavailable
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Mode, Provider, Session
+from gateway.messaging.provider import Connection, Mode, Provider, Session
 
 
 class TargetLost(MessagingError):
@@ -43,7 +44,106 @@ class Refused(MessagingError):
         self.sent = sent
 
 
-class Target:
+S = TypeVar("S", bound=Session)
+
+
+class TargetSession(ABC, Generic[S]):
+    """A session at a target, on a connection that is taken and given back.
+
+    :param lost: called if the connection ends while it is held, without being closed.
+    """
+
+    def __init__(self, way: Way, lost: Callable[[TargetLost], None]) -> None:
+        #: What the provider calls itself.
+        self.product = ""
+        self._way: Final = way
+        self._tell_lost: Final = lost
+        self._lease: Lease | None = None
+        self._session: S | None = None
+        #: Waits for the session to take more.
+        self._room: Deferred[None] | None = None
+
+    @property
+    def kind(self) -> ConnectionKind | None:
+        """How it is connected; None until that is known."""
+        return self._way.kind
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is connected."""
+        return self._session is not None
+
+    async def let_go(self, broken: bool = False) -> None:
+        """Give the connection back, to take another time. :param broken: nobody is to have it again."""
+        lease, self._lease = self._lease, None
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+        if lease is not None:
+            await lease.give_back(broken)
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+        self._no_room(ProviderUnavailable("the link's target is closed"))
+        await self.let_go()
+        await self._way.close()
+
+    # --- for those who use it
+
+    @abstractmethod
+    def _session_of(self, connection: Connection) -> S:
+        """The session to have of a connection. :raises MessagingError:"""
+
+    async def _take(self) -> None:
+        """:raises TargetLost: its ``cause`` is of :meth:`Provider.connect` or of :meth:`_session_of`."""
+        lease: Lease | None = None
+
+        def lost(error: MessagingError) -> None:
+            # Of one that was given back meanwhile nobody wants to know.
+            if lease is not None and lease is self._lease:
+                self._lease = self._session = None
+                lease.give_back(broken=True)
+                self._no_room(error)
+                self._tell_lost(TargetLost(error, sent=False))
+
+        try:
+            lease = await self._way.take(lost)
+        except MessagingError as error:
+            raise TargetLost(error, sent=False) from error
+        self._lease = lease
+        self.product = lease.connection.product
+        try:
+            self._session = self._session_of(lease.connection)
+        except MessagingError as error:
+            await self.let_go(broken=True)
+            raise TargetLost(error, sent=False) from error
+
+    def _open_session(self) -> S:
+        """:raises TargetLost: there is none."""
+        if self._session is None:
+            raise TargetLost(ProviderUnavailable("its connection has ended"), sent=False)
+        return self._session
+
+    async def _writable(self) -> S:
+        """The session, once it takes more. :raises TargetLost:"""
+        while not (session := self._open_session()).writable():
+            self._room = Deferred()
+            session.on_writable(self._has_room)
+            await self._room
+        return session
+
+    def _has_room(self) -> None:
+        room, self._room = self._room, None
+        if room is not None:
+            room.callback(None)
+
+    def _no_room(self, error: MessagingError) -> None:
+        room, self._room = self._room, None
+        if room is not None:
+            room.errback(TargetLost(error, sent=False))
+
+
+class Target(TargetSession[Session]):
     """The target of one link.
 
     :param provider: what is behind ``way``. :param stays: whether the connection is kept.
@@ -62,29 +162,12 @@ class Target:
         lost: Callable[[TargetLost], None],
         handed_over: Callable[[], None],
     ) -> None:
-        #: What the provider calls itself.
-        self.product = ""
-        self._way: Final = way
+        super().__init__(way, lost)
         self._provider: Final = provider
         self._stays: Final = stays
         self._batches: Final = batches
-        self._tell_lost: Final = lost
         self._handed_over: Final = handed_over
-        self._lease: Lease | None = None
-        self._session: Session | None = None
         self._transacted = False
-        #: Waits for the session to take more.
-        self._room: Deferred[None] | None = None
-
-    @property
-    def kind(self) -> ConnectionKind | None:
-        """How it is connected; None until that is known."""
-        return self._way.kind
-
-    @property
-    def ready(self) -> bool:
-        """Whether it is connected."""
-        return self._session is not None
 
     async def open(self) -> None:
         """Connect, if it is not connected; where the link does not stay connected this shows that it can.
@@ -94,7 +177,7 @@ class Target:
         if self._session is None:
             await self._take()
         if not self._stays:
-            await self._give_back()
+            await self.let_go()
 
     async def send(self, messages: Sequence[Message]) -> None:
         """Send these, in order. When it returns they are durable at the target, each with its id.
@@ -111,60 +194,16 @@ class Target:
             raise
         finally:
             if broken or not self._stays:
-                await self._give_back(broken)
-
-    async def let_go(self, broken: bool) -> None:
-        """Give the connection back, to :meth:`open` another time. :param broken: nobody is to have it again."""
-        await self._give_back(broken)
-
-    async def close(self) -> None:
-        """Let go of the connection."""
-        self._no_room(ProviderUnavailable("the link's target is closed"))
-        await self._give_back()
-        await self._way.close()
+                await self.let_go(broken)
 
     # --- inside
 
-    async def _take(self) -> None:
-        lease: Lease | None = None
-
-        def lost(error: MessagingError) -> None:
-            # Of one that was given back meanwhile nobody wants to know.
-            if lease is not None and lease is self._lease:
-                self._lease = self._session = None
-                lease.give_back(broken=True)
-                self._no_room(error)
-                self._tell_lost(TargetLost(error, sent=False))
-
-        try:
-            lease = await self._way.take(lost)
-        except MessagingError as error:
-            raise TargetLost(error, sent=False) from error
-        self._lease = lease
-        self.product = lease.connection.product
+    def _session_of(self, connection: Connection) -> Session:
         self._transacted = self._batches and self._provider.capabilities.transacted
-        try:
-            self._session = lease.connection.session(Mode.TRANSACTED if self._transacted else Mode.AUTO)
-        except MessagingError as error:
-            await self._give_back(broken=True)
-            raise TargetLost(error, sent=False) from error
-
-    async def _give_back(self, broken: bool = False) -> None:
-        lease, self._lease = self._lease, None
-        session, self._session = self._session, None
-        if session is not None:
-            session.close()
-        if lease is not None:
-            await lease.give_back(broken)
+        return connection.session(Mode.TRANSACTED if self._transacted else Mode.AUTO)
 
     async def _sent(self, messages: Sequence[Message]) -> None:
-        session = self._session
-        if session is None:
-            raise TargetLost(ProviderUnavailable("its connection has ended"), sent=False)
-        while not session.writable():
-            self._room = Deferred()
-            session.on_writable(self._has_room)
-            await self._room
+        session = await self._writable()
         try:
             session.send(messages)
         except MessageRejected as rejected:
@@ -194,13 +233,3 @@ class Target:
         if isinstance(rejected.cause, ProviderUnavailable):
             return TargetLost(rejected.cause, sent)
         return Refused(rejected.cause, rejected.index, sent)
-
-    def _has_room(self) -> None:
-        room, self._room = self._room, None
-        if room is not None:
-            room.callback(None)
-
-    def _no_room(self, error: MessagingError) -> None:
-        room, self._room = self._room, None
-        if room is not None:
-            room.errback(TargetLost(error, sent=False))

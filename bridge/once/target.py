@@ -10,18 +10,18 @@ from typing import Final
 
 from twisted.internet.defer import Deferred
 
-from bridge.connections import ConnectionKind, Lease, Way
+from bridge.connections import Way
 from bridge.fair_share import FairShare
-from bridge.target import Refused, TargetLost
+from bridge.target import Refused, TargetLost, TargetSession
 from gateway.messaging.errors import MessageRejected, MessagingError, OutcomeUnknown, ProviderUnavailable
 from gateway.messaging.message import Message
-from gateway.messaging.provider import XAResource, XASession
+from gateway.messaging.provider import Connection, XAResource, XASession
 
 #: Messages handed over between two looks at whether others want the reactor.
 SLICE: Final = 100
 
 
-class OnceTarget:
+class OnceTarget(TargetSession[XASession]):
     """The target of one link.
 
     :param rm: names its resource manager. :param stays: whether the connection is kept between transactions.
@@ -29,27 +29,10 @@ class OnceTarget:
     """
 
     def __init__(self, way: Way, rm: str, stays: bool, lost: Callable[[TargetLost], None]) -> None:
-        #: What the provider calls itself.
-        self.product = ""
-        self._way: Final = way
+        super().__init__(way, lost)
         #: Names the resource manager.
         self.rm: Final = rm
         self._stays: Final = stays
-        self._tell_lost: Final = lost
-        self._lease: Lease | None = None
-        self._session: XASession | None = None
-        #: Waits for the session to take more.
-        self._room: Deferred[None] | None = None
-
-    @property
-    def kind(self) -> ConnectionKind | None:
-        """How it is connected; None until that is known."""
-        return self._way.kind
-
-    @property
-    def ready(self) -> bool:
-        """Whether it is connected."""
-        return self._session is not None
 
     @property
     def resource(self) -> XAResource:
@@ -58,36 +41,15 @@ class OnceTarget:
 
     async def open(self) -> None:
         """Connect, if it is not connected. :raises TargetLost: its ``cause`` is of :meth:`Provider.connect` or :meth:`Connection.xa_session`."""
-        if self._session is not None:
-            return
-        lease: Lease | None = None
-
-        def lost(error: MessagingError) -> None:
-            # Of one that was given back meanwhile nobody wants to know.
-            if lease is not None and lease is self._lease:
-                self._lease = self._session = None
-                lease.give_back(broken=True)
-                self._no_room(error)
-                self._tell_lost(TargetLost(error, sent=False))
-
-        try:
-            lease = await self._way.take(lost)
-        except MessagingError as error:
-            raise TargetLost(error, sent=False) from error
-        self._lease = lease
-        self.product = lease.connection.product
-        try:
-            self._session = lease.connection.xa_session()
-        except MessagingError as error:
-            await self._give_back(broken=True)
-            raise TargetLost(error, sent=False) from error
+        if self._session is None:
+            await self._take()
 
     def renew(self) -> None:
         """Have another session, after a branch was rolled back. :raises TargetLost:"""
         self._open_session().close()
         assert self._lease is not None
         try:
-            self._session = self._lease.connection.xa_session()
+            self._session = self._session_of(self._lease.connection)
         except MessagingError as error:
             raise TargetLost(error, sent=False) from error
 
@@ -132,49 +94,10 @@ class OnceTarget:
     async def rest(self) -> None:
         """A transaction is done with: let go of the connection, if it is not kept."""
         if not self._stays:
-            await self._give_back()
+            await self.let_go()
 
-    async def close(self) -> None:
-        """Let go of the connection."""
-        self._no_room(ProviderUnavailable("the link's target is closed"))
-        await self._give_back()
-        await self._way.close()
-
-    async def let_go(self, broken: bool) -> None:
-        """Give the connection back, to :meth:`open` another time. :param broken: nobody is to have it again."""
-        await self._give_back(broken)
-
-    # --- inside
-
-    async def _give_back(self, broken: bool = False) -> None:
-        lease, self._lease = self._lease, None
-        session, self._session = self._session, None
-        if session is not None:
-            session.close()
-        if lease is not None:
-            await lease.give_back(broken)
-
-    async def _writable(self) -> XASession:
-        while not (session := self._open_session()).writable():
-            self._room = Deferred()
-            session.on_writable(self._has_room)
-            await self._room
-        return session
-
-    def _open_session(self) -> XASession:
-        if self._session is None:
-            raise TargetLost(ProviderUnavailable("its connection has ended"), sent=False)
-        return self._session
-
-    def _has_room(self) -> None:
-        room, self._room = self._room, None
-        if room is not None:
-            room.callback(None)
-
-    def _no_room(self, error: MessagingError) -> None:
-        room, self._room = self._room, None
-        if room is not None:
-            room.errback(TargetLost(error, sent=False))
+    def _session_of(self, connection: Connection) -> XASession:
+        return connection.xa_session()
 
 
 def _rejected(rejected: MessageRejected, before: int) -> MessagingError:
