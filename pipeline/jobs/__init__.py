@@ -1,0 +1,1 @@
+"""The jobs of the command gateway-pipeline: each reads, composes transforms, and writes."""
