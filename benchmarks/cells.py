@@ -14,6 +14,8 @@ from itertools import product
 from benchmarks import backlog, idle, link_cells, load, once_cells, requests
 from benchmarks.cell import Cell, Row, Timing
 from benchmarks.goals import AtLeast, AtMost, Below, Goal, NoneLost
+from benchmarks.journal import JOURNAL
+from benchmarks.lake import STREAM
 from benchmarks.load import Load
 from benchmarks.measurement import Measurement
 from benchmarks.peers import Peer
@@ -238,6 +240,8 @@ def quick() -> list[Cell]:
         _backlog(persistent=True),
         _waiting(100_000, 60),
         _idle(1000, tls=False),
+        JOURNAL,
+        STREAM,
         *link_cells.quick(),
         *once_cells.quick(),
     ]
@@ -259,6 +263,8 @@ def full() -> Iterator[Cell]:
     yield _waiting(1_000_000, 300)
     yield _idle(5000, tls=False)
     yield _idle(5000, tls=True)
+    yield JOURNAL
+    yield STREAM
     yield from link_cells.full()
     yield from once_cells.full()
 

@@ -109,11 +109,15 @@ class AdministeredFactory:
         :param lost: as in :meth:`gateway.messaging.provider.Provider.connect`.
         :returns: fails as there; whatever else a provider raises becomes ProviderUnavailable.
         """
-        return Deferred.fromCoroutine(self._connect(client_id or None, lost))
+        return Deferred.fromCoroutine(self._connect(client_id or self.client_id, not client_id, lost))
 
-    async def _connect(self, client_id: str | None, lost: Callable[[MessagingError], None]) -> Connection:
+    def connect_without_client_id(self, lost: Callable[[MessagingError], None]) -> Deferred[Connection]:
+        """As :meth:`connect`, with no client identifier, so that it takes none from anybody; but where the provider's own configuration has one."""
+        return Deferred.fromCoroutine(self._connect(None, True, lost))
+
+    async def _connect(self, client_id: str | None, own: bool, lost: Callable[[MessagingError], None]) -> Connection:
         try:
-            connection = await self.provider.connect(self._credentials, client_id or self.client_id, lost)
+            connection = await self.provider.connect(self._credentials, client_id, lost)
         except MessagingError:
             raise
         except Exception as error:  # noqa: BLE001
@@ -123,7 +127,7 @@ class AdministeredFactory:
                 "connection-factory {ref_name}: its provider failed with {reason}", ref_name=self.config.ref_name, reason=reason
             )
             raise ProviderUnavailable(f"connection-factory '{self.config.ref_name}': {reason}") from None
-        if client_id is None and not self.client_id_known:
+        if own and not self.client_id_known:
             self.client_id = connection.client_id or None
             self.client_id_known = True
         self._product = connection.product

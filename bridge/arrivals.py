@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 
-from gateway.messaging.message import Message
+from gateway.messaging.message import Message, Unreadable
 
 #: Octets of bodies that end a batch: bodies of megabytes must not fill the memory.
 BATCH_OCTETS: Final = 16 * 1024 * 1024
@@ -23,23 +23,26 @@ _QUIET_PART: Final = 20
 class Received(NamedTuple):
     """A message as its source delivered it.
 
-    :param number: of the delivery.
+    :param number: of the delivery. :param attempts: how often it was delivered, this time included, as far as is known.
     """
 
     number: int
     message: Message
+    attempts: int = 1
 
 
 class Arrivals:
     """The messages that have arrived.
 
     :param reactor: for time. :param time_ms: how long the first message of a batch may wait for others, in milliseconds; -1 is for ever, 0 not at all.
+    :param alone: whether a message that cannot be read is a batch by itself.
     """
 
-    def __init__(self, reactor: Any, time_ms: int) -> None:
+    def __init__(self, reactor: Any, time_ms: int, alone: bool = False) -> None:
         self._reactor: Final = reactor
         self._time_s: Final = None if time_ms <= 0 else time_ms / 1000
         self._waits: Final = time_ms != 0
+        self._alone: Final = alone
         self._buffer: deque[Received] = deque()
         self._octets = 0
         #: Messages of a whole batch, as whoever waits wants it.
@@ -56,11 +59,11 @@ class Arrivals:
     def __len__(self) -> int:
         return len(self._buffer)
 
-    def put(self, first: int, messages: Sequence[Message]) -> None:
-        """These have come; ``first`` is the number of the first delivery."""
+    def put(self, first: int, messages: Sequence[Message], attempts: Sequence[int] | None = None) -> None:
+        """These have come; ``first`` is the number of the first delivery. :param attempts: as of :class:`~gateway.messaging.provider.Deliver`."""
         was_empty = not self._buffer
         for number, message in enumerate(messages, first):
-            self._buffer.append(Received(number, message))
+            self._buffer.append(Received(number, message, 1 if attempts is None else attempts[number - first]))
             self._octets += len(message.body)
         if was_empty and self._buffer:
             self._start_timer()
@@ -91,6 +94,8 @@ class Arrivals:
         batch: list[Received] = []
         octets = 0
         while self._buffer and len(batch) < size and octets < BATCH_OCTETS:
+            if self._alone and batch and Unreadable in (type(batch[-1].message), type(self._buffer[0].message)):
+                break
             received = self._buffer.popleft()
             octets += len(received.message.body)
             batch.append(received)

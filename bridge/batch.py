@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from bridge.arrivals import Received
 from bridge.dead_messages import DeadMessage
+from bridge.journal_lines import Transfers
 from bridge.source import Source
 from bridge.transfer import Dead, Outcome, Sides, ToSend
 from gateway.messaging.destination import Destination
@@ -20,13 +21,16 @@ from gateway.messaging.message import Message
 class Item:
     """A message of the batch, and what is still to be done about it.
 
-    :param outcome: what the sequence made of it.
+    :param outcome: what the sequence made of it. :param place: in the batch, from 0.
     """
 
     received: Received
     outcome: Outcome
+    place: int = 0
     #: The message that was handed to the target last; it is the provider's, so each attempt has one of its own.
     outgoing: Message | None = None
+    #: That the target may have it, and nobody knows.
+    doubtful: bool = False
     #: That the target has it, for good.
     sent: bool = False
     #: Given up; None once a dead message queue has it.
@@ -70,10 +74,12 @@ class Batch:
     """The messages that are acknowledged together.
 
     :param source: the connection they came by: with that one they are void, as the provider delivers them again.
+    :param transfers: what the journal is told of them.
     """
 
     source: Source
     received: Sequence[Received]
+    transfers: Transfers
     items: list[Item] = field(default_factory=list)
     #: That the source has acknowledged it, or never will.
     acknowledged: bool = False

@@ -16,6 +16,7 @@ from bridge.config import model
 from bridge.connections import Connections
 from bridge.dead_messages import DeadMessage, DeadMessageQueues, DmqStatus
 from bridge.factories import Embedded, Factories, FactoryError
+from bridge.journal_lines import BridgeLines
 from bridge.link import JMSLink
 from bridge.once.coordination import Coordination
 from bridge.refused_link import RefusedLink
@@ -72,6 +73,7 @@ class Parts:
     :param embedded: the broker of this instance. :param jvm: how the JVM is started, asked when it is needed first.
     :param coordination: of the bridge's transactions.
     :param instance: tells this instance from all others, for the loop guard. :param passed: called at the points of :mod:`bridge.crash_points`.
+    :param lines: tell the journal.
     :raises: what a dead message queue cannot be made for.
     """
 
@@ -86,6 +88,7 @@ class Parts:
         instance: str,
         log: Logger,
         passed: Callable[[str], None],
+        lines: BridgeLines,
     ) -> None:
         self.config = config
         self._reactor: Final = reactor
@@ -94,6 +97,7 @@ class Parts:
         self._instance: Final = instance
         self._log: Final = log
         self._passed: Final = passed
+        self._lines: Final = lines
         self.factories: Final = Factories(reactor, embedded, jvm, log=log)
         self.connections: Final = Connections(reactor, log)
         self.dead_messages: Final = DeadMessages(self._queues(config))
@@ -172,6 +176,7 @@ class Parts:
                     self._instance,
                     self._log,
                     self._passed,
+                    self._lines,
                 )
             except FactoryError as error:
                 reason = f"link {link.name} cannot connect: {error}"

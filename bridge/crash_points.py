@@ -55,7 +55,9 @@ LINK_POINTS: Final = (
     AFTER_SETTLEMENT,
 )
 
-#: The points of one transaction of a transacted link, in the order of its sequence; those of the link that it passes are among them.
+#: The points of one transaction of a transacted link, in the order of its sequence; those of the link that it passes are among them. Nothing is waited for
+#: that need not be: the answer to a start may come behind what was asked of that session next, and the next transaction passes its points from AFTER_DECISION
+#: on, up to its own BEFORE_DECISION, which is behind AFTER_COMMIT_2.
 ONCE_POINTS: Final = (
     # The source has begun its branch, in which it will receive.
     AFTER_START_1,

@@ -15,7 +15,7 @@ from gateway.messaging import dead
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.envelope import CONTENT_TYPE, EnvelopeError, encode
-from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, Headers, Message
+from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, Headers, Message, Unreadable
 from gateway.messaging.values import Char, Value, encode_value
 
 #: Says, beside a body that is an envelope, that it is one; on every provider.
@@ -91,6 +91,9 @@ def body_of(original: Message, content: Message | None = None) -> Body:
 
     :param original: as received. :param content: what a transformer made of it; None is the original itself.
     """
+    if isinstance(original, Unreadable):
+        # In an envelope it would look like one that is whole.
+        return Body(whole(original), f"it cannot be read: {original.reason}")
     try:
         return Body(encode(original if content is None else content))
     except EnvelopeError as error:

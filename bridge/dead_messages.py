@@ -24,6 +24,7 @@ from bridge.factories import Factories
 from bridge.message_text import headers_line, properties_line
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.errors import MessagingError
+from gateway.messaging.message import Unreadable
 from gateway.messaging.transformer import MessageTransformer
 
 __all__ = ["DeadMessage", "DeadMessageQueues", "DmqStatus", "NotBuried", "NotTaken"]
@@ -129,6 +130,8 @@ class DeadMessageQueues:
     def _tell(self, burial: Burial) -> None:
         dead = burial.dead
         level = LogLevel.info if dead.reason is BridgeDeadReason.MESSAGE_EXPIRED else LogLevel.warn
+        if isinstance(dead.message, Unreadable):
+            level = LogLevel.error
         self._log.emit(
             level,
             "link {link}: message {message_id} is dead, {reason}{colon}{exception}; headers: {headers}; properties: {properties}",

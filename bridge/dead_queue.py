@@ -25,7 +25,7 @@ from bridge.leases import within
 from bridge.providers.jms.failures import JPypeMissing
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessageRejected, MessagingError, OutcomeUnknown, ProviderUnavailable
-from gateway.messaging.message import Message
+from gateway.messaging.message import Message, Unreadable
 from gateway.messaging.provider import Mode
 from gateway.messaging.transformer import BridgeType, MessageTransformer, TransformFailed, transformed
 
@@ -265,7 +265,8 @@ class DeadMessageQueue:
 
     def _body(self, burial: Burial, factory: AdministeredFactory) -> Body:
         """Steps 2 and 3 of the seed's sequence: what the transformer made of the original, or the original, as a body."""
-        content = None if self._transformer is None else self._transformed(self._transformer, burial.dead, factory)
+        whole = not isinstance(burial.dead.message, Unreadable)
+        content = self._transformed(self._transformer, burial.dead, factory) if self._transformer is not None and whole else None
         body = burial.body if content is None else body_of(burial.dead.message, content)
         if body.failure:
             self._log.warn(

@@ -24,7 +24,7 @@ from bridge.target import TargetLost
 from bridge.together import shielded, together
 from bridge.transfer import Sides
 from bridge.xa.errors import LogFailed
-from gateway.messaging.destination import Destination
+from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
     AccessDenied,
     AuthenticationFailed,
@@ -94,6 +94,7 @@ class Ends:
         self._source_way: Final = connections.dedicated(source, link.source.clientid, f"link {link.name}, source")
         self._choose: Final = choose
         self._passage: Passage | None = None
+        self._warned = False
         self._source: AnySource | None = None
         #: The target's destination once it is known, None for AS_SOURCE; in a tuple, empty before.
         self._destination: tuple[Destination | None, ...] = ()
@@ -162,6 +163,7 @@ class Ends:
         if source is None:
             try:
                 destination = await source_factory.destination(link.source.destination)
+                self._warn_of(destination)
                 source = await passage.open_source(self._source_way, destination, self._source_lost)
             except MessagingError as error:
                 raise SourceNotConnected(source_factory.config.ref_name, _cause(error)) from error
@@ -188,6 +190,17 @@ class Ends:
             raise ProviderUnavailable("the link was stopped")
         if source.failed is not None:
             raise source.failed
+
+    def _warn_of(self, source: Destination) -> None:
+        """What a transacted link cannot do is told at its start."""
+        if self._link.transacted and source.kind is Kind.TOPIC and self._link.source.durable_sub is None and not self._warned:
+            self._warned = True
+            self._log.warn(
+                "link {link}: its source, {source}, has no durable-sub: what is published while it is not connected does not come to this link, "
+                "and what is under way when the source's connection is lost does not come again",
+                link=self._link.name,
+                source=source,
+            )
 
     async def _find(self, factory: AdministeredFactory, failed: Callable[[str, MessagingError], MessagingError]) -> None:
         try:
@@ -220,10 +233,9 @@ class Ends:
         try:
             await passage.run(source, sides)
         except BaseException:
-            if passage.ends_with_a_failure and not self._closed:
+            if not self._closed and await passage.failed(source) and self._source is source:
                 self._source = None
                 await source.close()
-                await passage.target.let_go()
             raise
         finally:
             pumping, self._pumping = self._pumping, None

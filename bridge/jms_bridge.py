@@ -29,6 +29,7 @@ from bridge.config.problems import Problem
 from bridge.connections import PoolStatus, SharedStatus
 from bridge.dead_messages import DmqStatus
 from bridge.factories import Embedded
+from bridge.journal_lines import NO_JOURNAL, BridgeLines
 from bridge.link import JMSLink
 from bridge.manager import STOP_S
 from bridge.once.coordination import Coordination
@@ -69,7 +70,7 @@ class JMSBridge:
         anything, whose text is told.
     :param coordination: makes what coordinates its transactions, at each start; raises SettingsError. :param log: what the bridge logs to.
     :param redaction: is told the passwords that the configuration has, as far as :func:`~gateway.instance.redaction.hidden_by_value` goes.
-    :param passed: called at the points of :mod:`bridge.crash_points`.
+    :param passed: called at the points of :mod:`bridge.crash_points`. :param lines: tell the journal.
     """
 
     type: Final = "JMS"
@@ -86,6 +87,7 @@ class JMSBridge:
         log: Logger,
         redaction: Redaction,
         passed: Callable[[str], None] = lambda point: None,
+        lines: BridgeLines = NO_JOURNAL,
     ) -> None:
         self.name: Final = name
         self.state = BridgeState.STOPPED
@@ -100,6 +102,7 @@ class JMSBridge:
         self._log: Final = log
         self._redaction: Final = redaction
         self._passed: Final = passed
+        self._lines: Final = lines
         self._steps: Final = Steps(reactor, log, self._state_of)
         self._secrets: set[str] = set()
         self._parts: Parts | None = None
@@ -265,10 +268,10 @@ class JMSBridge:
             lambda: jvm_options(settings),
             self._load_transformer,
             self._coordination(settings),
-            # Unlike the instance's name, no other installation has it.
-            self._provider.resource,
+            self._provider.resource,  # unlike the instance's name, no other installation has it
             self._log,
             self._passed,
+            self._lines,
         )
 
     def _refuse(self, links: Iterable[JMSLink | RefusedLink]) -> None:

@@ -22,6 +22,7 @@ from bridge.config.model import AS_SOURCE, Bridge, Link
 from bridge.config.model import Destination as ConfiguredDestination
 from bridge.connections import ConnectionKind, Connections
 from bridge.ends import Ends, worth_a_retry
+from bridge.journal_lines import NO_JOURNAL, BridgeLines
 from bridge.link_machine import Events, machine
 from bridge.moved import Moved
 from bridge.once.coordination import Coordination
@@ -61,7 +62,7 @@ class JMSLink:
     :param source: the source's factory. :param target: the target's. :param connections: the bridge's. :param dead_queues: likewise.
     :param transformer: the target's; None for none.
     :param instance: tells this instance from all others, and with the names of bridge and link this link, for the loop guard.
-    :param log: the bridge's. :param passed: called at the points of :mod:`bridge.crash_points`.
+    :param log: the bridge's. :param passed: called at the points of :mod:`bridge.crash_points`. :param lines: tell the journal.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class JMSLink:
         instance: str,
         log: Logger,
         passed: Callable[[str], None] = lambda point: None,
+        lines: BridgeLines = NO_JOURNAL,
     ) -> None:
         self.config: Final = config
         self.counters: Final = LinkCounters()
@@ -106,6 +108,7 @@ class JMSLink:
             self._moved,
             log,
             passed,
+            lines.of_link(bridge.name, config.name, source.config.ref_name, target.config.ref_name, transformer is not None),
         )
         self._ends: Ends | None = None
         #: How often connecting or pumping was begun: what was begun before has nothing to say any more.

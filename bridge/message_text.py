@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from gateway.messaging.errors import MessagingError
-from gateway.messaging.message import BodyType, DeliveryMode, Message
+from gateway.messaging.message import BodyType, DeliveryMode, Message, Unreadable
 from gateway.messaging.values import decode_map, decode_stream
 
 
@@ -67,6 +67,8 @@ def _headers(message: Message) -> Iterator[tuple[str, object]]:
 
 def _body(message: Message) -> list[str]:
     body_type, body = message.headers.body_type, message.body
+    if isinstance(message, Unreadable):
+        return [f"(incomplete, as it cannot be read: {message.reason})", *([f"octets: {body.hex()}"] if body else [])]
     try:
         if body_type is BodyType.TEXT:
             return [body.decode("utf-8", "surrogatepass")]

@@ -109,9 +109,11 @@ class Passage(Protocol):
     async def run(self, source: Any, sides: Sides) -> None:
         """Move messages until the pump is halted. :raises MessagingError: of the pump."""
 
-    @property
-    def ends_with_a_failure(self) -> bool:
-        """Whether source and target must be connected anew when :meth:`run` has failed, though they were not lost."""
+    async def failed(self, source: Any) -> bool:
+        """:meth:`run` has failed, and the link has not been stopped.
+
+        :returns: whether the source must be connected anew though it was not lost.
+        """
 
 
 class PlainPassage:
@@ -122,7 +124,6 @@ class PlainPassage:
 
     once_by: Final = None
     transaction: Final = None
-    ends_with_a_failure: Final = False
 
     def __init__(
         self,
@@ -160,3 +161,7 @@ class PlainPassage:
             await self.pump.run(source, self.target, sides)
         finally:
             source.stop()
+
+    async def failed(self, source: Source) -> bool:
+        """Each goes on where it was."""
+        return False

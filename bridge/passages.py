@@ -12,7 +12,7 @@ Any other pair is refused, by name. What a STOMP broker can do shows when it is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from twisted.logger import Logger
@@ -21,10 +21,12 @@ from bridge import crash_points
 from bridge.administered import AdministeredFactory
 from bridge.config.model import Link, QualityOfService
 from bridge.connections import Connections
+from bridge.journal_lines import NO_LINES, LinkLines
 from bridge.once.coordination import Coordination
 from bridge.once.errors import NotOnce
 from bridge.once.passage import OncePassage
 from bridge.once.pump import OncePump
+from bridge.once.undecided import Undecided
 from bridge.passage import Lost, Passage, PlainPassage
 from bridge.pump import Buries, Journey, Pump
 from bridge.source import Source
@@ -37,7 +39,7 @@ class Passages:
     """The ways of one link.
 
     :param source: the source's factory. :param target: likewise. :param connections: the bridge's. :param coordination: likewise.
-    :param passed: called at the points of :mod:`bridge.crash_points`.
+    :param passed: called at the points of :mod:`bridge.crash_points`. :param lines: the link's in the journal.
     """
 
     reactor: Any
@@ -52,6 +54,9 @@ class Passages:
     journey: Journey
     log: Logger
     passed: Callable[[str], None]
+    lines: LinkLines = NO_LINES
+    #: The runs by XA, those that are over left out but for the last.
+    runs: list[OncePassage] = field(default_factory=list, init=False)
 
     def choose(self, lost: Callable[[Lost], None]) -> Passage:
         """The way for one run of the link, whose connection factories have been found.
@@ -61,6 +66,8 @@ class Passages:
         :raises TransactionError: the coordinator's log cannot be opened.
         """
         quality = self.link.quality_of_service
+        # It may have gone another way before.
+        self.transfer.marks_duplicates = False
         if quality is not QualityOfService.ONCE_AND_ONLY_ONCE:
             return self._plain(quality, lost)
         if self.source.provider.capabilities.xa and self.target.provider.capabilities.xa:
@@ -82,12 +89,15 @@ class Passages:
             self.journey,
             self.log,
             self.passed,
+            self.lines,
         )
         return PlainPassage(
             self.reactor, self.link, self.target, self.connections, pump, lost, lambda: self.passed(crash_points.AFTER_SEND)
         )
 
     def _by_xa(self, lost: Callable[[Lost], None]) -> OncePassage:
+        earlier = [transaction for run in self.runs for transaction in run.pump.live if not transaction.over]
+        undecided = self.runs[-1].undecided if self.runs else Undecided(self.link.name, self.dead_queues, self.log)
         pump = OncePump(
             self.reactor,
             self.link.name,
@@ -97,12 +107,18 @@ class Passages:
             self.coordination.coordinator(),
             self.transfer,
             self.dead_queues,
+            undecided,
             self.counters,
             self.journey,
             self.log,
             self.passed,
+            self.lines,
         )
-        return OncePassage(self.reactor, self.link, self.source, self.target, self.connections, self.coordination, pump, lost)
+        run = OncePassage(
+            self.reactor, self.link, self.source, self.target, self.connections, self.coordination, pump, undecided, earlier, lost
+        )
+        self.runs[:] = [*(one for one in self.runs if any(not transaction.over for transaction in one.pump.live)), run]
+        return run
 
     def _check_memory(self, connected: bool) -> None:
         """:raises NotOnce: the target forgets what it has, or the source gives no lasting ids."""
@@ -134,13 +150,13 @@ class _ByMemory:
 
     once_by: Final = OnceBy.DUPLICATE_IDS
     transaction: Final = None
-    ends_with_a_failure: Final = False
 
     def __init__(self, plain: PlainPassage, check: Callable[[], None]) -> None:
         self.target: Final = plain.target
         self.pump: Final = plain.pump
         self.open_source: Final = plain.open_source
         self.run: Final = plain.run
+        self.failed: Final = plain.failed
         self._check: Final = check
 
     async def connected(self, source: Source) -> None:

@@ -24,14 +24,17 @@ from bridge.batch import Batch, Item
 from bridge.config.model import QualityOfService
 from bridge.dead_messages import DeadMessage, NotBuried
 from bridge.fair_share import FairShare
+from bridge.journal_lines import NO_LINES, SOURCE_LOST, STOPPED, LinkLines, known
+from bridge.once.errors import BatchRefused
+from bridge.once.poison import MOST, Poison
 from bridge.sending import Sending
 from bridge.source import Source, SourceLost
 from bridge.status import Doing, LinkCounters
 from bridge.target import Target, TargetLost
-from bridge.transfer import Branched, Dead, NotTransferred, Outcome, Sides, Transfer
+from bridge.transfer import Branched, CannotBeRead, Dead, NotTransferred, Outcome, Sides, Transfer
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.errors import ProviderUnavailable
-from gateway.messaging.message import Message
+from gateway.messaging.message import Message, Unreadable
 
 
 class Buries(Protocol):
@@ -51,7 +54,7 @@ class Pump:
     """Moves the messages of one link, from its start to its stop.
 
     :param clock: the reactor. :param link: its name, for dead messages. :param quality: not ONCE_AND_ONLY_ONCE.
-    :param passed: called at the points of :mod:`bridge.crash_points`.
+    :param passed: called at the points of :mod:`bridge.crash_points`. :param lines: the link's in the journal.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Pump:
         journey: Journey,
         log: Logger,
         passed: Callable[[str], None],
+        lines: LinkLines = NO_LINES,
     ) -> None:
         self._clock: Final = clock
         self._link: Final = link
@@ -77,6 +81,9 @@ class Pump:
         self._journey: Final = journey
         self._log: Final = log
         self._passed: Final = passed
+        self._lines: Final = lines
+        #: Which message could not be read, and how often.
+        self._unread: Final = Poison(1)
         self._batch: Batch | None = None
         self._source: Source | None = None
         self._halting = False
@@ -95,13 +102,13 @@ class Pump:
 
         May be called again after a failure: it goes on with the batch under way if ``source`` is still the one it came by.
 
-        :raises SourceLost: :raises TargetLost: :raises NotBuried: these may be over when it is called again.
+        :raises SourceLost: :raises TargetLost: :raises NotBuried: :raises BatchRefused: these may be over when it is called again.
         :raises LinkStops: that would fail again.
         :raises MessagingError: a destination could not be looked up.
         """
         self._source = source
         if self._batch is not None and self._batch.source is not source:
-            self._void(self._batch)
+            self._void(self._batch, SOURCE_LOST)
         try:
             while True:
                 if self._batch is None:
@@ -111,7 +118,8 @@ class Pump:
                     received = await source.batch()
                     if not received:
                         continue
-                    self._batch = Batch(source, received)
+                    self._check_read(source, received[0].message)
+                    self._batch = Batch(source, received, self._lines.transfers(received))
                     self._counters.received += len(received)
                     self._passed(crash_points.AFTER_RECEIVE)
                 await self._move(self._batch, target, sides)
@@ -136,10 +144,12 @@ class Pump:
         What is being done about it at this moment ends as it ends; nothing else is begun.
         """
         if self._batch is not None:
-            self._void(self._batch)
+            self._void(self._batch, STOPPED)
 
-    def _void(self, batch: Batch) -> None:
+    def _void(self, batch: Batch, reason: str) -> None:
         self._batch = None
+        if not batch.acknowledged:
+            batch.transfers.given_back(batch.items, reason)
         batch.void = True
         self._counters.possible_duplicates += batch.doubtful
 
@@ -147,6 +157,21 @@ class Pump:
         """After each wait: whether there is still something to be done. :raises ProviderUnavailable: the link was stopped meanwhile."""
         if batch.void:
             raise ProviderUnavailable("the link was stopped")
+
+    def _check_read(self, source: Source, message: Message) -> None:
+        """Have a message that could not be read delivered again, some times.
+
+        Most that cannot be read once never will be. But of the body of a dead one nothing is left, or octets that nobody knows how to read; and what looks like a damaged
+        message may be a connection that breaks while a body is on its way, or memory that is short.
+
+        :raises BatchRefused: it is at its source still, and is tried again later. :raises SourceLost:
+        """
+        if isinstance(message, Unreadable):
+            error = CannotBeRead(message)
+            times = self._unread.refused([message], BridgeDeadReason.SEND_FAILURE, str(error))
+            if times < MOST:
+                source.recover()
+                raise BatchRefused(error, times, MOST)
 
     def _do(self, doing: Doing) -> None:
         if doing is not self.doing:
@@ -163,12 +188,13 @@ class Pump:
             if isinstance(outcome, Branched):
                 outcome = await self._transfer.branch(outcome, sides)
                 self._check(batch)
-            item = Item(received, outcome)
+            item = Item(received, outcome, len(batch.items))
             batch.items.append(item)
             self._judge(item, outcome, sides)
             self._share.worked_since(began)
             if self._share.due:
                 await self._share.give()
+        batch.transfers.judged(batch.items)
         if self._acknowledges_first:
             await self._move_at_most_once(batch, target, sides)
         else:
@@ -223,17 +249,22 @@ class Pump:
 
     async def _bury(self, batch: Batch) -> None:
         """:raises NotBuried: those before it are buried, and will not be again."""
-        for item in batch.items:
-            if item.dead is not None:
-                self._do(Doing.BURYING)
-                self._passed(crash_points.BEFORE_BURY)
-                await self._dead_queues.bury(item.dead)
-                self._passed(crash_points.AFTER_BURY)
-                reason = item.dead.reason
-                item.dead = None
-                self._counters.dead[reason] = self._counters.dead.get(reason, 0) + 1
-                if not batch.acknowledged:
-                    self._check(batch)
+        buried: list[tuple[Item, DeadMessage]] = []
+        try:
+            for item in batch.items:
+                dead = item.dead
+                if dead is not None:
+                    self._do(Doing.BURYING)
+                    self._passed(crash_points.BEFORE_BURY)
+                    await self._dead_queues.bury(dead)
+                    self._passed(crash_points.AFTER_BURY)
+                    item.dead = None
+                    buried.append((item, dead))
+                    self._counters.dead[dead.reason] = self._counters.dead.get(dead.reason, 0) + 1
+                    if not batch.acknowledged:
+                        self._check(batch)
+        finally:
+            batch.transfers.buried(buried)
 
     async def _bury_as_can_be(self, batch: Batch) -> None:
         """The same of what its source has let go already: what no queue takes is in the log, and lost."""
@@ -242,6 +273,8 @@ class Pump:
                 return await self._bury(batch)
             except NotBuried as error:
                 lost = next(item for item in batch.items if item.dead is not None)
+                if lost.dead is not None and lost.dead.reason is BridgeDeadReason.MESSAGE_EXPIRED:
+                    batch.transfers.expired(lost)
                 lost.dead = None
                 self._log.error(
                     "link {link}: message {id} is lost, as its quality of service allows: {error}",
@@ -254,12 +287,14 @@ class Pump:
 
     async def _settled(self, batch: Batch) -> None:
         self._do(Doing.ACKNOWLEDGING)
+        await known(batch.transfers, lambda: self._check(batch))
         began = self._clock.seconds()
         settling = batch.source.settle(batch.received)
         self._share.worked_since(began)
         self._passed(crash_points.AFTER_ACKNOWLEDGE)
         await settling
         batch.acknowledged = True
+        batch.transfers.settled()
         self._counters.acknowledged += len(batch.received)
         self._passed(crash_points.AFTER_SETTLEMENT)
 

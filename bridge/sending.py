@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred
 
 from bridge.batch import Batch, Item
 from bridge.fair_share import FairShare
+from bridge.journal_lines import REFUSED, TARGET_LOST
 from bridge.status import LinkCounters
 from bridge.target import Refused, Target, TargetLost
 from bridge.transfer import Dead, Sides, ToSend, Transfer
@@ -70,6 +71,9 @@ class Sending:
 
     def _expired(self, item: Item, sides: Sides) -> bool:
         """Time has passed since step 2, if the target was away."""
+        if item.doubtful and self._transfer.marks_duplicates:
+            # If the target has it this is no end of it, and if not it expires there.
+            return False
         expired = self._transfer.has_expired(item.received.message)
         if expired:
             self._counters.expired += 1
@@ -80,6 +84,7 @@ class Sending:
         """Send one run. :returns: False if it is to be sent again, what is dead of it left out. :raises TargetLost:"""
         began = self._clock.seconds()
         messages = [item.again(item.outcome.message) for item in run if isinstance(item.outcome, ToSend)]
+        batch.transfers.sent(run, messages)
         sending = Deferred.fromCoroutine(target.send(messages))
         # Not what it waits for.
         self._share.worked_since(began)
@@ -87,17 +92,26 @@ class Sending:
             await sending
         except TargetLost as lost:
             self._counters.possible_duplicates += len(run) if lost.sent and not self._nothing_twice else 0
+            self._doubt(batch, run, lost.sent, TARGET_LOST, lost.cause)
             raise
         except Refused as refused:
             batch.singly = batch.singly or (refused.sent and refused.index is None and len(run) > 1)
+            self._doubt(batch, run, refused.sent, REFUSED, refused.cause)
             self._refused(run, refused, sides)
             return False
         for item in run:
             item.sent = True
+        batch.transfers.arrived(run, messages, self._transfer.marks_duplicates)
         self._counters.sent += len(run)
         self._counters.octets += sum(len(message.body) for message in messages)
         self._run = min(self._longest, self._run * 2)
         return True
+
+    def _doubt(self, batch: Batch, run: list[Item], sent: bool, reason: str, cause: MessagingError) -> None:
+        for item in run:
+            item.doubtful = item.doubtful or sent
+        if not sent:
+            batch.transfers.rolled_back(run, reason, str(cause))
 
     def _refused(self, run: list[Item], refused: Refused, sides: Sides) -> None:
         index = 0 if len(run) == 1 else refused.index

@@ -44,11 +44,13 @@ class Source:
         #: Why it is of no use any more.
         self.failed: SourceLost | None = None
         self._size: Final = link.batch_size
-        self._arrivals: Final = Arrivals(reactor, link.batch_time_ms)
+        self._arrivals: Final = Arrivals(reactor, link.batch_time_ms, alone=True)
         self._tell_lost: Final = lost
         self._lease: Lease | None = None
         self._session: Session | None = None
         self._consumer: Consumer | None = None
+        #: Delivered and not settled: messages, and octets of their bodies.
+        self._unsettled = (0, 0)
         self._closed = False
 
     # --- connecting
@@ -91,7 +93,7 @@ class Source:
         return len(self._arrivals)
 
     async def batch(self) -> Sequence[Received]:
-        """The next messages, in order: as many as a batch holds, or those that came within its time.
+        """The next messages, in order: as many as a batch holds, or those that came within its time. One that cannot be read comes alone.
 
         :returns: empty once :meth:`interrupt` was called while waiting.
         :raises SourceLost:
@@ -120,14 +122,32 @@ class Source:
                 self.lose(error)
                 settled.errback(SourceLost(error))
 
+        messages, octets = len(batch), sum([len(received.message.body) for received in batch])
+        self._unsettled = self._unsettled[0] - messages, self._unsettled[1] - octets
         try:
             self._consumer.acknowledge_through(batch[-1].number)
-            self._consumer.grant(len(batch), sum(len(received.message.body) for received in batch))
+            self._consumer.grant(messages, octets)
             self._session.completion(done)
         except MessagingError as error:
             self.lose(error)
             settled.errback(SourceLost(error))
         return settled
+
+    def recover(self) -> None:
+        """Have what was delivered and is not settled delivered again. The connection is kept, as a topic would give nothing again to another.
+
+        :raises SourceLost:
+        """
+        if self.failed is not None or self._session is None or self._consumer is None:
+            raise self.failed or SourceLost(ProviderUnavailable("the link's source is closed"))
+        self._arrivals.clear()
+        (messages, octets), self._unsettled = self._unsettled, (0, 0)
+        try:
+            self._session.recover()
+            self._consumer.grant(messages, octets)
+        except MessagingError as error:
+            self.lose(error)
+            raise SourceLost(error) from error
 
     # --- the end
 
@@ -146,9 +166,11 @@ class Source:
 
     # --- inside
 
-    def _deliver(self, _consumer: Consumer, first: int, messages: Sequence[Message], _attempts: Sequence[int] | None, /) -> None:
+    def _deliver(self, _consumer: Consumer, first: int, messages: Sequence[Message], attempts: Sequence[int] | None, /) -> None:
         if self.failed is None:
-            self._arrivals.put(first, messages)
+            octets = sum([len(message.body) for message in messages])
+            self._unsettled = self._unsettled[0] + len(messages), self._unsettled[1] + octets
+            self._arrivals.put(first, messages, attempts)
 
 
 def subscription_of(link: Link, destination: Destination) -> Subscription:

@@ -23,7 +23,7 @@ from bridge.config.model import BRIDGE_NAME_PROPERTY, Bridge, Link
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError
-from gateway.messaging.message import Headers, Message
+from gateway.messaging.message import Headers, Message, Unreadable
 from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.transformer import BridgeType, MessageTransformer, Transformed, TransformFailed, transformed
 
@@ -46,6 +46,14 @@ class UnknownBranch(MessagingError):
     def __init__(self, ref_name: str) -> None:
         super().__init__(f"it branched to {ref_name!r}, which is no ref-name of a destination of the bridge")
         self.ref_name = ref_name
+
+
+class CannotBeRead(MessagingError):
+    """The source's provider has a message that it cannot read."""
+
+    def __init__(self, message: Unreadable) -> None:
+        where = message.headers.destination
+        super().__init__(f"message {message.message_id or 'without an id'} of {where} cannot be read: {message.reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +165,10 @@ class Transfer:
 
         :raises LinkStops: the link must stop, and the message stays where it was.
         """
+        # 1
+        if isinstance(message, Unreadable):
+            # Who pumps has tried it again and again. No reason of the table is its own: this is that of all that cannot be sent as it is.
+            return Dead(BridgeDeadReason.SEND_FAILURE, str(CannotBeRead(message)), sides.destination)
         # 2
         if self.has_expired(message):
             return self.expired(message)

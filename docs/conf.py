@@ -31,6 +31,7 @@ def settings_page() -> str:
     from gateway.configuration import DECLARED
     from gateway.instance import settings_general as general
     from gateway.instance.reference import Section, page
+    from gateway.journal import settings as journal
     from gateway.stomp import settings as stomp
 
     introduction = (
@@ -41,6 +42,7 @@ def settings_page() -> str:
     sections = [
         Section("The instance", "", general.SETTINGS),
         Section("The broker", "``NAME`` stands for the name of a destination.", broker.SETTINGS),
+        Section("The journal", ":doc:`/journal` says what it is.", journal.SETTINGS),
         Section("The admin service", "It is what ``imqbridgemgr`` and ``imqcmd`` ask.", admin.SETTINGS),
         Section("The STOMP bridge", "", stomp.SETTINGS),
         Section(

@@ -17,6 +17,7 @@ from bridge.admin.broker_resources import BrokerResources
 from bridge.admin.dead import DeadMessages
 from bridge.admin.dead_resources import DeadMessageResources
 from bridge.admin.destination_metrics import DestinationCollector
+from bridge.admin.journal_metrics import JournalCollector
 from bridge.admin.metrics import BridgeCollector, MetricsResource
 from bridge.admin.service import AdminService
 from bridge.admin.settings import METRICS_DESTINATIONS, TLS_ENABLED, AdminOptions
@@ -37,6 +38,7 @@ from gateway.instance.layout import Layout
 from gateway.instance.logs import Logs
 from gateway.instance.portmapper import PortMapper
 from gateway.instance.settings import Settings
+from gateway.journal.journal import Journal
 from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
 from gateway.refusal import StartRefused
@@ -76,6 +78,7 @@ def admin_service(
     logs: Logs,
     port_mapper: PortMapper,
     tls: ServerContextFactory | None,
+    journal: Journal,
 ) -> AdminService:
     """The service, not started.
 
@@ -104,6 +107,7 @@ def admin_service(
                 reactor,
                 BridgeCollector(bridges, lambda: _stomp_counters(bridges)),
                 TransactionCollector(bridges, now_ms),
+                JournalCollector(journal.standing),
                 DestinationCollector(broker, settings[METRICS_DESTINATIONS]),
             ),
             BrokerResources(broker),

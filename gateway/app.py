@@ -48,6 +48,7 @@ from gateway.messaging import message, selector
 from gateway.messaging.errors import ProviderUnavailable, StorageFailed
 from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.turn import Turn
+from gateway.recording import Recording
 from gateway.refusal import EXIT_REFUSED, EXIT_STORE_FAILED, StartRefused
 from gateway.signals import Signals
 from gateway.stomp import settings as stomp_settings
@@ -97,6 +98,8 @@ class Gateway(Service):
         self._store: Store | None = None
         self._broker: Broker | None = None
         self._provider: EmbeddedProvider | None = None
+        #: What happens to messages; None until the start.
+        self.recording: Recording | None = None
         self._stopping: Deferred[None] | None = None
         #: The bridge service manager; None until the start.
         self.bridges: BridgeServiceManager | None = None
@@ -184,9 +187,10 @@ class Gateway(Service):
         else:
             self._store = self._durable_store()
         self._broker = open_broker(self._reactor, turn, self._store, configuration.broker, self._store_failed, spills=not in_memory)
+        self.recording = Recording(self._reactor, configuration, self._broker)
         self._provider = EmbeddedProvider(self._broker, self._users, self._rules, os.urandom)
         stomp = StompParts(turn, self._tls, self._transformer, self.port_mapper.register)
-        self.bridges = load_bridges(self._reactor, configuration, logs, self._provider, stomp)
+        self.bridges = load_bridges(self._reactor, configuration, logs, self._provider, stomp, self.recording.journal)
         self.admin = admin_service(
             self._reactor,
             configuration,
@@ -197,6 +201,7 @@ class Gateway(Service):
             logs,
             self.port_mapper,
             self._admin_tls,
+            self.recording.journal,
         )
 
     def _durable_store(self) -> SqliteStore:
@@ -307,7 +312,7 @@ class Gateway(Service):
             return
         parts: list[tuple[str, Callable[[], None]]] = [("users", self._users.reload), ("access rules", self._rules.reload)]
         parts += [("certificates", tls.reload) for tls in (self._tls, self._admin_tls) if tls is not None]
-        parts += [("log files", logs.reopen), ("settings", lambda: set_levels(logs, reread(self.configuration)))]
+        parts += [("log files", logs.reopen), ("settings", lambda: self._set_levels(logs))]
         for what, reload in parts:
             try:
                 reload()
@@ -321,6 +326,12 @@ class Gateway(Service):
             for bridge in self.bridges.bridges:
                 if isinstance(bridge, StompBridge):
                     bridge.service.end_revoked(self._tls.is_revoked)
+
+    def _set_levels(self, logs: Logs) -> None:
+        settings = reread(self.configuration)
+        set_levels(logs, settings)
+        if self.recording is not None:
+            self.recording.set_level(settings)
 
     def _store_failed(self, error: StoreError) -> None:
         self._say_wrong(f"the message store has failed: {error}", LogLevel.critical)
@@ -361,6 +372,8 @@ class Gateway(Service):
             closed: Deferred[None] = Deferred()
             self._broker.close(lambda: closed.callback(None))
             await closed
+        if self.recording is not None:
+            await self.recording.close()
         self.log.info("stopped")
         self._release()
 

@@ -18,6 +18,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bridge import crash_points
+from bridge.journal_lines import BridgeLines
 from bridge.manager import STOP_S, Bridge, BridgeLink, BridgeServiceManager, NotReloadable, Outcome
 from bridge.status import BridgeState, WrongState
 from bridge.together import together
@@ -37,6 +38,7 @@ from gateway.stomp.settings import StompOptions
 
 if TYPE_CHECKING:
     from bridge.config.changes import Changes
+    from gateway.journal.journal import Journal
 
 _log: Final = Logger(namespace="gateway.bridges")
 
@@ -174,18 +176,25 @@ class StompParts:
 
 
 def load_bridges(
-    reactor: Any, configuration: Configuration, logs: Logs, provider: Provider, stomp: StompParts
+    reactor: Any,
+    configuration: Configuration,
+    logs: Logs,
+    provider: Provider,
+    stomp: StompParts,
+    journal: Journal | None = None,
 ) -> BridgeServiceManager:
     """The bridges of ``imq.bridge.activelist``, none of them started; with their log files, which are open.
 
     One that cannot be made is an :class:`UnusableBridge`.
 
+    :param journal: is told what happens to messages on links.
     :raises StartRefused: the environment asks for what there is not.
     """
     settings = configuration.settings
     names = settings[settings_general.BRIDGE_ACTIVELIST] if settings[settings_general.BRIDGE_ENABLED] else ()
     passed = _crash_point()
-    bridges = [_made(reactor, name, configuration, logs, provider, stomp, passed) for name in names]
+    lines = BridgeLines(journal)
+    bridges = [_made(reactor, name, configuration, logs, provider, stomp, passed, lines) for name in names]
     # To start one that cannot be made is how it tells why.
     automatic = {
         bridge.name
@@ -203,6 +212,7 @@ def _made(
     provider: Provider,
     stomp: StompParts,
     passed: Callable[[str], None],
+    lines: BridgeLines,
 ) -> Bridge:
     settings = configuration.settings
     kind = ""
@@ -214,7 +224,7 @@ def _made(
             wrong = [str(problem) for problem in settings.bridge_problems(name)]
             if wrong:
                 return UnusableBridge(name, kind, "\n".join(wrong))
-            return _jms(reactor, name, configuration, logs, provider, passed)
+            return _jms(reactor, name, configuration, logs, provider, passed, lines)
         if configuration.stomp is None:
             return UnusableBridge(name, kind, "\n".join(configuration.stomp_problems))
         return _stomp(reactor, configuration, configuration.stomp, logs, provider, stomp)
@@ -244,7 +254,13 @@ def _stomp(
 
 
 def _jms(
-    reactor: Any, name: str, configuration: Configuration, logs: Logs, provider: Provider, passed: Callable[[str], None]
+    reactor: Any,
+    name: str,
+    configuration: Configuration,
+    logs: Logs,
+    provider: Provider,
+    passed: Callable[[str], None],
+    lines: BridgeLines,
 ) -> Bridge:
     from bridge.jms_bridge import JMSBridge
     from bridge.once.coordination import Coordination
@@ -281,6 +297,7 @@ def _jms(
         logger,
         logs.redaction,
         passed,
+        lines,
     )
 
 

@@ -24,6 +24,7 @@ from gateway.instance.files import replace
 from gateway.instance.layout import Layout, LayoutError, make_directory
 from gateway.instance.passfile import PassfileError
 from gateway.instance.settings import Problem, Setting, Settings, SettingsError, read
+from gateway.journal import settings as journal_settings
 from gateway.refusal import StartRefused
 from gateway.stomp import settings as stomp_settings
 from gateway.stomp.settings import StompOptions
@@ -36,6 +37,7 @@ DECLARED: Final[tuple[Setting[Any], ...]] = (
     *bridge_settings.SETTINGS,
     *admin_settings.SETTINGS,
     *jms_settings.SETTINGS,
+    *journal_settings.SETTINGS,
 )
 
 

@@ -30,7 +30,13 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("long" if config.getoption("--long") else "quick")
 
 
+# Before xdist, which reads the marks.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        # With --dist loadgroup: what shares the Spark session runs in one process, all else as its file does.
+        shares = "spark" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("spark" if shares else item.path.relative_to(config.rootpath).as_posix()))
     if config.getoption("--long"):
         return
     left_out = [item for item in items if item.get_closest_marker("long")]

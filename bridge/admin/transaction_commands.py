@@ -14,7 +14,7 @@ from bridge.admin.transaction_shown import ordered_line, transaction_lines, tran
 
 #: What is ordered, and the words for it: doing, done, and what it comes to.
 ORDERS: Final = {
-    "commit": ("Committing", "committed", "Its branches that wait are taken for committed, and the decision is kept no longer."),
+    "commit": ("Committing", "committed", "Its branches that wait are taken for committed, and are waited for no longer."),
     "rollback": (
         "Rolling back",
         "rolled back",

@@ -26,7 +26,7 @@ def transactions_table(transactions: Sequence[Json]) -> str:
             each["state"],
             lasting(each["age_ms"]),
             each["decision"],
-            ", ".join(f"{_named(branch)}: {branch['state']}" for branch in each["branches"]),
+            ", ".join(f"{_named(branch)}: {_standing(branch)}" for branch in each["branches"]),
         )
         for each in transactions
     ]
@@ -107,6 +107,11 @@ def branch_details(each: Json) -> str:
             ("Connection Factory", each["ref_name"]),
         ]
     return listed(lines)
+
+
+def _standing(branch: Json) -> str:
+    state: str = branch["state"]
+    return f"{state} ({branch['reason']})" if branch["reason"] else state
 
 
 def _named(branch: Json) -> str:

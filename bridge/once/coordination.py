@@ -1,7 +1,8 @@
 """The coordinator of a bridge's transactions: opened when it is needed, and what an earlier run left is completed when its resource managers are there.
 
 Owns when that is, and who is asked: each connection factory that can take part in XA transactions, whether or not a link uses it now, but those of
-``multi-rm``, which have no one resource manager to ask. A link completes what it finds at its own two sides before it moves anything; this is for all else.
+``multi-rm``, which have no one resource manager to ask. A link completes what it finds at its own two sides before it moves anything; this is for all else:
+for what earlier runs left, and for what a link could not finish, whatever has become of the link.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from bridge.administered import AdministeredFactory
 from bridge.retrying import FOR_EVER, Retries
@@ -23,7 +25,7 @@ from gateway.messaging.errors import MessagingError, ProviderUnavailable
 
 #: Seconds before the second attempt to reach a resource manager; doubled for each that follows, up to a minute.
 RETRY_S: Final = 2.0
-#: Seconds after a failure in which a resource manager is asked what is left there.
+#: Seconds after the last failure in which a resource manager is asked what is left there.
 AGAIN_S: Final = 60.0
 
 
@@ -41,8 +43,11 @@ class Coordination:
         self._log: Final = log
         self._coordinator: Coordinator | None = None
         self._reminders: Reminders | None = None
-        self._recovering: list[Deferred[None]] = []
-        self._again: dict[str, IDelayedCall] = {}
+        self._stopped = False
+        #: By ``ref-name``: the factories, who is being asked, and who is to be.
+        self._factories: Final[dict[str, AdministeredFactory]] = {}
+        self._recovering: Final[dict[str, Deferred[None]]] = {}
+        self._again: Final[dict[str, IDelayedCall]] = {}
 
     @property
     def opened(self) -> Coordinator | None:
@@ -53,47 +58,82 @@ class Coordination:
         """The coordinator, opened. :raises TransactionError: its log cannot be."""
         if self._coordinator is None:
             self._coordinator = self._open()
+            self._coordinator.left = self._left_something
             bridge = self._coordinator.name.rpartition(":")[2]
             self._reminders = Reminders(self._reactor, bridge, self._coordinator.transactions, self._log)
         return self._coordinator
 
     def start(self, factories: Sequence[AdministeredFactory]) -> None:
-        """If there was a run before this, complete what it left at the resource managers of these.
+        """If there was a run before this, complete what it left at the resource managers of these; and from now on what links leave there.
 
         :raises TransactionError: the log cannot be opened.
         """
+        self._factories.update({factory.config.ref_name: factory for factory in factories})
         if not self._left():
             return
-        coordinator = self.coordinator()
+        self.coordinator()
         for factory in factories:
-            if not factory.config.multi_rm:
-                self._recovering.append(Deferred.fromCoroutine(self._recover(coordinator, factory)))
+            self._begin(factory)
 
     def look_again(self, factory: AdministeredFactory) -> None:
         """A transaction has failed in which this one's resource manager took part: it is asked in :data:`AGAIN_S` seconds, and until it can be.
 
         The link may be stopped by then, and nobody else would. And what was asked over a connection that was lost may yet arrive, after the recovery that
-        was made over the next.
+        was made over the next. So the seconds begin anew with each failure.
         """
         ref_name = factory.config.ref_name
+        self._factories[ref_name] = factory
+        if self._stopped or factory.config.multi_rm:
+            return
+        waiting = self._again.get(ref_name)
+        if waiting is not None:
+            waiting.reset(AGAIN_S)
+        else:
+            self._again[ref_name] = self._reactor.callLater(AGAIN_S, self._ask, factory)
 
-        def ask() -> None:
-            del self._again[ref_name]
-            self._recovering.append(Deferred.fromCoroutine(self._recover(self.coordinator(), factory)))
+    def _left_something(self, ref_name: str) -> None:
+        """The coordinator says so."""
+        factory = self._factories.get(ref_name)
+        # Not in no time, as it may have been tried just now; nor later, if it is tried often.
+        if factory is not None and ref_name not in self._again:
+            self.look_again(factory)
 
-        if ref_name not in self._again and not factory.config.multi_rm:
-            self._again[ref_name] = self._reactor.callLater(AGAIN_S, ask)
+    def _ask(self, factory: AdministeredFactory) -> None:
+        del self._again[factory.config.ref_name]
+        if factory.config.ref_name in self._recovering:
+            # What that one has asked for may be older than the failure.
+            self.look_again(factory)
+        else:
+            self._begin(factory)
+
+    def _begin(self, factory: AdministeredFactory) -> None:
+        ref_name = factory.config.ref_name
+        if factory.config.multi_rm or ref_name in self._recovering:
+            return
+        self._recovering[ref_name] = recovering = Deferred.fromCoroutine(self._recover(self.coordinator(), factory))
+        recovering.addErrback(self._broken, ref_name).addCallback(self._asked, ref_name)
+
+    def _asked(self, _: None, ref_name: str) -> None:
+        del self._recovering[ref_name]
+
+    def _broken(self, failure: Failure, ref_name: str) -> None:
+        self._log.failure(
+            "connection-factory {ref_name}: its resource manager cannot be asked for what is in doubt, as this gateway or its provider is broken; "
+            "what waits for it does so until a link connects to it, or the bridge is started anew",
+            failure,
+            ref_name=ref_name,
+        )
 
     def stop(self) -> Deferred[None]:
         """Complete nothing more, and let go of the log."""
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        again, self._again = self._again, {}
-        for call in again.values():
+        self._stopped = True
+        for call in self._again.values():
             call.cancel()
-        recovering, self._recovering = self._recovering, []
-        for each in recovering:
+        self._again.clear()
+        for each in list(self._recovering.values()):
             each.cancel()
         if self._reminders is not None:
             self._reminders.stop()
@@ -126,8 +166,8 @@ class Coordination:
 
     async def _recover_once(self, coordinator: Coordinator, factory: AdministeredFactory) -> None:
         lost: list[MessagingError] = []
-        # Not to be cancelled: see connect.
-        connecting = factory.connect(None, lost.append)
+        # Not to be cancelled: see connect. A client identifier is a link's.
+        connecting = factory.connect_without_client_id(lost.append)
         try:
             connection = await shielded(connecting)
         except CancelledError:

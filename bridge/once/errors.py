@@ -5,7 +5,11 @@ Owns these errors. What follows from them is the link's to say.
 
 from __future__ import annotations
 
-from gateway.messaging.errors import MessagingError
+from twisted.python.failure import Failure
+
+from bridge.target import TargetLost
+from bridge.xa import codes
+from gateway.messaging.errors import MessagingError, OutcomeUnknown, ProviderUnavailable, XAError
 
 
 class BatchRefused(MessagingError):
@@ -38,3 +42,21 @@ class NotOnce(MessagingError):
 
     def __init__(self, link: str, reason: str) -> None:
         super().__init__(f"link {link} is transacted, and cannot be: {reason}")
+
+
+def not_begun(failure: Failure) -> TargetLost:
+    """Why the target's session could not begin a branch."""
+    error = failure.value
+    return target_lost(error if isinstance(error, MessagingError) else ProviderUnavailable(f"{type(error).__name__}: {error}"))
+
+
+def target_lost(error: MessagingError) -> TargetLost:
+    """It was the target, whatever it said; nothing has arrived there."""
+    return error if isinstance(error, TargetLost) else TargetLost(error, sent=False)
+
+
+def is_loss(error: MessagingError) -> bool:
+    """Whether a resource manager is gone, rather than unwilling."""
+    return isinstance(error, ProviderUnavailable | OutcomeUnknown) or (
+        isinstance(error, XAError) and error.code == codes.XAER_RMFAIL
+    )

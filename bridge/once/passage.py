@@ -1,35 +1,46 @@
 """The way of a link's messages that is one transaction of source and target.
 
-Owns what must be before a message may be moved: that both resource managers have finished what they had prepared for this bridge.
+Owns what must be before a message may be moved: that what an earlier run of the link had begun is over, and that both resource managers have finished what
+they had prepared for this bridge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
+
+from twisted.internet.defer import Deferred
 
 from bridge.administered import AdministeredFactory
 from bridge.config.model import Link
 from bridge.connections import Connections, Way
+from bridge.leases import within
 from bridge.once.coordination import Coordination
 from bridge.once.pump import OncePump
 from bridge.once.source import OnceSource, open_once_source
 from bridge.once.target import OnceTarget
+from bridge.once.undecided import Undecided
 from bridge.source import SourceLost
 from bridge.status import OnceBy
 from bridge.target import TargetLost
 from bridge.transfer import Sides
 from bridge.xa.coordinator import Transaction
+from bridge.xa.several import one_of_several
 from gateway.messaging.destination import Destination
-from gateway.messaging.errors import MessagingError
+from gateway.messaging.errors import MessagingError, ProviderUnavailable
+
+#: Seconds that connecting waits for what an earlier run had begun; then it fails, and is tried again.
+EARLIER_S: Final = 10.0
 
 
 class OncePassage:
-    """Both sides in one transaction. :param lost: called if the target's connection ends."""
+    """Both sides in one transaction.
+
+    :param undecided: the link's. :param earlier: transactions of earlier runs of this link, which it was stopped over.
+    :param lost: called if the target's connection ends.
+    """
 
     once_by: Final = OnceBy.XA
-    #: Both sessions may hold anything then.
-    ends_with_a_failure: Final = True
 
     def __init__(
         self,
@@ -40,6 +51,8 @@ class OncePassage:
         connections: Connections,
         coordination: Coordination,
         pump: OncePump,
+        undecided: Undecided,
+        earlier: Sequence[Transaction],
         lost: Callable[[TargetLost], None],
     ) -> None:
         self._reactor: Final = reactor
@@ -49,6 +62,8 @@ class OncePassage:
         self._coordinator: Final = coordination.coordinator()
         self._was_connected = False
         self.pump: Final = pump
+        self.undecided: Final = undecided
+        self._earlier: Final = earlier
         stays = link.target.stay_connected
         way = connections.for_sending(target, stays, link.target.clientid, f"link {link.name}, target")
         self.target: Final = OnceTarget(way, _rm(target, "target"), stays, lost)
@@ -67,21 +82,34 @@ class OncePassage:
             self._look_again()
         self._was_connected = True
         try:
+            await self._earlier_over()
             await self._coordinator.recover(names[0], source.rm, source.resource)
             source.consume()
         except SourceLost:
             raise
         except MessagingError as error:
             raise SourceLost(error) from error
-        if self.target.rm == source.rm:
-            return
         try:
             await self.target.open()
+            if self.target.rm == source.rm and await self._coordinator.have_one(self.target.resource, source.resource):
+                return
             await self._coordinator.recover(names[1], self.target.rm, self.target.resource)
         except TargetLost:
             raise
         except MessagingError as error:
             raise TargetLost(error, sent=False) from error
+
+    async def _earlier_over(self) -> None:
+        """No recovery touches those that are under way, and what is behind their messages must not overtake these.
+
+        :raises ProviderUnavailable: one is under way for too long.
+        """
+        for transaction in self._earlier:
+            # Where a commit is under way this waits for its end.
+            if not await within(self._reactor, EARLIER_S, Deferred.fromCoroutine(transaction.rollback())):
+                raise ProviderUnavailable(
+                    f"transaction {transaction.id}, over which the link was stopped, is {transaction.state.value}, and nothing may overtake its messages"
+                )
 
     async def run(self, source: OnceSource, sides: Sides) -> None:
         try:
@@ -91,6 +119,11 @@ class OncePassage:
             self._look_again()
             raise
 
+    async def failed(self, source: OnceSource) -> bool:
+        """The target's session may hold anything then, and the source's too, but for one that can be kept."""
+        await self.target.let_go()
+        return not source.keep()
+
     def _look_again(self) -> None:
         for factory in self._factories:
             self._coordination.look_again(factory)
@@ -99,4 +132,4 @@ class OncePassage:
 def _rm(factory: AdministeredFactory, side: str) -> str:
     """Names the resource manager of one side. Of a ``multi-rm`` factory nobody knows whether two connections have the same: each has a branch of its own."""
     resource = factory.provider.resource
-    return f"{resource} ({side})" if factory.config.multi_rm else resource
+    return one_of_several(resource, side) if factory.config.multi_rm else resource

@@ -9,11 +9,15 @@ A transaction::
 
 Whatever fails before the decision rolls everything back: the messages are at their source, in order, and nothing of them is at the target. Only a dead
 message queue, which is no part of the transaction, may have a message twice.
+
+Behind the decision nothing can be refused, so the next transaction begins while this one is committed, on the same sessions. It is decided only when this
+one is committed on both sides; where that fails it is rolled back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred, succeed
@@ -25,20 +29,42 @@ from bridge.arrivals import Received
 from bridge.batch import Item
 from bridge.dead_messages import DeadMessage
 from bridge.fair_share import FairShare
-from bridge.once.errors import BatchRefused, NotDecided
-from bridge.once.poison import MOST, Poison
+from bridge.journal_lines import NO_LINES, LinkLines, Transfers, known, reason_of
+from bridge.once import refusals
+from bridge.once.errors import NotDecided, is_loss, not_begun, target_lost
+from bridge.once.poison import Poison
 from bridge.once.source import OnceSource
 from bridge.once.target import OnceTarget
+from bridge.once.undecided import Undecided
 from bridge.pump import Buries, Journey
 from bridge.source import SourceLost
 from bridge.status import Doing, LinkCounters
-from bridge.target import Refused, TargetLost
-from bridge.transfer import Branched, Dead, NotTransferred, Outcome, Sides, ToSend, Transfer
-from bridge.xa import codes
+from bridge.target import Refused
+from bridge.transfer import Branched, CannotBeRead, Dead, NotTransferred, Outcome, Sides, ToSend, Transfer
 from bridge.xa.coordinator import Coordinator, Transaction
 from bridge.xa.errors import Heuristic, LogFailed, RolledBack
+from bridge.xa.status import TransactionState
 from gateway.messaging.dead import BridgeDeadReason
-from gateway.messaging.errors import MessagingError, OutcomeUnknown, ProviderUnavailable, XAError
+from gateway.messaging.errors import MessagingError, OutcomeUnknown, ProviderUnavailable
+from gateway.messaging.message import Unreadable
+
+
+@dataclass(frozen=True, slots=True)
+class _One:
+    """A transaction under way between these ends.
+
+    :param before: the one before, if it may not be committed yet. :param ending: its end, whatever that is; never fails.
+    :param items: what has been transformed. :param told: what the journal is told of them, once they are received.
+    """
+
+    transaction: Transaction
+    before: Transaction | None
+    ending: Deferred[None]
+    source: OnceSource
+    target: OnceTarget
+    sides: Sides
+    items: list[Item] = field(default_factory=list)
+    told: list[Transfers] = field(default_factory=list)
 
 
 class OncePump:
@@ -46,7 +72,7 @@ class OncePump:
 
     :param clock: the reactor. :param link: its name, for dead messages. :param size: messages of one transaction, at most.
     :param source: the ref-name of the source's connection factory. :param target: likewise.
-    :param passed: called at the points of :mod:`bridge.crash_points`.
+    :param passed: called at the points of :mod:`bridge.crash_points`. :param lines: the link's in the journal.
     """
 
     def __init__(
@@ -59,10 +85,12 @@ class OncePump:
         coordinator: Coordinator,
         transfer: Transfer,
         dead_queues: Buries,
+        undecided: Undecided,
         counters: LinkCounters,
         journey: Journey,
         log: Logger,
         passed: Callable[[str], None],
+        lines: LinkLines = NO_LINES,
     ) -> None:
         self._clock: Final = clock
         self._link: Final = link
@@ -70,10 +98,12 @@ class OncePump:
         self._coordinator: Final = coordinator
         self._transfer: Final = transfer
         self._dead_queues: Final = dead_queues
+        self._undecided: Final = undecided
         self._counters: Final = counters
         self._journey: Final = journey
         self._log: Final = log
         self._passed: Final = passed
+        self._lines: Final = lines
         self._share: Final = FairShare(clock)
         self._poison: Final = Poison(size)
         #: The ids of dead messages that a dead message queue has, and that are at the source still: nothing has been committed since.
@@ -81,31 +111,53 @@ class OncePump:
         self._source: OnceSource | None = None
         self._halting = False
         self._forgotten = False
+        #: Why the first that has failed did.
+        self._failed: BaseException | None = None
         #: Messages taken from the source and not committed.
         self.in_flight = 0
         #: What it waits for, and since when.
         self.doing = Doing.NOTHING
         self.doing_since_ms = 0
-        #: The last that was begun.
+        #: The last that was begun, and all that are not over.
         self.transaction: Transaction | None = None
+        self.live: Sequence[Transaction] = ()
 
     async def run(self, source: OnceSource, target: OnceTarget, sides: Sides) -> None:
         """Move messages until :meth:`halt`, which lets the transaction under way be finished; not at all as long as that holds.
 
-        When this raises no transaction is under way, and both sessions may hold anything: they are to be closed before it is called again.
+        When this raises no transaction is under way, and both sessions may hold anything: the passage sees to that before it is called again.
 
         :raises SourceLost: :raises TargetLost: :raises NotBuried: :raises BatchRefused: :raises NotDecided: these may be over when it is called again.
         :raises LinkStops: that would fail again.
         :raises MessagingError: a destination could not be looked up; the coordinator's log cannot be written.
         """
         self._source = source
+        self._failed = None
+        before: Transaction | None = None
+        ending: Deferred[None] = succeed(None)
         try:
-            while not self._halting:
-                await self._one(source, target, sides)
+            if self._undecided and not self._halting:
+                self._do(Doing.BURYING)
+                await self._undecided.bury((), self._count_dead)
+            while not self._halting and self._failed is None:
+                self.transaction = transaction = self._coordinator.begin()
+                self.live = (*(one for one in self.live if not one.over), transaction)
+                over = Deferred.fromCoroutine(self._one(_One(transaction, before, ending, source, target, sides)))
+                over.addErrback(self._fail)
+                overlaps = await transaction.decided() and target.stays
+                if transaction.state in (TransactionState.COMMITTING, TransactionState.COMMITTED):
+                    self._poison.transferred()
+                await ending
+                before, ending = transaction if overlaps else None, over
+                if not overlaps:
+                    await over
         finally:
+            await ending
             self._source = None
             self.in_flight = 0
             self._do(Doing.NOTHING)
+        if self._failed is not None:
+            raise self._failed
 
     def release(self) -> None:
         """Transactions may be begun again, after :meth:`halt`."""
@@ -127,30 +179,45 @@ class OncePump:
             self.doing_since_ms = int(self._clock.seconds() * 1000)
 
     def _check(self) -> None:
-        """:raises ProviderUnavailable: the link was stopped meanwhile."""
+        """:raises ProviderUnavailable: the link was stopped meanwhile. :raises BaseException: why the transaction before is not committed."""
+        if self._failed is not None:
+            raise self._failed
         if self._forgotten:
             raise ProviderUnavailable("the link was stopped")
 
+    def _fail(self, failure: Failure) -> None:
+        if self._failed is None:
+            self._failed = failure.value
+        if self._source is not None:
+            # The next one may have begun, and may wait for messages.
+            self._source.interrupt()
+
     # --- one transaction
 
-    async def _one(self, source: OnceSource, target: OnceTarget, sides: Sides) -> None:
-        self.transaction = transaction = self._coordinator.begin()
-        items: list[Item] = []
+    async def _one(self, one: _One) -> None:
         try:
-            await self._move(transaction, source, target, sides, items)
+            await self._move(one)
         except Heuristic as heuristic:
-            await self._bury_undecided(items, heuristic, sides)
+            await self._bury_undecided(one, heuristic)
             raise SourceLost(heuristic) from heuristic
         except (Refused, RolledBack) as refused:
-            await transaction.rollback()
-            await self._refused(items, refused, source, target)
-        except BaseException:
-            await transaction.rollback()
+            await self._rolled_back(one, refused)
+            if self._failed is not None:
+                raise self._failed from refused
+            await self._refused(one.items, refused, one.source, one.target)
+        except BaseException as error:
+            await self._rolled_back(one, error)
             raise
 
-    async def _move(
-        self, transaction: Transaction, source: OnceSource, target: OnceTarget, sides: Sides, items: list[Item]
-    ) -> None:
+    async def _rolled_back(self, one: _One, error: BaseException) -> None:
+        await one.transaction.rollback()
+        if one.transaction.state is TransactionState.ROLLED_BACK:
+            for transfers in one.told:
+                transfers.rolled_back(None, reason_of(error), str(error))
+        await one.ending
+
+    async def _move(self, one: _One) -> None:
+        transaction, source = one.transaction, one.source
         self._do(Doing.RECEIVING)
         # What is asked of a session takes effect in the order asked, and a JMS provider does at one go what is asked at once: so nothing waits here for what
         # can be told later.
@@ -167,69 +234,80 @@ class OncePump:
         if not received:
             await transaction.rollback()
             return
-        self.in_flight = len(received)
+        self.in_flight += len(received)
+        try:
+            await self._pass_on(one, received)
+        finally:
+            self.in_flight -= len(received)
+
+    async def _pass_on(self, one: _One, received: Sequence[Received]) -> None:
+        items, target, transfers = one.items, one.target, self._lines.transfers(received)
+        one.told.append(transfers)
         self._counters.received += len(received)
         self._passed(crash_points.AFTER_RECEIVE)
         self._do(Doing.TRANSFORMING)
-        await self._transformed(received, sides, items)
+        await self._transformed(received, one.sides, items)
+        transfers.judged(items)
         sending = [item for item in items if item.to_be_sent]
-        taken = succeed(None)
+        refusal: Deferred[BaseException | None] = succeed(None)
         if sending:
             self._do(Doing.SENDING)
-            taken = await self._sent(transaction, target, sending)
-        await self._bury(items)
+            refusal = await self._sent(one, sending, transfers)
+        await self._bury(items, transfers)
         self._do(Doing.ACKNOWLEDGING)
         self._passed(crash_points.BEFORE_ACKNOWLEDGE)
-        source.acknowledge(received)
+        one.source.acknowledge(received)
         self._passed(crash_points.AFTER_ACKNOWLEDGE)
-        waiting = await self._committed(transaction, taken)
+        await known(transfers, self._check)
+        waiting = await self._committed(one, refusal)
         self._passed(crash_points.AFTER_SETTLEMENT)
+        transfers.committed(sending)
         self._done(items, sending)
         await target.rest()
         if waiting:
-            raise SourceLost(
-                ProviderUnavailable(f"the resource manager of connection-factory {waiting[0]} has yet to hear of a commit")
-            )
+            unheard = ProviderUnavailable(f"the resource manager of connection-factory {waiting[0]} has yet to hear of a commit")
+            raise SourceLost(unheard)
 
     def _enlisting(self, transaction: Transaction, end: OnceSource | OnceTarget, ref_name: str) -> Deferred[None]:
         return Deferred.fromCoroutine(transaction.enlist(ref_name, end.rm, end.resource))
 
-    async def _sent(self, transaction: Transaction, target: OnceTarget, sending: Sequence[Item]) -> Deferred[None]:
-        """:returns: that the target has taken all; fails with :class:`Refused` or :class:`TargetLost`. It need not be waited for before the commit, which
-        fails where the target has not.
+    async def _sent(self, one: _One, sending: Sequence[Item], transfers: Transfers) -> Deferred[BaseException | None]:
+        """:returns: why the target has not taken all: :class:`Refused` or :class:`TargetLost`; None where it has. Never fails, and need not be waited for
+        before the commit, which fails where the target has not.
         """
+        transaction, target = one.transaction, one.target
         await target.open()
+        await transaction.meet(target.rm, target.resource)
         starting = self._enlisting(transaction, target, self._names[1])
         messages = [item.again(item.outcome.message) for item in sending if isinstance(item.outcome, ToSend)]
+        transfers.sent(sending, messages)
+        # What is sent into no branch is refused for that alone. A session that cannot begin one is of no use, whatever the reason.
+        unbegun = starting.addErrback(not_begun)
         try:
             taken = await target.send(messages, self._share)
-        finally:
-            try:
-                await starting
-            except MessagingError as error:
-                # A session that cannot begin a branch is of no use, whatever the reason.
-                raise error if isinstance(error, TargetLost) else _target_lost(error) from error
+        except MessagingError as error:
+            raise await unbegun or error from None
+        refusal = taken.addErrback(lambda failure: failure.value)
         self._check()
         self._passed(crash_points.AFTER_SEND)
-        return taken
+        why: Deferred[BaseException | None] = unbegun.addCallback(lambda lost: lost or refusal)
+        return why
 
-    async def _committed(self, transaction: Transaction, taken: Deferred[None]) -> Sequence[str]:
-        """:param taken: by the target. :returns: the factories whose resource manager has yet to hear of it.
+    async def _committed(self, one: _One, refusal: Deferred[BaseException | None]) -> Sequence[str]:
+        """:param refusal: of the target. :returns: the factories whose resource manager has yet to hear of it.
 
         :raises Refused: :raises TargetLost: why the target has not. :raises RolledBack: for a reason other than a lost provider.
         """
-        refusals: list[BaseException | None] = []
-        taken.addErrback(lambda failure: refusals.append(failure.value))
         try:
-            return (await transaction.commit()).waiting
+            return (await one.transaction.commit(one.before)).waiting
         except RolledBack as error:
-            await taken
-            for refusal in filter(None, refusals):
-                raise refusal from error
+            why = await refusal
+            if why is not None:
+                raise why from error
             if isinstance(error.cause, LogFailed):
                 raise NotDecided(error.cause) from error
-            if _is_loss(error.cause):
-                raise (_target_lost if error.ref_name == self._names[1] else SourceLost)(error.cause) from error
+            if is_loss(error.cause):
+                raise (target_lost if error.ref_name == self._names[1] else SourceLost)(error.cause) from error
             raise
         except OutcomeUnknown as error:
             # One resource manager has both sides, so what was not done at one was not done at the other.
@@ -246,15 +324,20 @@ class OncePump:
             if isinstance(outcome, Branched):
                 outcome = await self._transfer.branch(outcome, sides)
                 self._check()
-            item = Item(arrived, outcome)
+            item = Item(arrived, outcome, len(items))
             items.append(item)
             if isinstance(outcome, Dead):
                 item.give_up(self._link, outcome, sides)
             self._share.worked_since(began)
             if self._share.due:
                 await self._share.give()
+        for item in items:
+            message = item.received.message
+            if isinstance(message, Unreadable) and not self._poison.is_dead(message):
+                # As one that the target refuses. Why not at once: see bridge.pump.
+                raise Refused(CannotBeRead(message), None, sent=False)
 
-    async def _bury(self, items: Sequence[Item]) -> None:
+    async def _bury(self, items: Sequence[Item], transfers: Transfers) -> None:
         """Before the commit: should it fail, a dead message queue has it twice, which is better than not at all. :raises NotBuried:"""
         for item in items:
             message = item.received.message
@@ -263,6 +346,7 @@ class OncePump:
                 self._passed(crash_points.BEFORE_BURY)
                 await self._dead_queues.bury(item.dead)
                 self._passed(crash_points.AFTER_BURY)
+                transfers.buried([(item, item.dead)])
                 if message.message_id:
                     self._buried.add(message.message_id)
                 self._check()
@@ -281,8 +365,6 @@ class OncePump:
         counters.octets += sum([len(item.outgoing.body) for item in sending if item.outgoing is not None])
         counters.acknowledged += len(items)
         counters.batches += 1
-        self.in_flight = 0
-        self._poison.transferred()
         # 8
         self._journey.transferred([(item.received.message, item.outgoing) for item in sending if item.outgoing is not None])
 
@@ -300,39 +382,19 @@ class OncePump:
         :raises BatchRefused: it is one message alone, and is to be tried again later.
         """
         self._counters.refused += len(items) == 1
-        reason = BridgeDeadReason.SEND_FAILURE if isinstance(refused, Refused) else BridgeDeadReason.COMMIT_FAILURE
-        times = self._poison.refused([item.received.message for item in items], reason, str(refused.cause))
-        self._log.debug(
-            "link {link}: a transaction of {count} messages was rolled back: {error}",
-            link=self._link,
-            count=len(items),
-            error=refused.cause,
-        )
-        if 0 < times < MOST:
-            raise BatchRefused(refused.cause, times, MOST)
+        refusals.note(self._link, self._poison, items, refused, self._log)
         await source.renew()
         if target.ready:
             target.renew()
 
-    async def _bury_undecided(self, items: Sequence[Item], heuristic: Heuristic, sides: Sides) -> None:
-        """The outcome is final and not clean: nobody will try these again, so each is told of."""
+    async def _bury_undecided(self, one: _One, heuristic: Heuristic) -> None:
+        """The outcome is final and not clean: nobody will try these again, so each is told of. :raises NotBuried: of some; they are kept."""
         self._log.error(
-            "link {link}: {count} messages of one transaction: {error}", link=self._link, count=len(items), error=heuristic
+            "link {link}: {count} messages of one transaction: {error}", link=self._link, count=len(one.items), error=heuristic
         )
-        for item in items:
-            if item.to_be_sent:
-                item.give_up(self._link, Dead(BridgeDeadReason.COMMIT_FAILURE, str(heuristic), item.current), sides)
-                assert item.dead is not None
-                await self._dead_queues.bury(item.dead)
-                self._count_dead(item.dead)
-
-
-def _target_lost(error: MessagingError) -> TargetLost:
-    return TargetLost(error, sent=False)
-
-
-def _is_loss(error: MessagingError) -> bool:
-    """Whether the resource manager is gone, rather than unwilling."""
-    return isinstance(error, ProviderUnavailable | OutcomeUnknown) or (
-        isinstance(error, XAError) and error.code == codes.XAER_RMFAIL
-    )
+        sent = [item for item in one.items if item.to_be_sent]
+        for item in sent:
+            item.give_up(self._link, Dead(BridgeDeadReason.COMMIT_FAILURE, str(heuristic), item.current), one.sides)
+        await self._undecided.bury([item.dead for item in sent if item.dead is not None], self._count_dead)
+        for transfers in one.told:
+            transfers.buried([(item, item.dead) for item in sent if item.dead is not None])

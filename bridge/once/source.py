@@ -15,10 +15,10 @@ from bridge.arrivals import BATCH_OCTETS, Arrivals, Received
 from bridge.config.model import Link
 from bridge.connections import Lease, Way
 from bridge.source import SourceLost, subscription_of
-from gateway.messaging.destination import Destination
+from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Consumer, XAResource, XASession
+from gateway.messaging.provider import XAConsumer, XAResource, XASession
 
 
 class OnceSource:
@@ -38,9 +38,11 @@ class OnceSource:
         self._tell_lost: Final = lost
         self._arrivals: Final = Arrivals(reactor, link.batch_time_ms)
         self._subscription: Final = subscription_of(link, destination)
+        #: Whether there is no other consumer that could have what this one gives back.
+        self._stays: Final = destination.kind is Kind.TOPIC and self._subscription.durable_name is None
         self._lease: Lease | None = None
         self._session: XASession | None = None
-        self._consumer: Consumer | None = None
+        self._consumer: XAConsumer | None = None
         #: Credit that is granted and not used up.
         self._messages = 0
         self._octets = 0
@@ -64,13 +66,19 @@ class OnceSource:
         self._open()
 
     async def renew(self) -> None:
-        """Have another session, after a branch was rolled back: whatever was handed over, and whatever credit was left, is void.
+        """Go on after a branch was rolled back: whatever was handed over, and whatever credit was left, is void.
+
+        With another session, as not every provider gives a consumer what was rolled back before what it has ahead. But of a topic without a durable
+        subscription a consumer is all there is, so its session stays, and gets from it what it can.
 
         :raises SourceLost:
         """
         if self.failed is not None:
             raise self.failed
         self._arrivals.clear()
+        if self._stays:
+            self._withdraw()
+            return
         await self._given_back()
         if self.failed is not None:
             raise self.failed
@@ -82,6 +90,24 @@ class OnceSource:
         except MessagingError as error:
             self.lose(error)
             raise SourceLost(error) from error
+
+    def keep(self) -> bool:
+        """Go on after a failure that was not this end's, every branch being rolled back, where to connect anew would lose what that gave back: see
+        :meth:`renew`.
+
+        :returns: False where it would not; nothing was done then, and it is to be closed.
+        """
+        if self.failed is None and self._stays:
+            self._arrivals.clear()
+            self._withdraw()
+            return True
+        return False
+
+    def _withdraw(self) -> None:
+        """A consumer that stays must not give more than the next batch may have. It is stopped where any credit is left."""
+        if self._consumer is not None:
+            self._consumer.withdraw()
+        self._messages = 0
 
     def _open(self) -> None:
         assert self._lease is not None
@@ -104,11 +130,11 @@ class OnceSource:
         if session is None or self.failed is not None:
             raise self.failed or SourceLost(ProviderUnavailable("the link's source is closed"))
 
-        def deliver(consumer: Consumer, first: int, messages: Sequence[Message], attempts: Sequence[int] | None, /) -> None:
+        def deliver(_consumer: object, first: int, messages: Sequence[Message], attempts: Sequence[int] | None, /) -> None:
             if session is self._session and self.failed is None:
                 self._messages -= len(messages)
                 self._octets -= sum([len(message.body) for message in messages])
-                self._arrivals.put(first, messages)
+                self._arrivals.put(first, messages, attempts)
 
         def failed(error: MessagingError) -> None:
             if session is self._session:

@@ -32,7 +32,8 @@ class OnceTarget(TargetSession[XASession]):
         super().__init__(way, lost)
         #: Names the resource manager.
         self.rm: Final = rm
-        self._stays: Final = stays
+        #: Whether the connection is kept between transactions.
+        self.stays: Final = stays
 
     @property
     def resource(self) -> XAResource:
@@ -92,8 +93,13 @@ class OnceTarget(TargetSession[XASession]):
         return taken
 
     async def rest(self) -> None:
-        """A transaction is done with: let go of the connection, if it is not kept."""
-        if not self._stays:
+        """A transaction is done with: let go of the connection, if it is not kept.
+
+        :raises TargetLost: while the target held it back; the session is told of that, and another would not be.
+        """
+        if not self.stays:
+            if self._session is not None:
+                await self._writable()
             await self.let_go()
 
     def _session_of(self, connection: Connection) -> XASession:

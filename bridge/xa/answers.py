@@ -30,13 +30,19 @@ def to_prepare(code: int) -> BranchState:
     return BranchState.ROLLED_BACK if gone else BranchState.IDLE
 
 
-def to_commit(code: int, before: int) -> Meaning:
-    """In the second phase. :param before: the code of the failure before this, or 0."""
+def to_commit(code: int, before: int, several: bool) -> Meaning:
+    """In the second phase.
+
+    :param before: the code of the failure before this, or 0. :param several: whether it may be another resource manager that has answered.
+    """
     if code in (codes.OK, codes.XA_HEURCOM):
         return BranchState.COMMITTED, code == codes.XA_HEURCOM
     if code == codes.XAER_NOTA:
-        # It was committed before, and the answer was lost. But after an XAER_RMERR the specification has it rolled back, while some providers say
-        # XAER_RMERR for anything.
+        if several:
+            return BranchState.WAITING, False
+        # It was committed before, and the answer was lost; also where the first commit is answered so, as client libraries connect and ask again on their
+        # own. A hazard would have the messages in a dead message queue as well as at their target. But after an XAER_RMERR the specification has it
+        # rolled back, while some providers say XAER_RMERR for anything.
         return BranchState.HEURISTIC_HAZARD if before == codes.XAER_RMERR else BranchState.COMMITTED, False
     if codes.is_rolled_back(code):
         return BranchState.HEURISTIC_ROLLBACK, False

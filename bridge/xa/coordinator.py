@@ -7,6 +7,7 @@ Owns the list of all transactions that are live, or decided and not complete, or
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 from twisted.internet.defer import Deferred, DeferredLock, fail
@@ -18,9 +19,11 @@ from bridge.xa.enlisting import Committed, Transaction
 from bridge.xa.entries import status_of, transaction_of
 from bridge.xa.errors import Misuse, NotWritten, UnknownTransaction, WrongState
 from bridge.xa.log import DecisionLog
-from bridge.xa.log_records import Entry, Removed
+from bridge.xa.log_records import Entry, Presumed, Removed
+from bridge.xa.presumptions import Presumptions
 from bridge.xa.recovery import Recovered, Recovery
-from bridge.xa.status import TransactionCounts, TransactionState, TransactionStatus
+from bridge.xa.sameness import Sameness
+from bridge.xa.status import BranchState, TransactionCounts, TransactionState, TransactionStatus
 from bridge.xa.transaction import HEURISTIC, UNFINISHED, Branch, GlobalTransaction, Order
 from gateway.messaging.provider import XAResource, Xid
 
@@ -61,7 +64,11 @@ class Coordinator:
         self._log: Final = log
         #: How its transactions ended.
         self.counts: Final = TransactionCounts()
-        self._around: Final = Surroundings(decisions, log, self._over, passed, self._now_ms, self.counts)
+        #: Called with the ``ref-name`` of a resource manager that has yet to hear of a transaction: until then it may hold its messages.
+        self.left: Callable[[str], None] = _nobody
+        self._around: Final = Surroundings(decisions, log, self._over, self._left, self._presume, passed, self._now_ms, self.counts)
+        self._presumed: Final = Presumptions(decisions.presumed)
+        self._same: Final = Sameness()
         self._courses: Final[dict[xids.Unique, Course]] = {}
         self._turns: Final[dict[str, DeferredLock]] = {}
         self._resources: Final[dict[str, XAResource]] = {}
@@ -79,7 +86,11 @@ class Coordinator:
         unique, gtrid = self._ids.next()
         course = Course(self._around, unique, gtrid, self._now_ms(), GlobalTransaction(), True)
         self._courses[unique] = course
-        return Transaction(course, self._passed, self._log)
+        return Transaction(course, self._same, self._passed, self._log)
+
+    async def have_one(self, one: XAResource, other: XAResource) -> bool:
+        """Whether two sessions, whose resource managers are called the same, have the same. :param other: was asked something before."""
+        return await self._same.of(one, other)
 
     def recover(self, ref_name: str, rm: str, resource: XAResource) -> Deferred[Recovered]:
         """Commit what was decided and roll back what was not, of this coordinator's branches in that resource manager.
@@ -96,7 +107,7 @@ class Coordinator:
             await turn.acquire()
             try:
                 self._resources[rm] = resource
-                run = Recovery(self._ids, self._courses, self._adopt, self._log, self._told, ref_name, rm, resource)
+                run = Recovery(self._ids, self._courses, self._adopt, self._presumed, self._log, self._told, ref_name, rm, resource)
                 did = await run.run()
             finally:
                 turn.release()
@@ -113,8 +124,8 @@ class Coordinator:
         return Deferred.fromCoroutine(recovered())
 
     def transactions(self) -> Sequence[TransactionStatus]:
-        """Those that are live, decided and waiting, or heuristic; the oldest first."""
-        listed = [course for course in self._courses.values() if not course.over]
+        """Those that are live, decided and waiting, to be rolled back where nobody answers, or heuristic; the oldest first."""
+        listed = [course for course in self._courses.values() if course.listed]
         return [status_of(course) for course in sorted(listed, key=lambda course: course.unique)]
 
     def waits_for(self) -> Mapping[str, int]:
@@ -129,10 +140,10 @@ class Coordinator:
         return counts
 
     def commit(self, id: str) -> Deferred[None]:
-        """An operator's word that the branches that WAIT are committed, or will never be: the decision is no longer kept.
+        """An operator's word that the branches that WAIT are committed, or will never be: they are waited for no longer.
 
         For a resource manager that will not come back, or where the branch was committed by hand. Should it come back with the branch all the
-        same, and the transaction be over, the branch is rolled back.
+        same, the branch is committed; a month later, or after some 2,000 such branches, it may be rolled back.
 
         :returns: fires when it is durable. Fails with UnknownTransaction, WrongState, LogFailed.
         """
@@ -198,11 +209,31 @@ class Coordinator:
         wanted = id.strip().lower().lstrip("0")
         return next((course for course in self._courses.values() if course.id == wanted), None)
 
-    def _adopt(self, unique: xids.Unique, gtrid: bytes, branch: Branch) -> Course:
-        """One that was not decided, and of which a resource manager has a branch."""
-        now = GlobalTransaction(TransactionState.ROLLED_BACK, (branch,), told=True)
+    def _adopt(self, unique: xids.Unique, gtrid: bytes, branch: Branch) -> Course | None:
+        """One that is known no more, and of which a resource manager has a branch: it was not decided, or the branch was taken for committed.
+
+        None is one that was decided and did not have this branch, or one of a former identity, of which others may decide.
+        """
+        presumed = self._presumed.of(gtrid)
+        if branch.bqual in presumed:
+            branch = replace(branch, state=BranchState.WAITING)
+            now = GlobalTransaction(TransactionState.WAITING, (branch,), decided=True, told=True)
+        elif presumed or gtrid != self._ids.gtrid(unique):
+            return None
+        else:
+            now = GlobalTransaction(TransactionState.ROLLED_BACK, (branch,), told=True)
         course = self._courses[unique] = Course(self._around, unique, gtrid, self._now_ms(), now, False)
         return course
+
+    def _presume(self, presumed: Presumed) -> None:
+        # In this order, and before the log drops the decision.
+        self._decisions.note(presumed)
+        self._presumed.add(presumed)
+
+    def _left(self, course: Course) -> None:
+        for index, branch in enumerate(course.now.branches):
+            if course.needs(index):
+                self.left(branch.ref_name)
 
     def _load(self, entry: Entry) -> None:
         now = transaction_of(entry)
@@ -218,3 +249,7 @@ class Coordinator:
 
     def _now_ms(self) -> int:
         return int(self._clock.seconds() * 1000)
+
+
+def _nobody(ref_name: str) -> None:
+    """Where nobody is to be told."""

@@ -21,7 +21,7 @@ from bridge.xa import codes, xids
 from bridge.xa.entries import entry_of
 from bridge.xa.errors import LogFailed, NotWritten
 from bridge.xa.log import DecisionLog
-from bridge.xa.log_records import Removed
+from bridge.xa.log_records import Presumed, Removed
 from bridge.xa.status import BranchState, TransactionCounts, TransactionState
 from bridge.xa.step import step
 from bridge.xa.transaction import (
@@ -41,16 +41,19 @@ from bridge.xa.transaction import (
     Note,
     Order,
     Ordered,
+    Presume,
     Reached,
     Record,
     Remove,
     Tell,
 )
-from gateway.messaging.errors import MessagingError, XAError
+from gateway.messaging.errors import MessagingError, ProviderUnavailable, XAError
 from gateway.messaging.provider import Flags, Vote, XAResource, Xid
 
 #: States of one that recovery and operators may go on with.
 SETTLED: Final = (TransactionState.WAITING, TransactionState.HEURISTIC, TransactionState.FORGETTING)
+#: Of a branch of a transaction that is over: its resource manager has not answered.
+_NOT_ROLLED_BACK: Final = (BranchState.LEFT, BranchState.ROLLING_BACK)
 _OVER: Final = (TransactionState.COMMITTED, TransactionState.ROLLED_BACK, TransactionState.UNKNOWN)
 #: The crash points of the first answer and of the second.
 _POINTS: Final = {
@@ -64,12 +67,16 @@ _POINTS: Final = {
 class Surroundings:
     """What all courses of a coordinator share.
 
-    :param over: called with a course that nobody need know any more. :param now_ms: the time. :param counts: of those that ended.
+    :param over: called with a course that nobody need know any more. :param left: called with one that a resource manager has yet to hear of.
+    :param presume: called with a branch that is taken for committed without its resource manager's word. :param now_ms: the time.
+    :param counts: of those that ended.
     """
 
     decisions: DecisionLog
     log: Logger
     over: Callable[[Course], None]
+    left: Callable[[Course], None]
+    presume: Callable[[Presumed], None]
     passed: Callable[[str], None]
     now_ms: Callable[[], int]
     counts: TransactionCounts
@@ -93,6 +100,10 @@ class Course:
         self.resources: Final[dict[int, list[XAResource]]] = {}
         #: Fires when the outcome is told.
         self.told: Final[Deferred[None]] = Deferred()
+        #: Fires when nothing can be refused any more: with the decision, once all branches were asked to commit; or else when the outcome is told.
+        self.decided: Final[Deferred[None]] = Deferred()
+        #: The one before this, where its messages are before these: unless that is committed clean, this one is not decided.
+        self.after: Course | None = None
         self._around: Final = around
         self._passed: Final = around.passed if at_points else _nowhere
         self._counts: Final[dict[tuple[str, str], int]] = {}
@@ -115,8 +126,18 @@ class Course:
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing left of it to be seen."""
+        """Whether its outcome is told and final."""
         return self.now.told and self.now.state in _OVER
+
+    @property
+    def left(self) -> bool:
+        """Whether it is rolled back, and a resource manager that may hold its branch has not answered to that."""
+        return self.over and any(branch.state in _NOT_ROLLED_BACK for branch in self.now.branches)
+
+    @property
+    def listed(self) -> bool:
+        """Whether there is something of it to be seen."""
+        return not self.over or self.left
 
     def xid(self, bqual: bytes) -> Xid:
         """The id of a branch."""
@@ -199,8 +220,11 @@ class Course:
                         lambda failure, rest=rest: self._unrecorded(failure, rest, recorded),
                     ).addErrback(self._broken)
                     return
+                case Presume():
+                    self._presume(action)
                 case Tell():
                     self.told.callback(None)
+                    self._fire_decided()
         if recorded is not None:
             recorded(None)
 
@@ -218,12 +242,42 @@ class Course:
         if recorded is not None:
             recorded(failed)
 
+    def _presume(self, action: Presume) -> None:
+        branch = self.now.branches[action.branch]
+        self._around.presume(Presumed(self.gtrid, branch.bqual, self._around.now_ms()))
+        if action.at_first:
+            self._around.log.warn(
+                "Transaction {id}: '{ref_name}' does not know branch {xid}, which it has prepared and was asked to commit for the first time. It is taken for "
+                "committed, as its client may have asked before on its own. But if its administrator has ended the branch, or the connection has gone to "
+                "another broker, the messages of this transaction may be missing or double: see there",
+                id=self.id,
+                ref_name=branch.ref_name,
+                xid=xids.shown(self.xid(branch.bqual)),
+            )
+
     def _decide(self) -> None:
+        before, self.after = self.after, None
+        if before is None:
+            self._decide_now()
+        elif before.now.told:
+            self._decide_after(before)
+        else:
+            before.told.addCallback(lambda _: self._decide_after(before)).addErrback(self._broken)
+
+    def _decide_after(self, before: Course) -> None:
+        if before.now.state is TransactionState.COMMITTED:
+            self._decide_now()
+            return
+        error = ProviderUnavailable(f"transaction {before.id}, which comes before, is {before.now.state.value}")
+        self.tell(NotDecided(Cause(codes.XAER_RMFAIL, "", error)))
+
+    def _decide_now(self) -> None:
         self._passed(crash_points.BEFORE_DECISION)
 
         def decided(_: None) -> None:
             self._passed(crash_points.AFTER_DECISION)
             self.tell(Decided())
+            self._fire_decided()
 
         def failed(failure: Failure) -> None:
             error = failure.value
@@ -233,6 +287,10 @@ class Course:
             self.tell(NotDecided(cause) if isinstance(error, NotWritten) else DecisionLost(cause))
 
         self._around.decisions.write(entry_of(self)).addCallbacks(decided, failed).addErrback(self._broken)
+
+    def _fire_decided(self) -> None:
+        if not self.decided.called:
+            self.decided.callback(None)
 
     def _ask(self, ask: Ask) -> None:
         xid = self.xid(self.now.branches[ask.branch].bqual)
@@ -293,8 +351,10 @@ class Course:
             if self.now.branches[index].asking is None and self._reached.pop(index, None) is not None:
                 done.callback(self._last[index])
         self._count()
-        if self.over and not self._reached:
+        if not self.listed and not self._reached:
             self._around.over(self)
+        elif self.settled and any(self.needs(index) for index in range(len(self.now.branches))):
+            self._around.left(self)
 
     def _count(self) -> None:
         now, counts = self.now, self._around.counts

@@ -16,6 +16,8 @@ from bridge import crash_points
 from bridge.xa import codes, xids
 from bridge.xa.course import Course
 from bridge.xa.errors import Heuristic, Misuse, RolledBack, TooManyBranches
+from bridge.xa.sameness import Sameness
+from bridge.xa.several import one_of_several
 from bridge.xa.status import TransactionState
 from bridge.xa.transaction import (
     HEURISTIC,
@@ -28,7 +30,7 @@ from bridge.xa.transaction import (
     Started,
     StartFailed,
 )
-from gateway.messaging.errors import MessagingError, OutcomeUnknown
+from gateway.messaging.errors import MessagingError, OutcomeUnknown, XAError
 from gateway.messaging.provider import Flags, XAResource
 
 #: The crash points of the first association and of the second.
@@ -52,14 +54,17 @@ class Transaction:
     :param passed: called at the crash points of enlisting; the course has the others.
     """
 
-    def __init__(self, course: Course, passed: Callable[[str], None], log: Logger) -> None:
+    def __init__(self, course: Course, same: Sameness, passed: Callable[[str], None], log: Logger) -> None:
         #: As operators see and type it.
         self.id: Final = course.id
         self._course: Final = course
+        self._same: Final = same
         self._passed: Final = passed
         self._log: Final = log
         self._turns: Final[dict[str, DeferredLock]] = {}
         self._enlisting = 0
+        #: Those of whom no session was asked yet.
+        self._unasked: Final[set[object]] = set()
         self._enlisted: Final[list[Deferred[None]]] = []
         self._numbers = 0
         self._started = 0
@@ -71,14 +76,15 @@ class Transaction:
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing left of it to be seen."""
+        """Whether its outcome is told and final."""
         return self._course.over
 
     async def enlist(self, ref_name: str, rm: str, resource: XAResource) -> None:
         """Associate a session with this transaction; what is asked of that session from then on is work of it.
 
         Its resource manager gets a branch, or, where it has one already, the session joins that. A session that takes part already stays so. Several
-        may be enlisted at once.
+        may be enlisted at once. The session is asked to before this waits for anything; but where another by this name takes part, :meth:`meet` must have
+        been awaited for that. Nor need its answer be waited for before the commit is asked for, which fails where this does.
 
         :param ref_name: of the connection factory. :param rm: :attr:`~gateway.messaging.provider.Provider.resource`.
         :raises XAError, ProviderUnavailable: it cannot; then the transaction can only be rolled back.
@@ -87,14 +93,17 @@ class Transaction:
         if self._course.now.state is not TransactionState.ACTIVE:
             raise Misuse(f"transaction {self.id} is {self._course.now.state.value}: nobody can take part any more")
         self._enlisting += 1
+        one = object()
+        self._unasked.add(one)
         turn = self._turns.setdefault(rm, DeferredLock())
         try:
             await turn.acquire()
             try:
-                await self._enlist(ref_name, rm, resource)
+                await self._enlist(ref_name, rm, resource, one)
             finally:
                 turn.release()
         finally:
+            self._unasked.discard(one)
             self._enlisting -= 1
             if not self._enlisting:
                 waiting = self._enlisted[:]
@@ -102,47 +111,89 @@ class Transaction:
                 for done in waiting:
                     done.callback(None)
 
-    async def _enlist(self, ref_name: str, rm: str, resource: XAResource) -> None:
+    async def meet(self, rm: str, resource: XAResource) -> int | None:
+        """Learn whether a session has the resource manager of one that takes part by the same name, where that is not known yet.
+
+        :param rm: as for :meth:`enlist`. :returns: the place of the branch that it would join.
+        """
+        for index in self._named(rm):
+            if await self._same.of(resource, self._course.resources[index][0]):
+                return index
+        return None
+
+    def _named(self, rm: str) -> list[int]:
+        """The branches of resource managers of this name."""
+        branches = self._course.now.branches
+        return [
+            index
+            for index, branch in enumerate(branches)
+            if branch.associations and branch.rm in (rm, one_of_several(rm, f"branch {branch.bqual[-1]}"))
+        ]
+
+    async def _enlist(self, ref_name: str, rm: str, resource: XAResource, one: object) -> None:
         course = self._course
-        branches = course.now.branches
-        index = next((index for index, branch in enumerate(branches) if branch.rm == rm), None)
-        if index is not None and any(one is resource for one in course.resources[index]):
+        known = self._named(rm)
+        if any(one is resource for index in known for one in course.resources[index]):
             return
+        index = await self.meet(rm, resource)
         if index is None:
             if self._numbers == xids.MOST_BRANCHES:
                 raise TooManyBranches(self.id, xids.MOST_BRANCHES)
             self._numbers += 1
             bqual = xids.bqual(ref_name, self._numbers)
+            rm = one_of_several(rm, f"branch {self._numbers}") if known else rm
         else:
-            bqual = branches[index].bqual
+            bqual = course.now.branches[index].bqual
         try:
-            await resource.start(course.xid(bqual), Flags.NOFLAGS if index is None else Flags.JOIN)
+            answer = resource.start(course.xid(bqual), Flags.NOFLAGS if index is None else Flags.JOIN)
         except MessagingError as failed:
             course.tell(StartFailed(Cause(codes.code_of(failed), ref_name, failed)))
             raise
         if index is None:
-            course.resources[len(course.now.branches)] = [resource]
+            index = len(course.now.branches)
+            course.resources[index] = [resource]
             course.tell(Started(Branch(bqual, ref_name, rm)))
         else:
             course.resources[index].append(resource)
             course.tell(Joined(index))
+        self._unasked.discard(one)
+        try:
+            await answer
+        except Exception as failed:
+            error = (
+                failed if isinstance(failed, MessagingError) else XAError(codes.XAER_RMFAIL, f"{type(failed).__name__}: {failed}")
+            )
+            if course.now.state is TransactionState.ACTIVE:
+                course.resources[index].remove(resource)
+            course.tell(StartFailed(Cause(codes.code_of(error), ref_name, error), index))
+            raise
         self._started += 1
         if self._started <= len(_POINTS):
             self._passed(_POINTS[self._started - 1])
 
-    async def commit(self) -> Committed:
+    async def commit(self, after: Transaction | None = None) -> Committed:
         """End the associations, then commit: by two phases, or by one where there is one branch.
 
+        :param after: one that is decided, and whose messages are before these. Where its outcome is anything but committed everywhere, this one is rolled
+            back, with ProviderUnavailable as the cause.
         :raises RolledBack: nothing happened anywhere. :raises Heuristic: final and not clean.
         :raises OutcomeUnknown: there was one branch, and it is not known whether it was committed.
         :raises LogFailed: everything is prepared and stays so until the bridge is started anew.
-        :raises Misuse: it, or a rollback, was asked before, or somebody is being enlisted.
+        :raises Misuse: it, or a rollback, was asked before, or somebody is being enlisted who was not asked yet to take part.
         """
-        if self._enlisting:
+        if self._unasked:
             raise Misuse(f"transaction {self.id} cannot be committed while somebody is being enlisted")
+        self._course.after = None if after is None else after._course
         self._course.tell(CommitAsked())
         await self._outcome()
         return self._committed()
+
+    async def decided(self) -> bool:
+        """Wait until nothing of it can be refused any more. :returns: True where it is decided to commit, and everybody was asked to; what is asked of
+        their sessions from then on is done behind that. False where the outcome came first.
+        """
+        await _fired(self._course.decided)
+        return not self._course.now.told
 
     async def rollback(self) -> None:
         """Roll back all branches. Never fails: what cannot be reached is left to presumed abort. Waits where a commit is under way, and does
@@ -160,16 +211,7 @@ class Transaction:
 
     async def _outcome(self) -> None:
         """Wait for it. Whoever waits may be cancelled, and the transaction goes on."""
-        if self._course.now.told and self._course.told.called:
-            return
-        waiting: Deferred[None] = Deferred()
-
-        def told(result: None) -> None:
-            if not waiting.called:
-                waiting.callback(None)
-
-        self._course.told.addCallback(told)
-        await waiting
+        await _fired(self._course.told)
 
     def _committed(self) -> Committed:
         """What commit says, by the state."""
@@ -202,3 +244,17 @@ class Transaction:
         heuristic = Heuristic(self.id, {branch.ref_name: branch.state.value for branch in branches})
         self._log.error("{error}; it is listed until it is forgotten: imqbridgemgr forget transaction", error=str(heuristic))
         return heuristic
+
+
+async def _fired(event: Deferred[None]) -> None:
+    """Wait for what several may wait for, and be cancelled meanwhile."""
+    if event.called:
+        return
+    waiting: Deferred[None] = Deferred()
+
+    def fired(result: None) -> None:
+        if not waiting.called:
+            waiting.callback(None)
+
+    event.addCallback(fired)
+    await waiting

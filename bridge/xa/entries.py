@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bridge.xa import xids
+from bridge.xa import codes, xids
 from bridge.xa.log_records import Entry, LoggedBranch
 from bridge.xa.status import BranchState, BranchStatus, TransactionState, TransactionStatus
 from bridge.xa.transaction import HEURISTIC, UNFINISHED, Branch, GlobalTransaction
-from gateway.messaging.provider import Xid
 
 if TYPE_CHECKING:
     from bridge.xa.course import Course
@@ -49,10 +48,17 @@ def status_of(course: Course) -> TransactionStatus:
     """What operators see of it."""
     now = course.now
     branches = tuple(
-        BranchStatus(branch.ref_name, branch.rm, xids.shown(Xid(xids.FORMAT_ID, course.gtrid, branch.bqual)), branch.state.value)
+        BranchStatus(branch.ref_name, branch.rm, xids.shown(course.xid(branch.bqual)), branch.state.value, _reason(branch))
         for branch in now.branches
     )
+    state = TransactionState.ROLLING_BACK if course.left else now.state
     decision = "COMMIT" if now.decided else ""
     parts = ", ".join(f"{branch.bqual.hex()}({_DECISIONS.get(branch.state, branch.state.value)})" for branch in now.branches)
-    text = f"{course.gtrid.hex()}({decision or now.state.value})[{parts}]"
-    return TransactionStatus(course.id, now.state.value, decision, course.since_ms, branches, text)
+    text = f"{course.gtrid.hex()}({decision or state.value})[{parts}]"
+    return TransactionStatus(course.id, state.value, decision, course.since_ms, branches, text)
+
+
+def _reason(branch: Branch) -> str:
+    if branch.state is BranchState.WAITING and branch.error == codes.XAER_NOTA:
+        return "not known at the broker asked last"
+    return ""

@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IDelayedCall
 
 from bridge.xa.errors import LogFailed, NotWritten
 from bridge.xa.log_file import LogFile
-from bridge.xa.log_records import Change, Entry
+from bridge.xa.log_records import Change, Entry, Presumed
 
 #: Seconds that a change nobody waits for may wait for one that is synced.
 LAZY_S: Final = 0.2
@@ -77,6 +77,8 @@ class DecisionLog:
 
     def __init__(self, reactor: Reactor, file: LogFile, worker: Worker) -> None:
         self.entries: Final[Sequence[Entry]] = file.entries()
+        #: Branches that an earlier run took for committed.
+        self.presumed: Final[Sequence[Presumed]] = file.presumed()
         #: Why nothing can be written any more.
         self.failed: LogFailed | None = None
         self._reactor: Final = reactor

@@ -11,10 +11,13 @@ from contextlib import suppress
 from typing import Final
 
 from bridge.xa.errors import LogDamaged, LogFailed, NotWritten
-from bridge.xa.log_records import Change, Entry, Header, Removed, frame, header, live, read_changes, read_header
+from bridge.xa.log_records import Change, Entry, Header, Presumed, Removed, frame, header, live, read_changes, read_header
 from bridge.xa.log_storage import Storage, SyncFailed
+from bridge.xa.presumptions import Presumptions
 from bridge.xa.xids import IDENTITY_OCTETS
 
+#: Identities of other places that are remembered.
+_MOST_FORMER: Final = 16
 _LACK_OF_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -24,13 +27,16 @@ class LogFile:
     Opening writes it anew: so what was read is on the disk before anyone acts on it, a torn tail is cut, and the new generation is as durable as the
     rest, in one step. A log that is damaged is not touched.
 
-    :param storage: where it is. :param name: of the coordinator, for a new log.
+    :param storage: where it is; closed where this raises. :param name: of the coordinator, for a new log.
     :param size: octets above which the log is written anew without what is complete. :param sync: whether decisions are synced.
-    :param random_bytes: gives that many random octets.
+    :param random_bytes: gives that many random octets. :param place: where the log is, "" if it is not known. One that was written at another place may be a
+        copy, of which the original goes on: so it gets an identity of its own.
     :raises LogDamaged: with the place. :raises LogFailed: it cannot be read or written.
     """
 
-    def __init__(self, storage: Storage, name: str, size: int, sync: bool, random_bytes: Callable[[int], bytes]) -> None:
+    def __init__(
+        self, storage: Storage, name: str, size: int, sync: bool, random_bytes: Callable[[int], bytes], place: str = ""
+    ) -> None:
         self._storage: Final = storage
         self._size: Final = size
         self._sync: Final = sync
@@ -39,16 +45,26 @@ class LogFile:
         #: Octets of a torn tail that was cut at opening.
         self.cut = 0
         self._live: dict[bytes, Entry] = {}
+        self._presumed: Final = Presumptions()
         self._length = 0
         self._synced = 0
         self._rewrite_at = 0
         try:
             before = self._read(name, random_bytes)
+            identity, former = before.identity, before.former
+            #: Whether the log was written at another place before.
+            self.moved = bool(place and before.place) and place != before.place
+            if self.moved:
+                identity, former = random_bytes(IDENTITY_OCTETS), (identity, *former)[:_MOST_FORMER]
             #: With the generation of this opening.
-            self.header: Final = Header(before.identity, before.generation + 1, name)
+            self.header: Final = Header(identity, before.generation + 1, name, place or before.place, former)
             self._rewrite()
         except OSError as failed:
+            storage.close()
             raise LogFailed(storage.name, f"it cannot be opened: {_words(failed)}") from failed
+        except LogDamaged:
+            storage.close()
+            raise
 
     @property
     def path(self) -> str:
@@ -58,6 +74,10 @@ class LogFile:
     def entries(self) -> Sequence[Entry]:
         """What the log holds, in the order in which it came."""
         return tuple(self._live.values())
+
+    def presumed(self) -> Sequence[Presumed]:
+        """The branches taken for committed, in the order in which they came."""
+        return tuple(self._presumed)
 
     def write(self, changes: Sequence[Change], sync: bool) -> None:
         """Append changes, all or none.
@@ -90,6 +110,9 @@ class LogFile:
             raise LogDamaged(self._storage.name, 0, f"it holds what this gateway does not write: {strange}") from strange
         self.cut = len(data) - good
         self._live = {entry.gtrid: entry for entry in live(changes)}
+        for change in changes:
+            if isinstance(change, Presumed):
+                self._presumed.add(change)
         return before
 
     def _require(self) -> None:
@@ -131,8 +154,9 @@ class LogFile:
 
     def _rewrite(self) -> None:
         data = header(self.header)
-        if self._live:
-            data += frame(self._live.values(), self.header, len(data), 0)
+        kept: list[Change] = [*self._presumed, *self._live.values()]
+        if kept:
+            data += frame(kept, self.header, len(data), 0)
             data += frame((), self.header, len(data), len(data))
         self._storage.replace(data)
         self._length = self._synced = len(data)
@@ -142,6 +166,8 @@ class LogFile:
     def _apply(self, change: Change) -> None:
         if isinstance(change, Removed):
             self._live.pop(change.gtrid, None)
+        elif isinstance(change, Presumed):
+            self._presumed.add(change)
         else:
             self._live[change.gtrid] = change
 

@@ -64,16 +64,35 @@ class Removed:
     gtrid: bytes
 
 
-Change: TypeAlias = Entry | Removed
+@dataclass(frozen=True, slots=True)
+class Presumed:
+    """A branch of a transaction that was decided is taken for committed, though its resource manager did not say so: it did not know it, or an operator
+    waits for it no more. Should it come to light, it is committed.
+
+    :param at_ms: since when.
+    """
+
+    gtrid: bytes
+    bqual: bytes
+    at_ms: int
+
+
+Change: TypeAlias = Entry | Removed | Presumed
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Whose log it is. :param generation: how often it was opened."""
+    """Whose log it is.
+
+    :param generation: how often it was opened. :param place: where that was; "" where it is not known. :param former: identities that it had at other
+        places, the last one first.
+    """
 
     identity: bytes
     generation: int
     name: str
+    place: str = ""
+    former: tuple[bytes, ...] = ()
 
     @property
     def seed(self) -> int:
@@ -83,7 +102,13 @@ class Header:
 
 def header(of: Header) -> bytes:
     """The beginning of a log."""
-    said = {"identity": of.identity.hex(), "generation": of.generation, "name": of.name}
+    said = {
+        "identity": of.identity.hex(),
+        "generation": of.generation,
+        "name": of.name,
+        "place": of.place,
+        "former": [identity.hex() for identity in of.former],
+    }
     return MAGIC + _framed(json.dumps(said).encode(), 0, len(MAGIC), 0)
 
 
@@ -107,7 +132,8 @@ def read_header(data: bytes, file: str) -> tuple[Header, int]:
     identity = bytes.fromhex(said["identity"])
     if len(identity) != IDENTITY_OCTETS:
         raise LogDamaged(file, len(MAGIC), "its header has no identity")
-    return Header(identity, said["generation"], said["name"]), end
+    former = tuple(bytes.fromhex(one) for one in said.get("former", ()))
+    return Header(identity, said["generation"], said["name"], said.get("place", ""), former), end
 
 
 def read_changes(data: bytes, of: Header, offset: int, file: str) -> tuple[list[Change], int]:
@@ -159,6 +185,8 @@ def _crc(payload: bytes, seed: int, offset: int, synced: int) -> int:
 def _written(change: Change) -> dict[str, Any]:
     if isinstance(change, Removed):
         return {"removed": change.gtrid.hex()}
+    if isinstance(change, Presumed):
+        return {"presumed": change.gtrid.hex(), "bqual": change.bqual.hex(), "at": change.at_ms}
     return {
         "gtrid": change.gtrid.hex(),
         "since": change.since_ms,
@@ -171,6 +199,8 @@ def _written(change: Change) -> dict[str, Any]:
 def _read(said: dict[str, Any]) -> Change:
     if "removed" in said:
         return Removed(bytes.fromhex(said["removed"]))
+    if "presumed" in said:
+        return Presumed(bytes.fromhex(said["presumed"]), bytes.fromhex(said["bqual"]), said["at"])
     branches = (
         LoggedBranch(bytes.fromhex(bqual), ref_name, rm, BranchState(state), error)
         for bqual, ref_name, rm, state, error in said["branches"]
@@ -184,6 +214,6 @@ def live(changes: Sequence[Change]) -> Iterator[Entry]:
     for change in changes:
         if isinstance(change, Removed):
             left.pop(change.gtrid, None)
-        else:
+        elif isinstance(change, Entry):
             left[change.gtrid] = change
     yield from left.values()

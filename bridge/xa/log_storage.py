@@ -5,6 +5,7 @@ Owns descriptors, permissions and the order of syncs. Knows nothing of what is i
 
 from __future__ import annotations
 
+import fcntl
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -47,7 +48,10 @@ class Storage(Protocol):
 
 
 class FileStorage:
-    """A file of a file system, for its owner alone. :param path: in a folder that exists."""
+    """A file of a file system, for its owner alone, and locked from when it is read or replaced until it is closed.
+
+    :param path: in a folder that exists.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -58,16 +62,29 @@ class FileStorage:
         return str(self._path)
 
     def read(self) -> bytes | None:
-        try:
+        if self._descriptor is not None:
             return self._path.read_bytes()
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
+        try:
+            _lock(descriptor)
+            with os.fdopen(os.dup(descriptor), "rb") as file:
+                data = file.read()
+        except BaseException:
+            os.close(descriptor)
+            raise
+        # Keeps the lock until there is a file to write to.
+        self._descriptor = descriptor
+        return data
 
     def replace(self, data: bytes) -> None:
         beside = self._path.with_name(f"{self._path.name}.tmp")
         beside.unlink(missing_ok=True)  # of a process that was killed
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, PRIVATE_FILE)
         try:
+            _lock(descriptor)
             os.fchmod(descriptor, PRIVATE_FILE)
             _write(descriptor, data)
             _sync(descriptor)
@@ -103,6 +120,16 @@ class FileStorage:
         if self._descriptor is None:
             raise OSError(f"{self._path} is not open")
         return self._descriptor
+
+
+def _lock(descriptor: int) -> None:
+    """:raises OSError: somebody else has it open."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as locked:
+        raise OSError(
+            locked.errno, "the run before this, or another process, has not let go of it; start the bridge again when it has"
+        ) from locked
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -9,15 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from twisted.logger import Logger
 
 from bridge.xa import codes, xids
-from bridge.xa.course import SETTLED, Course
+from bridge.xa.course import Course
+from bridge.xa.presumptions import Presumptions
+from bridge.xa.several import is_one_of_several
 from bridge.xa.status import BranchState
-from bridge.xa.transaction import HEURISTIC, Branch, Found
+from bridge.xa.transaction import HEURISTIC, Branch, Found, Missing
 from gateway.messaging.errors import MessagingError, ProviderUnavailable, XAError
 from gateway.messaging.provider import XAResource, Xid
+
+#: What is to be done with branches that are left alone.
+_REMEDY: Final = (
+    "Its messages are locked until it is ended by hand at its broker, with the broker's own tools; at an embedded broker: imqcmd list txn, then "
+    "imqcmd commit txn or imqcmd rollback txn"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +45,16 @@ class Recovered:
 class Recovery:
     """One run over one resource manager.
 
-    :param ids: the coordinator's. :param courses: all that are known, as it changes. :param adopt: makes the course of a transaction that was not
-        decided and is known no more. :param told: what was said before, as (rm, words); each is said once.
+    :param ids: the coordinator's. :param presumed: likewise. :param courses: all that are known, as it changes. :param adopt: makes the course of a transaction that is known no
+        more; None is one that was decided and did not have this branch. :param told: what was said before, as (rm, words); each is said once.
     """
 
     def __init__(
         self,
         ids: xids.Xids,
         courses: Mapping[xids.Unique, Course],
-        adopt: Callable[[xids.Unique, bytes, Branch], Course],
+        adopt: Callable[[xids.Unique, bytes, Branch], Course | None],
+        presumed: Presumptions,
         log: Logger,
         told: set[tuple[str, str]],
         ref_name: str,
@@ -54,6 +64,7 @@ class Recovery:
         self._ids = ids
         self._courses = courses
         self._adopt = adopt
+        self._presumed = presumed
         self._log = log
         self._told = told
         self._ref_name = ref_name
@@ -84,58 +95,86 @@ class Recovery:
         origin = xids.origin(xid)
         if origin is None:
             return None
+        if origin.identity in self._ids.former:
+            gtrid = xids.gtrid_without_padding(xid.gtrid)
+            course = self._courses.get(origin.unique)
+            if (course is not None and course.gtrid == gtrid) or self._presumed.of(gtrid):
+                return origin.unique
+            self._once(
+                origin.identity.hex(),
+                "'{ref_name}' holds branches that were prepared where this transaction log was before, or where its original is in use, and that are not "
+                "decided in this one; they are left alone, such as {xid}. If the original is in use, it ends them. Else: {remedy}",
+                xid=xids.shown(xid),
+                remedy=_REMEDY,
+            )
+            return None
         if not self._ids.mine(origin):
             if self._ids.cut_name == origin.name:
                 self._once(
                     origin.identity.hex(),
                     "'{ref_name}' holds branches of another installation that is called '{name}' too, or of one whose transaction log is lost; "
-                    "they are left alone",
+                    "they are left alone, such as {xid}. {remedy}",
                     name=origin.name,
+                    xid=xids.shown(xid),
+                    remedy=_REMEDY,
                 )
             return None
         if not self._ids.made(origin.unique):
             self._once(
                 origin.unique.id,
-                "'{ref_name}' holds a branch of transaction {id}, which is later than this transaction log, so what was decided of it is not known; "
-                "it is left alone",
+                "'{ref_name}' holds branch {xid} of transaction {id}, which is later than this transaction log, so what was decided of it is not known; "
+                "it is left alone. {remedy}",
                 id=origin.unique.id,
+                xid=xids.shown(xid),
+                remedy=_REMEDY,
             )
             return None
         return origin.unique
 
     async def _found(self, unique: xids.Unique, xid: Xid) -> None:
         """A branch that the resource manager has."""
-        course = self._courses.get(unique)
         bqual = xids.without_padding(xid.bqual)
         branch = Branch(bqual, xids.ref_name(bqual) or self._ref_name, self._rm, BranchState.LEFT, associations=0)
+        gtrid = xids.gtrid_without_padding(xid.gtrid)
+        course = self._courses.get(unique) or self._adopt(unique, gtrid, branch)
         if course is None:
-            course = self._adopt(unique, xid.gtrid, branch)
+            self._not_its_own(unique.id, xid)
+            return
         if not course.settled:
             return
         index = next((index for index, branch in enumerate(course.now.branches) if branch.bqual == bqual), None)
         if index is None:
             if course.now.decided:
-                self._once(
-                    xids.shown(xid),
-                    "'{ref_name}' holds a branch that transaction {id} did not have; it is left alone",
-                    id=course.id,
-                )
+                self._not_its_own(course.id, xid)
                 return
             index = len(course.now.branches)
             course.tell(Found(branch))
         branch = course.now.branches[index]
-        # Taken for committed on an operator's word, and it was not.
-        again = branch.state is BranchState.COMMITTED and branch.asking is None and course.now.state in SETTLED
+        # Taken for committed on an operator's word, or for rolled back as another broker did not know it, and it was not.
+        again = branch.state in (BranchState.COMMITTED, BranchState.ROLLED_BACK) and branch.asking is None
         if course.needs(index) or again:
             await self._reach(course, index, xid)
+
+    def _not_its_own(self, id: str, xid: Xid) -> None:
+        self._once(
+            xids.shown(xid),
+            "'{ref_name}' holds branch {xid}, which transaction {id} did not have; it is left alone. {remedy}",
+            id=id,
+            xid=xids.shown(xid),
+            remedy=_REMEDY,
+        )
 
     async def _not_found(self, course: Course) -> None:
         """Those that wait for this resource manager and that it does not list: it may have completed them, and the answer was lost."""
         for index, branch in enumerate(course.now.branches):
-            handled = (course.unique, index) in self._handled or branch.state is BranchState.LEFT
-            if handled or course.now.state not in SETTLED or not course.needs(index):
+            if (course.unique, index) in self._handled or not course.needs(index):
                 continue
-            if branch.rm == self._rm:
+            if branch.state is BranchState.LEFT:
+                if branch.rm == self._rm or branch.ref_name == self._ref_name:
+                    await self._reach(course, index, course.xid(branch.bqual), listed=False)
+            elif is_one_of_several(branch.rm) and (branch.rm == self._rm or branch.ref_name == self._ref_name):
+                self._missing(course, index, branch)
+            elif branch.rm == self._rm:
                 await self._reach(course, index, course.xid(branch.bqual))
             elif branch.ref_name == self._ref_name:
                 self._once(
@@ -146,7 +185,19 @@ class Recovery:
                     before=branch.rm,
                 )
 
-    async def _reach(self, course: Course, index: int, xid: Xid) -> None:
+    def _missing(self, course: Course, index: int, branch: Branch) -> None:
+        """It may have completed the branch, or be another than the one that holds it."""
+        if branch.state is BranchState.WAITING:
+            course.tell(Missing(index))
+        self._once(
+            xids.shown(course.xid(branch.bqual)),
+            "Transaction {id} waits for '{ref_name}', which may lead to several brokers, and the one that is connected now does not hold its "
+            "branch; it goes on waiting. If its branch is committed or lost, order: imqbridgemgr commit transaction",
+            id=course.id,
+        )
+
+    async def _reach(self, course: Course, index: int, xid: Xid, listed: bool = True) -> None:
+        """:param listed: whether it holds messages, as far as is known; if not, nobody need wait for it."""
         self._handled.add((course.unique, index))
         answer = await course.reach(index, self._resource, xid)
         branch, did = course.now.branches[index], self._did
@@ -158,8 +209,12 @@ class Recovery:
             self._did = replace(did, rolled_back=did.rolled_back + 1)
         elif branch.state in HEURISTIC:
             self._did = replace(did, heuristic=did.heuristic + 1)
-        elif branch.state is not BranchState.FORGOTTEN and self._left is None:
+        elif listed and branch.state is not BranchState.FORGOTTEN and not self._unknown(branch) and self._left is None:
             self._left = answer.error or XAError(answer.code, f"transaction {course.id} is not completed")
+
+    def _unknown(self, branch: Branch) -> bool:
+        """Whether it may be another resource manager that it waits for."""
+        return branch.error == codes.XAER_NOTA and is_one_of_several(branch.rm)
 
     def _once(self, key: str, words: str, **values: object) -> None:
         if (self._rm, key) not in self._told:

@@ -1,4 +1,5 @@
-"""Says in the log which transactions need somebody: those that wait for a resource manager, that are heuristic, or in doubt.
+"""Says in the log which transactions need somebody: those that wait for a resource manager, or are rolled back and it does not answer; that are heuristic, or
+in doubt.
 
 Owns when that is said, and again. What becomes of a transaction is no business of it.
 """
@@ -11,7 +12,7 @@ from typing import Any, Final
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
-from bridge.xa.status import TransactionState, TransactionStatus
+from bridge.xa.status import BranchState, TransactionState, TransactionStatus
 from bridge.xa.transaction import UNFINISHED
 
 #: Seconds between two looks.
@@ -66,6 +67,13 @@ def _words(bridge: str, transaction: TransactionStatus) -> str:
             return (
                 f"waits for {waiting}: it is decided, and is completed when that resource manager is back; for one that never will be there is "
                 f"imqbridgemgr commit transaction -bn {bridge} -tid {transaction.id}"
+            )
+        case TransactionState.ROLLING_BACK:
+            left = ", ".join(f"'{branch.ref_name}'" for branch in transaction.branches if branch.state == BranchState.LEFT)
+            if not left:
+                return ""
+            return (
+                f"is to be rolled back, and {left} has not answered to that: it may hold the branch, and its messages, until it has"
             )
         case TransactionState.HEURISTIC:
             branches = ", ".join(f"'{branch.ref_name}' {branch.state}" for branch in transaction.branches)

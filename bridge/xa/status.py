@@ -71,18 +71,19 @@ class BranchStatus:
     """A branch.
 
     :param ref_name: of the connection factory. :param rm: what names the resource manager. :param xid: ``FORMAT:GTRID:BQUAL``, the last two in hex.
-    :param state: a word of :class:`BranchState`.
+    :param state: a word of :class:`BranchState`. :param reason: why it waits, in words; "" where there is nothing to say.
     """
 
     ref_name: str
     rm: str
     xid: str
     state: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionStatus:
-    """A transaction that is live, decided and waiting, or heuristic.
+    """A transaction that is live, decided and waiting, to be rolled back where nobody answers, or heuristic.
 
     :param id: what operators type. :param state: a word of :class:`TransactionState`. :param decision: "COMMIT" or "".
     :param since_ms: when it began; once its commit was asked for, when that was. Milliseconds since 1970.

@@ -5,7 +5,9 @@ The rules, all of them here and nowhere else:
 * There is a decision once it is in the log, synced; before that everything can be rolled back, and after it nothing is.
 * A transaction without a decision in the log was rolled back, whatever its branches think. So only decisions are logged.
 * A branch that voted read-only has no second phase. A transaction of one branch has one phase, and nothing logged.
-* After the decision a resource manager that cannot commit now is waited for. One that does not know the branch has committed it before.
+* After the decision a resource manager that cannot commit now is waited for. One that does not know the branch has committed it before; as it may be
+  another by the same name, that is remembered, and a branch that comes to light after all is committed. Where one name is that of several, nothing follows
+  from it.
 * A branch that was completed on its own as it should have been is forgotten at its resource manager. One that was not, or of which that is not known,
   is recorded, and stays until an operator has it forgotten.
 
@@ -18,6 +20,7 @@ from dataclasses import replace
 
 from bridge.xa import answers, codes
 from bridge.xa.errors import Misuse
+from bridge.xa.several import is_one_of_several
 from bridge.xa.status import BranchState, TransactionState
 from bridge.xa.transaction import (
     HEURISTIC,
@@ -36,10 +39,12 @@ from bridge.xa.transaction import (
     Found,
     GlobalTransaction,
     Joined,
+    Missing,
     NotDecided,
     Note,
     Order,
     Ordered,
+    Presume,
     Reached,
     Record,
     Remove,
@@ -58,7 +63,7 @@ def step(now: GlobalTransaction, event: Event) -> Step:
     :raises Misuse: this cannot happen to a transaction in this state.
     """
     state = now.state
-    if isinstance(event, Answered | Joined | Reached) and event.branch >= len(now.branches):
+    if isinstance(event, Answered | Joined | Reached | Missing) and event.branch >= len(now.branches):
         raise Misuse(f"there is no branch {event.branch}")
     match event:
         case Started(branch) if state is TransactionState.ACTIVE:
@@ -66,8 +71,12 @@ def step(now: GlobalTransaction, event: Event) -> Step:
         case Joined(index) if state is TransactionState.ACTIVE:
             branch = now.branches[index]
             return _with(now, index, replace(branch, associations=branch.associations + 1)), []
-        case StartFailed(cause) if state is TransactionState.ACTIVE:
-            return replace(now, cause=now.cause or cause), []
+        case StartFailed(cause, failed) if state in (
+            TransactionState.ACTIVE,
+            TransactionState.PREPARING,
+            TransactionState.ROLLING_BACK,
+        ):
+            return _not_started(replace(now, cause=now.cause or cause), failed), []
         case CommitAsked() if state is TransactionState.ACTIVE:
             return _end_and_abort(now) if now.cause else _end_and_prepare(now)
         case RollbackAsked() if state is TransactionState.ACTIVE:
@@ -82,6 +91,11 @@ def step(now: GlobalTransaction, event: Event) -> Step:
             return _answered(now, event)
         case Reached(index):
             return _reached(now, index)
+        case Missing(index) if now.branches[index].state is BranchState.WAITING:
+            branch = now.branches[index]
+            if branch.error == codes.XAER_NOTA:
+                return now, []
+            return _with(now, index, replace(branch, error=codes.XAER_NOTA)), [Note()]
         case Found(branch) if state in (TransactionState.HEURISTIC, TransactionState.FORGETTING, TransactionState.ROLLED_BACK):
             if not now.decided:
                 return replace(now, branches=(*now.branches, replace(branch, state=BranchState.LEFT))), []
@@ -90,6 +104,15 @@ def step(now: GlobalTransaction, event: Event) -> Step:
         case _:
             pass
     raise Misuse(f"{type(event).__name__} cannot be in the state {state.value}")
+
+
+def _not_started(now: GlobalTransaction, failed: int | None) -> GlobalTransaction:
+    """Without the session that could not take part; but where it was asked to end the branch already, its answer to that says all."""
+    if failed is None or now.state is not TransactionState.ACTIVE:
+        return now
+    branch = now.branches[failed]
+    left = branch.associations - 1
+    return _with(now, failed, replace(branch, associations=left, state=branch.state if left else BranchState.ROLLED_BACK))
 
 
 def _end_and_prepare(now: GlobalTransaction) -> Step:
@@ -110,6 +133,8 @@ def _end_and_abort(now: GlobalTransaction) -> Step:
     now = replace(now, state=TransactionState.ROLLING_BACK)
     actions: list[Action] = []
     for index, branch in enumerate(now.branches):
+        if not branch.associations:
+            continue
         actions.append(Ask(Call.END, index, failed=True))
         if branch.associations == 1:
             now = _with(now, index, replace(branch, state=BranchState.ROLLING_BACK, asking=Call.ROLLBACK))
@@ -151,7 +176,12 @@ def _answered(now: GlobalTransaction, answer: Answered) -> Step:
             voted = replace(branch, state=answers.to_prepare(answer.code))
             return _gathered(_because(_with(now, index, voted), answer))
         case Call.COMMIT:
-            return _means(now, index, branch, answers.to_commit(answer.code, now.branches[index].error))
+            before = now.branches[index].error
+            meaning = answers.to_commit(answer.code, before, is_one_of_several(branch.rm))
+            presumed = answer.code == codes.XAER_NOTA and meaning[0] is BranchState.COMMITTED
+            first: list[Action] = [Presume(index, at_first=not now.told and not before)] if presumed else []
+            now, actions = _means(now, index, branch, meaning)
+            return now, first + actions
         case Call.COMMIT_ONE_PHASE:
             if answer.code != codes.XA_HEURCOM:
                 now = _because(now, answer)
@@ -227,7 +257,7 @@ def _reached(now: GlobalTransaction, index: int) -> Step:
         match branch.state:
             case BranchState.WAITING | BranchState.COMMITTED if now.decided:
                 return _asking(now, index, Call.COMMIT), [Ask(Call.COMMIT, index)]
-            case BranchState.ROLLBACK_ORDERED | BranchState.LEFT:
+            case BranchState.ROLLBACK_ORDERED | BranchState.LEFT | BranchState.ROLLED_BACK:
                 return _asking(now, index, Call.ROLLBACK), [Ask(Call.ROLLBACK, index)]
             case state if state in HEURISTIC and now.state is TransactionState.FORGETTING:
                 return _forget(now, index, branch)
@@ -242,8 +272,10 @@ def _ordered(now: GlobalTransaction, order: Order) -> Step:
     states = {branch.state for branch in now.branches}
     match order, now.state:
         case Order.COMMIT, TransactionState.WAITING:
+            presumed = [Presume(index) for index, branch in enumerate(now.branches) if branch.state in UNFINISHED]
             now = replace(now, branches=tuple(_if(branch, UNFINISHED, BranchState.COMMITTED) for branch in now.branches))
-            return _settled(now, durably=True)
+            now, actions = _settled(now, durably=True)
+            return now, [*presumed, *actions]
         case Order.ROLLBACK, TransactionState.WAITING if BranchState.WAITING in states:
             waiting = frozenset({BranchState.WAITING})
             branches = tuple(_if(branch, waiting, BranchState.ROLLBACK_ORDERED) for branch in now.branches)

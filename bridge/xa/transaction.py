@@ -94,23 +94,24 @@ class GlobalTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A resource manager has begun a branch."""
+    """A resource manager was asked to begin a branch. Where it cannot, all that its session is asked of the branch fails, too."""
 
     branch: Branch
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """One more session takes part in a branch."""
+    """One more session was asked to take part in a branch. Where it cannot, likewise."""
 
     branch: int
 
 
 @dataclass(frozen=True, slots=True)
 class StartFailed:
-    """A session could not take part."""
+    """A session could not take part. :param branch: in which it was thought to, None for in none."""
 
     cause: Cause
+    branch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,13 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
+class Missing:
+    """A broker that may be this branch's resource manager, or another by the same name, does not hold it."""
+
+    branch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """A resource manager has a branch of this transaction, which was not decided, and that is not known here."""
 
@@ -187,6 +195,7 @@ Event: TypeAlias = (
     | NotDecided
     | DecisionLost
     | Reached
+    | Missing
     | Found
     | Ordered
 )
@@ -230,8 +239,19 @@ class Remove:
 
 
 @dataclass(frozen=True, slots=True)
+class Presume:
+    """Remember that this branch is taken for committed without its resource manager's word: should it come to light, it is committed.
+
+    :param at_first: the first commit that it was ever asked for was answered so.
+    """
+
+    branch: int
+    at_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Tell:
     """The outcome is there: it follows from the state. Once in the life of a transaction."""
 
 
-Action: TypeAlias = Ask | Decide | Record | Note | Remove | Tell
+Action: TypeAlias = Ask | Decide | Record | Note | Remove | Presume | Tell

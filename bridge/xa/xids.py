@@ -16,6 +16,7 @@ Owns these two forms. Knows nothing of transactions' states.
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,16 +61,18 @@ class Xids:
     """Makes the ids of one coordinator.
 
     :param name: the coordinator's; cut where it does not fit. :param identity: 8 octets. :param generation: from 1, another one at each opening.
+    :param former: identities that it had, and another may have now.
     :raises ValueError: a number or identity that has no room.
     """
 
-    def __init__(self, name: str, identity: bytes, generation: int) -> None:
+    def __init__(self, name: str, identity: bytes, generation: int, former: Collection[bytes] = ()) -> None:
         if len(identity) != IDENTITY_OCTETS:
             raise ValueError(f"an identity of {len(identity)} octets, not {IDENTITY_OCTETS}")
         if not 0 < generation <= _LAST_GENERATION:
             raise ValueError(f"generation {generation} is not between 1 and {_LAST_GENERATION}")
         self.identity: Final = identity
         self.generation: Final = generation
+        self.former: Final = frozenset(former)
         counted = _counted(name, _NAME_OCTETS)
         #: The name as far as it fits.
         self.cut_name: Final = counted[1:].decode()
@@ -119,6 +122,11 @@ def origin(xid: Xid) -> Origin | None:
         return Origin(name.decode(), rest[:IDENTITY_OCTETS], Unique(generation, high << 32 | low))
     except UnicodeDecodeError:
         return None
+
+
+def gtrid_without_padding(gtrid: bytes) -> bytes:
+    """A global id of this form without the zeros that a provider may have put behind it."""
+    return gtrid[: 1 + gtrid[0] + IDENTITY_OCTETS + _UNIQUE.size]
 
 
 def ref_name(bqual: bytes) -> str | None:

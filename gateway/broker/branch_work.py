@@ -92,6 +92,11 @@ def commit_at_once(broker: Broker, branch: Branch, done: Told) -> None:
             # It only acknowledges, and that is tried again.
             commits.wait_for(commits.durable + 1, outcome)
             return
+        if error is None and broker.journey is not None:
+            for each in sent:
+                broker.journey.confirmed(each.session.connection, each.arrivals)
+            for consumer, messages in taken:
+                broker.journey.taken(consumer, consumer.source, messages)
         for session, physical, place, kept in places:
             physical.fill_place(place, kept if error is None else ())
             session.hold_back(physical)
@@ -207,13 +212,17 @@ def _route(broker: Broker, parts: Sequence[Part]) -> list[_Sent]:
 def _number(broker: Broker, sent: _Sent) -> None:
     """Accept it with the batch that gathers."""
     connection = sent.session.connection
-    broker.number(sent.messages, connection.user, connection.number)
+    broker.numbering.give(sent.messages, connection.user, connection.number)
     if sent.sifted is not None:
         broker.duplicates.remember(sent.arrivals, sent.sifted, lambda error: None)
+    if broker.journey is not None:
+        broker.journey.produced(connection, sent.arrivals, held=True)
 
 
 def _undo(broker: Broker, batch: Batch, arrivals: Arrivals) -> None:
     """The store could not keep the batch: none of this came."""
+    if broker.journey is not None:
+        broker.journey.refused(arrivals, "it did not fit on the disk")
     broker.duplicates.undo(batch, arrivals, whole=True)
     for _, run in arrivals:
         broker.rows.undo(batch, run)
@@ -244,6 +253,10 @@ def commit_held(broker: Broker, branch: Branch, row: BranchRow | None, done: Tol
             return
         if error is None:
             sends, taken, unread = branch.sends, branch.taken, branch.unread_taken
+            if broker.journey is not None:
+                broker.journey.confirmed(None, sends)
+                for each in taken:
+                    broker.journey.taken(each.consumer, each.source, each.messages)
             _let_go(branch)
             for physical, places in kept:
                 if places:
@@ -281,6 +294,8 @@ def roll_back_held(broker: Broker, branch: Branch, row: BranchRow | None, done: 
             return
         if error is None:
             taken, unread = branch.taken, branch.unread_taken
+            if broker.journey is not None:
+                broker.journey.refused(branch.sends, "its transaction was rolled back")
             _let_go(branch)
             for each in taken:
                 consumer = each.consumer

@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 
 from gateway.broker import branch_work
 from gateway.broker.branch import Branch, Part, State
+from gateway.broker.branch_reminders import BranchReminders
 from gateway.broker.store.interface import BranchRow, StoreError, StoreFull
 from gateway.broker.xa_codes import (
     XA_HEURCOM,
@@ -53,6 +54,7 @@ class Branches:
         self._looking = False
         #: Sessions that are associated with a branch now.
         self._at_work: dict[EmbeddedSession, Branch] = {}
+        self._reminders = BranchReminders(broker)
 
     # --- for those who associate sessions
 
@@ -113,6 +115,7 @@ class Branches:
                     branch.state = State.PREPARED
                     branch.parts.clear()
                     self._detach(branch)
+                    self._reminders.prepared(branch)
                 elif isinstance(error, StoreFull):
                     self._roll_back(branch)
                 self._answer(branch, done, Vote.OK, error)
@@ -219,6 +222,8 @@ class Branches:
         """A branch that the store knows."""
         self._next_id = max(self._next_id, branch.id + 1)
         self._branches[branch.xid] = branch
+        if branch.state is State.PREPARED:
+            self._reminders.prepared(branch)
 
     # --- what may be asked
 

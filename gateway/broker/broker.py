@@ -1,14 +1,13 @@
 """The embedded broker: its destinations, and how messages get to them.
 
-Owns the registry of destinations and durable subscriptions, the numbering of messages, and the acceptance of what sessions send. How a queue or a
-subscription hands messages out is ``distribution``'s, what becomes durable when is ``commit``'s, what one user may do is
-``connection``'s.
+Owns the registry of destinations and durable subscriptions, and the acceptance of what sessions send. How a queue or a subscription hands messages out
+is ``distribution``'s, what becomes durable when is ``commit``'s, what one user may do is ``connection``'s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
 
@@ -22,6 +21,7 @@ from gateway.broker.limit_reports import LimitReports
 from gateway.broker.limits import DestinationProperties
 from gateway.broker.memory import Memory
 from gateway.broker.names import check_name
+from gateway.broker.numbering import Numbering
 from gateway.broker.physical import Physical
 from gateway.broker.purging import purge
 from gateway.broker.queue import PhysicalQueue
@@ -40,8 +40,7 @@ from gateway.messaging.turn import Turn
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IReactorTime
 
-#: Seqs are reserved in the store by so many at once, ahead of their use.
-_RESERVE: Final = 10_000_000
+    from gateway.broker.journey import Journey
 
 
 def _nothing() -> None: ...
@@ -83,7 +82,6 @@ class Broker:
         self.dead_letters = DeadLetters(self, truncate=options.truncate_dead, log_all=options.log_dead)
         self.most_rollbacks = options.most_rollbacks
         self.store_id = store_id
-        self._prefix = f"ID-{store_id}-"
         #: Properties that the settings give, by destination.
         self.configured = dict(options.destinations)
         self.configured.setdefault(DMQ, DMQ_PROPERTIES)
@@ -91,11 +89,10 @@ class Broker:
         self.durables: dict[tuple[str, str], TopicSubscription] = {}
         self._wild: list[TopicSubscription] = []
         self._next_number = 1
-        self._seq = 0
-        self._reserved = 0
+        self.numbering = Numbering(store_id, self.commits, turn, self.find)
         self._soon: list[Callable[[], None]] = []
-        #: Messages accepted since the start.
-        self.accepted = 0
+        #: What tells the journal of every step; None where nothing does. See :func:`gateway.broker.journey.tell`.
+        self.journey: Journey | None = None
         store.on_draining = self._draining
         self.housekeeping = Housekeeping(self)
         self.limit_reports = LimitReports(self)
@@ -140,7 +137,7 @@ class Broker:
             physical = PhysicalQueue(self, destination, number, made)
         else:
             physical = PhysicalTopic(self, destination, number, made)
-        physical.since = self._seq
+        physical.since = physical.identified = self.last_seq
         physical.auto_created = not destination.temporary and destination not in self.configured
         self._register(physical)
         return physical
@@ -284,46 +281,22 @@ class Broker:
         message.size = size = len(message.body) + message.headers.octets
         return size
 
-    def number(self, messages: Sequence[Message], user: str, origin: int) -> None:
-        """Give messages that are accepted now their identity and time."""
-        now_ms = self.turn.refresh()
-        prefix = self._prefix
-        seq = self._seq
-        for message in messages:
-            seq += 1
-            message.seq = seq
-            if not message.message_id:
-                message.message_id = f"{prefix}{seq}"
-            if not message.timestamp:
-                message.timestamp = now_ms
-            message.user = user
-            message.origin = origin
-        self._seq = seq
-        self.accepted += len(messages)
-        if seq > self._reserved - _RESERVE // 2:
-            self._reserve()
-
-    def start_numbering(self, next_seq: int) -> None:
-        """Continue after what an earlier run used."""
-        self._seq = next_seq - 1
-        self._reserved = next_seq - 1
-        self._reserve()
-
     @property
     def last_seq(self) -> int:
         """That of the message accepted last."""
-        return self._seq
+        return self.numbering.last
 
-    def _reserve(self) -> None:
-        self._reserved = max(self._reserved, self._seq) + _RESERVE
-        self.commits.reserve(self._reserved)
+    @property
+    def accepted(self) -> int:
+        """Messages accepted since the start."""
+        return self.numbering.accepted
 
     def arrive(self, destination: Destination, messages: Sequence[Message]) -> None:
         """Messages of the broker's own arrive somewhere; no limit refuses them."""
         physical = self.create(destination)
         for message in messages:
             self.check_size(physical, message)
-        self.number(messages, messages[0].user, 0)
+        self.numbering.give(messages, messages[0].user, 0)
         physical.arrive(messages, physical.keep(messages))
         if physical.properties.bounded:
             physical.make_room()
@@ -335,6 +308,9 @@ class Broker:
             lost = self.rows.undo(batch, run)
             if lost:
                 anything = True
+                if self.journey is not None:
+                    gone = [message for message in run if message.seq in lost]
+                    self.journey.refused([(physical, gone)], "it did not fit on the disk")
                 physical.undo_arrivals(lost, run)
         return anything
 

@@ -14,7 +14,7 @@ Owns batches, their order and their bounds. Knows nothing of destinations: the o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from twisted.logger import Logger
@@ -30,7 +30,6 @@ from gateway.broker.store.interface import (
     StoreFull,
     SubscriptionRow,
 )
-from gateway.messaging.envelope import encode_head
 from gateway.messaging.message import Message
 from gateway.messaging.turn import Turn
 
@@ -74,6 +73,8 @@ class GroupCommit:
         self.broken: StoreError | None = None
         #: Told of a batch that the store has undone, and of the whole messages in it, before everyone else.
         self.on_undone: Callable[[Batch, dict[int, Message]], None] = _ignore
+        #: Told of the rows of a batch that is durable, and of the whole messages in it, before those who wait for it.
+        self.on_stored: Callable[[dict[int, Row], dict[int, Message]], None] | None = None
         #: Messages whose row is another's until they have their own: what to do when they are deleted.
         self.stand_ins: dict[int, Callable[[], None]] = {}
         self._relief: list[Callable[[], None]] = []
@@ -101,32 +102,15 @@ class GroupCommit:
 
     def insert(self, message: Message, destination: int, persistent: bool) -> None:
         """Store a message, which has a seq."""
-        gathered = self._gathering
-        head = encode_head(message)
-        body = message.body
-        octets = len(head) + len(body)
-        headers = message.headers
-        batch = gathered.batch
-        batch.inserts[message.seq] = Row(
-            message.seq, destination, headers.priority, message.expires, message.size, 1 if persistent else 0, head, body
-        )
-        gathered.messages[message.seq] = message
-        batch.octets += octets
-        self.octets_waiting += octets
+        self.octets_waiting += self._gathering.insert(message, destination, persistent)
         self._changed()
 
     def delete(self, seq: int) -> None:
         """A stored message is gone."""
         batch = self._gathering.batch
-        row = batch.inserts.pop(seq, None)
-        if row is not None:
-            self._gathering.messages.pop(seq, None)
-            octets = len(row.head) + len(row.body)
-            batch.octets -= octets
+        octets = self._gathering.take_back(seq)
+        if octets >= 0:
             self.octets_waiting -= octets
-            if batch.redeliveries:
-                for key in [key for key in batch.redeliveries if key[1] == seq]:
-                    del batch.redeliveries[key]
             if self._settling is not None and not batch.inserts:
                 self._ask()
             return
@@ -202,6 +186,20 @@ class GroupCommit:
         what is owed.
         """
         self._gathering.undo.append(undo)
+
+    def after(self, call: Callable[[], None]) -> None:
+        """Call ``call`` when what the batch asks that gathers now is durable. That makes it no more urgent: nobody waits."""
+        self._gathering.after.append(call)
+
+    @property
+    def inserts(self) -> Container[int]:
+        """Seqs of the messages that are to be stored with the batch that gathers now: one that is deleted meanwhile never touches the disk."""
+        return self._gathering.batch.inserts
+
+    @property
+    def owed(self) -> Container[tuple[int, int]]:
+        """The same of messages that durable subscriptions are owed: subscription and seq."""
+        return self._gathering.batch.owed
 
     def wait(self, waiter: Waiter) -> None:
         """Tell ``waiter`` when everything gathered so far is durable. Never from inside this call."""
@@ -361,10 +359,17 @@ class GroupCommit:
             for undo in reversed(gathered.undo):
                 self._guard(undo, gathered.batch, error)
             try_again(gathered.batch, [waiting.batch for waiting in (*self._sealed, self._gathering)])
+            following = self._sealed[0] if self._sealed else self._gathering
+            following.after = gathered.after + following.after
         elif error is not None and self.broken is None:
             self.broken = error
             self._failed(error)
         inserts = gathered.batch.inserts
+        if error is None:
+            if self.on_stored is not None and inserts:
+                self._guard(self.on_stored, inserts, gathered.messages)
+            for call in gathered.after:
+                self._guard(call)
         if gathered.waiters and 0 < len(inserts) < FEW:
             self._proven = self._proven + 1 if inserts.keys() <= self._gathering.batch.deletes.keys() else 0
         for waiter in gathered.waiters:

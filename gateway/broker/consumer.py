@@ -111,7 +111,11 @@ class EmbeddedConsumer:
             self.closed = True
             self.running = False
             self.session.forget(self)
-            self.source.settle(self._ledger.clear())
+            messages = self._ledger.clear()
+            journey = self.session.connection.broker.journey
+            if journey is not None:
+                journey.removed(self.source, messages)
+            self.source.settle(messages)
             self._failed(error)
 
     @property
@@ -142,6 +146,9 @@ class EmbeddedConsumer:
             self.octets = octets + (self.octets or 0)
         if self.running:
             self.source.mark()
+
+    def withdraw(self) -> None:
+        self.credit = 0
 
     def acknowledge_through(self, number: int, within: Session | None = None) -> int:
         transaction = self._transaction(within)
@@ -196,7 +203,11 @@ class EmbeddedConsumer:
         self._ledger.restore(deliveries)
 
     def _settle(self, messages: Sequence[Message]) -> None:
-        self.source.settle(messages)
+        journey = self.session.connection.broker.journey
+        if journey is None:
+            self.source.settle(messages)
+        else:
+            journey.settle(self, messages)
         self.session.touch()
         if self.closed and not self._ledger:
             self.session.forget(self)

@@ -20,6 +20,7 @@ from gateway.messaging.values import Int, Value
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
     from gateway.broker.distribution import Distribution
+    from gateway.broker.journey import Journey
     from gateway.broker.physical import Physical
 
 DMQ: Final[Destination] = Queue("mq.sys.dmq")
@@ -42,6 +43,13 @@ class DeadLetters:
         self._broker = broker
         self._truncate = truncate
         self._log_all = log_all
+        #: What tells the journal of the dead; None where nothing does.
+        self.journey: Journey | None = None
+
+    def tell(self, source: Distribution, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
+        """These are dead, and about to be settled: the journal hears of it."""
+        if self.journey is not None:
+            self.journey.buried(source, messages, reason, comment)
 
     def bury(self, physical: Physical, source: Distribution, message: Message, reason: DeadReason, comment: str) -> None:
         """Keep a dead message of ``physical``, where its properties or the message's own say so.

@@ -198,11 +198,12 @@ class Distribution:
     def hand(self, consumer: EmbeddedConsumer, run: list[Message]) -> None:
         """Deliver what was taken out of the backlog."""
         self.pace.handed(len(run))
-        if self.tried:
-            attempts = [self.tried.get(message.seq, 0) + 1 for message in run]
-            consumer.hand(run, attempts if max(attempts) > 1 else None)
-        else:
-            consumer.hand(run, None)
+        attempts = [self.tried.get(message.seq, 0) + 1 for message in run] if self.tried else None
+        if attempts is not None and max(attempts) == 1:
+            attempts = None
+        if self.broker.journey is not None:
+            self.broker.journey.delivered(self, consumer, run, attempts)
+        consumer.hand(run, attempts)
 
     # --- the store
 
@@ -299,6 +300,8 @@ class Distribution:
 
     def give_back(self, messages: Sequence[Message]) -> None:
         """Deliver these again at once, in order; each was tried once more."""
+        if self.broker.journey is not None:
+            self.broker.journey.returned(self, messages, "unsettled")
         if self.gone:
             self.settle(messages)
             return
@@ -332,6 +335,8 @@ class Distribution:
         self, messages: Sequence[Message], delay_ms: int | None, dead: DeadReason | None, changes: RedeliveryChanges | None
     ) -> None:
         """A consumer could not take these: later again, or dead."""
+        if self.broker.journey is not None:
+            self.broker.journey.returned(self, messages, "rejected")
         if self.gone:
             self.settle(messages)
             return

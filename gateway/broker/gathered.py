@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from gateway.broker.store.interface import Batch, StoreError
+from gateway.broker.store.interface import Batch, Row, StoreError
+from gateway.messaging.envelope import encode_head
 from gateway.messaging.message import Message
 
 #: Told once when its batch is durable (None) or has failed.
@@ -15,7 +16,7 @@ Waiter: TypeAlias = Callable[[StoreError | None], None]
 class Gathered:
     """What one commit is made of."""
 
-    __slots__ = ("batch", "messages", "undo", "waiters")
+    __slots__ = ("after", "batch", "messages", "undo", "waiters")
 
     def __init__(self, number: int) -> None:
         self.batch = Batch(number)
@@ -24,6 +25,36 @@ class Gathered:
         self.messages: dict[int, Message] = {}
         #: Called with the batch if it fails, the last first, before its waiters are told.
         self.undo: list[Callable[[Batch, StoreError], None]] = []
+        #: Called when what was asked in it is durable, before its waiters are told; after a full disk with the batch that it is tried again in.
+        self.after: list[Callable[[], None]] = []
+
+    def insert(self, message: Message, destination: int, persistent: bool) -> int:
+        """Store a message, which has a seq. :returns: the octets of its row."""
+        head = encode_head(message)
+        body = message.body
+        octets = len(head) + len(body)
+        headers = message.headers
+        batch = self.batch
+        batch.inserts[message.seq] = Row(
+            message.seq, destination, headers.priority, message.expires, message.size, 1 if persistent else 0, head, body
+        )
+        self.messages[message.seq] = message
+        batch.octets += octets
+        return octets
+
+    def take_back(self, seq: int) -> int:
+        """A message is gone whose insert may be here: nothing is said of it any more. :returns: the octets of its row; -1 when it is not here."""
+        batch = self.batch
+        row = batch.inserts.pop(seq, None)
+        if row is None:
+            return -1
+        self.messages.pop(seq, None)
+        octets = len(row.head) + len(row.body)
+        batch.octets -= octets
+        if batch.redeliveries:
+            for key in [key for key in batch.redeliveries if key[1] == seq]:
+                del batch.redeliveries[key]
+        return octets
 
     def take_out(self, messages: Iterable[Message]) -> None:
         """These never came: nothing is said of them any more."""

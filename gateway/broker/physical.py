@@ -61,6 +61,8 @@ class Physical:
         self.peak = self.peak_octets = 0
         #: Messages with this seq or a lower one were sent to an earlier destination of the same name.
         self.since = 0
+        #: No message here with a seq above this one has an id that is not made of its seq.
+        self.identified = 0
         #: Nobody made it but a send or a subscription, so it goes when nobody uses it.
         self.auto_created = True
         #: What an administrator has given it: name and value of properties. None when it is no administrator's.

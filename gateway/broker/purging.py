@@ -30,9 +30,13 @@ def purge(place: Distribution, done: Callable[[int], None]) -> int:
     delayed, resting = place.delayed, place.resting
     place.delayed, place.resting = {}, {}
     count = remains.waiting + len(delayed) + len(resting)
+    journey = place.broker.journey
     octets = remains.octets + sum([message.size for message in delayed.values()]) + sum(resting.values())
 
     def give_up(messages: Sequence[Message], seqs: Sequence[int]) -> None:
+        if journey is not None:
+            journey.removed(place, messages)
+            journey.removed_stored(place, seqs)
         place.release(messages)
         if place.tried:
             place.forget_tries(messages)
@@ -159,4 +163,6 @@ class Search:
     def _give_up(self, messages: Sequence[Message]) -> None:
         if messages:
             self._found += len(messages)
+            if self._place.broker.journey is not None:
+                self._place.broker.journey.removed(self._place, messages)
             self._place.settle(messages)

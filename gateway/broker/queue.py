@@ -43,6 +43,8 @@ class PhysicalQueue(Physical, Distribution):
 
     def place(self, kept: Kept) -> None:
         if self.removed:
+            if self.broker.journey is not None:
+                self.broker.journey.removed(self, kept)
             self.release(kept)
             return
         size = 0
@@ -62,6 +64,8 @@ class PhysicalQueue(Physical, Distribution):
 
     def place_held(self, kept: Kept) -> None:
         if self.removed:
+            if self.broker.journey is not None:
+                self.broker.journey.removed(self, kept)
             self.release(kept)
             return
         self.came(len(kept), sum([message.size for message in kept]))
@@ -133,6 +137,7 @@ class PhysicalQueue(Physical, Distribution):
         self.broker.dead_letters.prepare(self, messages)
         self.broker.commits.begin()
         try:
+            self.broker.dead_letters.tell(self, messages, reason, comment)
             for message in messages:
                 self.broker.dead_letters.bury(self, self, message, reason, comment)
             self.settle(messages)

@@ -74,7 +74,7 @@ def open_broker(
         broker.durables[key] = subscription
         broker.subscribe(subscription)
     count = _restore_messages(broker, store, queues, topics, durables)
-    broker.start_numbering(recovered.next_seq)
+    broker.numbering.start(recovered.next_seq)
     for duplicates in store.scan_duplicates():
         broker.duplicates.restore(duplicates, {**queues, **topics})
     for subscription in superseded:
@@ -83,6 +83,7 @@ def open_broker(
     for physical in list(broker.destinations.values()):
         physical.found, physical.found_octets = physical.count, physical.octets
         physical.peak, physical.peak_octets = physical.count, physical.octets
+        physical.identified = broker.last_seq
         physical.emptied()
     log.info(
         "store {store} holds {count} messages, {destinations} destinations, {subscriptions} durable subscriptions",

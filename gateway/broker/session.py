@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.broker.consumer import EmbeddedConsumer
+from gateway.broker.holding_back import HoldingBack
 from gateway.broker.physical import Kept, Physical, Place
 from gateway.broker.promises import Promises, storage_failed
 from gateway.broker.queue import PhysicalQueue
@@ -28,6 +29,7 @@ from gateway.messaging.provider import Deliver, Done, Mode, Subscription
 
 if TYPE_CHECKING:
     from gateway.broker.connection import EmbeddedConnection
+    from gateway.broker.journey import Unconfirmed
     from gateway.broker.topic import PhysicalTopic
 
     Arrivals = list[tuple[PhysicalQueue | PhysicalTopic, Sequence[Message]]]
@@ -51,10 +53,9 @@ class EmbeddedSession:
         self._consumers: dict[EmbeddedConsumer, None] = {}
         self._closed = False
         self._promises = Promises(self._commits, self._broker.soon)
-        self._blocked: set[Physical] = set()
-        #: The queue it sent to last, whose consumers it may outrun.
-        self._fast: PhysicalQueue | None = None
-        self._resume: list[Callable[[], None]] = []
+        self._holding_back = HoldingBack(self._broker, self._promises.release_held)
+        #: What the journal is to be told of once it is safe.
+        self.unconfirmed: Unconfirmed | None = None
         # The open transaction.
         self._sends: list[Message] = []
         self._sends_octets = 0
@@ -82,14 +83,15 @@ class EmbeddedSession:
         number = self._promises.send()
         commits.begin()
         try:
-            self._broker.number(messages, self.connection.user, self.connection.number)
+            self._broker.numbering.give(messages, self.connection.user, self.connection.number)
             if sifted is not None:
                 self._broker.duplicates.remember(arrivals, sifted, partial(self._refuse, number))
+            if self._broker.journey is not None:
+                self._broker.journey.sent(self, arrivals)
             for physical, run in arrivals:
                 physical.arrive(run, physical.keep(run))
-                self._fast = physical if isinstance(physical, PhysicalQueue) else None
-                if physical.properties.bounded and physical.at_limit():
-                    self._block(physical)
+                self._holding_back.fast = physical if isinstance(physical, PhysicalQueue) else None
+                self._holding_back.look(physical)
             if commits.changes != before or (sifted is not None and sifted.repeats):
                 self._promises.touch()
                 commits.on_failure(partial(self._undo_send, number, arrivals))
@@ -124,46 +126,14 @@ class EmbeddedSession:
         self._sends_octets += octets
 
     def writable(self) -> bool:
-        return not self._blocked and not self._commits.crowded() and not self._outruns()
-
-    def _outruns(self) -> bool:
-        """Whether it sends faster than the consumers of its queue take; without any, nobody is outrun."""
-        return self._fast is not None and bool(self._fast.consumers) and self._fast.pace.outrun()
+        return self._holding_back.writable()
 
     def on_writable(self, resume: Callable[[], None]) -> None:
-        if self._closed:
-            return
-        if self._blocked:
-            self._resume.append(resume)
-        elif self._commits.crowded():
-            self._commits.on_relief(lambda: self.on_writable(resume))
-        elif self._fast is not None and self._outruns():
-            self._fast.pace.slow_down(resume)
-        else:
-            self._broker.turn.dispatch(resume)
-
-    def _block(self, physical: Physical) -> None:
-        """A destination at its limit holds this sender back."""
-        if physical not in self._blocked:
-            self._blocked.add(physical)
-            physical.waiting_senders.append(self._unblock)
+        self._holding_back.on_writable(resume)
 
     def hold_back(self, physical: Physical) -> None:
         """What it has sent there in a branch counts by now: it waits where that is at its limit."""
-        if not self._closed and physical.properties.bounded and physical.at_limit():
-            self._block(physical)
-
-    def _unblock(self) -> None:
-        """A destination that held this sender back has room again."""
-        self._blocked = {physical for physical in self._blocked if physical.at_limit() and not physical.removed}
-        for physical in self._blocked:
-            if self._unblock not in physical.waiting_senders:
-                physical.waiting_senders.append(self._unblock)
-        if not self._blocked:
-            self._promises.release_held()
-            resumed, self._resume = self._resume, []
-            for resume in resumed:
-                self.on_writable(resume)
+        self._holding_back.look(physical)
 
     # --- receiving
 
@@ -202,8 +172,10 @@ class EmbeddedSession:
 
     def completion(self, done: Done) -> None:
         self.check_open()
+        if self._broker.journey is not None:
+            done = self._broker.journey.confirming(self, done)
         promise = self._promises.make(done)
-        if self._blocked:
+        if self._holding_back.blocked:
             promise.held = True
         else:
             self._promises.ask(promise)
@@ -248,6 +220,7 @@ class EmbeddedSession:
         taken = [(consumer, [message for _, message in deliveries]) for consumer, deliveries in acknowledged]
         commits.seal_if_inserted(message.seq for _, messages in taken for message in messages)
         before = commits.changes
+        journey = self._broker.journey
         places: list[tuple[Physical, Place, Kept]] = []
         undone: list[StoreError] = []
 
@@ -258,10 +231,13 @@ class EmbeddedSession:
                 # It only acknowledges, and that is tried again.
                 commits.wait_for(commits.durable + 1, outcome)
                 return
+            if error is None and journey is not None:
+                journey.confirmed(self.connection, arrivals)
+                for consumer, messages in taken:
+                    journey.taken(consumer, consumer.source, messages)
             for physical, place, kept in places:
                 physical.fill_place(place, kept if error is None else ())
-                if physical.properties.bounded and physical.at_limit() and not self._closed:
-                    self._block(physical)
+                self._holding_back.look(physical)
             if error is None:
                 for consumer, messages in taken:
                     consumer.source.settled(messages)
@@ -276,6 +252,8 @@ class EmbeddedSession:
             undone.append(error)
             if sifted is not None:
                 self._broker.duplicates.undo(batch, arrivals, whole=True)
+            if journey is not None:
+                journey.refused(arrivals, str(error))
             for _, run in arrivals:
                 self._broker.rows.undo(batch, run)
             for consumer, messages in taken:
@@ -285,9 +263,11 @@ class EmbeddedSession:
         number = commits.number
         commits.begin()
         try:
-            self._broker.number(sends, self.connection.user, self.connection.number)
+            self._broker.numbering.give(sends, self.connection.user, self.connection.number)
             if sifted is not None:
                 self._broker.duplicates.remember(arrivals, sifted, partial(commits.retract, number, sends, undo))
+            if journey is not None:
+                journey.produced(self.connection, arrivals)
             for physical, run in arrivals:
                 places.append((physical, physical.hold_place(run), physical.keep(run)))
             for consumer, messages in taken:
@@ -374,11 +354,7 @@ class EmbeddedSession:
         for consumer in list(self._consumers):
             consumer.close()
         self._consumers.clear()
-        for physical in self._blocked:
-            if self._unblock in physical.waiting_senders:
-                physical.waiting_senders.remove(self._unblock)
-        self._blocked.clear()
-        self._resume.clear()
+        self._holding_back.close()
         self._closed = True
         self._promises.break_held(ProviderUnavailable("the session was closed"))
         self.connection.forget(self)

@@ -185,6 +185,7 @@ class TopicSubscription(Distribution):
                 self.broker.dead_letters.prepare(topic, [message])
         self.broker.commits.begin()
         try:
+            self.broker.dead_letters.tell(self, messages, reason, comment)
             for message in messages:
                 topic = self.broker.topic_of(message)
                 if topic is not None:
@@ -284,6 +285,8 @@ class TopicSubscription(Distribution):
         if messages and comment is not None:
             self.bury(messages, DeadReason.UNDELIVERABLE, comment)
         elif messages:
+            if self.broker.journey is not None:
+                self.broker.journey.removed(self, messages)
             self.settle(messages)
 
     def __str__(self) -> str:

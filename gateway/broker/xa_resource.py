@@ -18,7 +18,7 @@ from gateway.broker.branch import Branch, State
 from gateway.broker.branches import collect, doomed
 from gateway.broker.xa_codes import XA_RBROLLBACK, XAER_INVAL, XAER_PROTO, xa_error
 from gateway.messaging.errors import MessagingError, NotSupported, XAError
-from gateway.messaging.provider import Flags, Vote, Xid
+from gateway.messaging.provider import Flags, Vote, XAResource, Xid
 
 if TYPE_CHECKING:
     from gateway.broker.session import EmbeddedSession
@@ -70,6 +70,9 @@ class EmbeddedXAResource:
         if (closed := self._unusable()) is not None:
             return fail(closed)
         return self._known.forget(xid)
+
+    def is_same_rm(self, other: XAResource) -> Deferred[bool]:
+        return succeed(isinstance(other, EmbeddedXAResource) and other._known is self._known)
 
     # --- associations
 

@@ -41,6 +41,9 @@ VERSION: Final = 1
 SEGMENT: Final = ".jsonl"
 OPEN: Final = ".jsonl.open"
 
+#: A name among ``headers``: Base64 of what :func:`gateway.messaging.envelope.encode_head` makes of the message, which has all headers with their types.
+HEAD: Final = "stomp-gateway-head"
+
 _NAME: Final = re.compile(r"(?P<run>.+)-(?P<number>\d{10})\.jsonl")
 
 
@@ -173,6 +176,7 @@ FIELDS: Final = (
         "array<bigint>",
         "with produced and received: JMSTimestamp in milliseconds since 1970-01-01 UTC, where known; else 0",
     ),
+    Field("timestamp", "bigint", "the same, where all messages have the same one"),
 )
 
 

@@ -23,6 +23,7 @@ MEMO_STORED: Final = 0
 MEMO_STOMP_10: Final = 1
 MEMO_STOMP_11: Final = 2
 MEMO_STOMP_12: Final = 3
+MEMO_DIGEST: Final = 4
 
 
 class BodyType(IntEnum):
@@ -197,3 +198,18 @@ class Message:
 
     def __repr__(self) -> str:
         return f"Message({self.message_id!r}, seq={self.seq}, {self.headers!r}, {len(self.body)} octets, expires={self.expires})"
+
+
+class Unreadable(Message):
+    """A message that its provider has and cannot read: it is delivered in place of the whole one, and must not be sent on as if it were that.
+
+    :param known: what could be read of it. Its body is the octets that the provider's client shows, in no form that is known here, or empty.
+    :param reason: what reading it has failed with, for people.
+    """
+
+    __slots__ = ("reason",)
+
+    def __init__(self, known: Message, reason: str) -> None:
+        super().__init__(known.headers, known.body, expires=known.expires, timestamp=known.timestamp, message_id=known.message_id)
+        self.user = known.user
+        self.reason = reason

@@ -108,6 +108,7 @@ class Subscription:
     :param durable_name: a durable subscription of the connection's client identifier; on a queue it is refused.
     :param browse: read and leave everything where it is; queues only. The end is told by one empty delivery.
     :param redelivery: what holds for rejected deliveries other than the destination's own policy says.
+    :param name: what its user calls it, for those who look.
     """
 
     destination: Destination
@@ -116,6 +117,7 @@ class Subscription:
     durable_name: str | None = None
     browse: bool = False
     redelivery: RedeliveryChanges | None = None
+    name: str = ""
 
 
 class Provider(Protocol):
@@ -258,6 +260,8 @@ class Deliver(Protocol):
 
         :param attempts: for each message how often it is being delivered now, from 1; None when all are first attempts.
 
+        A message that the provider has and cannot read is an :class:`~gateway.messaging.message.Unreadable`, and a delivery as any other.
+
         Must not raise. May call anything of the seam. The sequence is the callee's to keep.
         """
 
@@ -336,10 +340,23 @@ class Xid:
     bqual: bytes
 
 
+class XAConsumer(Consumer, Protocol):
+    """A consumer of an :class:`XASession`."""
+
+    def withdraw(self) -> None:
+        """Take back what is left of the credit in messages.
+
+        Where the consumer was stopped before, and a completion asked behind that has fired, no delivery is on its way that counts on it.
+        """
+
+
 class XASession(Session, Protocol):
     """A session whose work is associated with XA branches."""
 
     def resource(self) -> XAResource: ...
+
+    def consumer(self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> XAConsumer:
+        """As :meth:`Session.consumer`."""
 
 
 class XAResource(Protocol):
@@ -362,3 +379,9 @@ class XAResource(Protocol):
         """All prepared and heuristically completed branches; the scan's flags are the provider's business."""
 
     def forget(self, xid: Xid) -> Deferred[None]: ...
+
+    def is_same_rm(self, other: XAResource) -> Deferred[bool]:
+        """Whether the other's session is known to have the same resource manager, so that both may take part in one branch.
+
+        :param other: of a session, of whatever provider, that was asked something before.
+        """

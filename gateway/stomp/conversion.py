@@ -163,7 +163,7 @@ def _is_envelope(content_type: str) -> bool:
 def restore(plan: SendPlan, body: bytes, expires: int) -> Message:
     """The message in an envelope, for the destination of the SEND that brought it: identity, times, headers, properties and body as they were.
 
-    Only its duplicate id is gone: there it may have come before it died, and who sends it again means it.
+    Only its duplicate id is gone: there it may have come before it died, and who sends it again means it. That of the SEND takes its place.
 
     :param expires: JMSExpiration by the SEND; heeded only where that says anything about it.
     :raises CommandRefused: the body is no envelope, or a damaged one.
@@ -173,6 +173,8 @@ def restore(plan: SendPlan, body: bytes, expires: int) -> Message:
     except EnvelopeError as error:
         raise CommandRefused(f"the body is to be restored, as content-type is {CONTENT_TYPE}, and cannot be: {error}") from None
     properties = {name: value for name, value in message.headers.properties.items() if name != DUPLICATE_ID}
+    if DUPLICATE_ID in plan.headers.properties:
+        properties[DUPLICATE_ID] = plan.headers.properties[DUPLICATE_ID]
     message.headers = message.headers.replace(destination=plan.headers.destination, properties=properties)
     if plan.expiring:
         message.expires = expires

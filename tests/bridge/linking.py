@@ -23,6 +23,7 @@ from bridge.config.model import Bridge, ConnectionFactory, Link, QualityOfServic
 from bridge.config.model import Destination as Configured
 from bridge.connections import Connections
 from bridge.dead_messages import DeadMessage, NotBuried
+from bridge.journal_lines import NO_JOURNAL
 from bridge.link import JMSLink
 from bridge.once.coordination import Coordination
 from bridge.status import LinkState
@@ -216,6 +217,8 @@ class Rig:
         #: Called at the crash points, of the last link that was made and of the coordinator.
         self.passed: Callable[[str], None] = self.points.append
         self.coordination = Coordination(clock, self._open, lambda: False, Logger())
+        #: What tells the journal, where a test has one.
+        self.lines = NO_JOURNAL
 
     def _at(self, point: str) -> None:
         self.passed(point)
@@ -261,6 +264,7 @@ class Rig:
             "instance",
             Logger(namespace="bridge.test", observer=_Observer(self)),
             self.points.append if passed is None else passed,
+            self.lines,
         )
         self.passed = passed or self.passed
         self.links.append(made)

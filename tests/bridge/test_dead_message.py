@@ -15,7 +15,7 @@ from gateway.messaging import dead
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.envelope import CONTENT_TYPE, decode
-from gateway.messaging.message import BodyType, Headers, Message
+from gateway.messaging.message import BodyType, Headers, Message, Unreadable
 from gateway.messaging.values import Byte, Char, Float, Int, Short, Value, encode_map, encode_stream, encode_value
 from tests.bridge.graveyard import died, original
 
@@ -210,3 +210,15 @@ def test_on_one_line_are_all_headers_and_no_body() -> None:
     )
     assert properties_line({"a": 1, "b": "x"}) == "a=1, b='x'"
     assert properties_line({}) == "none"
+
+
+@pytest.mark.parametrize("content", [None, original()])
+def test_what_cannot_be_read_is_in_no_envelope(content: Message | None) -> None:
+    damaged = Unreadable(original(body_type=BodyType.MAP), "EOFException: it ends too soon")
+    body = body_of(damaged, content)
+    assert body.failure == "it cannot be read: EOFException: it ends too soon"
+    text = body.octets.decode()
+    assert "JMSMessageID: ID:there:1" in text
+    assert "colour (str): red" in text
+    assert text.endswith("\n(incomplete, as it cannot be read: EOFException: it ends too soon)\noctets: 00ff")
+    assert made(died(damaged)).headers.properties["JMS_SUN_JMSBRIDGE_DMQ_BODY_TRUNCATED"] == "true"

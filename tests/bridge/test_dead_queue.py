@@ -23,7 +23,7 @@ from gateway.messaging.destination import Kind, Queue
 from gateway.messaging.envelope import decode
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.jms_message import JMSMessage
-from gateway.messaging.message import BodyType
+from gateway.messaging.message import BodyType, Unreadable
 from gateway.messaging.provider import Capabilities, Connection
 from gateway.messaging.transformer import MessageTransformer
 from tests.bridge.graveyard import BUILT_IN, Graveyard, died, dmq, original
@@ -268,6 +268,19 @@ def test_without_properties_it_is_given_none(tmp_path: Path) -> None:
     allow(graveyard)
     graveyard.bury()
     assert transformer.given[0]["properties"] is None
+
+
+def test_it_is_not_given_what_cannot_be_read(tmp_path: Path) -> None:
+    transformer = Recorder(spelled)
+    graveyard = with_transformer(tmp_path, transformer)
+    allow(graveyard)
+    assert graveyard.bury(died(Unreadable(original(), "it is damaged"))).results == [True]
+    (found,) = graveyard.messages(A)
+    assert "it cannot be read: it is damaged" in found.text
+    assert transformer.given == []
+    (line,) = [line for line in graveyard.lines("error") if "message ID:there:1 is dead" in line]
+    assert "colour='red'" in line
+    assert "JMSCorrelationID='c-1'" in line
 
 
 def test_it_is_called_once_for_all_attempts(tmp_path: Path) -> None:

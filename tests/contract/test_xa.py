@@ -9,16 +9,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import cast
 
 import pytest
 from twisted.internet.defer import Deferred
 
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, XAError
-from gateway.messaging.provider import Flags, Vote, XAResource, XASession, Xid
+from gateway.messaging.provider import Flags, Vote, XAConsumer, XAResource, XASession, Xid
 from tests.contract.contracts import contract
 from tests.contract.driving import Client, Seam, texts
-from tests.contract.waiting import Inbox, bounded
+from tests.contract.waiting import Inbox, bounded, completed
 
 _NOTA = -4
 
@@ -41,6 +42,11 @@ async def sent(client: Client, queue: Destination, bodies: Sequence[str] | range
 async def inbox_of(client: Client, session: XASession, queue: Destination) -> Inbox:
     """A consumer of an XA session, stopped and without credit."""
     return await client.consumer(queue, session=session, credit=0, start=False)
+
+
+def xa_consumer(inbox: Inbox) -> XAConsumer:
+    """The consumer of an XA session that has this inbox."""
+    return cast(XAConsumer, inbox.consumer)
 
 
 async def receive(inbox: Inbox, count: int) -> None:
@@ -87,6 +93,17 @@ async def test_a_branch_is_seen_after_its_commit_only(seam: Seam) -> None:
     await inbox.count(2)
     assert inbox.texts == ["0", "1"]
     assert xid not in await bounded(resource.recover())
+
+
+@contract("xa")
+async def test_sessions_of_one_broker_know_that_they_have_one(seam: Seam) -> None:
+    one = (await seam.connect()).connection.xa_session()
+    other = (await seam.connect()).connection.xa_session()
+    await bounded(one.resource().recover())
+    assert await bounded(other.resource().is_same_rm(one.resource())) is True
+    one.close()
+    with suppress(MessagingError):
+        assert await bounded(other.resource().is_same_rm(cast(XAResource, object()))) is False
 
 
 @contract("xa")
@@ -153,6 +170,55 @@ async def test_what_a_prepared_branch_acknowledged_comes_again_in_order_after_it
     assert xid not in await bounded(session.resource().recover())
     assert await take_again(session, inbox, 3) == ["0", "1", "2"]
     assert inbox.attempts[3:] == seam.counted(2, 2, 2)
+
+
+@contract("xa")
+@pytest.mark.parametrize("prepared", [False, True])
+async def test_a_consumer_of_a_topic_has_again_what_was_rolled_back_before_what_came_meanwhile(seam: Seam, prepared: bool) -> None:
+    client, topic = await seam.connect(), seam.topic()
+    session, xid = client.connection.xa_session(), branch()
+    inbox = await inbox_of(client, session, topic)
+    await client.send(topic, range(5))
+    await bounded(session.resource().start(xid, Flags.NOFLAGS))
+    await receive(inbox, 3)
+    await bounded(session.resource().end(xid, Flags.SUCCESS))
+    await client.send(topic, range(5, 8))
+    if prepared:
+        assert await bounded(session.resource().prepare(xid)) is Vote.OK
+    await bounded(session.resource().rollback(xid))
+    assert await take_again(session, inbox, 8) == [str(number) for number in range(8)]
+
+
+@contract("xa")
+async def test_credit_that_was_withdrawn_is_used_by_nothing(seam: Seam) -> None:
+    client, queue = await seam.waiting(range(2))
+    session, xid = client.connection.xa_session(), branch()
+    inbox = await inbox_of(client, session, queue)
+    consumer = xa_consumer(inbox)
+    await bounded(session.resource().start(xid, Flags.NOFLAGS))
+    consumer.grant(10)
+    consumer.start()
+    await inbox.count(2)
+    consumer.stop()
+    await completed(session)
+    consumer.withdraw()
+    consumer.acknowledge_through(inbox.numbers[-1])
+    await bounded(session.resource().end(xid, Flags.SUCCESS))
+    await bounded(session.resource().rollback(xid))
+    await client.send(queue, range(2, 4))
+    again = branch()
+    await bounded(session.resource().start(again, Flags.NOFLAGS))
+    consumer.start()
+    await seam.quiet()
+    assert len(inbox.messages) == 2
+    consumer.grant(1)
+    await inbox.count(3)
+    await seam.quiet()
+    assert inbox.texts == ["0", "1", "0"]
+    consumer.acknowledge_through(inbox.numbers[-1])
+    await bounded(session.resource().end(again, Flags.SUCCESS))
+    await bounded(session.resource().commit(again, True))
+    await client.leaves(queue, ["1", "2", "3"])
 
 
 @contract("xa")

@@ -39,6 +39,8 @@ Answers:
 7    note     text for the log
 8    shown    u32 consumer: its browser has shown everything
 9    xa done  see :mod:`bridge.providers.jms.xa_octets`
+10   unread   as 4, of a message that cannot be read: its head as far as that is known, in place of its body the octets of it that the
+              client shows, or none; then a text, what reading it has failed with
 ==== ======== ====================================================================================================================
 """
 
@@ -52,7 +54,7 @@ from bridge.providers.jms import xa_octets
 from bridge.providers.jms.xa_octets import XADone
 from gateway.messaging.destination import Kind
 from gateway.messaging.envelope import decode_head
-from gateway.messaging.message import Message
+from gateway.messaging.message import Message, Unreadable
 from gateway.messaging.provider import Subscription
 
 _SEND: Final = struct.Struct(">BII")
@@ -190,12 +192,16 @@ def answers(octets: bytes) -> Iterator[Answer]:
     while position < len(octets):
         code = octets[position]
         position += 1
-        if code == 4:
+        if code in (4, 10):
             consumer, key, attempts, head_length, body_length = _MESSAGE.unpack_from(octets, position)
             body_start = position + 24 + head_length
             end = body_start + body_length
             message = decode_head(octets[position + 24 : body_start], octets[body_start:end])
             position = end
+            if code == 10:
+                (length,) = _LENGTH.unpack_from(octets, position)
+                reason, position = _decoded(octets, position + 4, length)
+                message = Unreadable(message, reason)
             yield Arrived(consumer, key, attempts, message)
         elif code == 1:
             identities, position = _identities(octets, position)

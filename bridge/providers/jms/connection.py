@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from twisted.internet.defer import Deferred, DeferredList, fail, succeed
@@ -43,6 +44,8 @@ _BATCH: Final = 1
 _ONE_BY_ONE: Final = 2
 _INDIVIDUAL: Final = 3
 _XA: Final = 4
+#: Of XA sessions, by which they are told of each other.
+_numbers: Final = count(1)
 
 
 class Opened(NamedTuple):
@@ -119,7 +122,8 @@ class JMSConnection:
         self.check_open()
         if not self._xa:
             raise self._provider.no_xa_factory()
-        session = JMSXASession(self, self._thread_maker(_XA, 0))
+        number = next(_numbers)
+        session = JMSXASession(self, self._thread_maker(_XA, number), number)
         self._opened(session)
         return session
 

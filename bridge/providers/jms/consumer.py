@@ -17,9 +17,10 @@ from bridge.providers.jms.ledger import Delivery, Ledger
 from gateway.messaging import dead as words
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import MessagingError, NotSupported
-from gateway.messaging.message import Message
+from gateway.messaging.message import Message, Unreadable
 from gateway.messaging.provider import Deliver, Mode, Session, Subscription
 from gateway.messaging.redelivery import RedeliveryPolicy
+from gateway.messaging.values import Value
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IDelayedCall
@@ -211,7 +212,9 @@ class JMSConsumer:
         queue = self._session.dead_queue
         assert queue is not None, "who rejects has looked"
         message = delivery.message
-        told = {words.UNDELIVERED_REASON: reason.value, words.DELIVERY_COUNT: delivery.attempts}
+        told: dict[str, Value] = {words.UNDELIVERED_REASON: reason.value, words.DELIVERY_COUNT: delivery.attempts}
+        if isinstance(message, Unreadable):
+            told |= {words.BODY_TRUNCATED: True, words.UNDELIVERED_EXCEPTION: message.reason}
         headers = message.headers.replace(destination=queue, properties={**message.headers.properties, **told})
         self._session.send([Message(headers, message.body)])
         self._settle([delivery.key])

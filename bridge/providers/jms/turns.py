@@ -60,6 +60,8 @@ class TurnThread:
         self._abandoned = False
         #: Fires when the thread has ended or was abandoned.
         self.ended: Deferred[None] = Deferred()
+        #: Whether anything may come without being asked for. If not, no turn is taken but for questions.
+        self.listens = True
 
     def ask(self, question: bytes) -> None:
         """Ask something. It is answered in the order asked."""
@@ -149,7 +151,7 @@ class TurnThread:
             if asked or octets:
                 self._reactor.callFromThread(self._turned, len(asked), octets)
             # Nothing was asked and nothing came, so that nobody is ready to receive; or somebody has something to ask.
-            idle = not asked and not octets and not ending
+            idle = not ending and not (asked or octets) if self.listens else not ending
 
     def _turned(self, questions: int, octets: bytes) -> None:
         if self._over:

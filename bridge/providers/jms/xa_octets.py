@@ -3,14 +3,15 @@
 Owns the layout, which ``XaWork.java`` has too. The question:
 
 ==== ======== ====================================================================================================================
-12   xa       u32 tag, u8 call, i32 flags, for a commit 1 in one phase, else 0; then the *xid*, which a recover has not
+12   xa       u32 tag, u8 call, i32 flags, for a commit 1 in one phase, else 0; then the *xid*, which
+              neither a recover has, nor the question whether a session has the same resource manager: its flags are that one's number
 ==== ======== ====================================================================================================================
 
 An *xid* is i32 format id, u8 length of the global id and the global id, u8 length of the branch qualifier and that. The answer:
 
 ==== ======== ====================================================================================================================
-9    xa done  u32 tag, u8 0 when all is well, 1 for an XAException and 2 for another failure, i32 the vote of a prepare, the error code or the
-              kind of failure, text, u32 number of xids and so many
+9    xa done  u32 tag, u8 0 when all is well, 1 for an XAException and 2 for another failure, i32 the vote of a prepare, 1 for the same
+              resource manager, the error code or the kind of failure, text, u32 number of xids and so many
 ==== ======== ====================================================================================================================
 """
 
@@ -38,6 +39,8 @@ class Call(IntEnum):
     ROLLBACK = 4
     RECOVER = 5
     FORGET = 6
+    #: Whether a session has the same resource manager: ``flags`` is its number, and the answer 1 or 0.
+    SAME = 7
 
 
 class How(IntEnum):
@@ -59,7 +62,7 @@ class XADone(NamedTuple):
 
 
 def call(tag: int, what: Call, xid: Xid | None, flags: int = 0) -> bytes:
-    """Make a call. :param xid: None for a recover alone."""
+    """Make a call. :param xid: None for a recover and for SAME."""
     if xid is None:
         return _CALL.pack(12, tag, what, flags)
     return b"".join((_CALL.pack(12, tag, what, flags), _FORMAT.pack(xid.format_id), _sized(xid.gtrid), _sized(xid.bqual)))

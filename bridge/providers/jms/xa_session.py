@@ -15,11 +15,11 @@ Owns which branch is associated, as far as was asked, and the calls that are not
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred, fail, succeed
 
-from bridge.providers.jms import xa_octets
+from bridge.providers.jms import batches, xa_octets
 from bridge.providers.jms.consumer import JMSConsumer
 from bridge.providers.jms.failures import Kind, missing_or_unavailable
 from bridge.providers.jms.ledger import Delivery
@@ -27,7 +27,7 @@ from bridge.providers.jms.session import JMSSession
 from bridge.providers.jms.xa_octets import Call, How, XADone
 from gateway.messaging.errors import MessagingError, NotSupported, ProviderUnavailable, XAError
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Deliver, Done, Flags, Mode, Subscription, Vote, Xid
+from gateway.messaging.provider import Deliver, Done, Flags, Mode, Subscription, Vote, XAResource, Xid
 
 if TYPE_CHECKING:
     from bridge.providers.jms.connection import JMSConnection
@@ -47,19 +47,28 @@ class XAConsumer(JMSConsumer):
             self._waiting += deliveries
             self._hand(stopped=True)
 
+    def withdraw(self) -> None:
+        credit, self._credit = self._credit, 0
+        if credit and not self.closed:
+            self._session.ask(batches.credit(self._number, -credit, 0))
+
 
 class JMSXASession(JMSSession):
     """One XASession. Made by its connection.
 
-    :param thread: as for :class:`~bridge.providers.jms.session.JMSSession`.
+    :param thread: as for :class:`~bridge.providers.jms.session.JMSSession`. :param number: what Java calls it, and no other session.
     """
 
     def __init__(
         self,
         connection: JMSConnection,
         thread: Callable[[Callable[[bytes], None], Callable[[BaseException], None]], TurnThread],
+        number: int,
     ) -> None:
         super().__init__(connection, Mode.TRANSACTED, thread)
+        self.number: Final = number
+        # Until there is a consumer.
+        self.thread.listens = False
         self._resource = JMSXAResource(self)
         self._associated: Xid | None = None
         #: Of the call that has associated it.
@@ -79,12 +88,13 @@ class JMSXASession(JMSSession):
             raise NotSupported("send outside of a branch")
         super().send(messages)
 
-    def consumer(self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> JMSConsumer:
+    def consumer(self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> XAConsumer:
         if spec.browse:
             raise NotSupported("browsing in an XA session")
-        return super().consumer(spec, deliver, failed)
+        self.thread.listens = True
+        return cast(XAConsumer, super().consumer(spec, deliver, failed))
 
-    def _consumer(self, number: int, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> JMSConsumer:
+    def _consumer(self, number: int, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> XAConsumer:
         return XAConsumer(self, number, spec, deliver, failed)
 
     def commit(self, done: Done) -> None:
@@ -204,6 +214,12 @@ class JMSXAResource:
 
     def forget(self, xid: Xid) -> Deferred[None]:
         return self._session.call(Call.FORGET, xid).addCallback(_nothing)
+
+    def is_same_rm(self, other: XAResource) -> Deferred[bool]:
+        """Of a session of another class path it is not known, and it counts as another."""
+        if not isinstance(other, JMSXAResource):
+            return succeed(False)
+        return self._session.call(Call.SAME, None, other._session.number).addCallback(lambda answer: answer.value == 1)
 
 
 def _nothing(answer: XADone) -> None:

@@ -123,7 +123,7 @@ class Subscriptions:
         identifier = given.get("transaction")
         if identifier is not None:
             transaction.require(identifier, "SUBSCRIBE")
-        spec = self._spec(given, self._resolve(text, "destination"))
+        spec = self._spec(given, self._resolve(text, "destination"), id)
         transacted = identifier is not None and not spec.browse
         if spec.browse:
             ack = Ack.AUTO
@@ -175,7 +175,7 @@ class Subscriptions:
             raise CommandRefused(f"SUBSCRIBE with id '{id[:100]}', which another subscription of this connection has")
         return id
 
-    def _spec(self, given: dict[str, str], destination: Destination) -> Spec:
+    def _spec(self, given: dict[str, str], destination: Destination, id: str) -> Spec:
         queue = destination.kind is Kind.QUEUE
         durable = dialects.durable_name(given)
         browse = dialects.boolean(given.get("browser"))
@@ -191,6 +191,7 @@ class Subscriptions:
             durable_name=None if queue else durable,
             browse=browse,
             redelivery=dialects.redelivery(given),
+            name=id,
         )
 
     def _window(self, prefetch: int | None, ack: Ack, transacted: bool) -> int:

@@ -18,6 +18,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from bridge.admin.client import find
+from bridge.admin.transaction_shown import transactions_table
 from bridge.xa.log_file import LogFile
 from bridge.xa.log_records import Entry, LoggedBranch
 from bridge.xa.log_storage import FileStorage
@@ -302,7 +303,7 @@ def test_orders_are_confirmed(live: Live, monkeypatch: pytest.MonkeyPatch) -> No
             "commit",
             "Committing",
             "committed",
-            "Its branches that wait are taken for committed, and the decision is kept no longer.",
+            "Its branches that wait are taken for committed, and are waited for no longer.",
         ),
         (
             "rollback",
@@ -323,7 +324,7 @@ def test_orders_are_confirmed(live: Live, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_waiting_one_is_taken_for_committed(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, "y\n")
     shown = live("commit", "transaction", "-bn", "more", "-tid", WAITING)
-    meaning = "Its branches that wait are taken for committed, and the decision is kept no longer."
+    meaning = "Its branches that wait are taken for committed, and are waited for no longer."
     assert shown == ordering("Committing", WAITING, live) + f"{meaning}\n\n\nSuccessfully committed the transaction.\n"
     assert WAITING not in [each["id"] for each in transactions(live, "more")]
     told = live("commit", "transaction", "-bn", "more", "-tid", WAITING, "-f", code=1)
@@ -420,3 +421,11 @@ def test_errors(live: Live, arguments: Sequence[str], text: str) -> None:
 
 def test_silent_says_nothing(live: Live) -> None:
     assert live("list", "transactions", "-bn", "doubt", "-s") == ""
+
+
+def test_why_a_branch_waits_is_said_where_it_is_known() -> None:
+    branch = {"ref_name": "there", "configured": True, "state": "WAITING", "reason": "not known at the broker asked last"}
+    shown = transactions_table(
+        [{"id": "1", "state": "WAITING", "age_ms": 1000, "decision": "COMMIT", "branches": [branch, branch | {"reason": ""}]}]
+    )
+    assert "there: WAITING (not known at the broker asked last), there: WAITING\n" in shown

@@ -15,26 +15,33 @@ def messages(count: int) -> list[Message]:
     return [Message(Headers(Queue("source")), b"", message_id=f"ID-{number}") for number in range(count)]
 
 
-@given(st.integers(1, 60), st.integers(1, 40), st.sets(st.integers(0, 59), max_size=5))
+#: Of each bad message, whether the target says which it is.
+BAD = st.dictionaries(st.integers(0, 59), st.booleans(), max_size=5)
+
+
+@given(st.integers(1, 60), st.integers(1, 40), BAD)
 def test_whatever_is_refused_the_rest_is_transferred_and_each_bad_one_tried_so_often_alone(
-    count: int, size: int, bad: set[int]
+    count: int, size: int, bad: dict[int, bool]
 ) -> None:
     waiting = messages(count)
     poison = Poison(size)
     moved, dead, alone = list[str](), list[str](), dict[str, int]()
-    refused = {f"ID-{number}" for number in bad}
-    rounds = 0
+    named = {f"ID-{number}": says for number, says in bad.items()}
+    rounds, searches = 0, 0
     while waiting:
         rounds += 1
         batch = waiting[: poison.limit]
         assert 1 <= len(batch) <= size
         died = [message.message_id for message in batch if poison.is_dead(message)]
         sent = [message.message_id for message in batch if message.message_id not in died]
-        if refused.intersection(sent):
-            times = poison.refused(batch, BridgeDeadReason.SEND_FAILURE, "no")
+        refused = next((name for name in sent if name in named), None)
+        if refused is not None:
+            at = [message.message_id for message in batch].index(refused) if named[refused] else None
+            times = poison.refused(batch, BridgeDeadReason.SEND_FAILURE, "no", at)
             if len(batch) == 1:
                 alone[sent[0]] = times
             else:
+                searches += 1
                 assert times == 0
             continue
         dead += died
@@ -42,11 +49,32 @@ def test_whatever_is_refused_the_rest_is_transferred_and_each_bad_one_tried_so_o
         del waiting[: len(batch)]
         poison.transferred()
     everything = [message.message_id for message in messages(count)]
-    assert moved == [name for name in everything if name not in refused]
-    assert dead == [name for name in everything if name in refused]
+    assert moved == [name for name in everything if name not in named]
+    assert dead == [name for name in everything if name in named]
     assert alone == dict.fromkeys(dead, MOST)
+    if all(named.values()):
+        assert searches <= len(dead)
     # Halving and doubling, and what each bad one is tried.
     assert rounds <= count + len(dead) * (MOST + 2 * size.bit_length() + 1)
+
+
+@given(st.integers(2, 100), st.data())
+def test_a_message_that_the_target_names_costs_one_rollback_and_its_own(count: int, data: st.DataObject) -> None:
+    bad = data.draw(st.integers(0, count - 1))
+    waiting = messages(count)
+    poison = Poison(100)
+    sizes = []
+    while waiting:
+        batch = waiting[: poison.limit]
+        sizes.append(len(batch))
+        here = [message.message_id for message in batch]
+        if f"ID-{bad}" in here and not poison.is_dead(messages(count)[bad]):
+            poison.refused(batch, BridgeDeadReason.SEND_FAILURE, "no", here.index(f"ID-{bad}"))
+            continue
+        del waiting[: len(batch)]
+        poison.transferred()
+    before, behind = [bad] if bad else [], [count - bad - 1] if bad < count - 1 else []
+    assert sizes == [count, *before, *[1] * MOST, 1, *behind]
 
 
 def test_after_a_success_the_next_may_be_twice_as_large() -> None:
@@ -68,3 +96,12 @@ def test_a_success_of_others_does_not_forget_how_often_one_was_refused() -> None
         assert not poison.is_dead(other)
         poison.transferred()
     assert poison.is_dead(bad)
+
+
+def test_of_messages_without_an_id_none_dies_for_another() -> None:
+    poison, nameless = Poison(10), Message(Headers(Queue("source")))
+    for times in range(1, MOST + 1):
+        assert poison.refused([nameless], BridgeDeadReason.SEND_FAILURE, "no") == times
+    assert poison.is_dead(nameless)
+    poison.transferred()
+    assert not poison.is_dead(Message(Headers(Queue("source"))))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 import pytest_twisted  # type: ignore[import-untyped]
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
 from bridge.config.model import QualityOfService
 from bridge.status import LinkState
@@ -58,6 +58,9 @@ class Resource:
     def recover(self) -> Deferred[Any]:
         self._side.asked.append(("recover", None))
         return self._behind.recover()  # type: ignore[no-any-return]
+
+    def is_same_rm(self, other: Any) -> Deferred[bool]:
+        return succeed(other is self)
 
     def forget(self, xid: Xid) -> Deferred[None]:
         self._side.asked.append(("forget", xid))

@@ -163,6 +163,9 @@ class ResourceManager:
             raise XAError(XAER_NOTA, "forget what")
         del self.heuristics[xid]
 
+    def _is_same_rm(self, session: Session, other: Any) -> bool:
+        return isinstance(other, Session) and other.manager is self
+
     def _take(self, session: Session) -> int | None:
         work = self.branch_of(session)
         if not self.messages:
@@ -228,6 +231,9 @@ class Session:
 
     def forget(self, xid: Xid) -> Deferred[None]:
         return self.ask("forget", xid)
+
+    def is_same_rm(self, other: Any) -> Deferred[bool]:
+        return self.ask("is_same_rm", other)
 
     def take(self) -> Deferred[int | None]:
         return self.ask("take")

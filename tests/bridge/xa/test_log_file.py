@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bridge.xa.errors import LogDamaged, LogFailed, NotWritten
 from bridge.xa.log_file import LogFile
-from bridge.xa.log_records import Change, Entry, LoggedBranch, Removed
+from bridge.xa.log_records import Change, Entry, LoggedBranch, Presumed, Removed
 from bridge.xa.log_storage import FileStorage, Storage, SyncFailed
 from bridge.xa.status import BranchState
 from tests.bridge.xa.machines import MemoryStorage
@@ -234,6 +234,7 @@ changes = st.lists(
         st.one_of(
             st.builds(entry, st.integers(0, 9), st.sampled_from(BranchState)),
             st.integers(0, 9).map(lambda number: Removed(entry(number).gtrid)),
+            st.builds(lambda number, at_ms: Presumed(entry(number).gtrid, b"b", at_ms), st.integers(0, 9), st.integers(0, 9)),
         ),
         min_size=1,
         max_size=4,
@@ -248,26 +249,31 @@ def test_after_a_loss_of_power_there_is_what_was_synced_and_maybe_more(
 ) -> None:
     storage = MemoryStorage()
     file = opened(storage, size)
-    states = [{}] if not batches else [dict[bytes, Entry]()]
+    states: list[dict[bytes, Entry]] = [{}]
+    presumed: list[dict[bytes, Presumed]] = [{}]
     durable = 0
     for number, batch in enumerate(batches):
         replacements = storage.replacements
         file.write(batch, syncs[number])
-        now = dict(states[-1])
+        now, known = dict(states[-1]), dict(presumed[-1])
         for change in batch:
             if isinstance(change, Removed):
                 now.pop(change.gtrid, None)
+            elif isinstance(change, Presumed):
+                known[change.gtrid] = change
             else:
                 now[change.gtrid] = change
         states.append(now)
+        presumed.append(known)
         if syncs[number] or storage.replacements > replacements:
             durable = len(states) - 1
     assert {one.gtrid: one for one in file.entries()} == states[-1]
     after = storage.crash(kept)
     if zeros and after.data is not None:
         after.data += bytes(kept % 700)
-    found = {one.gtrid: one for one in opened(after).entries()}
-    assert found in states[durable:]
+    again = opened(after)
+    found = {one.gtrid: one for one in again.entries()}, {one.gtrid: one for one in again.presumed()}
+    assert found in list(zip(states, presumed, strict=True))[durable:]
 
 
 # files

@@ -4,13 +4,16 @@ What is real: the coordinator, its pure steps, its log, its recovery. What is ma
 are slow, break, deliver late and twice, and a disk that keeps what was synced and any part of what was not. Hypothesis says what happens next: it starts
 links, kills processes, cuts lines, fills the disk, and moves the world on, one arrival at a time.
 
+Each resource manager has another beside it that answers by its name for a while, as where an address is moved, or a client library fails over to a broker
+with a store of its own.
+
 Judged are the resource managers, not what the coordinator thinks: of each global transaction all branches have been committed or none, and none twice; who
 was told of a commit has one; who was told of a roll-back has none; and when everyone is back and recovered, nothing is in doubt, locked or listed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
@@ -66,6 +69,11 @@ class TransactionsModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.managers = [ResourceManager("rm:0", range(MESSAGES)), ResourceManager("rm:1", range(MESSAGES, 2 * MESSAGES))]
+        #: Those that may answer by their names.
+        self.others = [ResourceManager("rm:0"), ResourceManager("rm:1")]
+        #: To whom a new line leads, by the place of the resource manager.
+        self.leading = list(self.managers)
+        self.everyone = self.managers + self.others
         self.transactions: dict[str, Moved] = {}
         self.broken: list[Failure] = []
         #: Kept, so that none of their coroutines is closed before the end.
@@ -81,7 +89,9 @@ class TransactionsModel(RuleBasedStateMachine):
         """Something arrives somewhere, or a link that is idle goes to work, as often as there are octets."""
         for moment in moments:
             idle = [
-                partial(self.work, link, moment % 3 + (moment > 20), moment % 2 == 0) for link in self.links if link.running is None
+                partial(self.work, link, moment % 3 + (moment > 20), moment % 2 == 0, moment % 5 < 3)
+                for link in self.links
+                if link.running is None
             ]
             possible = self.possible() + idle
             if not possible:
@@ -93,9 +103,9 @@ class TransactionsModel(RuleBasedStateMachine):
     def more_time_passes(self, moments: bytes) -> None:
         self.time_passes(moments)
 
-    @rule(which=st.integers(0, 1))
+    @rule(which=st.integers(0, 3))
     def a_resource_manager_crashes(self, which: int) -> None:
-        manager = self.managers[which]
+        manager = self.everyone[which]
         manager.crash()
         for session in self.sessions():
             if session.manager is manager:
@@ -103,11 +113,26 @@ class TransactionsModel(RuleBasedStateMachine):
                 session.hang_up()
         self.count()
 
-    @rule(which=st.integers(0, 1), up=st.booleans())
+    @rule(which=st.integers(0, 1), lines=st.booleans())
+    def an_address_leads_elsewhere(self, which: int, lines: bool) -> None:
+        """Or back again. :param lines: lines that there are are led there, too, with all that is on them, as client libraries do; else they break."""
+        before = self.leading[which]
+        now = self.others[which] if before is self.managers[which] else self.managers[which]
+        self.leading[which] = now
+        for session in self.sessions():
+            if session.manager is before:
+                if lines:
+                    before.disconnect(session)
+                    session.manager = now
+                else:
+                    self.snap(session, 0, told=True)
+        self.count()
+
+    @rule(which=st.integers(0, 3), up=st.booleans())
     def a_resource_manager_goes_or_comes(self, which: int, up: bool) -> None:
         if not up:
             self.a_resource_manager_crashes(which)
-        self.managers[which].up = up
+        self.everyone[which].up = up
         self.count()
 
     @rule(which=st.integers(0, 50), arriving=st.integers(0, 3))
@@ -154,13 +179,13 @@ class TransactionsModel(RuleBasedStateMachine):
         self.process.storage.sync_fails = True
         self.count()
 
-    @precondition(lambda self: any(manager.prepared for manager in self.managers))
+    @precondition(lambda self: any(manager.prepared for manager in self.everyone))
     @rule(which=st.integers(0, 50))
     def a_resource_manager_commits_on_its_own(self, which: int) -> None:
         """What is decided to commit: the one heuristic that harms nobody. Others cannot end well, and are tested apart."""
         decided = {entry.gtrid for entry in self.process.file.entries() if entry.decided and self.process.decisions.failed is None}
         if self.process.file.failed is None and not self.process.jobs.waiting:
-            found = [(one, xid) for one in self.managers for xid in one.prepared if xid.gtrid in decided]
+            found = [(one, xid) for one in self.everyone for xid in one.prepared if xid.gtrid in decided]
             durable = self.process.storage.data is not None and len(self.process.storage.data) == self.process.storage.synced
             if found and durable:
                 manager, xid = found[which % len(found)]
@@ -203,9 +228,9 @@ class TransactionsModel(RuleBasedStateMachine):
         session.hang_up()
         self.lingering.remove(session)
 
-    def work(self, link: Link, batch: int, together: bool) -> None:
+    def work(self, link: Link, batch: int, together: bool, ahead: bool) -> None:
         if link.running is None:
-            link.running = Deferred.fromCoroutine(self.move(link, batch, together))
+            link.running = Deferred.fromCoroutine(self.move(link, batch, together, ahead))
             link.running.addBoth(self.worked, link, self.process)
 
     def worked(self, result: object, link: Link, process: Process) -> None:
@@ -215,32 +240,44 @@ class TransactionsModel(RuleBasedStateMachine):
             if isinstance(result, Failure):
                 self.broken.append(result)
 
-    async def move(self, link: Link, batch: int, together: bool) -> None:
+    async def move(self, link: Link, batch: int, together: bool, ahead: bool) -> None:
+        """One batch, or two, of which the second is begun when the first is decided."""
         process = self.process
         try:
             await self.connect(process, link)
-            transaction = process.coordinator.begin()
+            first = process.coordinator.begin()
+            over = Deferred.fromCoroutine(self.transact(first, None, link, batch, together))
+            if ahead and await first.decided():
+                second = process.coordinator.begin()
+                await self.transact(second, first, link, batch, together)
+            await over
         except MessagingError:
             return
+
+    async def transact(self, transaction: Transaction, before: Transaction | None, link: Link, batch: int, together: bool) -> None:
         moved = self.transactions[transaction.id] = Moved(link.ends)
+        sessions = link.sessions
         try:
-            await self.enlist(transaction, link, together)
-            for _ in range(batch):
-                taken, put = link.sessions[0].take(), None
-                message = await taken
+            await self.enlist(transaction, link.ends, sessions, together)
+            for number in range(batch):
+                message = await sessions[0].take()
                 if message is None:
                     break
                 moved.worked.add(link.ends[0].rm)
-                put = link.sessions[1].put(message)
+                put = sessions[1].put(message)
                 moved.worked.add(link.ends[1].rm)
-                await put
-        except MessagingError:
+                if together and number == batch - 1:
+                    # Where it fails the branch has gone, and cannot be prepared.
+                    put.addErrback(_unheard)
+                else:
+                    await put
+        except (MessagingError, IndexError):
             await transaction.rollback()
             moved.outcome = "rolled back"
             self.disconnect(link)
             return
         try:
-            committed = await transaction.commit()
+            committed = await transaction.commit(after=before)
             moved.outcome = "committed"
             if committed.waiting:
                 self.disconnect(link)
@@ -253,16 +290,23 @@ class TransactionsModel(RuleBasedStateMachine):
         except LogFailed:
             moved.outcome = "in doubt"
 
-    async def enlist(self, transaction: Transaction, link: Link, together: bool) -> None:
-        names = [("source", link.ends[0].rm), ("target", link.ends[1].rm)]
+    async def enlist(
+        self, transaction: Transaction, ends: Sequence[ResourceManager], sessions: Sequence[Session], together: bool
+    ) -> None:
+        """:param together: without waiting for one before the other, nor, where nobody joins, for any."""
+        names = [("source", ends[0].rm), ("target", ends[1].rm)]
         if not together:
-            for (ref_name, rm), session in zip(names, link.sessions, strict=True):
+            for (ref_name, rm), session in zip(names, sessions, strict=True):
                 await transaction.enlist(ref_name, rm, session)
             return
         asked = [
             Deferred.fromCoroutine(transaction.enlist(ref_name, rm, session))
-            for (ref_name, rm), session in zip(names, link.sessions, strict=True)
+            for (ref_name, rm), session in zip(names, sessions, strict=True)
         ]
+        if ends[0] is not ends[1]:
+            for each in asked:
+                each.addErrback(_unheard)
+            return
         for _, result in await DeferredList(asked, consumeErrors=True):
             if isinstance(result, Failure):
                 result.raiseException()
@@ -272,7 +316,7 @@ class TransactionsModel(RuleBasedStateMachine):
         if any(session.broken for session in link.sessions):
             self.disconnect(link)
         if not link.sessions:
-            link.sessions = [Session(end, at_once=False) for end in link.ends]
+            link.sessions = [Session(self.leading[self.managers.index(end)], at_once=False) for end in link.ends]
             try:
                 for ref_name, session in zip(("source", "target"), link.sessions, strict=True):
                     await process.coordinator.recover(ref_name, session.manager.rm, session)
@@ -307,7 +351,7 @@ class TransactionsModel(RuleBasedStateMachine):
             link.running = None
             self.disconnect(link)
         self.settle()
-        for manager in self.managers:
+        for manager in self.everyone:
             session = Session(manager)
             recovering = self.process.coordinator.recover("source", manager.rm, session)
             failures: list[Failure] = []
@@ -317,7 +361,7 @@ class TransactionsModel(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.process.storage.room = None
-        for manager in self.managers:
+        for manager in self.everyone:
             manager.up = True
         self.settle()
         if self.process.decisions.failed is not None or self.process.file.failed is not None or self.process.storage.sync_fails:
@@ -327,24 +371,31 @@ class TransactionsModel(RuleBasedStateMachine):
         self.process.reactor.advance(1)
         self.settle()
         self.check_code()
-        for manager in self.managers:
+        for manager in self.everyone:
             assert not manager.prepared
             assert not manager.active
             assert not manager.heuristics
-        assert sorted(message for manager in self.managers for message in manager.messages) == list(range(2 * MESSAGES))
+        assert sorted(message for manager in self.everyone for message in manager.messages) == list(range(2 * MESSAGES))
         assert self.process.coordinator.transactions() == []
         assert self.process.file.entries() == ()
         for id, moved in self.transactions.items():
             unique = xids.Unique(int(id, 16) >> 48, int(id, 16) & (1 << 48) - 1)
             gtrid = xids.Xids("here:bridge", b"8 octets", 1).gtrid(unique)
-            committed = {manager.rm for manager in self.managers if manager.committed[gtrid]}
-            assert all(manager.committed[gtrid] <= 1 for manager in self.managers), id
+            committed = {manager.rm for manager in self.everyone if manager.committed[gtrid]}
+            for one, other in zip(self.managers, self.others, strict=True):
+                assert one.committed[gtrid] + other.committed[gtrid] <= 1, id
             if moved.outcome == "committed":
                 assert committed >= moved.worked, (id, moved)
             elif moved.outcome == "rolled back":
                 assert not committed, (id, moved)
             else:
                 assert not committed or committed >= moved.worked, (id, moved)
+
+
+def _unheard(failure: Failure) -> None:
+    """Of what nobody waits for."""
+    if not isinstance(failure.value, MessagingError):
+        failure.raiseException()
 
 
 def _run(examples: int, steps: int) -> int:

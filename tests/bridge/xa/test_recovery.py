@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
+from twisted.logger import formatEvent
 
 from bridge.xa.coordinator import Committed, Recovered
 from gateway.messaging.errors import ProviderUnavailable, XAError
@@ -51,7 +52,8 @@ def test_a_branch_later_than_the_log_is_left_alone() -> None:
     older = Process(copy, at_once=True)
     assert result(older.coordinator.recover("source", "rm:a", Session(two.a))) == Recovered()
     assert len(two.a.prepared) == 1
-    assert any("later than this transaction log" in str(event.get("log_format")) for event in older.events)
+    [told] = [formatEvent(event) for event in older.events if "later than this transaction log" in str(event.get("log_format"))]
+    assert "imqcmd rollback txn" in told
 
 
 @pytest.mark.parametrize("moment", range(60))

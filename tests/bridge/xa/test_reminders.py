@@ -48,6 +48,7 @@ class Noted:
         ("WAITING", "gone:WAITING", WAITS),
         ("WAITING", "gone:ROLLBACK_ORDERED", WAITS),
         ("HEURISTIC", "gone:HEURISTIC_ROLLBACK", "is heuristic: 'here' COMMITTED, 'gone' HEURISTIC_ROLLBACK; "),
+        ("ROLLING_BACK", "gone:LEFT", "is to be rolled back, and 'gone' has not answered to that: "),
         ("IN_DOUBT", "gone:PREPARED", "is in doubt: its decision could not be written to the log; "),
     ],
 )

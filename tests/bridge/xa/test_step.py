@@ -28,10 +28,12 @@ from bridge.xa.transaction import (
     Found,
     GlobalTransaction,
     Joined,
+    Missing,
     NotDecided,
     Note,
     Order,
     Ordered,
+    Presume,
     Reached,
     Record,
     Remove,
@@ -118,6 +120,24 @@ def test_what_could_not_be_started_is_rolled_back_at_commit() -> None:
     assert after(StartFailed(Cause(-3, "b")), CommitAsked())[1] == [Tell()]
 
 
+def test_a_branch_that_could_not_be_started_is_not_asked_to_end() -> None:
+    failed = StartFailed(Cause(-3, "b"), 1)
+    assert after(Started(A), Started(B), failed, CommitAsked())[1] == [Ask(Call.END, 0, failed=True), Ask(Call.ROLLBACK, 0)]
+    assert after(Started(A), StartFailed(Cause(-3, "a"), 0), RollbackAsked())[1] == [Tell()]
+    now, actions = after(Started(A), Joined(0), StartFailed(Cause(-3, "b"), 0), RollbackAsked())
+    assert actions == [Ask(Call.END, 0, failed=True), Ask(Call.ROLLBACK, 0)]
+    assert now.branches[0].associations == 1
+
+
+def test_a_start_that_fails_behind_the_commit_is_the_cause_and_its_end_says_the_rest() -> None:
+    begun: list[Event] = [Started(A), Started(B), CommitAsked(), StartFailed(Cause(-3, "b"), 1)]
+    now, actions = after(*begun, Answered(Call.END, 1, -4), Answered(Call.PREPARE, 1, -4), *ended(0), Answered(Call.PREPARE, 0))
+    assert actions == [Ask(Call.ROLLBACK, 0)]
+    assert now.cause == Cause(-3, "b")
+    rolling: list[Event] = [Started(A), RollbackAsked(), StartFailed(Cause(-3, "a"), 0)]
+    assert after(*rolling, Answered(Call.END, 0, -4), Answered(Call.ROLLBACK, 0, -4))[1] == [Tell()]
+
+
 def test_the_decision_that_is_not_written_or_lost() -> None:
     assert after(*prepared(0, 0), NotDecided(Cause(-7)))[1] == [Ask(Call.ROLLBACK, 0), Ask(Call.ROLLBACK, 1)]
     now, actions = after(*prepared(0, 0), DecisionLost(Cause(-7)))
@@ -128,7 +148,7 @@ def test_the_decision_that_is_not_written_or_lost() -> None:
     ("code", "state", "actions"),
     [
         (0, BranchState.COMMITTED, [Remove(), Tell()]),
-        (-4, BranchState.COMMITTED, [Remove(), Tell()]),
+        (-4, BranchState.COMMITTED, [Presume(1, at_first=True), Remove(), Tell()]),
         (7, BranchState.COMMITTED, [Ask(Call.FORGET, 1)]),
         (4, BranchState.WAITING, [Note(), Tell()]),
         (-7, BranchState.WAITING, [Note(), Tell()]),
@@ -189,17 +209,29 @@ def test_answers_to_rollback(code: int, state: BranchState) -> None:
 def test_what_waits_goes_on_when_it_is_reached() -> None:
     waiting: list[Event] = committing(0, -7)
     assert after(*waiting, Reached(1))[1] == [Ask(Call.COMMIT, 1)]
-    assert after(*waiting, Reached(1), Answered(Call.COMMIT, 1, -4))[1] == [Remove()]
+    assert after(*waiting, Reached(1), Answered(Call.COMMIT, 1, -4))[1] == [Presume(1), Remove()]
     now, actions = after(*waiting, Ordered(Order.ROLLBACK))
     assert (now.branches[1].state, actions) == (BranchState.ROLLBACK_ORDERED, [Record()])
     now, actions = after(*waiting, Ordered(Order.ROLLBACK), Reached(1), Answered(Call.ROLLBACK, 1))
     assert (now.state, actions) == (TransactionState.HEURISTIC, [Record()])
-    assert after(*waiting, Ordered(Order.COMMIT))[1] == [Remove(now=True)]
+    assert after(*waiting, Ordered(Order.COMMIT))[1] == [Presume(1), Remove(now=True)]
     forgetting = [*committing(0, 5), Ordered(Order.FORGET)]
     assert after(*forgetting)[1] == [Record()]
     assert after(*forgetting, Reached(1))[1] == [Ask(Call.FORGET, 1)]
     assert after(*forgetting, Reached(1), Answered(Call.FORGET, 1, -4))[1] == [Remove()]
     assert after(*forgetting, Ordered(Order.FORGET))[1] == [Remove(now=True)]
+
+
+def test_where_one_name_is_that_of_several_nothing_follows_from_a_branch_that_is_not_known() -> None:
+    several = dataclasses.replace(B, rm="rm:b (target)")
+    begun: list[Event] = [Started(several) if event == Started(B) else event for event in committing(0)]
+    now, actions = after(*begun, Answered(Call.COMMIT, 1, -4))
+    assert (now.branches[1].state, actions) == (BranchState.WAITING, [Note(), Tell()])
+    assert after(*begun, Answered(Call.COMMIT, 1, -4), Missing(1))[1] == []
+    now, actions = after(*begun, Answered(Call.COMMIT, 1, -7), Missing(1))
+    assert (now.branches[1].error, actions) == (-4, [Note()])
+    now, actions = after(*begun, Answered(Call.COMMIT, 1, -4), Reached(1), Answered(Call.COMMIT, 1))
+    assert (now.state, actions) == (TransactionState.COMMITTED, [Remove()])
 
 
 @pytest.mark.parametrize(
@@ -218,6 +250,7 @@ def test_what_waits_goes_on_when_it_is_reached() -> None:
         [*committing(0, -7), Ordered(Order.ROLLBACK), Ordered(Order.ROLLBACK)],
         [*committing(0, -7), Found(A)],
         [Started(A), Reached(0)],
+        [*committing(0, -7), Missing(0)],
         [RollbackAsked(), RollbackAsked()],
     ],
 )

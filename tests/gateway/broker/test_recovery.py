@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.broker import _RESERVE
 from gateway.broker.limits import DestinationProperties, LimitBehavior
 from gateway.broker.memory import OVERHEAD, Memory
+from gateway.broker.numbering import RESERVE
 from gateway.broker.purging import purge
 from gateway.broker.settings import BrokerOptions
 from gateway.broker.store.interface import DestinationRow, RedeliveryRow, StoreError, SubscriptionRow
@@ -163,10 +163,10 @@ def test_a_seq_is_never_used_again(stepped: Stepped) -> None:
 def test_seqs_are_reserved_ahead_of_their_use(stepped: Stepped) -> None:
     session = stepped.session()
     stepped.settle()
-    stepped.broker._seq = stepped.disk.next_seq - _RESERVE // 2
+    stepped.broker.numbering.last = stepped.disk.next_seq - RESERVE // 2
     session.send(texts(Q, ["x"]))
     stepped.settle()
-    assert stepped.disk.next_seq > stepped.broker._seq + _RESERVE // 2
+    assert stepped.disk.next_seq > stepped.broker.numbering.last + RESERVE // 2
 
 
 def test_what_belongs_to_nothing_is_removed(stepped: Stepped) -> None:

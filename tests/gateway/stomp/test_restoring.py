@@ -125,6 +125,12 @@ def test_the_expiration_is_the_messages_own_unless_the_send_says_something() -> 
     assert [sent.expires for sent in server.provider.sent] == [NOW - 1, 0, NOW + 500, NOW + 9]
 
 
+def test_the_duplicate_id_is_that_of_the_send() -> None:
+    server = Server()
+    administrator(server).say(*[send(encode(original()), headers) for headers in (f"{DUPLICATE_ID}:again\n", "")])
+    assert [sent.headers.properties for sent in server.provider.sent] == [{**PROPERTIES, DUPLICATE_ID: "again"}, PROPERTIES]
+
+
 def test_in_a_transaction_it_is_sent_with_the_transaction() -> None:
     server = Server()
     client = administrator(server)

@@ -14,7 +14,7 @@ from bridge.providers.jms.provider import JMSFactory, JMSProvider
 from gateway.messaging.destination import Destination, Queue
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Headers, Message
-from gateway.messaging.provider import Mode, Subscription, Xid
+from gateway.messaging.provider import Flags, Mode, Subscription, Xid
 from tests.bridge.providers.jms.stubs import GUEST, clock, received, told
 from tests.servers import activemq
 
@@ -100,7 +100,26 @@ class Branch:
         self._enough = count, enough
         self.consumer.grant(count if credit is None else credit)
         await enough
-        return [message.text for message in self.messages]
+        return self.bodies
 
     def acknowledge(self) -> int:
         return self.consumer.acknowledge_through(self.last)
+
+    async def worked(self, count: int) -> Xid:
+        """A branch that has received so many more, all acknowledged, and has ended; :attr:`bodies` are those."""
+        xid = branch()
+        await self.resource.start(xid, Flags.NOFLAGS)
+        await self.receive(count)
+        assert self.acknowledge() == count
+        await self.resource.end(xid, Flags.SUCCESS)
+        return xid
+
+    async def taken(self, count: int) -> list[str]:
+        """So many more, taken for good."""
+        await self.resource.commit(await self.worked(count), True)
+        return self.bodies
+
+    @property
+    def bodies(self) -> list[str]:
+        """Of the messages that were received last."""
+        return [message.text for message in self.messages]

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from twisted.internet.threads import deferToThread
 
-from bridge.providers.jms import jvm
 from bridge.providers.jms.provider import JMSFactory, JMSProvider
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.provider import Mode, Subscription
 from gateway.messaging.values import Byte, Float, Int, Short, Value
+from tests.bridge.providers.jms.native import natively
 from tests.bridge.providers.jms.stubs import GUEST, clock, on_reactor, received, told
 from tests.servers import activemq
 
@@ -44,19 +43,6 @@ async def provider(query: str = "", **options: Any) -> JMSProvider:
 
 def not_lost(error: Exception) -> None:
     raise AssertionError(f"the connection was lost: {error}")
-
-
-def natively(there: JMSProvider, work: Callable[[Any], Any]) -> Any:
-    """Do something with a session of ActiveMQ's own client, on a thread that may block; ``there`` has been connected."""
-    native = there._found.getClass().getDeclaredField("factory")
-    native.setAccessible(True)
-    theirs = native.get(there._found).createConnection()
-    theirs.start()
-    try:
-        return work(theirs.createSession(False, 1))
-    finally:
-        theirs.close()
-        jvm.detach()
 
 
 @on_reactor

@@ -12,7 +12,7 @@ from bridge.providers.jms import batches
 from bridge.providers.jms.xa_octets import Call, How, XADone, call
 from gateway.messaging.destination import Queue, TemporaryTopic, Topic
 from gateway.messaging.envelope import encode_head
-from gateway.messaging.message import BodyType, Headers, Message
+from gateway.messaging.message import BodyType, Headers, Message, Unreadable
 from gateway.messaging.provider import Subscription, Xid
 
 
@@ -42,6 +42,11 @@ def test_questions() -> None:
     assert call(9, Call.RECOVER, None) == struct.pack(">BIBi", 12, 9, 5, 0)
 
 
+def received(message: Message, reason: str | None) -> Message:
+    """:param reason: why it cannot be read; None where it can."""
+    return message if reason is None else Unreadable(message, reason)
+
+
 answers = st.one_of(
     st.builds(batches.Sent, st.lists(st.tuples(st.text(max_size=20), st.integers(0, 2**62)), max_size=3)),
     st.builds(batches.Dropped, st.integers(0, 2**31)),
@@ -66,10 +71,13 @@ answers = st.one_of(
         st.integers(1, 2**62),
         st.integers(1, 2**31),
         st.builds(
-            lambda name, body, message_id: Message(Headers(Queue(name), body_type=BodyType.BYTES), body, message_id=message_id),
+            lambda name, body, message_id, reason: received(
+                Message(Headers(Queue(name), body_type=BodyType.BYTES), body, message_id=message_id), reason
+            ),
             st.text(max_size=5),
             st.binary(max_size=20),
             st.text(max_size=9),
+            st.none() | st.text(max_size=9),
         ),
     ),
 )
@@ -86,7 +94,9 @@ def as_java_writes(answer: batches.Answer) -> bytes:
             return struct.pack(">BIii", 3, tag, kind, place) + sized(reason)
         case batches.Arrived(consumer, key, attempts, message):
             head = encode_head(message)
-            return struct.pack(">BIqIII", 4, consumer, key, attempts, len(head), len(message.body)) + head + message.body
+            code, why = (10, sized(message.reason)) if isinstance(message, Unreadable) else (4, b"")
+            lengths = struct.pack(">BIqIII", code, consumer, key, attempts, len(head), len(message.body))
+            return lengths + head + message.body + why
         case batches.Ended(consumer, kind, reason):
             return struct.pack(">BIi", 5, consumer, kind) + sized(reason)
         case batches.Voided():
@@ -107,7 +117,8 @@ def as_octets(xid: Xid) -> bytes:
 def plain(answer: batches.Answer) -> object:
     if isinstance(answer, batches.Arrived):
         message = answer.message
-        return answer[:3], message.headers, message.body, message.message_id
+        reason = message.reason if isinstance(message, Unreadable) else None
+        return answer[:3], message.headers, message.body, message.message_id, reason
     return type(answer), tuple(answer)
 
 
@@ -118,5 +129,5 @@ def test_answers_come_back_as_java_writes_them(given: list[batches.Answer]) -> N
 
 
 def test_an_unknown_answer_is_refused() -> None:
-    with pytest.raises(ValueError, match="answer 10 at octet 1 is unknown"):
-        list(batches.answers(b"\6\x0a"))
+    with pytest.raises(ValueError, match="answer 11 at octet 1 is unknown"):
+        list(batches.answers(b"\6\x0b"))

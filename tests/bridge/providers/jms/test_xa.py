@@ -6,13 +6,19 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThread
 
 from bridge.providers.jms.failures import NoXAFactory, XAFactoryOnly
 from gateway.messaging.errors import NotSupported, XAError
 from gateway.messaging.provider import Flags, Mode, Subscription, Vote
-from tests.bridge.providers.jms.branches import Branch, branch, connect, left, not_lost, put, queue, texts
-from tests.bridge.providers.jms.stubs import on_reactor, told
+from tests.bridge.providers.jms.branches import Branch, branch, connect, left, not_lost, provider_at, put, queue, texts
+from tests.bridge.providers.jms.stubs import GUEST, on_reactor, told
 from tests.contract.waiting import until
+from tests.servers import ActiveMQ, started
+
+
+class Another(ActiveMQ):
+    """A broker with a store of its own."""
 
 
 @on_reactor
@@ -38,15 +44,24 @@ async def test_what_is_sent_in_a_branch_is_there_after_its_commit() -> None:
 
 
 @on_reactor
+async def test_what_is_another_resource_manager_is_asked_of_the_provider() -> None:
+    one, other = (await connect()).xa_session(), (await connect()).xa_session()
+    # Nobody has opened it yet.
+    assert await one.resource().is_same_rm(other.resource()) is False
+    assert await other.resource().is_same_rm(one.resource()) is True
+    another = await deferToThread(started, Another)
+    elsewhere: Any = await provider_at(another.openwire_port).connect(GUEST, None, not_lost)
+    assert await elsewhere.xa_session().resource().is_same_rm(one.resource()) is False
+
+
+@on_reactor
 async def test_what_is_received_in_a_branch_is_gone_after_its_commit() -> None:
     there = queue()
     await put(there, range(5))
     connection = await connect()
-    source, xid = Branch(connection, there), branch()
-    await source.resource.start(xid, Flags.NOFLAGS)
-    assert await source.receive(3) == ["0", "1", "2"]
-    assert source.acknowledge() == 3
-    await source.resource.end(xid, Flags.SUCCESS)
+    source = Branch(connection, there)
+    xid = await source.worked(3)
+    assert source.bodies == ["0", "1", "2"]
     assert await source.resource.prepare(xid) is Vote.OK
     await source.resource.commit(xid, False)
     await connection.close()
@@ -84,22 +99,14 @@ async def test_a_rollback_gives_back_what_was_received_in_order_and_redelivered(
     connection = await connect()
     source = Branch(connection, there)
     for attempt, prepare in ((1, False), (2, True), (3, False)):
-        xid = branch()
-        await source.resource.start(xid, Flags.NOFLAGS)
-        assert await source.receive(4) == ["0", "1", "2", "3"]
+        xid = await source.worked(4)
+        assert source.bodies == ["0", "1", "2", "3"]
         assert source.attempts == [attempt] * 4
-        source.acknowledge()
-        await source.resource.end(xid, Flags.SUCCESS)
         if prepare:
             await source.resource.prepare(xid)
         await source.resource.rollback(xid)
-    xid = branch()
-    await source.resource.start(xid, Flags.NOFLAGS)
-    assert await source.receive(6) == ["0", "1", "2", "3", "4", "5"]
+    assert await source.taken(6) == ["0", "1", "2", "3", "4", "5"]
     assert source.attempts == [4, 4, 4, 4, 1, 1]
-    source.acknowledge()
-    await source.resource.end(xid, Flags.SUCCESS)
-    await source.resource.commit(xid, True)
     await connection.close()
     await left(there, [])
 
@@ -119,13 +126,8 @@ async def test_what_was_delivered_and_not_acknowledged_cannot_be_committed() -> 
             await call
         assert refused.value.code == -6
     await source.resource.rollback(xid)
-    again = branch()
-    await source.resource.start(again, Flags.NOFLAGS)
-    assert await source.receive(3) == ["0", "1", "2"]
+    assert await source.taken(3) == ["0", "1", "2"]
     assert source.attempts == [2, 2, 2]
-    source.acknowledge()
-    await source.resource.end(again, Flags.SUCCESS)
-    await source.resource.commit(again, True)
     await connection.close()
     await left(there, [])
 
@@ -144,7 +146,7 @@ async def test_a_consumer_that_is_stopped_still_delivers_what_the_branch_has() -
         await source.receive(1, credit=20)
         source.consumer.stop()
         assert await told(source.session.completion) is None
-        taken += [message.text for message in source.messages]
+        taken += source.bodies
         source.acknowledge()
         await source.resource.end(xid, Flags.SUCCESS)
         await source.resource.commit(xid, True)
@@ -171,7 +173,7 @@ async def test_what_arrives_for_a_branch_that_is_ending_is_not_of_the_next() -> 
     await rolled_back
     source.consumer.grant(20)
     await until(lambda: len(source.messages) == 20)
-    assert [message.text for message in source.messages] == [str(number) for number in range(20)]
+    assert source.bodies == [str(number) for number in range(20)]
     source.acknowledge()
     await source.resource.end(other, Flags.SUCCESS)
     await source.resource.commit(other, True)
@@ -314,25 +316,16 @@ async def test_another_branch_before_the_first_is_decided(first: str) -> None:
     there = queue()
     await put(there, range(6))
     connection = await connect()
-    source, one, other = Branch(connection, there), branch(), branch()
-    for xid in (one, other):
-        await source.resource.start(xid, Flags.NOFLAGS)
-        await source.receive(2)
-        source.acknowledge()
-        await source.resource.end(xid, Flags.SUCCESS)
+    source = Branch(connection, there)
+    one, other = await source.worked(2), await source.worked(2)
     if first == "commit":
         await source.resource.commit(one, True)
         await source.resource.rollback(other)
     else:
         await source.resource.rollback(one)
         await source.resource.commit(other, True)
-    last = branch()
-    await source.resource.start(last, Flags.NOFLAGS)
-    assert await source.receive(4) == (["2", "3", "4", "5"] if first == "commit" else ["0", "1", "4", "5"])
+    assert await source.taken(4) == (["2", "3", "4", "5"] if first == "commit" else ["0", "1", "4", "5"])
     assert source.attempts == [2, 2, 1, 1]
-    source.acknowledge()
-    await source.resource.end(last, Flags.SUCCESS)
-    await source.resource.commit(last, True)
     await connection.close()
     await left(there, [])
 

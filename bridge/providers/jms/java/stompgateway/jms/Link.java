@@ -27,7 +27,7 @@ public interface Link {
      *
      * @param mode TRANSACTED; BATCH: all that was received is settled together before more is; ONE_BY_ONE: the same with batches of one;
      *     INDIVIDUAL; or XA
-     * @param individual the provider's acknowledge mode for INDIVIDUAL
+     * @param individual the provider's acknowledge mode for INDIVIDUAL; for XA a number that no other session has
      */
     Work session(int mode, int individual) throws Failure;
 

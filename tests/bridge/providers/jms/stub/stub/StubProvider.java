@@ -31,7 +31,7 @@ import javax.transaction.xa.Xid;
 
 /**
  * A provider in memory, for tests: as strict as JMS 1.1 allows, without acknowledgement one by one. Its JNDI knows "cf"; "xa", for
- * XA and nothing else; "denied" and "hangs", whose connections are; "queue" and "topic"; and "text", which is none of these.
+ * XA and nothing else; "denied" and "hangs", whose connections are; "queue" and "topic"; and "text", which is none of these. Some texts cannot be read.
  */
 public final class StubProvider implements InitialContextFactory {
     static final Map<String, Deque<StubMessage>> QUEUES = new HashMap<>();
@@ -655,6 +655,12 @@ public final class StubProvider implements InitialContextFactory {
 
         @Override
         public String getText() {
+            if (text.equals("a class is missing")) {
+                throw new NoClassDefFoundError("some/Missing");
+            }
+            if (text.equals("memory is short")) {
+                throw new OutOfMemoryError("Requested array size exceeds VM limit");
+            }
             return text;
         }
 

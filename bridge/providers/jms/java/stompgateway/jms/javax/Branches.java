@@ -1,5 +1,6 @@
 package stompgateway.jms.javax;
 
+import java.lang.ref.WeakReference;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -24,6 +25,29 @@ final class Branches {
     }
 
     private final Map<BranchId, Branch> open = new HashMap<>();
+    /** Of the sessions of any factory of this class path that are open, by their numbers; those of a connection that is lost go with them. */
+    private static final Map<Integer, WeakReference<Resource>> RESOURCES = new HashMap<>();
+
+    static void opened(int session, Resource resource) {
+        synchronized (RESOURCES) {
+            RESOURCES.values().removeIf(one -> one.get() == null);
+            RESOURCES.put(session, new WeakReference<>(resource));
+        }
+    }
+
+    static void closed(int session) {
+        synchronized (RESOURCES) {
+            RESOURCES.remove(session);
+        }
+    }
+
+    /** That of a session that is open, or null. */
+    static Resource resource(int session) {
+        synchronized (RESOURCES) {
+            WeakReference<Resource> found = RESOURCES.get(session);
+            return found == null ? null : found.get();
+        }
+    }
 
     /** @throws XAException there is such a branch */
     synchronized void checkNew(BranchId xid) throws XAException {

@@ -104,7 +104,7 @@ final class JmsLink implements Link, ExceptionListener {
     public Work session(int mode, int individual) throws Failure {
         if (mode == XA) {
             try {
-                return new XaWork(this, newXaSession());
+                return new XaWork(this, newXaSession(), individual);
             } catch (JMSException | RuntimeException | LinkageError error) {
                 throw Failures.of(error);
             }

@@ -3,95 +3,58 @@ package stompgateway.jms.javax;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Iterator;
-import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Map;
-import javax.jms.Destination;
 import javax.jms.JMSException;
-import javax.jms.Message;
 import javax.jms.Session;
 import stompgateway.jms.Failure;
 import stompgateway.jms.Link;
-import stompgateway.jms.Octets;
-import stompgateway.jms.Values;
-import stompgateway.jms.Work;
 
 /**
  * A session of the seam: one session of JMS where it is transacted; else one to send, and one for each consumer, so that what one of them has is
  * settled or given back without the others'.
  */
-final class JmsWork implements Work {
-    private final JmsLink link;
+final class JmsWork extends SessionWork {
     private final int mode;
     private final int individual;
-    private final Reception reception;
-    private final Map<Integer, Receiver> receivers = new LinkedHashMap<>();
+    private final Acknowledgements acknowledgements;
     private Session shared;
     private Sender sender;
-    private Octets out;
-    /** What has gone wrong since the last time that somebody asked, and at which message sent since then. */
-    private Failure failure;
-    private int failedAt;
-    private int sent;
-    private boolean closed;
-    /** An acknowledgement that is still to be made, so that a question behind it can make it one that is answered. */
-    private Vendor.Acknowledgement held;
-    private boolean unconfirmed;
 
     JmsWork(JmsLink link, int mode, int individual) {
-        this.link = link;
+        super(link, mode);
         this.mode = mode;
         this.individual = individual;
-        reception = new Reception(mode, new MessageReader(link.destinations, link.notes));
+        acknowledgements = new Acknowledgements(link.vendor, mode == Link.INDIVIDUAL, error -> fail(error, -1));
     }
 
     @Override
-    public byte[] turn(ByteBuffer asked, ByteBuffer wake) {
-        Thread.currentThread().setContextClassLoader(link.loader);
-        out = new Octets();
-        boolean questions = asked.hasRemaining();
-        while (asked.hasRemaining() && !closed) {
-            question(asked);
-        }
+    boolean questioned() {
         flush();
-        acknowledgeHeld();
-        if (!closed) {
-            for (Map.Entry<Receiver, Throwable> failed : reception.receive(receivers.values(), out, wake, questions).entrySet()) {
-                receivers.remove(failed.getKey().id);
-                end(failed.getKey());
-                ended(failed.getKey().id, failed.getValue());
-            }
-        }
-        for (String note : link.notes.take()) {
-            out.u8(7).text(note);
-        }
-        return out.take();
+        acknowledgements.make();
+        return !closed;
     }
 
-    private void question(ByteBuffer asked) {
-        switch (asked.get()) {
+    @Override
+    void failed(Receiver one, Throwable error) {
+        end(one);
+        ended(one.id, error);
+    }
+
+    @Override
+    void question(int code, ByteBuffer asked) {
+        switch (code) {
             case 1:
                 send(asked);
                 break;
             case 2:
                 open(asked);
                 break;
-            case 3:
-                credit(asked);
-                break;
-            case 4:
-                Receiver switched = receivers.get(asked.getInt());
-                boolean running = asked.get() != 0;
-                if (switched != null) {
-                    switched.running = running;
-                }
-                break;
             case 5:
                 settle(asked);
                 break;
             case 6:
                 flush();
-                confirm();
+                acknowledgements.confirm(this::shared);
                 Failure known = failure;
                 int soFar = sent;
                 answer(asked.getInt());
@@ -203,8 +166,7 @@ final class JmsWork implements Work {
     }
 
     private void answer(int tag) {
-        Failure told = failure;
-        out.u8(3).u32(tag).u32(told == null ? -1 : told.kind()).u32(failedAt).text(told == null ? "" : told.getMessage());
+        tell(tag);
         failure = null;
         sent = 0;
     }
@@ -302,7 +264,7 @@ final class JmsWork implements Work {
     /** Everything outstanding goes back; the session is not transacted. */
     private void recover() {
         flush();
-        acknowledgeHeld();
+        acknowledgements.make();
         try {
             for (Receiver one : receivers.values()) {
                 if (!one.browses() && !one.outstanding.isEmpty()) {
@@ -330,35 +292,15 @@ final class JmsWork implements Work {
     // --- consumers
 
     private void open(ByteBuffer asked) {
-        int id = asked.getInt();
-        boolean topic = asked.get() == 1;
-        boolean temporary = asked.get() == 1;
-        int flags = asked.get();
-        String name = Values.text(asked);
-        String selector = Values.text(asked);
-        String durable = Values.text(asked);
+        Wanted wanted = new Wanted(asked);
         Session own = null;
         try {
-            boolean browse = (flags & 2) != 0;
-            if (mode != Link.TRANSACTED || browse) {
-                own = newSession(false, mode == Link.INDIVIDUAL && !browse ? individual : Session.CLIENT_ACKNOWLEDGE);
+            if (mode != Link.TRANSACTED || wanted.browse) {
+                own = newSession(false, mode == Link.INDIVIDUAL && !wanted.browse ? individual : Session.CLIENT_ACKNOWLEDGE);
             }
-            Session session = own == null ? shared() : own;
-            Destination destination = link.destinations.find(session, topic, temporary, name);
-            Receiver receiver = new Receiver(id, session, own != null, destination, topic);
-            if (!durable.isEmpty()) {
-                link.subscribing(durable);
-                receiver.durable = durable;
-            }
-            try {
-                receiver.open(selector.isEmpty() ? null : selector, receiver.durable, (flags & 1) != 0, browse);
-            } catch (JMSException | RuntimeException error) {
-                link.subscribed(durable);
-                throw error;
-            }
-            receivers.put(id, receiver);
+            open(wanted, own == null ? shared() : own, own != null);
         } catch (JMSException | Failure | RuntimeException | LinkageError error) {
-            ended(id, error);
+            ended(wanted.id, error);
             try {
                 if (own != null) {
                     own.close();
@@ -366,20 +308,6 @@ final class JmsWork implements Work {
             } catch (JMSException | RuntimeException second) {
                 error.addSuppressed(second);
             }
-        }
-    }
-
-    private void ended(int id, Throwable error) {
-        Failure told = Failures.of(error);
-        out.u8(5).u32(id).u32(told.kind()).text(told.getMessage());
-    }
-
-    private void credit(ByteBuffer asked) {
-        Receiver one = receivers.get(asked.getInt());
-        long messages = asked.getLong();
-        long octets = asked.getLong();
-        if (one != null) {
-            one.grant(messages, octets);
         }
     }
 
@@ -399,58 +327,16 @@ final class JmsWork implements Work {
         if (deliveries.isEmpty()) {
             return;
         }
-        try {
-            Vendor.Acknowledgement all = one.outstanding.isEmpty() ? link.vendor.ofAll(one.session) : null;
-            if (mode == Link.INDIVIDUAL && all == null) {
-                for (int at = 0; at < deliveries.size() - 1; at++) {
-                    deliveries.get(at).message.acknowledge();
-                }
-            }
-            Message last = deliveries.get(deliveries.size() - 1).message;
-            acknowledgeHeld();
-            held = mode == Link.INDIVIDUAL && all != null ? all : last::acknowledge;
-        } catch (JMSException | RuntimeException error) {
-            fail(error, -1);
-        }
+        acknowledgements.add(one, deliveries);
         if (one.leaving && one.outstanding.isEmpty()) {
-            acknowledgeHeld();
+            acknowledgements.make();
             receivers.remove(one.id);
             end(one);
         }
     }
 
-    /** The last acknowledgement is made without waiting for an answer: nobody has asked yet whether it is durable. */
-    private void acknowledgeHeld() {
-        Vendor.Acknowledgement last = held;
-        held = null;
-        if (last != null) {
-            try {
-                last.run();
-                unconfirmed = true;
-            } catch (JMSException | RuntimeException error) {
-                fail(error, -1);
-            }
-        }
-    }
-
-    /** Somebody asks: acknowledgements are done when this returns. */
-    private void confirm() {
-        Vendor.Acknowledgement last = held;
-        held = null;
-        try {
-            if (last != null) {
-                link.vendor.answered(last);
-            } else if (unconfirmed) {
-                link.vendor.confirm(shared());
-            }
-            unconfirmed = false;
-        } catch (JMSException | RuntimeException error) {
-            fail(error, -1);
-        }
-    }
-
     private void shut(int id, boolean requeue) {
-        acknowledgeHeld();
+        acknowledgements.make();
         Receiver one = receivers.get(id);
         if (one == null) {
             return;
@@ -485,7 +371,7 @@ final class JmsWork implements Work {
     private void close() {
         closed = true;
         flush();
-        acknowledgeHeld();
+        acknowledgements.make();
         try {
             if (shared != null && mode == Link.TRANSACTED) {
                 shared.rollback();

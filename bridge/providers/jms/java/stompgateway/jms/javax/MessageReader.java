@@ -63,6 +63,18 @@ final class MessageReader {
         return out.size() - middle;
     }
 
+    /** The same of a message that cannot be read whole: what is known of its head, and its body as far as the client shows octets. */
+    int writeKnown(Octets out, Lenient known, Destination from, boolean topic) throws JMSException {
+        out.u32(0).u32(0);
+        int start = out.size();
+        writeHead(out, known.view(), from, topic);
+        byte[] body = known.octets();
+        out.put32(start - 8, out.size() - start);
+        out.put32(start - 4, body.length);
+        out.raw(body);
+        return body.length;
+    }
+
     private void writeHead(Octets out, Message message, Destination from, boolean topic) throws JMSException {
         byte[] id = Octets.utf8(text(message.getJMSMessageID()));
         byte[] user = new byte[0];

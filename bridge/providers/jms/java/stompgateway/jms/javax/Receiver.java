@@ -53,10 +53,16 @@ final class Receiver {
         Message message;
         boolean settled;
 
-        Delivery(long key, Message message) throws JMSException {
+        Delivery(long key, Message message) {
             this.key = key;
             this.message = message;
-            messageId = message.getJMSMessageID();
+            String id = null;
+            try {
+                id = message.getJMSMessageID();
+            } catch (JMSException | RuntimeException error) {
+                // Who reads the message meets this again, and tells.
+            }
+            messageId = id;
         }
     }
 
@@ -214,7 +220,12 @@ final class Receiver {
 
     /** How often a message is being delivered now to the user, who knows nothing of what was done again. */
     int attempts(Delivery delivery) throws JMSException {
-        int counted = MessageReader.attempts(delivery.message);
+        return attempts(delivery, delivery.message);
+    }
+
+    /** @param message as which its message is read */
+    int attempts(Delivery delivery, Message message) throws JMSException {
+        int counted = MessageReader.attempts(message);
         Integer again = redone.get(delivery.messageId);
         return again == null ? counted : Math.max(2, counted - again);
     }

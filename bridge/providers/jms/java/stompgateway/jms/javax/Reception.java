@@ -9,7 +9,6 @@ import java.util.Map;
 import java.util.concurrent.locks.LockSupport;
 import javax.jms.JMSException;
 import javax.jms.Message;
-import stompgateway.jms.Failure;
 import stompgateway.jms.Link;
 import stompgateway.jms.Octets;
 
@@ -91,25 +90,35 @@ final class Reception {
                 out.u8(8).u32(one.id);
                 one.running = false;
             }
-        } catch (JMSException | Failure | RuntimeException | LinkageError error) {
+        } catch (JMSException | RuntimeException | LinkageError error) {
             failed.put(one, error);
         }
     }
 
-    private void deliver(Receiver one, Receiver.Delivery delivery) throws JMSException, Failure {
+    private void deliver(Receiver one, Receiver.Delivery delivery) throws JMSException {
         int start = out.size();
+        int octets;
         try {
             out.u8(4).u32(one.id).i64(delivery.key).u32(one.attempts(delivery));
-            int octets = reader.write(out, one.session, delivery.message, one.destination, one.topic);
-            one.credit--;
-            if (one.octets != Long.MAX_VALUE) {
-                one.octets -= octets;
-            }
-        } catch (JMSException | Failure | RuntimeException error) {
+            octets = reader.write(out, one.session, delivery.message, one.destination, one.topic);
+        } catch (Throwable error) {
+            // Whatever it is, it is this message's, and the next may be read: a length that is damaged is enough to run out of memory.
             out.truncate(start);
-            Failure known = Failures.of(error);
-            throw new Failure(Failure.MESSAGE, "message " + delivery.messageId + " cannot be read: " + known.getMessage(), error);
+            octets = deliverUnreadable(one, delivery, error);
         }
+        one.credit--;
+        if (one.octets != Long.MAX_VALUE) {
+            one.octets -= octets;
+        }
+    }
+
+    /** What is known of it, and why that is not all. */
+    private int deliverUnreadable(Receiver one, Receiver.Delivery delivery, Throwable error) throws JMSException {
+        Lenient known = new Lenient(delivery.message, error);
+        out.u8(10).u32(one.id).i64(delivery.key).u32(one.attempts(delivery, known.view()));
+        int octets = reader.writeKnown(out, known, one.destination, one.topic);
+        out.text(known.told());
+        return octets;
     }
 
     /** Some providers do not wait when their connection is gone; that must not keep a processor busy. */

@@ -15,7 +15,7 @@ import stompgateway.jms.BranchId;
  * asked of a branch fails if something before it has failed, and that a branch which is not prepared ends with its session.
  */
 final class Resource {
-    private XAResource resource;
+    private volatile XAResource resource;
     private final Branches branches;
     private final XaWork session;
     private final boolean forgetsReceipts;
@@ -180,6 +180,12 @@ final class Resource {
     private void abandonReceipts() {
         abandoned.addAll(received);
         received.clear();
+    }
+
+    /** @param session the number of another one. @return whether that is known to have the same resource manager */
+    boolean isSame(int session) throws XAException {
+        Resource other = Branches.resource(session);
+        return other != null && resource.isSameRM(other.resource);
     }
 
     void forget(BranchId xid) throws XAException {

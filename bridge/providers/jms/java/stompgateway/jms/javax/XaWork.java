@@ -3,9 +3,6 @@ package stompgateway.jms.javax;
 import java.nio.ByteBuffer;
 import java.util.Collection;
 import java.util.Iterator;
-import java.util.LinkedHashMap;
-import java.util.Map;
-import javax.jms.Destination;
 import javax.jms.JMSException;
 import javax.jms.XASession;
 import javax.transaction.xa.XAException;
@@ -13,15 +10,12 @@ import javax.transaction.xa.XAResource;
 import stompgateway.jms.BranchId;
 import stompgateway.jms.Failure;
 import stompgateway.jms.Link;
-import stompgateway.jms.Octets;
-import stompgateway.jms.Values;
-import stompgateway.jms.Work;
 
 /**
  * An XASession of the seam. It sends and receives only while a branch is associated, and the branch has all of that: what goes wrong with any of
  * it leaves the branch nothing but to be rolled back.
  */
-final class XaWork implements Work {
+final class XaWork extends SessionWork {
     /** What is asked of the XAResource, in the order of xa_octets.py. */
     private static final int START = 0;
     private static final int END = 1;
@@ -30,80 +24,50 @@ final class XaWork implements Work {
     private static final int ROLLBACK = 4;
     private static final int RECOVER = 5;
     private static final int FORGET = 6;
+    private static final int SAME = 7;
 
-    private final JmsLink link;
+    private final int number;
     private final Resource resource;
-    private final Reception reception;
     private XASession session;
     private Sender sender;
-    private final Map<Integer, Receiver> receivers = new LinkedHashMap<>();
-    private Octets out;
-    /** What has gone wrong in the branch with what is no call of XA, and at which message sent in it. */
-    private Failure failure;
-    private int failedAt;
-    private int sent;
-    private boolean closed;
 
-    XaWork(JmsLink link, XASession session) {
-        this.link = link;
+    /** @param number what other sessions call this one, in SAME */
+    XaWork(JmsLink link, XASession session, int number) {
+        super(link, Link.XA);
+        this.number = number;
         this.session = session;
         resource = new Resource(session.getXAResource(), link.branches, link.vendor, this);
-        reception = new Reception(Link.XA, new MessageReader(link.destinations, link.notes));
+        Branches.opened(number, resource);
         sender = new Sender(session, link.destinations, link.notes);
     }
 
     @Override
-    public byte[] turn(ByteBuffer asked, ByteBuffer wake) {
-        Thread.currentThread().setContextClassLoader(link.loader);
-        out = new Octets();
-        boolean questions = asked.hasRemaining();
-        while (asked.hasRemaining() && !closed) {
-            question(asked);
-        }
-        if (resource.associated() && failure == null) {
-            for (Map.Entry<Receiver, Throwable> failed : reception.receive(receivers.values(), out, wake, questions).entrySet()) {
-                receivers.remove(failed.getKey().id);
-                // It may have received what nobody was given.
-                fail(failed.getValue(), -1);
-                ended(failed.getKey().id, failed.getValue());
-                leave(failed.getKey());
-            }
-        }
-        for (String note : link.notes.take()) {
-            out.u8(7).text(note);
-        }
-        return out.take();
+    boolean questioned() {
+        return resource.associated() && failure == null;
     }
 
-    private void question(ByteBuffer asked) {
-        switch (asked.get()) {
+    @Override
+    void failed(Receiver one, Throwable error) {
+        // It may have received what nobody was given.
+        fail(error, -1);
+        ended(one.id, error);
+        leave(one);
+    }
+
+    @Override
+    void question(int code, ByteBuffer asked) {
+        switch (code) {
             case 1:
                 send(asked);
                 break;
             case 2:
                 open(asked);
                 break;
-            case 3:
-                Receiver granted = receivers.get(asked.getInt());
-                long messages = asked.getLong();
-                long octets = asked.getLong();
-                if (granted != null) {
-                    granted.grant(messages, octets);
-                }
-                break;
-            case 4:
-                Receiver switched = receivers.get(asked.getInt());
-                boolean running = asked.get() != 0;
-                if (switched != null) {
-                    switched.running = running;
-                }
-                break;
             case 5:
                 settle(asked);
                 break;
             case 6:
-                out.u8(3).u32(asked.getInt()).u32(failure == null ? -1 : failure.kind()).u32(failedAt)
-                        .text(failure == null ? "" : failure.getMessage());
+                tell(asked.getInt());
                 break;
             case 10:
                 shut(asked.getInt());
@@ -156,35 +120,12 @@ final class XaWork implements Work {
     }
 
     private void open(ByteBuffer asked) {
-        int id = asked.getInt();
-        boolean topic = asked.get() == 1;
-        boolean temporary = asked.get() == 1;
-        boolean noLocal = (asked.get() & 1) != 0;
-        String name = Values.text(asked);
-        String selector = Values.text(asked);
-        String durable = Values.text(asked);
+        Wanted wanted = new Wanted(asked);
         try {
-            Destination destination = link.destinations.find(session, topic, temporary, name);
-            Receiver receiver = new Receiver(id, session, false, destination, topic);
-            if (!durable.isEmpty()) {
-                link.subscribing(durable);
-                receiver.durable = durable;
-            }
-            try {
-                receiver.open(selector.isEmpty() ? null : selector, receiver.durable, noLocal, false);
-            } catch (JMSException | RuntimeException error) {
-                link.subscribed(durable);
-                throw error;
-            }
-            receivers.put(id, receiver);
+            open(wanted, session, false);
         } catch (JMSException | Failure | RuntimeException | LinkageError error) {
-            ended(id, error);
+            ended(wanted.id, error);
         }
-    }
-
-    private void ended(int id, Throwable error) {
-        Failure told = Failures.of(error);
-        out.u8(5).u32(id).u32(told.kind()).text(told.getMessage());
     }
 
     private void settle(ByteBuffer asked) {
@@ -286,7 +227,7 @@ final class XaWork implements Work {
         int tag = asked.getInt();
         int operation = asked.get();
         int flags = asked.getInt();
-        BranchId xid = operation == RECOVER ? null : BranchId.read(asked);
+        BranchId xid = operation == RECOVER || operation == SAME ? null : BranchId.read(asked);
         int vote = 0;
         Collection<BranchId> found = null;
         try {
@@ -313,6 +254,9 @@ final class XaWork implements Work {
                     break;
                 case FORGET:
                     resource.forget(xid);
+                    break;
+                case SAME:
+                    vote = resource.isSame(flags) ? 1 : 0;
                     break;
                 default:
                     throw new IllegalArgumentException("no such call of XA");
@@ -394,6 +338,7 @@ final class XaWork implements Work {
 
     private void close() {
         closed = true;
+        Branches.closed(number);
         resource.leave(this::unresolved);
         for (Receiver one : receivers.values()) {
             leave(one);

@@ -1,0 +1,327 @@
+"""What the journal is told of messages at the embedded broker: each step of their journey.
+
+Owns which steps there are, whose each is, and when it is told: what the store is to do for it is told when that is durable. The others have one line of
+code for a step, which does nothing where ``Broker.journey`` is None. How it becomes a line is :mod:`gateway.broker.journal_lines`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from gateway.broker.journal_lines import JournalLines, Named, Steps, Values, names_of, sizes_of, timestamps_of
+from gateway.broker.queue import PhysicalQueue
+from gateway.broker.store.interface import Row
+from gateway.broker.subscription import TopicSubscription
+from gateway.broker.topic import PhysicalTopic
+from gateway.broker.wildcards import is_wild
+from gateway.journal.schema import Level, Step
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.destination import Destination
+from gateway.messaging.message import Message
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
+    from gateway.broker.connection import EmbeddedConnection
+    from gateway.broker.consumer import EmbeddedConsumer
+    from gateway.broker.distribution import Distribution
+    from gateway.broker.physical import Physical
+    from gateway.broker.session import EmbeddedSession
+    from gateway.journal.journal import Journal
+
+    Arrivals = Iterable[tuple[Physical, Sequence[Message]]]
+
+#: Runs that a session may have sent since it was told last that they are safe; of those before them it is not told in the journal.
+_MOST_RUNS: Final = 4_096
+
+_PRODUCED: Final = (Step.PRODUCED.value,)
+_STORED: Final = (Step.STORED.value,)
+_CONFIRMED: Final = (Step.CONFIRMED.value,)
+_DELIVERED: Final = (Step.DELIVERED.value,)
+_REDELIVERED: Final = (Step.REDELIVERED.value,)
+_RETURNED: Final = (Step.RETURNED.value,)
+_ACKNOWLEDGED: Final = (Step.ACKNOWLEDGED.value,)
+_DELETED: Final = (Step.DELETED.value,)
+_EXPIRED: Final = (Step.EXPIRED.value,)
+_DEAD: Final = (Step.DEAD.value,)
+
+
+class _Sent:
+    """A run that was sent. :param first: of its numbers, and :param last: of them; or else ``ids`` has them."""
+
+    __slots__ = ("destination", "first", "ids", "last")
+
+    def __init__(self, destination: Destination, first: int, last: int, ids: list[str] | None) -> None:
+        self.destination = destination
+        self.first = first
+        self.last = last
+        self.ids = ids
+
+    def named(self) -> Named:
+        return Named(self.destination, None if self.ids is not None else range(self.first, self.last + 1), self.ids)
+
+
+class Unconfirmed:
+    """What a session has sent since its user was told last that all is safe. :param journey: who keeps it."""
+
+    __slots__ = ("journey", "runs")
+
+    def __init__(self, journey: Journey) -> None:
+        self.journey = journey
+        self.runs: list[_Sent] = []
+
+    def add(self, physical: Physical, run: Sequence[Message]) -> None:
+        runs = self.runs
+        destination, first, last = physical.destination, run[0].seq, run[-1].seq
+        if last - first != len(run) - 1 or first <= physical.identified:
+            runs.append(_Sent(destination, first, last, [message.message_id for message in run]))
+        elif runs and runs[-1].ids is None and runs[-1].last == first - 1 and runs[-1].destination == destination:
+            runs[-1].last = last
+        else:
+            runs.append(_Sent(destination, first, last, None))
+        if len(runs) > _MOST_RUNS:
+            del runs[: _MOST_RUNS // 2]
+
+
+class Journey:
+    """Tells the journal. Made by :func:`tell`.
+
+    :param everything: every step; else only what dies.
+    """
+
+    def __init__(self, broker: Broker, journal: Journal, everything: bool) -> None:
+        self._broker: Final = broker
+        self._journal: Final = journal
+        self._everything: Final = everything
+        self._lines: Final = JournalLines(journal, broker.turn, broker.numbering.prefix)
+
+    # --- producers
+
+    def sent(self, session: EmbeddedSession, arrivals: Arrivals) -> None:
+        """A session has sent these outside of transactions, and they are accepted; see :meth:`confirming`."""
+        self.produced(session.connection, arrivals)
+        unconfirmed = session.unconfirmed
+        if unconfirmed is None or unconfirmed.journey is not self:
+            unconfirmed = session.unconfirmed = Unconfirmed(self)
+        for physical, run in arrivals:
+            unconfirmed.add(physical, run)
+
+    def produced(self, connection: EmbeddedConnection, arrivals: Arrivals, *, held: bool = False) -> None:
+        """A client has sent these, and they are accepted. :param held: who is owed them is not known yet."""
+        for physical, run in arrivals:
+            values: dict[str, Values] = {"sizes": sizes_of(run), "timestamps": timestamps_of(run)}
+            said: dict[str, object] = {}
+            steps: Steps = _PRODUCED
+            if not held and isinstance(physical, PhysicalTopic) and not physical.subscriptions:
+                steps, said = _PRODUCED + _DELETED, {"reason": "unsubscribed", "comment": "nobody subscribes to the topic"}
+            self._lines.tell(steps, names_of(physical.destination, run, physical.identified), connection, "", values, said, run)
+
+    def confirming(self, session: EmbeddedSession, done: Callable[..., None]) -> Callable[..., None]:
+        """What to call in place of ``done``, with the error or None, when a session is told how what it has sent until now went."""
+        unconfirmed, session.unconfirmed = session.unconfirmed, None
+        if unconfirmed is None or unconfirmed.journey is not self:
+            # Nothing was sent; or the journal was told nothing of late, and does not know what is new.
+            return done
+        return partial(self._told, session.connection, unconfirmed.runs, done)
+
+    def _told(
+        self, connection: EmbeddedConnection, runs: Sequence[_Sent], done: Callable[..., None], error: Exception | None
+    ) -> None:
+        if error is None:
+            for run in runs:
+                self._lines.tell(_CONFIRMED, run.named(), connection)
+        done(error)
+
+    def confirmed(self, connection: EmbeddedConnection | None, arrivals: Arrivals) -> None:
+        """These were sent in a transaction, which is committed."""
+        for physical, run in arrivals:
+            self._lines.tell(_CONFIRMED, names_of(physical.destination, run, physical.identified), connection)
+
+    def refused(self, arrivals: Arrivals, comment: str) -> None:
+        """These were accepted, and are not there after all."""
+        for physical, run in arrivals:
+            if run:
+                named = names_of(physical.destination, run, physical.identified)
+                self._lines.tell(_DELETED, named, said={"reason": "refused", "comment": comment})
+
+    def stored(self, rows: dict[int, Row], messages: dict[int, Message]) -> None:
+        """Rows of these are in the store, durably."""
+        runs: dict[Destination, list[Message]] = {}
+        for seq, message in messages.items():
+            row = rows.get(seq)
+            if row is not None and row.persistent:
+                runs.setdefault(message.headers.destination, []).append(message)
+        for destination, run in runs.items():
+            physical = self._broker.find(destination)
+            self._lines.tell(_STORED, names_of(destination, run, run[-1].seq if physical is None else physical.identified))
+
+    # --- consumers
+
+    def delivered(
+        self, source: Distribution, consumer: EmbeddedConsumer, run: Sequence[Message], attempts: list[int] | None
+    ) -> None:
+        """These are handed to a consumer. :param attempts: for the how manieth time; None where it is the first for all."""
+        connection, subscription = consumer.session.connection, _name(consumer)
+        if attempts is None:
+            for named in self._names(source, run):
+                self._lines.tell(_DELIVERED, named, connection, subscription)
+            return
+        first = [message for message, attempt in zip(run, attempts, strict=True) if attempt == 1]
+        for named in self._names(source, first):
+            self._lines.tell(_DELIVERED, named, connection, subscription)
+        again = {message.seq: attempt for message, attempt in zip(run, attempts, strict=True) if attempt > 1}
+        for part in _by_destination(source, [message for message in run if message.seq in again]):
+            tries = [again[message.seq] for message in part]
+            for named in self._names(source, part):
+                self._lines.tell(_REDELIVERED, named, connection, subscription, {"attempts": tries})
+
+    def settle(self, consumer: EmbeddedConsumer, messages: Sequence[Message]) -> None:
+        """A consumer has acknowledged these: settle them at their source."""
+        source = consumer.source
+        if not messages or not isinstance(source, (PhysicalQueue, TopicSubscription)):
+            source.settle(messages)
+            return
+        commits = self._broker.commits
+        commits.begin()
+        try:
+            self._gone(_ACKNOWLEDGED, source, messages, consumer.session.connection, _name(consumer))
+            source.settle(messages)
+        finally:
+            commits.end()
+
+    def taken(self, consumer: EmbeddedConsumer | None, source: object, messages: Sequence[Message]) -> None:
+        """These were acknowledged in a transaction, which is committed: that they are gone is durable."""
+        if isinstance(source, (PhysicalQueue, TopicSubscription)):
+            connection = None if consumer is None else consumer.session.connection
+            for named in self._names(source, messages):
+                self._lines.tell(
+                    _ACKNOWLEDGED + _DELETED, named, connection, _subscription(source) if consumer is None else _name(consumer)
+                )
+
+    def returned(self, source: Distribution, messages: Sequence[Message], reason: str) -> None:
+        """These come back from a consumer. :param reason: ``rejected``, or ``unsettled``: by a rollback, or because the consumer goes away."""
+        said: dict[str, object] = {"reason": reason}
+        for named in self._names(source, messages):
+            self._lines.tell(_RETURNED, named, None, _subscription(source), said=said)
+        if source.gone:
+            self.removed(source, messages)
+
+    def removed(self, source: object, messages: Sequence[Message]) -> None:
+        """These are given up, and not buried: they are being purged, or where they waited is being removed. To be called before they are released."""
+        if messages and isinstance(source, (PhysicalQueue, TopicSubscription)):
+            self._gone((), source, messages, None, _subscription(source), {"reason": "removed"})
+
+    def removed_stored(self, source: Distribution, seqs: Sequence[int]) -> None:
+        """The same for what is in the store only."""
+        if not seqs:
+            return
+        if isinstance(source, PhysicalQueue) and min(seqs) > source.identified:
+            named = Named(source.destination, list(seqs), None)
+            self._broker.commits.after(partial(self._lines.tell, _DELETED, named, None, "", None, {"reason": "removed"}))
+        else:
+            # Asked before they are deleted, and therefore answered.
+            self._broker.rows.read_back(seqs, partial(self._removed_later, source))
+
+    def _removed_later(self, source: Distribution, messages: Sequence[Message]) -> None:
+        for named in self._names(source, messages):
+            self._lines.tell(_DELETED, named, None, _subscription(source), None, {"reason": "removed"})
+
+    def buried(self, source: Distribution, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
+        """These are dead. To be called before they are settled."""
+        said: dict[str, object] = {"reason": reason.value, "comment": comment}
+        steps = _EXPIRED if reason is DeadReason.EXPIRED else _DEAD
+        subscription = _subscription(source)
+        for part in _by_destination(source, messages):
+            values: dict[str, Values] = {"sizes": sizes_of(part)}
+            tries = [source.tried.get(message.seq, 0) for message in part]
+            if max(tries) > 1:
+                values["attempts"] = tries
+            for named in self._names(source, part):
+                self._lines.tell(steps, named, None, subscription, values, said, part)
+        if self._everything:
+            self._gone((), source, messages, None, subscription)
+
+    def flush(self) -> None:
+        """Hand over what was told until now."""
+        self._lines.flush()
+
+    # --- whose they are
+
+    def _gone(
+        self,
+        steps: Steps,
+        source: Distribution,
+        messages: Sequence[Message],
+        connection: EmbeddedConnection | None,
+        subscription: str,
+        said: dict[str, object] | None = None,
+    ) -> None:
+        """These take ``steps``, and are about to be settled: those in the store are gone when that is durable, the others now."""
+        waiting = self._stored(source, messages)
+        if not waiting:
+            for named in self._names(source, messages):
+                self._lines.tell(steps + _DELETED, named, connection, subscription, None, said)
+            return
+        if len(waiting) < len(messages):
+            seqs = {message.seq for message in waiting}
+            now = [message for message in messages if message.seq not in seqs]
+            for named in self._names(source, now):
+                self._lines.tell(steps + _DELETED, named, connection, subscription, None, said)
+        for named in self._names(source, waiting):
+            if steps:
+                self._lines.tell(steps, named, connection, subscription, None, said)
+            self._broker.commits.after(partial(self._lines.tell, _DELETED, named, connection, subscription, None, said))
+
+    def _stored(self, source: Distribution, messages: Sequence[Message]) -> list[Message]:
+        """Those of which the store has to be told that they are gone from here."""
+        commits = self._broker.commits
+        if isinstance(source, PhysicalQueue):
+            inserts = commits.inserts
+            return [message for message in messages if message.stored and message.seq not in inserts]
+        number = source.owner
+        if not number:
+            return []
+        owed = commits.owed
+        return [message for message in messages if message.headers.persistent and (number, message.seq) not in owed]
+
+    def _names(self, source: Distribution, messages: Sequence[Message]) -> list[Named]:
+        """What messages of one source are called, by destination."""
+        if isinstance(source, PhysicalQueue):
+            return [names_of(source.destination, messages, source.identified)] if messages else []
+        identified = self._broker.numbering.topics_identified
+        return [names_of(part[0].headers.destination, part, identified) for part in _by_destination(source, messages)]
+
+
+def tell(broker: Broker, journal: Journal) -> None:
+    """From now on the journal is told of the broker's messages as much as its level says."""
+    if broker.dead_letters.journey is not None:
+        broker.dead_letters.journey.flush()
+    everything = journal.level is Level.ALL
+    journey = None if journal.level is Level.OFF else Journey(broker, journal, everything)
+    broker.dead_letters.journey = journey
+    broker.journey = journey if everything else None
+    broker.commits.on_stored = broker.journey.stored if broker.journey is not None else None
+
+
+def _by_destination(source: Distribution, messages: Sequence[Message]) -> list[Sequence[Message]]:
+    """Parts of one destination each; a subscription of a pattern has messages of several."""
+    if not messages:
+        return []
+    if not isinstance(source, TopicSubscription) or not is_wild(source.pattern.name):
+        return [messages]
+    parts: dict[Destination, list[Message]] = {}
+    for message in messages:
+        parts.setdefault(message.headers.destination, []).append(message)
+    return list(parts.values())
+
+
+def _name(consumer: EmbeddedConsumer) -> str:
+    """What a consumer's subscription is called."""
+    spec = consumer.spec
+    return spec.durable_name or spec.name
+
+
+def _subscription(source: Distribution) -> str:
+    """What a durable subscription is called."""
+    return source.name if isinstance(source, TopicSubscription) else ""

@@ -1,0 +1,304 @@
+"""The journal's thread: takes what was handed over, makes lines of it, and has them written.
+
+Owns the bound of what waits, the numbers of lines, and what happens when the disk takes no more: the journal stops, and tries again by itself. A line that
+is lost, for lack of memory or of disk, leaves its number out.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from typing import Final, TypeAlias, TypeVar
+
+from gateway.journal.lines import Lines
+from gateway.journal.segments import CutShort, Segments
+
+#: Octets that what waits may take, roughly.
+MOST_WAITING: Final = 64 * 1024 * 1024
+#: What a line takes while it waits, beside what its writer says.
+OVERHEAD: Final = 1_000
+#: Lines written at once.
+_MOST_LINES: Final = 1_000
+#: Seconds between two looks at what waits, while there is always something: what gathers meanwhile is one write.
+NAP: Final = 0.01
+#: Seconds after which a journal that has stopped tries again, and after which old segments are looked for.
+RETRY: Final = 60.0
+_SWEEP: Final = 600.0
+
+
+class News(Enum):
+    """What an operator is to know; ``str.format`` is given ``error``, ``lost`` and ``names``."""
+
+    STOPPED = "the journal has stopped, and lines are lost: {error}; it tries again each minute"
+    RESUMED = "the journal goes on; {lost} lines were lost"
+    CROWDED = "lines of the journal are lost: they come faster than the disk takes them"
+    RELIEVED = "the journal's disk has caught up; {lost} lines were lost"
+    NOT_A_LINE = "a line of the journal could not be made, and is lost: {error}"
+    COMPLETED = "segments of the journal that were left open are whole: {names}"
+    NOT_REMOVED = "old segments of the journal could not be removed: {error}"
+
+
+_Item = TypeVar("_Item")
+
+#: A line that waits: its number, its fields, and what it takes. Or what is to be called when all before it is written.
+_Waiting: TypeAlias = "tuple[int, Mapping[str, object], int] | Callable[[], None]"
+
+
+class Writer:
+    """Writes lines on a thread of its own.
+
+    :param tell: called with what is new and its ``error``, ``lost`` and ``names``; on any thread.
+    :param now: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        segments: Segments,
+        lines: Lines,
+        tell: Callable[[News, dict[str, object]], None],
+        now: Callable[[], float] = time.time,
+        *,
+        most: int = MOST_WAITING,
+        retry: float = RETRY,
+    ) -> None:
+        self._segments: Final = segments
+        self._lines: Final = lines
+        self._tell: Final = tell
+        self._now: Final = now
+        self._most: Final = most
+        self._retry: Final = retry
+        self._queue: deque[_Waiting] = deque()
+        self._wake: Final = threading.Event()
+        self._asleep = False
+        #: Somebody waits for what is in the queue, or its end.
+        self._hurry: Final = threading.Event()
+        self._ending = False
+        self._ended = False
+        self._at_end: deque[Callable[[], None]] = deque()
+        self._number = 0
+        # Octets that were put in the queue, and octets that were taken out: each is changed by one thread only.
+        self._put = 0
+        self._taken = 0
+        self._crowded_lost = 0
+        self._crowded = False
+        self._lost_on_thread = 0
+        self._told_lost = 0
+        self._swept = 0.0
+        #: When to try again, by the monotonic clock; None while all is well.
+        self._stopped: float | None = None
+        #: Lines and octets that the kernel has.
+        self.written_lines = 0
+        self.written_octets = 0
+        self._thread: Final = threading.Thread(target=self._run, name="journal", daemon=True)
+
+    # --- on the thread of those who write
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def add(self, fields: Mapping[str, object], octets: int) -> None:
+        """Take a line. Called by one thread only. :param octets: what it holds in memory while it waits, beside :data:`OVERHEAD`."""
+        self._number = number = self._number + 1
+        weight = octets + OVERHEAD
+        waiting = self._put - self._taken
+        if self._ended:
+            self._crowded_lost += 1
+            return
+        if waiting + weight > self._most and waiting:
+            self._crowded_lost += 1
+            if not self._crowded:
+                self._crowded = True
+                self._tell(News.CROWDED, {})
+            return
+        if self._crowded and waiting < self._most // 2:
+            self._crowded = False
+            self._tell(News.RELIEVED, {"lost": self._crowded_lost})
+        self._put += weight
+        self._queue.append((number, fields, weight))
+        if self._asleep:
+            self._asleep = False
+            self._wake.set()
+
+    def after(self, done: Callable[[], None]) -> None:
+        """Call ``done`` when all that was taken until now is written, or lost; on the journal's thread, or here when that has ended."""
+        if self._ended:
+            done()
+            return
+        self._queue.append(done)
+        self._hurry.set()
+        self._wake.set()
+        if self._ended:
+            self._finish()
+
+    def end(self, done: Callable[[], None]) -> None:
+        """Write what waits, make the last segment whole, and end the thread; then call ``done``, on that thread, or here when that has ended."""
+        self._at_end.append(done)
+        if self._ended:
+            self._tell_end()
+        self._ending = True
+        self._hurry.set()
+        self._wake.set()
+
+    @property
+    def lost(self) -> int:
+        """Lines that were lost."""
+        return self._crowded_lost + self._lost_on_thread
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the disk takes nothing, as far as is known."""
+        return self._stopped is not None
+
+    # --- on the journal's thread
+
+    def _run(self) -> None:
+        try:
+            self._begin()
+            while not self._ending or self._queue:
+                self._sleep()
+                self._write_all()
+                self._look_after()
+            try:
+                self._segments.roll()
+            except OSError as error:
+                self._stop(error)
+        finally:
+            self._ended = True
+            self._finish()
+            self._tell_end()
+
+    def _finish(self) -> None:
+        """Nobody writes any more: tell those who wait all the same."""
+        for waiting in _taken_out(self._queue):
+            if callable(waiting):
+                waiting()
+            else:
+                self._lost_on_thread += 1
+
+    def _tell_end(self) -> None:
+        for done in _taken_out(self._at_end):
+            done()
+
+    def _sleep(self) -> None:
+        self._asleep = True
+        if not self._queue and not self._ending:
+            self._wake.wait(self._pause())
+        self._asleep = False
+        self._wake.clear()
+        if not self._ending:
+            self._hurry.wait(NAP)
+        self._hurry.clear()
+
+    def _pause(self) -> float:
+        """Seconds until there is something to do though nothing comes."""
+        due = self._segments.due_in()
+        return _SWEEP if due is None else min(due, _SWEEP)
+
+    def _write_all(self) -> None:
+        # What comes meanwhile is for the next time, so that other things are looked after.
+        left = len(self._queue)
+        while left:
+            most = min(left, _MOST_LINES)
+            left -= most
+            self._write(most)
+
+    def _write(self, most: int) -> None:
+        made: list[bytes] = []
+        told: list[Callable[[], None]] = []
+        weight = 0
+        for _ in range(most):
+            waiting = self._queue.popleft()
+            if callable(waiting):
+                told.append(waiting)
+                continue
+            number, fields, octets = waiting
+            weight += octets
+            try:
+                made.append(self._lines.line(number, fields))
+            except Exception as error:  # noqa: BLE001
+                # A defect of who handed it over, who has gone on: it is told.
+                self._lost_on_thread += 1
+                self._tell(News.NOT_A_LINE, {"error": repr(error)})
+        if made:
+            self._hand_over(made)
+        self._taken += weight
+        for done in told:
+            done()
+
+    def _hand_over(self, made: list[bytes]) -> None:
+        if self._stopped is not None and time.monotonic() < self._stopped:
+            self._lost_on_thread += len(made)
+            return
+        data = b"".join(made)
+        kept = 0
+        try:
+            if self._stopped is not None:
+                self._segments.complete()
+            self._segments.write(data)
+        except OSError as error:
+            kept = error.kept if isinstance(error, CutShort) else 0
+            whole = data.count(b"\n", 0, kept)
+            self._written(whole, kept)
+            self._lost_on_thread += len(made) - whole
+            self._stop(error)
+            return
+        self._written(len(made), len(data))
+        if self._stopped is not None:
+            self._stopped = None
+            self._tell(News.RESUMED, {"lost": self._lost_on_thread - self._told_lost})
+            self._told_lost = self._lost_on_thread
+
+    def _written(self, lines: int, octets: int) -> None:
+        self.written_lines += lines
+        self.written_octets += octets
+
+    def _stop(self, error: OSError) -> None:
+        again = self._stopped is not None
+        self._stopped = time.monotonic() + self._retry
+        if not again:
+            self._tell(News.STOPPED, {"error": _text(error)})
+
+    # --- beside
+
+    def _begin(self) -> None:
+        try:
+            completed = self._segments.complete()
+        except OSError as error:
+            self._stop(error)
+            return
+        if completed:
+            self._tell(News.COMPLETED, {"names": ", ".join(completed)})
+        self._remove_old()
+
+    def _look_after(self) -> None:
+        try:
+            self._segments.roll_if_old()
+        except OSError as error:
+            self._stop(error)
+        if time.monotonic() - self._swept >= _SWEEP:
+            self._remove_old()
+
+    def _remove_old(self) -> None:
+        self._swept = time.monotonic()
+        try:
+            self._segments.remove_old(self._now())
+        except OSError as error:
+            self._tell(News.NOT_REMOVED, {"error": _text(error)})
+
+
+def _taken_out(queue: deque[_Item]) -> Iterator[_Item]:
+    """What is in it, until nothing is; two threads may do so at once."""
+    while True:
+        try:
+            item = queue.popleft()
+        except IndexError:
+            return
+        yield item
+
+
+def _text(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}"

@@ -1,0 +1,117 @@
+"""What a message says, as two short hashes: so that what a link received and what it sent, or what lies at its target, can be compared without being kept.
+
+Owns the two formats, which any language can compute. Knows nothing of who compares them, or where they are written.
+
+Both are BLAKE2b (RFC 7693) without a key, of 16 octets, in 32 lower-case hexadecimal digits. *Text*, *value*, *properties* and the bodies of *map* and *stream*
+messages are those of :mod:`gateway.messaging.values`. Names are in the order of their UTF-8 octets, each octet without a sign.
+
+The body's, over
+================
+
+======  ========================================================================================================
+Octets  What
+======  ========================================================================================================
+1       type of the body: 0 Message, 1 TextMessage, 2 BytesMessage, 3 MapMessage, 4 StreamMessage, 5 ObjectMessage
+…       the body: a TextMessage's in UTF-8, a BytesMessage's and a serialised ObjectMessage's as they are, a StreamMessage's as it is encoded, a
+        MapMessage's likewise with its entries in the order of their names, which have no order in JMS; nothing for a Message
+======  ========================================================================================================
+
+A body that says it is a map's and is none counts as it is.
+
+The headers', over
+==================
+
+======  ========================================================================================================
+Octets  What
+======  ========================================================================================================
+1       version of this format, 1
+1       JMSDeliveryMode: 1 NON_PERSISTENT, 2 PERSISTENT
+1       JMSPriority, 0 to 9
+…       JMSCorrelationID, a value: a string, or null where there is none
+…       JMSType, likewise
+…       properties, in the order of their names, without those below
+======  ========================================================================================================
+
+Only what a link is to keep is in it. Not in it are the destination and JMSReplyTo, which mean nothing elsewhere; JMSMessageID and JMSTimestamp, which each provider
+sets anew; JMSExpiration; headers whose names are not those of JMS properties, as a JMS provider cannot carry them; and these properties:
+
+* those whose names begin with ``JMSX``, which providers set;
+* :data:`ADDED`, which bridges set on the way.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final
+
+from gateway.messaging.message import MEMO_DIGEST, BodyType, DeliveryMode, Headers, Message
+from gateway.messaging.provider import DUPLICATE_ID
+from gateway.messaging.values import MalformedValues, Value, decode_map, encode_map, encode_properties, encode_value
+
+#: Octets of a hash; it has twice as many digits.
+SIZE: Final = 16
+#: The names of properties that bridges add: their own name, the ids that a message had on the way, the links that it was on, and by what a target knows it again.
+ADDED: Final = frozenset(("JMS_SUN_JMSBRIDGE_NAME", "HORNETQ_BRIDGE_MSG_ID_LIST", "STOMP_GATEWAY_BRIDGE_HOPS", DUPLICATE_ID))
+_SET_BY_PROVIDERS: Final = "JMSX"
+_VERSION: Final = 1
+
+#: To begin with a copy costs less than to begin anew.
+_BEGUN: Final = {kind: blake2b(bytes((kind,)), digest_size=SIZE) for kind in BodyType}
+
+
+def body_digest(message: Message) -> str:
+    """The hash of the body: 32 hexadecimal digits."""
+    return digest_of_body(message.headers.body_type, message.body)
+
+
+def headers_digest(message: Message) -> str:
+    """The hash of the headers that a link is to keep: 32 hexadecimal digits.
+
+    :raises ValueError, TypeError: as :func:`~gateway.messaging.values.encode_properties` does.
+    """
+    return digest_of_headers(message.headers)
+
+
+def digest_of_body(kind: BodyType, body: bytes) -> str:
+    """The same as :func:`body_digest`, of the body alone."""
+    if kind is BodyType.MAP:
+        body = _in_order(body)
+    hashed = _BEGUN[kind].copy()
+    hashed.update(body)
+    return hashed.hexdigest()
+
+
+def digest_of_headers(headers: Headers) -> str:
+    """The same as :func:`headers_digest`. It is computed once and kept in ``memo``. On any thread."""
+    known = headers.memo.get(MEMO_DIGEST)
+    if known is None:
+        known = headers.memo[MEMO_DIGEST] = blake2b(_kept(headers), digest_size=SIZE).hexdigest()
+    assert isinstance(known, str)
+    return known
+
+
+def _kept(headers: Headers) -> bytes:
+    mode = DeliveryMode.PERSISTENT if headers.persistent else DeliveryMode.NON_PERSISTENT
+    names = [name for name in headers.properties if name not in ADDED and not name.startswith(_SET_BY_PROVIDERS)]
+    properties = {name: headers.properties[name] for name in sorted(names, key=_octets)}
+    return b"".join(
+        (
+            bytes((_VERSION, mode, headers.priority)),
+            encode_value(headers.correlation_id),
+            encode_value(headers.type),
+            encode_properties(properties),
+        )
+    )
+
+
+def _in_order(body: bytes) -> bytes:
+    try:
+        entries = decode_map(body)
+    except MalformedValues:
+        return body
+    ordered: dict[str, Value] = {name: entries[name] for name in sorted(entries, key=_octets)}
+    return encode_map(ordered)
+
+
+def _octets(name: str) -> bytes:
+    return name.encode("utf-8", "surrogatepass")

@@ -1,0 +1,105 @@
+"""Which broker a job speaks to, and as whom: the options of the command, and those of the data source that they become.
+
+Owns the names on the command line. A passcode is none of them: it would be in the history of the shell and in the list of processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import click
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+BROKERS: Final = ("auto", "gateway", "activemq", "artemis", "rabbitmq", "openmq")
+#: Options of the command, without their dashes, and of the data source.
+_NAMES: Final = {
+    "host": "host",
+    "port": "port",
+    "login": "login",
+    "passcode-file": "passcodeFile",
+    "passcode-env": "passcodeEnv",
+    "tls": "tls",
+    "ca-file": "caFile",
+    "cert-file": "certFile",
+    "key-file": "keyFile",
+    "broker": "broker",
+    "timeout": "timeoutSeconds",
+}
+_HELP: Final = {
+    "host": ("NAME", "Where the broker is. [default: 127.0.0.1]"),
+    "port": ("NUMBER", "Of its STOMP. [default: 7672, with TLS 7673]"),
+    "login": ("NAME", "Who you are."),
+    "passcode-file": ("FILE", "Its first line is the passcode."),
+    "passcode-env": ("NAME", "The environment variable that has the passcode."),
+    "ca-file": ("FILE", "Certificates to trust, with TLS."),
+    "cert-file": ("FILE", "The certificate to show, with TLS."),
+    "key-file": ("FILE", "Its key."),
+    "timeout": ("SECONDS", "How long to wait for an answer. [default: 30]"),
+}
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A broker and who speaks to it.
+
+    :param options: of the data source ``stomp``, those that were given.
+    """
+
+    options: dict[str, str]
+
+    @property
+    def address(self) -> str:
+        """``HOST:PORT``, for sentences."""
+        port = self.options.get("port") or ("7673" if self.options.get("tls") == "true" else "7672")
+        return f"{self.options.get('host', '127.0.0.1')}:{port}"
+
+
+def connection_options(parameter: str = "connection", prefix: str = "", of: str = "") -> Callable[[_Function], _Function]:
+    """Gives a click command the options of a connection, and a parameter, a :class:`Connection`.
+
+    :param parameter: its name. :param prefix: of the options' names, as ``target-``. :param of: whose they are, for ``--help``.
+    """
+
+    def decorate(command: _Function) -> _Function:
+        def with_connection(*arguments: Any, **given: Any) -> Any:
+            options: dict[str, str] = {}
+            for name, option in _NAMES.items():
+                value = given.pop(_variable(prefix, name))
+                if value is not None and value is not False:
+                    options[option] = "true" if value is True else str(value)
+            return command(*arguments, **{parameter: Connection(options)}, **given)
+
+        with_connection.__doc__ = command.__doc__
+        with_connection.__name__ = command.__name__
+        with_connection.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+        added = with_connection
+        for name in reversed(_NAMES):
+            added = _option(prefix, name, of)(added)
+        return added  # type: ignore[return-value]
+
+    return decorate
+
+
+def _variable(prefix: str, name: str) -> str:
+    return f"{prefix}{name}".replace("-", "_")
+
+
+def _option(prefix: str, name: str, of: str) -> Callable[[Any], Any]:
+    whose = f"{of}: " if of else ""
+    flag = f"--{prefix}{name}"
+    variable = _variable(prefix, name)
+    if name == "tls":
+        return click.option(flag, variable, is_flag=True, help=f"{whose}Speak TLS.")
+    if name == "broker":
+        kinds = f"What it is. [default: {BROKERS[0]}, by its own word]"
+        return click.option(flag, variable, type=click.Choice(BROKERS), help=f"{whose}{kinds}")
+    metavar, text = _HELP[name]
+    return click.option(flag, variable, metavar=metavar, help=f"{whose}{text}")
+
+
+def as_destination(name: str) -> str:
+    """What the data source takes for a destination: ``queue:NAME`` where no kind is named."""
+    return name if name.startswith(("queue:", "topic:", "/")) else f"queue:{name}"

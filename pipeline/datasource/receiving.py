@@ -1,0 +1,176 @@
+"""From a subscription to a staged file, acknowledged: what a task that consumes does, for streams and batches alike.
+
+Owns the order, which is what keeps messages: receive, stage and sync, acknowledge on the connection that received, and only then give rows away.
+A task that dies anywhere leaves either nothing, and the broker delivers again, or a file, and whoever comes next reads that.
+
+Knows Spark no more than that rows are yielded.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from gateway.stomp.wire import Frame
+from pipeline.datasource.client import Client
+from pipeline.datasource.dialect import Dialect, Place
+from pipeline.datasource.errors import BrokerError, ConnectionLost
+from pipeline.datasource.options import Options
+from pipeline.datasource.rows import record_batch
+from pipeline.datasource.staging import End, Staged, Staging
+
+_log: Final = logging.getLogger("pipeline.datasource")
+
+#: Rows of an Arrow record batch, and octets of bodies after which one is made of fewer.
+ROWS: Final = 4096
+_OCTETS: Final = 8 << 20
+#: Octets of bodies that one task takes, whatever the batch size: they are in memory until they are staged.
+_MOST_OCTETS: Final = 96 << 20
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one task is to receive. It travels from the driver to the worker.
+
+    :param batch: number of the micro-batch. :param partition: which of its partitions. :param epoch: of the run; None for batch reads.
+    :param most: messages. :param first: seconds that it waits for the first. :param quiet: seconds without a message after which it thinks that
+        there are no more; None: it waits for the whole time.
+    :param seconds: that it receives at most; None for no bound. :param rate: messages a second; None for no bound.
+    """
+
+    batch: int
+    partition: int
+    epoch: int | None
+    most: int
+    first: float
+    quiet: float | None
+    seconds: float | None
+    rate: float | None = None
+
+
+class Rows:
+    """MESSAGEs that have come, made into record batches while more come."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._frames: list[Frame] = []
+        self._octets = 0
+        self.batches: list[pa.RecordBatch] = []
+
+    def add(self, frames: list[Frame]) -> None:
+        self._frames += frames
+        self._octets += sum([len(frame.body) for frame in frames])
+        if len(self._frames) >= ROWS or self._octets >= _OCTETS:
+            self.finish()
+
+    def finish(self) -> list[pa.RecordBatch]:
+        """All batches, the last of what has come since included."""
+        if self._frames:
+            self.batches.append(record_batch(self._frames, self._dialect))
+            self._frames, self._octets = [], 0
+        return self.batches
+
+
+def read(options: Options, staging: Staging, task: Task, reached: Callable[[str], None]) -> Iterator[pa.RecordBatch]:
+    """The rows of a task: those that are staged, else those that it receives, stages and acknowledges now.
+
+    :param reached: told where it has come to: ``received``, ``staged``, ``acknowledged``, ``yielded``.
+    :raises PipelineError: the broker or the folder cannot be used; nothing is lost.
+    """
+    found = staging.find(task.batch, task.partition)
+    if found is None:
+        began = time.monotonic()
+        found = _receive_and_stage(options, staging, task, reached)
+        if task.rate is not None:
+            time.sleep(max(0.0, began + found.received / task.rate - time.monotonic()))
+    yield from found.batches
+    reached("yielded")
+
+
+def _receive_and_stage(options: Options, staging: Staging, task: Task, reached: Callable[[str], None]) -> Staged:
+    until = time.monotonic() + options.timeout
+    while True:
+        try:
+            return _once(options, staging, task, reached)
+        except ConnectionLost as error:
+            # Nothing was staged, so it begins anew, until the broker has been away for too long.
+            if time.monotonic() > until:
+                raise
+            _log.warning("%s; trying again", error)
+            time.sleep(0.2)
+
+
+def _once(options: Options, staging: Staging, task: Task, reached: Callable[[str], None]) -> Staged:
+    place = options.destination
+    assert place is not None
+    with Client(options).open() as client:
+        received, frames = _receive_quickly(client, place, task)
+        reached("received")
+        staged = staging.publish(task.batch, task.partition, task.epoch, received, client.dialect.stable_ids)
+        reached("staged")
+        if not staged.mine:
+            # Another task was first; what came here goes back.
+            client.close()
+        elif frames:
+            try:
+                client.acknowledge(frames)
+            except BrokerError as error:
+                # It is staged, and will be known when it comes again.
+                _log.warning("%s; the messages are staged, and will be dropped when they are delivered again", error)
+                client.close()
+            else:
+                staging.settled(task.batch, task.partition)
+        else:
+            staging.settled(task.batch, task.partition)
+        reached("acknowledged")
+    return staged
+
+
+def _receive_quickly(client: Client, place: Place, task: Task) -> tuple[Staged, list[Frame]]:
+    """As :func:`_receive`, without the search for cycles, which frames do not make: there are so many that it would take a third of the time."""
+    searched = gc.isenabled()
+    gc.disable()
+    try:
+        return _receive(client, place, task)
+    finally:
+        if searched:
+            gc.enable()
+
+
+def _receive(client: Client, place: Place, task: Task) -> tuple[Staged, list[Frame]]:
+    """What comes, and those of its deliveries that are needed to acknowledge it."""
+    most = task.most if task.rate is None else min(task.most, max(1, math.ceil(task.rate)))
+    client.subscribe(place, most)
+    rows = Rows(client.dialect)
+    frames: list[Frame] = []
+    count = octets = 0
+    began = time.monotonic()
+    end = math.inf if task.seconds is None else began + task.seconds
+    wait, ended = task.first, End.FULL
+    while count < most and octets < _MOST_OCTETS:
+        until = min(end, time.monotonic() + wait)
+        run = client.receive(until)
+        if not run:
+            ended = End.QUIET if until < end or not count else End.TIME
+            break
+        del run[most - count :]
+        count += len(run)
+        octets += sum([len(frame.body) for frame in run])
+        rows.add(run)
+        if client.individual:
+            frames += run
+        else:
+            frames = run[-1:]
+        if task.quiet is not None:
+            wait = task.quiet
+        if count < most and time.monotonic() >= end:
+            ended = End.TIME
+            break
+    return Staged(rows.finish(), count, ended), frames

@@ -1,0 +1,122 @@
+"""The ids of messages that a staging folder has had, so that one which is delivered again is known.
+
+Owns how they are kept in memory and in files. A Python worker of Spark serves many tasks one after the other, so what one of them has read is kept for
+the next, and only files that are new are opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import ClassVar, Final, Self
+from uuid import uuid4
+
+import pyarrow as pa
+
+from pipeline.datasource.errors import StagingError
+
+#: Ids in memory, from which on those that are in no file any more are dropped.
+_MANY: Final = 3_000_000
+_COLUMN: Final = "message_id"
+
+
+class Remembered:
+    """The ids of one staging folder, as far as its files have them."""
+
+    _all: ClassVar[dict[Path, Remembered]] = {}
+
+    def __init__(self, folder: Path) -> None:
+        self._folder: Final = folder
+        self._ids: set[str] = set()
+        #: Micro-batches and partitions whose ids are in memory, as their files' names begin.
+        self._known: set[str] = set()
+        self._identity = ""
+
+    @classmethod
+    def of(cls, folder: Path) -> Self:
+        """Those of this folder, the same object for all who ask in this process."""
+        found = cls._all.get(folder)
+        if not isinstance(found, cls):
+            found = cls._all[folder] = cls(folder)
+        return found
+
+    def belongs(self, identity: str) -> None:
+        """The folder is this one now; what was remembered of another by the same path is forgotten."""
+        if identity != self._identity:
+            self._identity = identity
+            self._ids, self._known = set(), set()
+
+    def fresh(self, batches: Sequence[pa.RecordBatch], own: str) -> list[pa.RecordBatch] | None:
+        """The rows whose ids are not known, and each id once; None where those are all.
+
+        To be called while the folder is locked, since others publish.
+
+        :param own: the partition that they are to be, which has no file.
+        :raises StagingError: a file cannot be read.
+        """
+        self._refresh(own)
+        seen: set[str] = set()
+        found: list[pa.RecordBatch] = []
+        dropped = False
+        for batch in batches:
+            ids = batch.column(_COLUMN).to_pylist()
+            if len(set(ids)) == len(ids) and seen.isdisjoint(ids) and self._ids.isdisjoint(ids):
+                found.append(batch)
+                seen.update(ids)
+                continue
+            kept: list[bool] = []
+            for one in ids:
+                # A message without an id cannot be known again.
+                kept.append(one is None or (one not in seen and one not in self._ids))
+                if one is not None:
+                    seen.add(one)
+            if not all(kept):
+                dropped = True
+                batch = batch.filter(pa.array(kept, pa.bool_()))
+            if batch.num_rows:
+                found.append(batch)
+        return found if dropped else None
+
+    def add(self, name: str, batches: Sequence[pa.RecordBatch]) -> None:
+        """That partition has been published with these rows."""
+        for batch in batches:
+            self._ids.update(batch.column(_COLUMN).to_pylist())
+        self._known.add(name)
+
+    def keep(self, staged: Path, folder: Path, end: str, sync: Callable[[Path], None]) -> None:
+        """Write the ids of a staged file into one of its own, which is synced and appears by rename."""
+        ids = _of_staged(staged)
+        if not ids:
+            return
+        made = folder / f"{staged.stem}.{uuid4().hex}.tmp"
+        made.write_text("\0".join(ids), encoding="utf-8")
+        if end == "unsettled":
+            sync(made)
+        made.rename(folder / f"{staged.stem}.{len(ids)}.{end}")
+        if end == "unsettled":
+            sync(folder)
+
+    def _refresh(self, own: str) -> None:
+        """Read what has come into the folder since."""
+        if len(self._ids) > _MANY:
+            self._ids, self._known = set(), set()
+        for path in self._folder.glob("*.arrow"):
+            if path.stem not in self._known and path.stem != own:
+                self._ids.update(_of_staged(path))
+                self._known.add(path.stem)
+        for path in (self._folder / "ids").iterdir():
+            name = path.name.split(".")[0]
+            if name not in self._known and path.suffix in (".settled", ".unsettled"):
+                self._ids.update(path.read_text(encoding="utf-8").split("\0"))
+                self._known.add(name)
+
+
+def _of_staged(path: Path) -> list[str]:
+    """The ids in a staged file; nothing else of it is read."""
+    options = pa.ipc.IpcReadOptions(included_fields=[3])
+    try:
+        with pa.memory_map(str(path)) as file, pa.ipc.open_file(file, options=options) as reader:
+            columns = [reader.get_batch(number).column(_COLUMN).to_pylist() for number in range(reader.num_record_batches)]
+    except (OSError, pa.ArrowInvalid) as error:
+        raise StagingError(f"{path} cannot be read: {error}") from None
+    return [one for column in columns for one in column if one is not None]

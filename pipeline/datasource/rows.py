@@ -1,0 +1,192 @@
+"""MESSAGE frames as rows of :data:`pipeline.columns.MESSAGES`, many at a time.
+
+Owns what each column means, column by column, since that is several times faster than row by row. Knows neither sockets nor files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gateway.messaging.envelope import CONTENT_TYPE
+from gateway.messaging.message import DEFAULT_PRIORITY, BodyType
+from gateway.stomp.wire import Frame
+from pipeline.datasource.dialect import Dialect
+
+#: :data:`pipeline.columns.MESSAGES` as Arrow has it, and as Spark expects it from a data source.
+SCHEMA: Final = pa.schema(
+    [
+        ("body", pa.binary()),
+        ("text", pa.string()),
+        ("body_type", pa.string()),
+        ("message_id", pa.string()),
+        ("destination", pa.string()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("expires", pa.timestamp("us", "UTC")),
+        ("priority", pa.int32()),
+        ("persistent", pa.bool_()),
+        ("type", pa.string()),
+        ("correlation_id", pa.string()),
+        ("reply_to", pa.string()),
+        ("redelivered", pa.bool_()),
+        ("headers", pa.map_(pa.string(), pa.string())),
+        ("envelope", pa.binary()),
+    ]
+)
+
+#: The header by which links say what a body is, where the broker does not tell.
+_BODY: Final = "JMS_STOMP_BODY"
+_TEXT, _BYTES = BodyType.TEXT.name, BodyType.BYTES.name
+_BODY_TYPES: Final = {kind.name.lower(): kind.name for kind in BodyType}
+_find_nul: Final = re.compile(b"\0").search
+#: The largest time, in milliseconds, that Spark can show: the end of the year 9999.
+_LATEST: Final = 253_402_300_799_999
+_TRUE: Final = frozenset(("true", "1"))
+
+
+def record_batch(frames: Sequence[Frame], dialect: Dialect) -> pa.RecordBatch:
+    """The rows of these MESSAGEs, in their order.
+
+    ``destination`` and ``reply_to`` are ``queue:NAME`` and ``topic:NAME`` where they are plain ones; the octets of every header are in ``headers``.
+    A header that is not what JMS says it is, as a ``timestamp`` that is no number, gives null, and is still in ``headers``.
+    """
+    heads = [frame.head.headers for frame in frames]
+    bodies = [frame.body for frame in frames]
+    body = pa.array(bodies, pa.binary())
+    types = _body_types(heads, bodies, body, dialect)
+    columns = [
+        body,
+        _texts(bodies, body, types),
+        pa.array(types, pa.string()),
+        _strings(heads, "message-id"),
+        _places(heads, "destination"),
+        _times(heads, "timestamp"),
+        _times(heads, "expires"),
+        pa.array([_priority(head.get("priority")) for head in heads], pa.int32()),
+        pa.array([head.get("persistent", "").lower() in _TRUE for head in heads], pa.bool_()),
+        _strings(heads, "type"),
+        _strings(heads, "correlation-id"),
+        _places(heads, "reply-to"),
+        pa.array([head.get("redelivered", "") == "true" for head in heads], pa.bool_()),
+        _headers(heads),
+        _envelopes(heads, bodies),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def without_text(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same with no ``text``, which is ``body`` once more."""
+    return batch.set_column(1, SCHEMA.field(1), pa.nulls(batch.num_rows, pa.string()))
+
+
+def with_text(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same as before :func:`without_text`."""
+    body, types = batch.column(0), batch.column(2).to_pylist()
+    if types.count(_TEXT) == len(types):
+        texts = body.cast(pa.string())
+    else:
+        texts = _texts(body.to_pylist(), body, types)
+    return batch.set_column(1, SCHEMA.field(1), texts)
+
+
+def _body_types(heads: list[dict[str, str]], bodies: list[bytes], body: pa.Array, dialect: Dialect) -> list[str]:
+    said = [head.get(_BODY) for head in heads]
+    if dialect.types_told:
+        found = [_BYTES if "content-length" in head else _TEXT for head in heads]
+    else:
+        found = [_TEXT if _is_textual(head.get("content-type")) else _BYTES for head in heads]
+        values = body.buffers()[2]
+        if values is not None and _find_nul(values):
+            found = [_BYTES if kind is _TEXT and b"\0" in octets else kind for kind, octets in zip(found, bodies, strict=True)]
+    if any(said):
+        found = [kind if mark is None else _BODY_TYPES.get(mark, kind) for kind, mark in zip(found, said, strict=True)]
+    try:
+        body.cast(pa.string())
+    except pa.ArrowInvalid:
+        found = [_BYTES if kind is _TEXT and not _is_utf8(octets) else kind for kind, octets in zip(found, bodies, strict=True)]
+    return found
+
+
+def _is_textual(content_type: str | None) -> bool:
+    """Whether a body is text as far as its sender says; a sender that says nothing sends text."""
+    if content_type is None:
+        return True
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind.startswith("text/") or kind.endswith(("json", "xml"))
+
+
+def _is_utf8(octets: bytes) -> bool:
+    try:
+        octets.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _texts(bodies: list[bytes], body: pa.Array, types: list[str]) -> pa.Array:
+    if types.count(_TEXT) == len(types):
+        return body.cast(pa.string())
+    return pa.array([octets.decode() if kind == _TEXT else None for kind, octets in zip(types, bodies, strict=True)], pa.string())
+
+
+def _strings(heads: list[dict[str, str]], name: str) -> pa.Array:
+    return pa.array([head.get(name) for head in heads], pa.string())
+
+
+def _times(heads: list[dict[str, str]], name: str) -> pa.Array:
+    """Milliseconds since 1970 as times; none where there are none, or 0."""
+    texts = _strings(heads, name)
+    try:
+        numbers = texts.cast(pa.int64())
+    except pa.ArrowInvalid:
+        numbers = pa.array(
+            [int(text) if text and text.isdecimal() and len(text) < 16 else None for text in texts.to_pylist()], pa.int64()
+        )
+    known = pc.and_(pc.greater(numbers, 0), pc.less_equal(numbers, _LATEST))
+    return pc.multiply(pc.if_else(known, numbers, pa.scalar(None, pa.int64())), 1000).cast(SCHEMA.field(name).type)
+
+
+def _priority(text: str | None) -> int:
+    return int(text) if text is not None and len(text) == 1 and text.isdecimal() else DEFAULT_PRIORITY
+
+
+def plain(text: str) -> str:
+    """``queue:NAME`` or ``topic:NAME`` of a plain destination; another as it is."""
+    if text.startswith("/queue/"):
+        return f"queue:{text[7:]}"
+    return f"topic:{text[7:]}" if text.startswith("/topic/") else text
+
+
+def _places(heads: list[dict[str, str]], name: str) -> pa.Array:
+    return pa.array(_each([head.get(name) for head in heads], plain), pa.string())
+
+
+def _each(texts: list[str | None], function: Callable[[str], str]) -> list[str | None]:
+    """The function of each, called once for equal ones: a batch has few different destinations."""
+    made: dict[str | None, str | None] = {None: None}
+    for text in set(texts):
+        if text is not None:
+            made[text] = function(text)
+    return [made[text] for text in texts]
+
+
+def _headers(heads: list[dict[str, str]]) -> pa.Array:
+    names: list[str] = []
+    values: list[str] = []
+    for head in heads:
+        names += head
+        values += head.values()
+    offsets = pa.array([0, *accumulate([len(head) for head in heads])], pa.int32())
+    return pa.MapArray.from_arrays(offsets, pa.array(names, pa.string()), pa.array(values, pa.string()))
+
+
+def _envelopes(heads: list[dict[str, str]], bodies: list[bytes]) -> pa.Array:
+    found: list[Any] = [
+        octets if head.get("content-type") == CONTENT_TYPE else None for head, octets in zip(heads, bodies, strict=True)
+    ]
+    return pa.array(found, pa.binary())

@@ -1,0 +1,71 @@
+"""The data source ``stomp``, as Spark knows it.
+
+Owns its name and which reader or writer serves what. Register it once for each session::
+
+    from pipeline.datasource.source import register
+    register(spark)
+    spark.read.format("stomp").option("destination", "queue:orders").load()
+
+Spark finds readers and writers by importing them in its Python workers, so this package must be installed wherever they run: on a cluster in the
+environment that ``PYSPARK_PYTHON`` names, or as an archive that ``spark-submit --archives`` brings. ``--py-files`` with this package's wheel does as well
+where the workers have pyarrow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.types import StructType
+
+from pipeline.columns import MESSAGES
+from pipeline.datasource.batch_reader import StompBrowser, StompConsumer
+from pipeline.datasource.options import Use, parse, parse_reading
+from pipeline.datasource.rows import SCHEMA
+from pipeline.datasource.stream_reader import StompStreamReader
+from pipeline.datasource.writer import StompStreamWriter, StompWriter
+from pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class StompDataSource(DataSource):
+    """Queues and topics of a STOMP broker as tables; see ``docs/pipeline_source.rst``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "stomp"
+
+    def schema(self) -> str:
+        """The columns; called by ``load()``, so that options that are wrong for every read fail there."""
+        parse_reading(self.options)
+        return MESSAGES
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        _check_schema(schema)
+        if self.options.get("browse", "true").strip().lower() == "false":
+            return StompConsumer(parse(self.options, Use.CONSUME))
+        return StompBrowser(parse(self.options, Use.BROWSE))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        _check_schema(schema)
+        return StompStreamReader(parse(self.options, Use.STREAM))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return StompWriter(parse(self.options, Use.WRITE), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return StompStreamWriter(parse(self.options, Use.WRITE), schema, overwrite)
+
+
+def register(spark: SparkSession) -> None:
+    """Have this session know the format ``stomp``."""
+    spark.dataSource.register(StompDataSource)
+
+
+def _check_schema(schema: StructType) -> None:
+    if schema.names != SCHEMA.names:
+        raise PipelineError(
+            f"the columns of stomp are {', '.join(SCHEMA.names)}; expected no schema(), and a select() behind load()"
+        )

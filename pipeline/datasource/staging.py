@@ -1,0 +1,334 @@
+"""The folder where messages wait between the broker, which has forgotten them, and the sink, which does not have them yet.
+
+Owns its files, what is written when, and the proof that a message is given to a query once. Knows rows and message ids, and neither brokers nor Spark.
+
+A file holds what one partition of one micro-batch has received. It appears by rename, synced, and before its messages are acknowledged; from then on it is
+what that partition is, whoever reads it and however often. So a message that its broker delivers again, because nobody acknowledged it, is known by its
+id, and dropped. Who publishes does so under one lock for the whole folder, and only
+
+* if the partition has no file yet: of two tasks that do the same the first counts, and the other gives its messages back;
+* if no newer run of the query has begun (``epoch``): a worker that outlives its driver changes nothing any more;
+* if the micro-batch is not over.
+
+What is in it::
+
+    state.json                  the source, the epoch, the last micro-batch planned, and the last that Spark has committed
+    lock                        locked by flock while any of these changes
+    B-P.arrow                   messages of micro-batch B, partition P: Arrow's file format
+    B-P.settled                 their broker has confirmed that they are acknowledged
+    ids/B-P.N.settled           the N ids of a file that is gone, as its sink has its messages, divided by NULs; a rolling number of them
+    ids/B-P.N.unsettled         the same of one whose acknowledgement was never confirmed: kept until they cannot come again
+
+The folder must be one file system for all executors, with rename, flock and fsync that do what POSIX says: a local disk, NFS 4, CephFS and the like.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.datasource.errors import StagingError
+from pipeline.datasource.remembered import Remembered
+from pipeline.datasource.rows import SCHEMA, with_text, without_text
+
+#: Ids of messages that were acknowledged and committed; the broker has promised not to send those again.
+SETTLED_IDS: Final = 200_000
+#: Ids of messages that may come again, and for how long they are remembered, in seconds.
+UNSETTLED_IDS: Final = 1_000_000
+UNSETTLED_AGE: Final = 7 * 86_400
+
+_VERSION: Final = 1
+_RECEIVED, _ENDED = b"received", b"ended"
+_IDS: Final = "ids"
+
+
+class End(Enum):
+    """Why a task took no more messages."""
+
+    #: It had as many as it was to take.
+    FULL = "full"
+    #: Its time was over.
+    TIME = "time"
+    #: None came.
+    QUIET = "quiet"
+
+
+@dataclass(frozen=True)
+class State:
+    """What ``state.json`` says.
+
+    :param source: the destination, and a durable subscription's name: what the folder is of.
+    :param planned: the last micro-batch that was begun, and :param partitions: how many it has, whenever it is run again.
+    :param identity: no other folder has it, not even one of the same path later.
+    """
+
+    source: str
+    identity: str = ""
+    epoch: int = 0
+    planned: int = 0
+    partitions: int = 0
+    committed: int = 0
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The messages of one partition of one micro-batch.
+
+    :param received: how many came, those dropped included. :param ended: why no more were taken.
+    :param mine: this call has published them, so that it is to acknowledge them.
+    """
+
+    batches: Sequence[pa.RecordBatch]
+    received: int
+    ended: End
+    mine: bool = False
+
+
+class Staging:
+    """A staging folder.
+
+    :param folder: made if it is missing. :param source: what it is to be of.
+    """
+
+    def __init__(self, folder: Path, source: str) -> None:
+        self.folder: Final = folder
+        self.source: Final = source
+        self._remembered = Remembered.of(folder)
+
+    # --- the driver
+
+    def begin(self) -> State:
+        """A new run of the query: every earlier one can publish no more.
+
+        :raises StagingError: the folder cannot be used, or is of another source.
+        """
+        try:
+            (self.folder / _IDS).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StagingError(f"stagingPath {self.folder} cannot be used: {error.strerror}") from None
+        with self._locked():
+            state = self.state()
+            state = replace(state, epoch=state.epoch + 1, identity=state.identity or uuid4().hex)
+            self._write_state(state)
+        return state
+
+    def state(self) -> State:
+        """What the folder knows of the query; that of a new one where there is nothing.
+
+        :raises StagingError: it is of another source, or of another version of this format.
+        """
+        path = self.folder / "state.json"
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return State(self.source)
+        except (OSError, ValueError) as error:
+            raise StagingError(f"{path} cannot be read: {error}") from None
+        if found.pop("version", None) != _VERSION:
+            raise StagingError(f"{path} is of another version of this format, expected {_VERSION}")
+        state = State(**found)
+        if state.source != self.source:
+            raise StagingError(f"stagingPath {self.folder} is that of {state.source}, and this query reads {self.source}")
+        return state
+
+    def plan(self, epoch: int, batch: int, partitions: int) -> int:
+        """A micro-batch is to be run.
+
+        :param partitions: how many are wanted. :returns: how many it has: as many as when it was run first, or a sink that knows it would miss some.
+        :raises StagingError: the checkpoint and this folder are not of one query, or a newer run has begun.
+        """
+        with self._locked():
+            state = self.state()
+            if state.epoch != epoch:
+                raise self._superseded()
+            if batch <= state.committed:
+                raise StagingError(
+                    f"the checkpoint asks for micro-batch {batch}, and stagingPath {self.folder} has it done, as far as {state.committed}: "
+                    "the checkpoint is older, or is another query's"
+                )
+            if batch > state.planned + 1:
+                raise self._lost(batch - 1, state)
+            if batch == state.planned:
+                return state.partitions
+            if batch < state.planned:
+                # A new checkpoint over an old folder: what its last micro-batches have received is given once more.
+                return max(
+                    [int(path.stem.split("-")[1]) + 1 for path in self.folder.glob(f"{batch:012}-*.arrow")], default=partitions
+                )
+            self._write_state(replace(state, planned=batch, partitions=partitions))
+            return partitions
+
+    def commit(self, batch: int) -> None:
+        """The sink has everything up to this micro-batch for good: its files go, its ids stay.
+
+        :raises StagingError: as :meth:`plan`.
+        """
+        if batch > (state := self.state()).planned:
+            raise self._lost(batch, state)
+        with self._locked():
+            state = self.state()
+            for path in sorted(self.folder.glob("*.arrow")):
+                if int(path.stem.split("-")[0]) <= batch:
+                    self._remember(path)
+            if batch > state.committed:
+                self._write_state(replace(state, committed=batch))
+            for path in self.folder.iterdir():
+                over = path.suffix in (".arrow", ".settled") and int(path.stem.split("-")[0]) <= batch
+                # A day old: left behind by a task that was killed.
+                if over or (path.suffix == ".tmp" and path.stat().st_mtime < time.time() - 86_400):
+                    path.unlink()
+            self._forget()
+
+    def counts(self, batch: int) -> list[Staged]:
+        """What the partitions of a micro-batch have received, without their rows; empty once it is committed."""
+        return [self._read(path, rows=False) for path in sorted(self.folder.glob(f"{batch:012}-*.arrow"))]
+
+    def newest(self, batch: int) -> int:
+        """The latest ``timestamp`` of a micro-batch's messages, in microseconds since 1970; 0 where there is none."""
+        found = [0]
+        for path in self.folder.glob(f"{batch:012}-*.arrow"):
+            for one in self._read(path, rows=True).batches:
+                values = one.column("timestamp").cast(pa.int64())
+                found.append(pc.max(values).as_py() or 0)
+        return max(found)
+
+    # --- tasks
+
+    def find(self, batch: int, partition: int) -> Staged | None:
+        """What that partition of that micro-batch is, if that is settled already."""
+        path = self._path(batch, partition)
+        return self._read(path, rows=True) if path.exists() else None
+
+    def publish(self, batch: int, partition: int, epoch: int | None, received: Staged, stable_ids: bool) -> Staged:
+        """Have that partition be these messages, unless it is others already; they are synced when this returns.
+
+        :param epoch: of the run that planned it; None where there are no runs.
+        :param stable_ids: a message that comes again has the id that it had, so that those known already are left out.
+        :returns: what it is.
+        :raises StagingError: a newer run of the query has begun, or the micro-batch is over. Nothing is to be acknowledged then.
+        """
+        path = self._path(batch, partition)
+        try:
+            made = self._write(path, received)
+        except OSError as error:
+            raise StagingError(f"stagingPath {self.folder} cannot be written to: {error.strerror or error}") from None
+        try:
+            with self._locked():
+                state = self.state()
+                if epoch is not None and state.epoch != epoch:
+                    raise self._superseded()
+                if batch <= state.committed:
+                    raise StagingError(f"micro-batch {batch} is over; this task of it came too late")
+                if path.exists():
+                    return self._read(path, rows=True)
+                self._remembered.belongs(state.identity)
+                if stable_ids:
+                    fresh = self._remembered.fresh(received.batches, path.stem)
+                    if fresh is not None:
+                        received = replace(received, batches=fresh)
+                        made.unlink()
+                        made = self._write(path, received)
+                made.rename(path)
+                _sync(self.folder)
+                self._remembered.add(path.stem, received.batches)
+                return replace(received, mine=True)
+        finally:
+            made.unlink(missing_ok=True)
+
+    def settled(self, batch: int, partition: int) -> None:
+        """The broker has confirmed the acknowledgement of that partition."""
+        self._path(batch, partition).with_suffix(".settled").touch()
+
+    # --- files
+
+    def _path(self, batch: int, partition: int) -> Path:
+        return self.folder / f"{batch:012}-{partition:04}.arrow"
+
+    def _lost(self, batch: int, state: State) -> StagingError:
+        return StagingError(
+            f"the checkpoint is at micro-batch {batch}, and stagingPath {self.folder} at {state.planned}: "
+            "it is not that of this query, or has lost files"
+        )
+
+    def _superseded(self) -> StagingError:
+        return StagingError(f"another run of the query has begun with stagingPath {self.folder}; this one ends")
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise StagingError(
+                f"stagingPath {self.folder} cannot be used here: {error.strerror}; is it shared by all executors?"
+            ) from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def _write_state(self, state: State) -> None:
+        made = self.folder / f"state.{uuid4().hex}.tmp"
+        made.write_text(json.dumps({"version": _VERSION, **asdict(state)}), encoding="utf-8")
+        _sync(made)
+        made.rename(self.folder / "state.json")
+        _sync(self.folder)
+
+    def _write(self, path: Path, received: Staged) -> Path:
+        """A file with these messages beside the one that it is to become, synced."""
+        made = path.with_suffix(f".{uuid4().hex}.tmp")
+        schema = SCHEMA.with_metadata({_RECEIVED: str(received.received), _ENDED: received.ended.value})
+        with pa.OSFile(str(made), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+            for batch in received.batches:
+                writer.write_batch(without_text(batch).replace_schema_metadata(schema.metadata))
+        _sync(made)
+        return made
+
+    def _read(self, path: Path, rows: bool) -> Staged:
+        try:
+            # Not mapped: the file may be removed while Spark has its rows still.
+            with pa.OSFile(str(path), "rb") as file, pa.ipc.open_file(file) as reader:
+                said = reader.schema.metadata
+                found = [reader.get_batch(number) for number in range(reader.num_record_batches)] if rows else []
+        except (OSError, pa.ArrowInvalid) as error:
+            raise StagingError(f"{path} cannot be read: {error}") from None
+        batches = [with_text(batch.replace_schema_metadata(None)) for batch in found]
+        return Staged(batches, int(said[_RECEIVED]), End(said[_ENDED].decode()))
+
+    def _remember(self, path: Path) -> None:
+        """Keep the ids of a file that is to go."""
+        end = "settled" if path.with_suffix(".settled").exists() else "unsettled"
+        self._remembered.keep(path, self.folder / _IDS, end, _sync)
+
+    def _forget(self) -> None:
+        """Remove the ids that need not be remembered any more."""
+        bounds = {".settled": SETTLED_IDS, ".unsettled": UNSETTLED_IDS}
+        for path in sorted((self.folder / _IDS).iterdir(), reverse=True):
+            if path.suffix == ".tmp":
+                path.unlink()
+            elif path.suffix in bounds:
+                old = path.suffix == ".unsettled" and path.stat().st_mtime < time.time() - UNSETTLED_AGE
+                # The newest file is kept, however many ids it has.
+                if old or bounds[path.suffix] <= 0:
+                    path.unlink()
+                bounds[path.suffix] -= int(path.stem.rpartition(".")[2])
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

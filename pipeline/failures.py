@@ -1,0 +1,68 @@
+"""Spark's failures as sentences.
+
+Owns which of the many exceptions around a failure is its cause, and how that reads in one line. Needs no Spark to be imported: what was raised by Spark
+knows itself.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+#: How Spark writes a condition around its text.
+_CONDITION: Final = re.compile(r"^\[(?P<name>[A-Z0-9_.]+)\]\s*")
+_STATE: Final = re.compile(r"\s*SQLSTATE: [0-9A-Z]{5}(?=\W|$)")
+_POSITION: Final = re.compile(r"; line \d+ pos \d+;?$")
+_LENGTH: Final = 500
+
+
+def sentence(error: BaseException) -> str | None:
+    """What to tell the operator of a failure that Spark, or its Java machine, has raised: one line. None where it is not one of theirs."""
+    module = type(error).__module__.split(".")[0]
+    if module == "py4j" and type(error).__name__ != "Py4JJavaError":
+        return (
+            f"Spark's Java machine ended, or cannot be reached any more; --spark-log FILE keeps what it says ({_line(str(error))})"
+        )
+    if module not in ("pyspark", "py4j"):
+        return None
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    if java is None:
+        return _line(str(error))
+    try:
+        return _cause(java)
+    except Exception as gone:  # the machine that has the exception may be gone
+        if type(gone).__module__.split(".")[0] not in ("pyspark", "py4j"):
+            raise
+        return _line(str(getattr(error, "_desc", "") or type(error).__name__))
+
+
+def _cause(java: Any) -> str:
+    """The text of the deepest cause that says anything."""
+    found = "", ""
+    seen = 0
+    while java is not None and seen < 30:
+        message = java.getMessage()
+        if message:
+            found = str(java.getClass().getSimpleName()), str(message)
+        java = java.getCause()
+        seen += 1
+    name, message = found
+    if not message:
+        return "Spark gave no reason; --spark-log FILE keeps what it says"
+    if name == "FileNotFoundException":
+        return f"a file was removed before it was read: {_line(message)}"
+    if name == "OutOfMemoryError":
+        return f"Spark's Java machine had too little memory ({_line(message)}): give it more by --memory"
+    text = _line(message)
+    return text if _CONDITION.match(message) or name.endswith("SparkException") else f"{text} ({name})"
+
+
+def _line(message: str) -> str:
+    """The first line of a message, without Spark's names of conditions and states."""
+    text = message.strip()
+    found = _CONDITION.match(text)
+    if found and found["name"] == "USER_RAISED_EXCEPTION":
+        # Ours, by raise_error: whole, and one line already.
+        return _STATE.sub("", text[found.end() :].split("\n")[0])
+    first = _POSITION.sub("", _STATE.sub("", _CONDITION.sub("", text).split("\n")[0].strip()))
+    return first if len(first) <= _LENGTH else first[:_LENGTH] + "..."

@@ -1,0 +1,189 @@
+"""``ingest``: the journal into Parquet by day and destination, each event once.
+
+Owns the stream: which segments are a batch, and what is said when one is gone. What a batch is and when it counts is
+:mod:`pipeline.tables.ingested`'s; that is what makes it right to be killed at any time, to run again, and to find copies of segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.streaming.query import StreamingQuery
+
+from pipeline.charts import traffic
+from pipeline.errors import PipelineError
+from pipeline.failures import sentence
+from pipeline.output import Chart, Output, Summary, Table, progress, report_option, top
+from pipeline.session import SessionOptions, session_options, spark_session
+from pipeline.tables.ingested import Ingested, Written
+from pipeline.tables.lines import check_folders, has_segments, line_stream, no_segments
+
+_MIB: Final = 1 << 20
+#: Octets of segments in a batch: some seconds of work, and few enough files.
+BATCH: Final = 256 * _MIB
+#: That a report has a row for.
+_BATCHES: Final = 500
+
+
+def run(
+    spark: SparkSession,
+    journals: Sequence[str],
+    table: str,
+    *,
+    continuous: bool = False,
+    every: str = "10 seconds",
+    octets: int = BATCH,
+    shared: int = 0,
+    skip_missing: bool = False,
+    started: Callable[[StreamingQuery], None] | None = None,
+) -> dict[str, Written]:
+    """Ingest what is in the folders and was not ingested before.
+
+    :param journals: folders with segments. :param table: the table's folder; made where it is not there.
+    :param continuous: go on until the query is stopped, or the process. :param every: how often it looks then, as Spark writes durations.
+    :param octets: about how much of segments is a batch. :param shared: as of :func:`pipeline.tables.ingested.directory`.
+    :param skip_missing: go on without segments that were there, and are gone before they were read.
+    :param started: is called with the query.
+    :returns: what became of each batch, by its name.
+    :raises PipelineError: when there is nothing to read and never was, or a segment was removed before it was read.
+    """
+    check_folders(spark, journals)
+    kept = Ingested(spark, table)
+    if not continuous and not kept.exists() and not any(has_segments(spark, folder) for folder in journals):
+        raise PipelineError(no_segments(journals))
+    done: dict[str, Written] = {}
+    failures: list[Exception] = []
+
+    def write(lines: DataFrame, number: int) -> None:
+        try:
+            of_stream = Ingested(lines.sparkSession, table)
+            batch = f"{_stream_name(lines.sparkSession, kept.checkpoint)}-{number:010d}"
+            # A stream that was killed between the ledger and its own log of commits gives the batch out again.
+            if not of_stream.has(batch):
+                done[batch] = of_stream.write(lines, batch, shared)
+        except Exception as error:
+            failures.append(error)
+            raise
+
+    stream = line_stream(spark, journals, octets, skip_missing).writeStream.foreachBatch(write)
+    stream = stream.option("checkpointLocation", kept.checkpoint)
+    query = (stream.trigger(processingTime=every) if continuous else stream.trigger(availableNow=True)).start()
+    if started is not None:
+        started(query)
+    try:
+        query.awaitTermination()
+    except PySparkException as error:
+        cause = failures[0] if failures else error
+        text = sentence(cause)
+        if text is not None and _is_missing(text):
+            raise PipelineError(f"{text}; was imq.journal.retention too short? --skip-missing goes on without it") from cause
+        raise cause from None
+    finally:
+        query.stop()
+    return done
+
+
+def summary(spark: SparkSession, table: str, done: dict[str, Written], drawn: bool = False) -> Summary:
+    """What was ingested, for people. :param drawn: also what only a report has room for."""
+    facts: dict[str, object] = {
+        "events": sum(one.events for one in done.values()),
+        "batches": len(done),
+        "lines known before": sum(one.doubled for one in done.values()),
+        "damaged lines": sum(one.damaged for one in done.values()),
+    }
+    filled = [name for name, one in done.items() if one.events]
+    if not filled:
+        return Summary(f"Nothing new for {table}" if not done else f"Ingested into {table}", facts)
+    new = Ingested(spark, table).files_of(filled)
+    busiest = (
+        new.groupBy("destination").agg(sql.count("*").alias("events"), sql.max("time").alias("last")).orderBy(sql.desc("events"))
+    )
+    tables = [top(busiest, 20, "Events by destination", Chart("bar", "destination", ("events",)))]
+    if drawn:
+        tables += traffic(new, "time", {"events": sql.lit(1)}, "Events", "destination")
+        tables += traffic(new, "time", {"events": sql.lit(1)}, "Events", "step")
+        rows = [(name, one.events, one.doubled, one.damaged) for name, one in done.items()]
+        note = f"The last {_BATCHES} of {len(rows)}." if len(rows) > _BATCHES else ""
+        columns = ("batch", "events", "lines known before", "damaged lines")
+        tables.append(Table("Batches", columns, rows[-_BATCHES:], note, long=True))
+    return Summary(f"Ingested into {table}", facts, tables)
+
+
+@click.command("ingest")
+@click.option("--journal", "journals", multiple=True, required=True, metavar="DIR", help="A journal's folder. May be repeated.")
+@click.option("--into", "table", required=True, metavar="DIR", help="The table's folder; made where it is not there.")
+@click.option("--continuous", is_flag=True, help="Go on, until interrupted, with what is still to come.")
+@click.option("--every", default="10 seconds", show_default=True, metavar="DURATION", help="How often --continuous looks.")
+@click.option(
+    "--batch-size", type=click.IntRange(1), default=BATCH // _MIB, show_default=True, metavar="MIB", help="Of segments, about."
+)
+@click.option(
+    "--destination-folders",
+    "shared",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="All destinations in so many folders a day.",
+)
+@click.option("--skip-missing", is_flag=True, help="Go on without segments that are gone before they were read.")
+@click.option("--compact", is_flag=True, help="Then put small batches together.")
+@report_option
+@session_options
+def command(
+    journals: tuple[str, ...],
+    table: str,
+    continuous: bool,
+    every: str,
+    batch_size: int,
+    shared: int,
+    skip_missing: bool,
+    compact: bool,
+    report: Path | None,
+    session: SessionOptions,
+) -> None:
+    """The journal into Parquet, by day and destination, each event once.
+
+    Reads the whole segments in the folders that were not read before, however often it is run and whenever it was killed. Copies of segments, by whatever name, and
+    events of days long gone make no difference.
+    """
+    with spark_session("gateway-pipeline ingest", session) as spark:
+        queries: list[StreamingQuery] = []
+        try:
+            with progress(spark, "Ingesting"):
+                done = run(
+                    spark,
+                    journals,
+                    table,
+                    continuous=continuous,
+                    every=every,
+                    octets=batch_size * _MIB,
+                    shared=shared,
+                    skip_missing=skip_missing,
+                    started=queries.append,
+                )
+        except KeyboardInterrupt:
+            if not continuous:
+                raise
+            done = {}
+        found = summary(spark, table, done, drawn=report is not None)
+        if compact:
+            with progress(spark, "Compacting"):
+                found = Summary(found.title, {**found.facts, "batches compacted": Ingested(spark, table).compact()}, found.tables)
+        Output(report=report).finish(found)
+
+
+def _stream_name(spark: SparkSession, checkpoint: str) -> str:
+    """A name of this stream that another one with another checkpoint does not have: so a checkpoint that was lost cannot make two batches of one name."""
+    row = spark.read.json(f"{checkpoint}/metadata").first()
+    assert row is not None
+    return str(row["id"])[:8]
+
+
+def _is_missing(text: str) -> bool:
+    return "was removed before it was read" in text or "does not exist" in text

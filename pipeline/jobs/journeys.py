@@ -1,0 +1,236 @@
+"""``journeys``: what happened to each message, how long it took, and which need a look.
+
+Owns which journeys are called stuck, slow, redelivered and lost, and what is shown of them. What a journey is, is :mod:`pipeline.transforms.journeys`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import click
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from pipeline.errors import PipelineError
+from pipeline.output import Chart, Output, Summary, Table, output_options, progress, top
+from pipeline.session import SessionOptions, session_options, spark_session
+from pipeline.tables.events import read_events
+from pipeline.transforms.journeys import Outcome, journeys
+from pipeline.transforms.latency import latencies
+
+#: How far a message is followed over links, from one id to the next.
+HOPS: Final = 10
+_SHOWN: Final = 10
+_STEPS_SHOWN: Final = 500
+_BRIEF: Final = ("message_id", "destination", "outcome", "gap", "began", "ended", "last_step", "attempts")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a message needs a look.
+
+    :param stuck: seconds that it has waited at the journal's end. :param slow: seconds that its journey took.
+    """
+
+    stuck: float = 300.0
+    slow: float = 60.0
+
+
+def run(
+    spark: SparkSession,
+    paths: Sequence[str],
+    output: Output,
+    *,
+    destinations: Sequence[str] = (),
+    since: str | None = None,
+    until: str | None = None,
+    limits: Limits | None = None,
+) -> Summary:
+    """Compute the journeys, write them and their latencies as the output says, and sum them up.
+
+    :param paths: a table of ingest, or folders of a journal. :param destinations: only what happened there.
+    :param since: only what happened not before. :param until: only what happened before.
+    :raises PipelineError: when there is nothing to read.
+    """
+    limits = limits or Limits()
+    events = read_events(spark, paths, destinations, since, until)
+    found = journeys(events.frame, events.seen, whole=not (destinations or since or until))
+    place = output.write(found, "journeys")
+    kept = spark.read.parquet(place) if place is not None and output.format == "parquet" else found.persist(StorageLevel.DISK_ONLY)
+    try:
+        end = _end(kept)
+        if end is None:
+            raise PipelineError(f"there is no event in {', '.join(paths)} of what was asked for")
+        output.write(latencies(kept), "latencies")
+        return summary(kept, end, limits)
+    finally:
+        kept.unpersist()
+
+
+def summary(found: DataFrame, end: datetime, limits: Limits) -> Summary:
+    """What there is to say of journeys.
+
+    :param end: the journal's, until when a message waits.
+    """
+    questions = needing_a_look(end, limits)
+    counts = {name: sql.count_if(sql.coalesce(where, sql.lit(False))).alias(name) for name, where in questions.items()}
+    row = found.agg(sql.count("*").alias("journeys"), *counts.values()).first()
+    assert row is not None
+    outcomes = (
+        found.groupBy("outcome")
+        .agg(sql.count("*").alias("messages"), sql.count_if("gap").alias("beside a gap"))
+        .orderBy(sql.desc("messages"))
+    )
+    wanted = ("deliver", "acknowledge", "transfer", "total")
+    by_destination = latencies(found, ("destination",)).where(sql.col("latency").isin(list(wanted)))
+    by_link = latencies(found.where("size(links) > 0"), ("link",), ("transfer_ms", "settle_ms"))
+    by_hour = latencies(found, ("hour",), ("total_ms",)).orderBy("hour")
+    percentiles = ("p50_ms", "p99_ms")
+    shown = ("latency", "messages", *percentiles, "max_ms")
+    tables = [
+        top(outcomes, _SHOWN, "Outcomes", Chart("bar", "outcome", ("messages",))),
+        top(
+            by_destination.orderBy(sql.desc("messages"), "destination", "latency").select("destination", *shown),
+            2 * _SHOWN,
+            "Latency by destination",
+        ),
+        top(by_link.orderBy(sql.desc("messages"), "link", "latency").select("link", *shown), 2 * _SHOWN, "Latency by link"),
+        top(by_hour, 24 * 14, "Latency by hour", Chart("line", "hour", percentiles, unit="ms"), long=True),
+    ]
+    for name, where in questions.items():
+        if row[name]:
+            order = sql.desc("total_ms") if name == "slow" else sql.asc("ended")
+            tables.append(top(found.where(where).select(*_BRIEF).orderBy(order, "message_id"), _SHOWN, name.capitalize()))
+    return Summary("Journeys", {**row.asDict(), "journal's end": end}, tables)
+
+
+def needing_a_look(end: datetime, limits: Limits) -> dict[str, Column]:
+    """The journeys that somebody should look at, each kind by its name.
+
+    :param end: the journal's.
+    """
+    waited = (sql.unix_micros(sql.lit(end)) - sql.unix_micros("ended")) / 1e6
+    outcome = sql.col("outcome")
+    return {
+        "stuck": (outcome == Outcome.WAITING) & (waited > limits.stuck),
+        "slow": sql.col("total_ms") > limits.slow * 1000,
+        "redelivered": sql.col("redelivered").isNotNull(),
+        "lost": outcome == Outcome.LOST,
+        "in doubt": outcome == Outcome.IN_DOUBT,
+        "dead": outcome == Outcome.DEAD,
+    }
+
+
+def time_line(spark: SparkSession, paths: Sequence[str], message: str) -> Summary:
+    """The journey of one message step by step, over links with the ids that it has there.
+
+    :raises PipelineError: when nothing is known of it.
+    """
+    frame = read_events(spark, paths).frame
+    ids, met = {message}, set[str]()
+    for _ in range(HOPS):
+        new = ids - met
+        if not new:
+            break
+        met |= new
+        linked = frame.where(
+            sql.col("target_id").isNotNull() & (sql.col("message_id").isin(list(new)) | sql.col("target_id").isin(list(new)))
+        )
+        pairs = linked.select("message_id", "target_id").distinct().limit(_STEPS_SHOWN).collect()
+        ids |= {one for pair in pairs for one in pair}
+    steps = frame.where(sql.col("message_id").isin(sorted(ids)))
+    columns = (
+        "time",
+        "step",
+        "message_id",
+        "destination",
+        "subscription",
+        "link",
+        "connection",
+        "user",
+        "attempt",
+        "target_id",
+        "reason",
+        "comment",
+    )
+    table = top(
+        steps.orderBy("time", "run", "line", "place").select(*columns),
+        _STEPS_SHOWN,
+        "Steps",
+        Chart("timeline", "time", ("step",), "destination"),
+    )
+    if not table.rows:
+        raise PipelineError(f"the journal knows no message {message}")
+    return Summary(f"Journey of {message}", {"steps": len(table.rows), "ids": len(ids)}, [_without_empty_columns(table)])
+
+
+@click.command("journeys")
+@click.argument("paths", nargs=-1, required=True, metavar="EVENTS...")
+@click.option(
+    "--destination", "destinations", multiple=True, metavar="queue:NAME", help="Only what happened there. May be repeated."
+)
+@click.option("--since", metavar="TIME", help="Only what happened not before; UTC.")
+@click.option("--until", metavar="TIME", help="Only what happened before; UTC.")
+@click.option(
+    "--stuck",
+    type=click.FloatRange(0),
+    default=Limits.stuck,
+    show_default=True,
+    metavar="SECONDS",
+    help="Waiting for longer, by the journal's end.",
+)
+@click.option(
+    "--slow",
+    type=click.FloatRange(0),
+    default=Limits.slow,
+    show_default=True,
+    metavar="SECONDS",
+    help="A journey that took longer.",
+)
+@click.option("--message", metavar="ID", help="Show the journey of this message as a time line, and nothing else.")
+@output_options
+@session_options
+def command(
+    paths: tuple[str, ...],
+    destinations: tuple[str, ...],
+    since: str | None,
+    until: str | None,
+    stuck: float,
+    slow: float,
+    message: str | None,
+    output: Output,
+    session: SessionOptions,
+) -> None:
+    """What happened to each message: journeys, latencies, what is stuck, slow, redelivered or lost.
+
+    EVENTS is the folder that ingest has written, or folders of a journal as they are. With --output there are two tables: journeys, a row for each message,
+    and latencies, percentiles by destination, link and hour.
+    """
+    with spark_session("gateway-pipeline journeys", session) as spark:
+        with progress(spark, "Following messages"):
+            if message is not None:
+                found = time_line(spark, paths, message)
+                output = Output(report=output.report)
+            else:
+                found = run(spark, paths, output, destinations=destinations, since=since, until=until, limits=Limits(stuck, slow))
+        output.finish(found)
+
+
+def _end(found: DataFrame) -> datetime | None:
+    """When the last thing happened; None where nothing did."""
+    row = found.agg(sql.max("ended")).first()
+    assert row is not None
+    end = row[0]
+    assert end is None or isinstance(end, datetime)
+    return end
+
+
+def _without_empty_columns(table: Table) -> Table:
+    """The table without columns that say nothing."""
+    used = [place for place in range(len(table.columns)) if any(row[place] is not None for row in table.rows)]
+    rows = [[row[place] for place in used] for row in table.rows]
+    return Table(table.title, tuple(table.columns[place] for place in used), rows, table.note, table.chart)

@@ -1,0 +1,280 @@
+"""What every job can do with its answer: show a summary, write a table, hand both to a report.
+
+Owns the options ``--output``, ``--format`` and ``--report``, the summary's form (tables with, maybe, a chart of each, so that the terminal and the report
+show the same), and progress on long work. Knows no job.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+import click
+from click.core import ParameterSource
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+FORMATS: Final = ("parquet", "csv", "json")
+_POLL_SECONDS: Final = 0.3
+#: Of lines that no terminal breaks.
+_WIDTH: Final = 180
+#: In an address, before the host.
+_CREDENTIALS: Final = re.compile(r"://[^/@\s]*@")
+
+
+@dataclass(frozen=True)
+class Chart:
+    """How a table is drawn.
+
+    :param kind: ``line`` over time or number; ``bar`` by name, or over time; ``range`` by name, from the lowest to the highest of ``y``, which are quantiles of one thing; or
+        ``timeline``: one point each row, at the time in ``x``, named by the first of ``y``; the others of ``y`` are said beside it.
+    :param x: the column along. :param y: the columns up; of a bar or a line each is a series.
+    :param by: the column whose values make series of their own; bars of them are stacked. One named ``others`` is the rest. :param unit: of ``y``: seconds, ms and octets
+        are written as what fits; all else as it is.
+    """
+
+    kind: Literal["line", "bar", "range", "timeline"]
+    x: str
+    y: tuple[str, ...]
+    by: str = ""
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A small table of a summary, in memory.
+
+    :param rows: as many values each as there are columns; numbers, texts, datetimes in UTC, or None.
+    :param note: a sentence below it, such as that there are more rows.
+    :param chart: how a report draws it. :param long: too much for a terminal: for the report only.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[object]]
+    note: str = ""
+    chart: Chart | None = None
+    long: bool = False
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a job has found, for people.
+
+    :param facts: single figures by name. :param tables: in the order to be shown.
+    """
+
+    title: str
+    facts: Mapping[str, object] = field(default_factory=dict)
+    tables: Sequence[Table] = ()
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a job's answer goes besides the terminal.
+
+    :param path: a folder to write, anything that Spark can write to; None: nowhere. :param format: of :data:`FORMATS`.
+    :param report: the folder for a page; None: none.
+    """
+
+    path: str | None = None
+    format: str = "parquet"
+    report: Path | None = None
+
+    def write(self, frame: DataFrame, name: str = "", by: Sequence[str] = ()) -> str | None:
+        """Write a table whole, in place of what the folder had before.
+
+        CSV has no maps and arrays, and no octets: the former are written as JSON texts, the latter as Base64.
+
+        :param name: of a folder below the path, where a job writes several tables. :param by: columns that the folder is partitioned by.
+        :returns: where it is; None where no path was given, and nothing was done.
+        """
+        if self.path is None:
+            return None
+        place = f"{self.path.rstrip('/')}/{name}" if name else self.path
+        writer = (flat(frame) if self.format == "csv" else frame).write.mode("overwrite").partitionBy(*by)
+        if self.format == "csv":
+            writer = writer.option("header", True).option("escape", '"')
+        writer.format(self.format).save(place)
+        return place
+
+    def finish(self, summary: Summary, console: Console | None = None) -> None:
+        """Show the summary, and write the report where one was asked for.
+
+        :raises PipelineError: when the report's packages are not installed.
+        """
+        console = console or Console(width=None if sys.stdout.isatty() else _WIDTH)
+        show(summary, console)
+        if self.path is not None:
+            console.print(f"Written as {self.format} to {self.path}", soft_wrap=True, markup=False, highlight=False)
+        if self.report is None:
+            return
+        try:
+            from pipeline.report.page import write_page
+        except ModuleNotFoundError as error:
+            raise PipelineError(f"--report needs the Python package {error.name}: pip install 'stomp-gateway[pipeline]'") from error
+        page = write_page(self.report, summary, *_asked(), datetime.now(UTC))
+        console.print(f"Report: {page}", soft_wrap=True, markup=False, highlight=False)
+
+
+def report_option(command: _Function) -> _Function:
+    """Gives a click command the option ``--report`` alone, and the parameter ``report``, a path or None."""
+    path = click.Path(file_okay=False, path_type=Path)
+    return click.option("--report", type=path, metavar="DIR", help="A page with tables and plots, there.")(command)
+
+
+def output_options(command: _Function) -> _Function:
+    """Gives a click command the options of an output, and the parameter ``output``, an :class:`Output`."""
+
+    def with_output(*arguments: Any, output: str | None, output_format: str, report: Path | None, **others: Any) -> Any:
+        return command(*arguments, output=Output(output, output_format, report), **others)
+
+    with_output.__doc__ = command.__doc__
+    with_output.__name__ = command.__name__
+    with_output.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    for option in (
+        report_option,
+        click.option(
+            "--format", "output_format", type=click.Choice(FORMATS), default="parquet", show_default=True, help="Of --output."
+        ),
+        click.option("--output", metavar="DIR", help="Write the answer there, in place of what was there."),
+    ):
+        with_output = option(with_output)
+    return with_output  # type: ignore[return-value]
+
+
+def _asked() -> tuple[str, dict[str, str]]:
+    """The job that runs, and what it was given on the command line, with nothing that may be secret; of no command a name that stands for it."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return "report", {}
+    given: dict[str, str] = {}
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        value = context.params.get(name)
+        if context.get_parameter_source(name) is ParameterSource.DEFAULT or value is None:
+            continue
+        # Of settings of Spark's the names: among the values are keys of storage.
+        values = list(value) if isinstance(value, Mapping | list | tuple) else [value]
+        said = parameter.opts[0] if isinstance(parameter, click.Option) else parameter.human_readable_name
+        given[said] = _CREDENTIALS.sub("://", ", ".join(shown(one) for one in values))
+    return context.info_name or "report", given
+
+
+def flat(frame: DataFrame) -> DataFrame:
+    """The same rows with columns that a CSV file can have: maps, arrays and structures as JSON texts, octets as Base64."""
+    from pyspark.sql import functions as sql
+    from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
+
+    columns: list[Column] = []
+    for one in frame.schema.fields:
+        column = frame[one.name]
+        if isinstance(one.dataType, ArrayType | MapType | StructType):
+            column = sql.to_json(column)
+        elif isinstance(one.dataType, BinaryType):
+            column = sql.base64(column)
+        columns.append(column.alias(one.name))
+    return frame.select(columns)
+
+
+def top(frame: DataFrame, count: int, title: str, chart: Chart | None = None, long: bool = False) -> Table:
+    """The first rows of a frame as a table of a summary. No more than ``count`` + 1 of them come to the driver."""
+    rows = frame.limit(count + 1).collect()
+    note = f"The first {count}; there are more." if len(rows) > count else ""
+    return Table(title, tuple(frame.columns), [tuple(map(_utc, row)) for row in rows[:count]], note, chart, long)
+
+
+def _utc(value: object) -> object:
+    """Times as Spark hands them over are of this machine's zone, and do not say so."""
+    return value.astimezone(UTC) if isinstance(value, datetime) else value
+
+
+def show(summary: Summary, console: Console) -> None:
+    """Print a summary."""
+    console.print(Text(summary.title, style="bold"))
+    width = max((len(name) for name in summary.facts), default=0)
+    for name, value in summary.facts.items():
+        console.print(f"  {name.ljust(width)}  {shown(value)}", soft_wrap=True, markup=False, highlight=False)
+    for table in summary.tables:
+        if not table.rows or table.long:
+            continue
+        drawn = RichTable(
+            title=Text(table.title), title_justify="left", title_style="bold", caption=table.note or None, caption_justify="left"
+        )
+        for place, name in enumerate(table.columns):
+            numbers = all(isinstance(row[place], int | float | None) for row in table.rows)
+            drawn.add_column(Text(name), justify="right" if numbers else "left", overflow="fold")
+        for row in table.rows:
+            drawn.add_row(*(Text(shown(value)) for value in row))
+        console.print(drawn)
+
+
+def shown(value: object) -> str:
+    """A value as people read it: numbers in groups of three digits, times in UTC to the millisecond, nothing for None."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.3f}".rstrip("0").rstrip(".")
+    if isinstance(value, datetime):
+        return (value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)).isoformat(
+            sep=" ", timespec="milliseconds"
+        )
+    return str(value)
+
+
+@contextmanager
+def progress(spark: SparkSession, text: str, console: Console | None = None) -> Iterator[None]:
+    """Shows on a terminal how far Spark is with its tasks while the body runs; elsewhere nothing.
+
+    :param console: on the standard error, if not given.
+    """
+    console = console or Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    tracker = spark.sparkContext.statusTracker()
+    over = threading.Event()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f}/{task.total:.0f} tasks"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(text, total=0)
+
+        def follow() -> None:
+            while not over.wait(_POLL_SECONDS):
+                stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+                known = [stage for stage in stages if stage is not None]
+                bar.update(
+                    task, completed=sum(stage.numCompletedTasks for stage in known), total=sum(stage.numTasks for stage in known)
+                )
+
+        follower = threading.Thread(target=follow, name="progress", daemon=True)
+        follower.start()
+        try:
+            yield
+        finally:
+            over.set()
+            follower.join()

@@ -1,0 +1,117 @@
+"""A plan of a replay: a file that says which messages go where, to be read, approved, and carried out as it stands.
+
+Owns the file's form and whether it was changed. Knows nothing of Spark, nor of what the messages are; a plan may name millions, so it is never held in memory.
+
+The file is text in UTF-8, a JSON object on each line: first ``{"plan": 1, "made": ..., "request": {...}}``, what was asked for and when; then a message on each line, by the
+names of :data:`ROWS`; last ``{"messages": N, "sha256": ...}``, the digest of all octets before that line, which is also the plan's name. The digest finds what was changed by
+mistake; whoever can write the file can also write a new digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pipeline.errors import PipelineError
+
+VERSION: Final = 1
+#: A message of a plan, as Spark SQL writes the type. ``place`` is its place in the order of sending, from 1 on; ``digest`` is that of the whole original, ``died`` in epoch milliseconds.
+ROWS: Final = (
+    "place bigint, key string, twin string, message_id string, queue string, target string, digest string, size bigint, died bigint"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A plan that was read to its end and is as it was written.
+
+    :param request: what was asked for, by names that are the job's. :param messages: how many it names.
+    :param digest: names the plan: SHA-256 in hexadecimal.
+    """
+
+    path: Path
+    request: Mapping[str, Any]
+    made: str
+    messages: int
+    digest: str
+
+
+def write_plan(path: Path, request: Mapping[str, Any], made: str, rows: Iterable[Mapping[str, Any]]) -> Plan:
+    """Write a plan, which appears whole or not at all.
+
+    :param made: when, for people. :param rows: by the names of :data:`ROWS`, in order.
+    :raises PipelineError: the file is there already, or cannot be written.
+    """
+    temporary = path.with_name(f"{path.name}.part")
+    digest = hashlib.sha256()
+    messages = 0
+    try:
+        with temporary.open("wb") as file:
+            first = {"plan": VERSION, "made": made, "request": dict(request)}
+            for messages, line in enumerate(_lines(first, rows)):  # noqa: B007
+                digest.update(line)
+                file.write(line)
+            file.write(_line({"messages": messages, "sha256": digest.hexdigest()}))
+            file.flush()
+            os.fsync(file.fileno())
+        # Not by a rename, which would replace a plan that may be approved already.
+        os.link(temporary, path)
+    except FileExistsError:
+        raise PipelineError(f"--plan {path}: there is a file already; a plan is never replaced") from None
+    except OSError as error:
+        raise PipelineError(f"--plan {path}: {error.strerror}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    return Plan(path, request, made, messages, digest.hexdigest())
+
+
+def read_plan(path: Path) -> Plan:
+    """Look at a plan, all of it.
+
+    :raises PipelineError: it cannot be read, is none, is of a version that is not known here, or was changed since it was written.
+    """
+    digest = hashlib.sha256()
+    messages = -1
+    first = last = b""
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                if messages < 0:
+                    first = line
+                if last:
+                    digest.update(last)
+                last = line
+                messages += 1
+    except OSError as error:
+        raise PipelineError(f"--approve {path}: {error.strerror}") from None
+    header, footer = _object(first), _object(last)
+    if "plan" not in header:
+        raise PipelineError(f"--approve {path}: this is no plan of a replay")
+    if header["plan"] != VERSION:
+        raise PipelineError(f"--approve {path}: the plan has version {header['plan']}; this program knows version {VERSION}")
+    if "sha256" not in footer or footer["sha256"] != digest.hexdigest() or footer.get("messages") != messages - 1:
+        raise PipelineError(f"--approve {path}: the plan was changed, or cut short, since it was written: make a new one")
+    return Plan(path, header.get("request", {}), header.get("made", ""), messages - 1, digest.hexdigest())
+
+
+def _lines(first: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> Iterable[bytes]:
+    yield _line(first)
+    for row in rows:
+        yield _line(row)
+
+
+def _line(values: Mapping[str, Any]) -> bytes:
+    return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,214 @@
+"""The Spark session of a job: where it runs, how much memory it has, and that it is quiet.
+
+Owns the options that every job has for it, and what is told where Spark or Java is missing. Knows no job. Imports Spark only when a session is started.
+
+On this machine (``local[...]``) Spark listens on 127.0.0.1 only and has no web page. Everywhere the session's time zone is UTC. What Spark and its
+Java machine write to their log goes to ``--spark-log``, else nowhere: what an operator needs to know is in the error.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+LOCAL: Final = "local[*]"
+_JAVA: Final = "Spark needs Java 17 or later: install it, or set JAVA_HOME to where it is"
+
+#: What all sessions have. Small files are cheap to open here, so that a task reads many of them; a listing of a journal is not worth a job of its own.
+SETTINGS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.files.openCostInBytes": str(256 * 1024),
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1024",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    "spark.sql.pyspark.jvmStacktrace.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+_LOCAL_SETTINGS: Final = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """Where Spark runs.
+
+    :param master: of Spark; None: what spark-submit says, else :data:`LOCAL`.
+    :param memory: of the driver, which is all there is on this machine, as Spark writes sizes; None: Spark's own choice where spark-submit has started it.
+    :param settings: Spark's own, over all others.
+    :param log: where Spark's log goes.
+    """
+
+    master: str | None = None
+    memory: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    log: Path | None = None
+
+
+def session_options(command: _Function) -> _Function:
+    """Gives a click command the options of a session, and the parameter ``session``, a :class:`SessionOptions`."""
+
+    def start(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
+        pairs = [text.partition("=") for text in value]
+        for name, equals, _ in pairs:
+            if not equals or not name:
+                raise click.BadParameter(f"{name!r}: expected NAME=VALUE")
+        return {name: text for name, _, text in pairs}
+
+    def with_session(
+        *arguments: Any, master: str | None, memory: str | None, conf: dict[str, str], spark_log: Path | None, **others: Any
+    ) -> Any:
+        return command(*arguments, session=SessionOptions(master, memory, conf, spark_log), **others)
+
+    with_session.__doc__ = command.__doc__
+    with_session.__name__ = command.__name__
+    with_session.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    for option in (
+        click.option(
+            "--spark-log", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Where Spark's own log goes."
+        ),
+        click.option("--conf", multiple=True, callback=start, metavar="NAME=VALUE", help="A setting of Spark's. May be repeated."),
+        click.option("--memory", metavar="SIZE", help="Memory of Spark's driver; on this machine that is all. [default: 2g]"),
+        click.option("--master", metavar="URL", help=f"Where Spark runs. [default: {LOCAL}]"),
+    ):
+        with_session = option(with_session)
+    return with_session  # type: ignore[return-value]
+
+
+@contextmanager
+def spark_session(name: str, options: SessionOptions | None = None) -> Iterator[SparkSession]:
+    """A Spark session, which is stopped at the end.
+
+    One that runs in this process already is used as it is, and not stopped.
+
+    :param name: of the application, as Spark shows it.
+    :raises PipelineError: when there is no PySpark, no Java, or Spark does not start.
+    """
+    options = options or SessionOptions()
+    try:
+        from pyspark import SparkConf, SparkContext
+        from pyspark.java_gateway import launch_gateway
+        from pyspark.logger import PySparkLogger
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError as error:
+        raise PipelineError(
+            f"the Python package {error.name} is not installed: the pipeline needs pip install 'stomp-gateway[pipeline]'"
+        ) from error
+    # It writes each refused query to the standard error, with the whole stack.
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
+    if (running := SparkSession.getActiveSession()) is not None:
+        # Whoever started it has chosen, and ends it.
+        yield running
+        return
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    with _log(options.log) as log:
+        if submitted:
+            gateway = launch_gateway()  # type: ignore[no-untyped-call]
+            SparkContext._ensure_initialized(gateway=gateway)
+            conf = SparkConf()
+        else:
+            _check_java()
+            conf = SparkConf(loadDefaults=False)
+        for key, value in settings(options, submitted, conf.get("spark.master", None)).items():
+            conf.set(key, value)
+        conf.setAppName(name)
+        if not submitted:
+            if conf.get("spark.master").startswith("local"):  # type: ignore[union-attr]
+                os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+                # The workers need what this process has, and not what python3 on the path happens to have.
+                os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            gateway = _launch(launch_gateway, conf, log)
+        try:
+            context = SparkContext(conf=conf, gateway=gateway)
+        except Exception as error:
+            from pipeline.failures import sentence
+
+            raise PipelineError(f"Spark did not start: {sentence(error) or error}") from error
+        try:
+            yield SparkSession(context)
+        finally:
+            context.stop()
+            if not submitted:
+                gateway.shutdown()
+                gateway.proc.stdin.close()
+                gateway.proc.wait()
+                SparkContext._gateway = SparkContext._jvm = None
+
+
+def settings(options: SessionOptions, submitted: bool = False, master: str | None = None) -> dict[str, str]:
+    """Spark's settings for a job.
+
+    :param submitted: spark-submit has started the driver's Java machine, so its master, memory and addresses are settled.
+    :param master: of spark-submit.
+    """
+    chosen = options.master or master or LOCAL
+    found = dict(SETTINGS)
+    if options.master or not master:
+        found["spark.master"] = chosen
+    if chosen.startswith("local") and not submitted:
+        found |= _LOCAL_SETTINGS
+    if options.memory or not submitted:
+        found["spark.driver.memory"] = options.memory or "2g"
+    return found | dict(options.settings)
+
+
+@contextmanager
+def _log(path: Path | None) -> Iterator[IO[bytes]]:
+    """The file for what the Java machine says; one without a name, which is gone with it, where none was asked for."""
+    if path is None:
+        with tempfile.TemporaryFile() as file:
+            yield file
+        return
+    try:
+        kept = path.open("ab+")
+    except OSError as error:
+        raise PipelineError(f"--spark-log {path}: {error.strerror}") from error
+    with kept:
+        yield kept
+
+
+def _check_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if java is None:
+        raise PipelineError(f"there is no java on the path. {_JAVA}")
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise PipelineError(f"{java} cannot be run ({error}). {_JAVA}") from error
+    version = said.partition('version "')[2].partition('"')[0]
+    number = version.split(".")[0]
+    if number.isdigit() and int(number) < 17:
+        raise PipelineError(f"{java} is Java {version}. {_JAVA}")
+
+
+def _launch(launch_gateway: Callable[..., Any], conf: Any, log: IO[bytes]) -> Any:
+    from pyspark.errors import PySparkException
+
+    try:
+        return launch_gateway(conf, {"stderr": log, "stdout": log})
+    except PySparkException as error:
+        log.seek(0)
+        said = log.read().decode(errors="replace").strip().splitlines()
+        raise PipelineError(f"Spark's Java machine did not start: {said[-1] if said else 'it said nothing'}") from error

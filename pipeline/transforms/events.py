@@ -1,0 +1,146 @@
+"""Lines of the journal into events: one row for each step of each message.
+
+Owns what a line means, as :mod:`gateway.journal.schema` has it, in Spark's own functions. Reads and writes nothing.
+
+A line's messages are counted out first and its steps last, so that what a line has for each message is looked up once for each message, and no array
+goes beyond the line that it came with.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sql
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from gateway.journal.schema import VERSION
+from pipeline.columns import EVENTS
+
+#: Columns that every event of a line has from the line as it is.
+_OF_LINE: Final = (
+    "run",
+    "line",
+    "instance",
+    "destination",
+    "provider",
+    "connection",
+    "subscription",
+    "user",
+    "link",
+    "reason",
+    "comment",
+)
+#: Where a line was cut short or is no JSON: what was read of it (of Spark's readers), else null.
+DAMAGED: Final = "_damaged"
+#: Which of its line's steps an event is, from 0 on: with ``place`` 0 it is the first event of its line.
+POSITION: Final = "position"
+
+
+def whole_lines(lines: DataFrame) -> DataFrame:
+    """The lines that can be read, without those that are damaged.
+
+    :param lines: of :data:`pipeline.columns.LINES`, maybe with :data:`DAMAGED`.
+    """
+    if DAMAGED in lines.columns:
+        lines = lines.where(sql.col(DAMAGED).isNull()).drop(DAMAGED)
+    return lines.where(sql.col("v").isNotNull() & sql.col("run").isNotNull() & sql.col("line").isNotNull())
+
+
+def is_damaged(lines: DataFrame) -> Column:
+    """Whether a line is damaged: true, or false; never null."""
+    lacking = sql.col("v").isNull() | sql.col("run").isNull() | sql.col("line").isNull()
+    return (lacking | sql.col(DAMAGED).isNotNull()) if DAMAGED in lines.columns else lacking
+
+
+def events(lines: DataFrame) -> DataFrame:
+    """Each step of each message of the lines as a row of :data:`pipeline.columns.EVENTS`.
+
+    The frame fails, when it is computed, on a line of a version that is not known; the error's text is one line. Damaged lines are left out.
+
+    :param lines: of :data:`pipeline.columns.LINES`, in any order.
+    """
+    return named(unnamed_events(lines))
+
+
+def unnamed_events(lines: DataFrame) -> DataFrame:
+    """The same without ``event_id``, and with :data:`POSITION`: what is kept in a file, since the name can be made of the other columns at any time."""
+    expanded = whole_lines(lines).withColumn("steps", _known_version())
+    expanded = expanded.where(sql.size("steps") > 0).withColumn("_ids", _ids())
+    kept = [name for name in expanded.columns if name not in ("_ids", "ids", "runs", "prefix", "v")]
+    messages = expanded.select(*kept, sql.posexplode("_ids").alias("place", "message_id"))
+    place = sql.col("place")
+
+    def each(array: str, one: str) -> Column:
+        """The message's own of an array that a line may lack, or have too few of; else what all have."""
+        own = sql.get(sql.col(array), place)
+        return sql.coalesce(own, sql.col(one)) if one in kept else own
+
+    narrow = messages.select(
+        *_OF_LINE,
+        "steps",
+        "place",
+        sql.timestamp_micros("time").alias("time"),
+        "message_id",
+        each("sizes", "size").alias("size"),
+        each("attempts", "attempt").alias("attempt"),
+        each("transfers", "transfer").alias("transfer"),
+        each("bodies_hash", "body_hash").alias("body_hash"),
+        each("headers_hash", "").alias("headers_hash"),
+        sql.nullif(each("target_ids", ""), sql.lit("")).alias("target_id"),
+        each("headers", "").alias("headers"),
+        sql.unbase64(each("bodies", "")).alias("body"),
+        each("body_types", "body_type").alias("body_type"),
+        sql.timestamp_millis(sql.nullif(each("timestamps", "timestamp"), sql.lit(0).cast("bigint"))).alias("timestamp"),
+    )
+    kept = [name for name in narrow.columns if name != "steps"]
+    stepped = narrow.select(*kept, sql.posexplode("steps").alias(POSITION, "step"))
+    return stepped.withColumn("day", sql.to_date("time")).select(*_columns(), POSITION)
+
+
+def named(frame: DataFrame) -> DataFrame:
+    """The frame of :func:`unnamed_events`, or what was kept of it in a file, as :data:`pipeline.columns.EVENTS` has it."""
+    return frame.withColumn("event_id", sql.concat_ws("/", "run", "line", "place", "step")).select("event_id", *_columns())
+
+
+def unnamed_schema() -> StructType:
+    """The columns of :func:`unnamed_events`."""
+    return StructType([*[field for field in _schema().fields if field.name != "event_id"], StructField(POSITION, IntegerType())])
+
+
+def _schema() -> StructType:
+    found = StructType.fromDDL(EVENTS)
+    assert isinstance(found, StructType)
+    return found
+
+
+def _columns() -> list[str]:
+    return [name for name in _schema().names if name != "event_id"]
+
+
+def _known_version() -> Column:
+    """The steps; an error where the line is of another version. On the steps, since nobody can do without them."""
+    text = sql.concat(
+        sql.lit("the journal's line "),
+        sql.col("line").cast("string"),
+        sql.lit(" of run "),
+        sql.col("run"),
+        sql.lit(" is of version "),
+        sql.col("v").cast("string"),
+        sql.lit(f", and this pipeline knows version {VERSION} only: use the one that belongs to the gateway that wrote it"),
+    )
+    return sql.when(sql.col("v") == VERSION, sql.col("steps")).otherwise(sql.raise_error(text).cast("array<string>"))
+
+
+def _ids() -> Column:
+    """The ids of a line's messages, in order."""
+
+    def progression(run: Column) -> Column:
+        first, count, step = run[0], run[1], run[2]
+        numbers = sql.transform(sql.sequence(sql.lit(0).cast("bigint"), count - 1), lambda number: first + number * step)
+        return sql.when(count > 0, numbers).otherwise(sql.array().cast("array<bigint>"))
+
+    counted = sql.transform(
+        sql.flatten(sql.transform("runs", progression)), lambda number: sql.concat("prefix", number.cast("string"))
+    )
+    return sql.coalesce(sql.col("ids"), counted)

@@ -1,0 +1,238 @@
+"""Events into journeys: one row for each message, and of a topic one for each message and subscription.
+
+Owns what became of a message, and by which of its steps that is known. Reads and writes nothing.
+
+``outcome`` is one of :class:`Outcome`. A message that goes over a link has another id at the target; ``target_ids`` of its journey, and ``source_ids`` of the
+journey at the target, say which.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as sql
+
+from gateway.journal.schema import BROKER_STEPS, Step
+from pipeline.transforms.seen import gaps
+
+
+class Outcome(StrEnum):
+    """What became of a message. Of several that hold it is the first."""
+
+    #: The broker or a link gave it up.
+    DEAD = "dead"
+    #: Its time to live was over.
+    EXPIRED = "expired"
+    #: A transformer wanted it to go nowhere.
+    NOT_TRANSFERRED = "not transferred"
+    #: Its link's source has forgotten it, and no target has it; or the broker had it in memory only, and that run of the gateway is over.
+    LOST = "lost"
+    #: A link handed it to the target, and neither it nor its taking back was ever confirmed.
+    IN_DOUBT = "in doubt"
+    #: Its consumer has acknowledged it, or its link's target has it.
+    DELIVERED = "delivered"
+    #: On a topic, and no subscription was given it, nor is it stored for one.
+    UNCLAIMED = "unclaimed"
+    #: None of these: it is still there, with a consumer or without.
+    WAITING = "waiting"
+
+
+#: The columns with the first time of each step.
+STEPS: Final = {step: step.value.replace(" ", "_") for step in Step}
+#: Latencies in milliseconds: from the first of one step to another.
+LATENCIES: Final = {
+    "confirm_ms": "from accepted to confirmed to its producer",
+    "deliver_ms": "from accepted to handed to a consumer for the first time",
+    "acknowledge_ms": "from handed to a consumer for the first time to acknowledged for the last",
+    "transfer_ms": "from received by a link to durable at its target",
+    "settle_ms": "from received by a link to forgotten by its source",
+    "total_ms": "from the first step to the last",
+}
+_LANE: Final = "subscription"
+_CARRIED: Final = ("run", "line", "instance", "destination", "link", "size", "attempt", "reason", "comment", "target_id", "who")
+_RUN_STARTED: Final = r"-\d{17}$"
+
+
+def journeys(events: DataFrame, seen: DataFrame, *, whole: bool = True) -> DataFrame:
+    """The journeys of the messages that the events tell of.
+
+    :param events: of :data:`pipeline.columns.EVENTS`, each once.
+    :param seen: which lines of the journal are known: so a gap is, and which run of a gateway is over.
+    :param whole: false where the events of some destinations were left out; then a link is not blamed for a step that is not there.
+    """
+    merged = _with_common_steps(_collected(events))
+    decided = merged.withColumn("_store", sql.regexp_replace("_last.run", _RUN_STARTED, "")).join(
+        sql.broadcast(_runs(seen)), "_store", "left"
+    )
+    after = sql.struct(sql.col("_last.run").alias("run"), sql.bitmap_bucket_number("_last.line").alias("bucket"))
+    return decided.select(
+        "message_id",
+        _LANE,
+        sql.col("_first.destination").alias("destination"),
+        sql.col("_first.instance").alias("instance"),
+        _outcome(whole).alias("outcome"),
+        sql.coalesce(sql.col("_gap") >= after, sql.lit(False)).alias("gap"),
+        sql.col("_first.time").alias("began"),
+        sql.col("_last.time").alias("ended"),
+        sql.array(*(sql.lit(step.value) for step in Step))[sql.col("_last.step")].alias("last_step"),
+        *(sql.col(_first(step)).alias(name) for step, name in STEPS.items()),
+        sql.map_filter(sql.create_map(*_named_times()), lambda _, time: time.isNotNull()).alias("last"),
+        *_latencies(),
+        "attempts",
+        "size",
+        "producers",
+        "consumers",
+        "links",
+        "target_ids",
+        "source_ids",
+        "reason",
+        "comment",
+    )
+
+
+def _collected(events: DataFrame) -> DataFrame:
+    """One row for each message and, of a topic, each subscription; what is of no subscription has a row of its own.
+
+    All columns are least and greatest values, so that Spark sorts the events by message once and keeps one message at a time in memory.
+    """
+    codes = sql.create_map(*(sql.lit(part) for code, step in enumerate(Step) for part in (step.value, code)))
+    of_topic = sql.col("destination").startswith("topic:") & sql.col("step").isin([step.value for step in BROKER_STEPS])
+    told = (sql.col("step") == Step.SENT) & sql.col("target_id").isNotNull()
+    # The message at a link's target is told of its source by a row without a step.
+    keys = sql.posexplode(sql.when(told, sql.array("message_id", "target_id")).otherwise(sql.array("message_id")))
+    itself = sql.col("_told") == 0
+    rows = events.select(
+        keys.alias("_told", "_key"),
+        "message_id",
+        sql.when(of_topic, sql.col("subscription")).alias(_LANE),
+        sql.try_element_at(codes, "step").alias("step"),
+        *("time", "run", "line", "instance", "destination", "link", "size", "attempt", "reason", "comment", "target_id"),
+        sql.nullif(sql.concat_ws("@", "user", "connection"), sql.lit("")).alias("who"),
+    ).select(
+        sql.col("_key").alias("message_id"),
+        *(sql.when(itself, sql.col(name)).alias(name) for name in (_LANE, "step", *_CARRIED)),
+        "time",
+        sql.when(~itself, sql.col("message_id")).alias("source_id"),
+    )
+    times: list[Column] = []
+    for code, step in enumerate(Step):
+        time = sql.when(sql.col("step") == code, sql.col("time"))
+        times += [sql.min(time).alias(_first(step)), sql.max(time).alias(_last(step))]
+    handed = sql.col("step").isin([list(Step).index(step) for step in (Step.DELIVERED, Step.REDELIVERED)])
+    produced = sql.col("step") == list(Step).index(Step.PRODUCED)
+    known = sql.col("run").isNotNull()
+
+    def two(column: str, where: Column) -> Column:
+        """The first and the last value, or the only one."""
+        value = sql.when(where & sql.col(column).isNotNull(), sql.struct(sql.col("time"), sql.col(column).alias("value")))
+        return sql.array_compact(sql.array(sql.min(value)["value"], sql.max(value)["value"]))
+
+    return (
+        rows.repartition("message_id")
+        .groupBy("message_id", _LANE)
+        .agg(
+            sql.min(sql.when(known, sql.struct("time", "run", "line", "destination", "instance"))).alias("_first"),
+            sql.max(sql.when(known, sql.struct("time", "run", "line", "step"))).alias("_last"),
+            *times,
+            sql.max(sql.when(sql.col("reason").isNotNull(), sql.struct("time", "run", "line", "reason", "comment"))).alias("_said"),
+            sql.greatest(sql.max("attempt"), sql.count_if(handed).cast("int")).alias("attempts"),
+            sql.max("size").alias("size"),
+            two("who", produced).alias("producers"),
+            two("who", handed).alias("consumers"),
+            two("link", known).alias("links"),
+            two("target_id", known).alias("target_ids"),
+            two("source_id", ~known).alias("source_ids"),
+        )
+    )
+
+
+def _with_common_steps(collected: DataFrame) -> DataFrame:
+    """What a topic's message did before it came to its subscriptions is given to the journey of each."""
+    of_message = Window.partitionBy("message_id")
+    given = [name for name in collected.columns if name not in ("message_id", _LANE)]
+    common = sql.max(sql.when(sql.col(_LANE).isNull(), sql.struct(*given))).over(of_message)
+    spread = collected.withColumn("_common", common).withColumn("_lanes", sql.count(_LANE).over(of_message))
+    own = spread.where(sql.col(_LANE).isNotNull() | (sql.col("_lanes") == 0))
+
+    def merged(name: str) -> Column:
+        mine, theirs = sql.col(name), sql.col(f"_common.{name}")
+        if name in ("producers", "consumers", "links", "target_ids", "source_ids"):
+            both = sql.array_distinct(sql.concat(mine, sql.coalesce(theirs, sql.array().cast("array<string>"))))
+        elif name == "_first" or name.startswith("first_"):
+            both = sql.least(mine, theirs)
+        else:
+            both = sql.greatest(mine, theirs)
+        return both.alias(name)
+
+    return (
+        own.select("message_id", _LANE, *(merged(name) for name in given))
+        .select("*", sql.col("_said.reason").alias("reason"), sql.col("_said.comment").alias("comment"))
+        .where("_first is not null")
+    )
+
+
+def _outcome(whole: bool) -> Column:
+    def there(*steps: Step) -> Column:
+        return sql.coalesce(*(sql.col(_first(step)) for step in steps)).isNotNull()
+
+    def latest(*steps: Step) -> Column:
+        """The last time of any of the steps; before all times where there is none."""
+        never = sql.lit("1970-01-01").cast("timestamp")
+        return sql.greatest(never, *(sql.coalesce(sql.col(_last(step)), never) for step in steps), never)
+
+    settled = latest(Step.ACKNOWLEDGED, Step.DELETED)
+    handed = latest(Step.DELIVERED, Step.REDELIVERED, Step.RETURNED)
+    not_there = there(Step.SETTLED) & ~there(Step.ARRIVED)
+    forgotten = not_there if whole else not_there & there(Step.SENT)
+    unknown = there(Step.SENT) & (latest(Step.SENT) > latest(Step.ARRIVED, Step.SETTLED, Step.ROLLED_BACK))
+    taken = there(Step.ARRIVED, Step.SETTLED) | (there(Step.ACKNOWLEDGED, Step.DELETED) & (settled >= handed))
+    in_memory = there(Step.PRODUCED) & ~there(Step.STORED) & (sql.col("_newest") > sql.col("_last.run"))
+    topic = (
+        sql.col("_first.destination").startswith("topic:") & sql.col(_LANE).isNull() & there(Step.PRODUCED) & ~there(Step.STORED)
+    )
+    return (
+        sql.when(there(Step.DEAD, Step.BURIED), Outcome.DEAD)
+        .when(there(Step.EXPIRED), Outcome.EXPIRED)
+        .when(there(Step.NOT_TRANSFERRED), Outcome.NOT_TRANSFERRED)
+        .when(forgotten, Outcome.LOST)
+        .when(unknown, Outcome.IN_DOUBT)
+        .when(taken, Outcome.DELIVERED)
+        .when(topic, Outcome.UNCLAIMED)
+        .when(in_memory, Outcome.LOST)
+        .otherwise(Outcome.WAITING)
+    )
+
+
+def _latencies() -> list[Column]:
+    def between(name: str, start: str, end: str) -> Column:
+        return ((sql.unix_micros(end) - sql.unix_micros(start)) / 1000).alias(name)
+
+    return [
+        between("confirm_ms", _first(Step.PRODUCED), _first(Step.CONFIRMED)),
+        between("deliver_ms", _first(Step.PRODUCED), _first(Step.DELIVERED)),
+        between("acknowledge_ms", _first(Step.DELIVERED), _last(Step.ACKNOWLEDGED)),
+        between("transfer_ms", _first(Step.RECEIVED), _last(Step.ARRIVED)),
+        between("settle_ms", _first(Step.RECEIVED), _last(Step.SETTLED)),
+        between("total_ms", "_first.time", "_last.time"),
+    ]
+
+
+def _runs(seen: DataFrame) -> DataFrame:
+    """For each gateway its newest run, and where the last line is missing: ``_store``, ``_newest`` and ``_gap``, a run and a bucket of lines."""
+    store = sql.regexp_replace("run", _RUN_STARTED, "").alias("_store")
+    gap = sql.when(sql.col("missing") > 0, sql.struct("run", "bucket"))
+    return gaps(seen).groupBy(store).agg(sql.max("run").alias("_newest"), sql.max(gap).alias("_gap"))
+
+
+def _named_times() -> list[Column]:
+    return [part for step, name in STEPS.items() for part in (sql.lit(name), sql.col(_last(step)))]
+
+
+def _first(step: Step) -> str:
+    return f"first_{STEPS[step]}"
+
+
+def _last(step: Step) -> str:
+    return f"last_{STEPS[step]}"

@@ -1,0 +1,179 @@
+"""What links leave is completed, whatever has become of them: when that is tried, and as whom."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_twisted  # type: ignore[import-untyped]
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.task import Clock
+from twisted.logger import Logger
+
+from bridge.administered import AdministeredFactory
+from bridge.config.model import ConnectionFactory, QualityOfService
+from bridge.link import JMSLink
+from bridge.once import coordination
+from bridge.once.coordination import AGAIN_S, Coordination
+from bridge.status import LinkState
+from gateway.messaging.errors import MessagingError, ProviderUnavailable
+from gateway.messaging.provider import Capabilities, Connection, Credentials
+from tests.bridge.linking import SOURCE, Rig, close, on_reactor, rig, until
+from tests.bridge.xa.machines import MemoryStorage, Process
+
+ONCE = QualityOfService.ONCE_AND_ONLY_ONCE
+
+
+@pytest_twisted.async_yield_fixture
+async def brokers(tmp_path: Path) -> AsyncIterator[Rig]:
+    made = await rig(tmp_path)
+    yield made
+    await close(made)
+
+
+@on_reactor
+async def test_what_a_stopped_link_left_undecided_is_listed_until_it_is_rolled_back(
+    brokers: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordination, "AGAIN_S", 0.2)
+    links: list[JMSLink] = []
+
+    def passed(at: str) -> None:
+        if at == "xa.before-decision" and links:
+            # Both are prepared. The source is away, and the disk takes no decision.
+            brokers.source.provider.error = ProviderUnavailable("it is away")
+            brokers.source.provider.cut()
+            brokers.coordinator()._decisions._file._storage.append = full  # type: ignore[method-assign]
+            links.pop().stop()
+
+    def full(data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    await brokers.source.send("a")
+    link = brokers.link(quality_of_service=ONCE, passed=passed)
+    links.append(link)
+    await link.start()
+    await brokers.reaches(link, LinkState.STOPPED)
+    await until(lambda: brokers.coordinator().transactions()[0].state == "ROLLING_BACK")
+    [left] = brokers.coordinator().transactions()
+    assert [(branch.ref_name, branch.state) for branch in left.branches] == [("source", "LEFT"), ("target", "ROLLED_BACK")]
+    brokers.source.provider.error = None
+    await until(lambda: brokers.coordinator().transactions() == [])
+    assert await brokers.source.texts(1, SOURCE) == ["a"]
+
+
+class Wary:
+    """A provider of which nobody is to take a client identifier."""
+
+    capabilities = Capabilities(xa=True)
+    resource = "wary"
+
+    def __init__(self, answers: Callable[[], Deferred[Connection]]) -> None:
+        self.answers = answers
+        self.asked: list[str | None] = []
+
+    def connect(
+        self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]
+    ) -> Deferred[Connection]:
+        self.asked.append(client_id)
+        return self.answers()
+
+
+class Asking:
+    """A coordination with one factory, on a clock."""
+
+    def __init__(self, answers: Callable[[], Deferred[Connection]], **config: Any) -> None:
+        self.clock = Clock()
+        self.process = Process(MemoryStorage(), at_once=True)
+        self.events: list[Any] = []
+        log = Logger(observer=self.events.append)  # type: ignore[arg-type]
+        self.coordination = Coordination(self.clock, lambda: self.process.coordinator, lambda: True, log)
+        self.provider: Any = Wary(answers)
+        configured = ConnectionFactory("wary", **config)
+        self.factory = AdministeredFactory(configured, self.provider, Credentials("", ""), "wary", client_id="the link's")
+
+
+def test_the_seconds_begin_anew_with_each_failure() -> None:
+    asking = Asking(lambda: fail(ProviderUnavailable("away")))
+    asking.coordination.look_again(asking.factory)
+    asking.clock.advance(AGAIN_S - 1)
+    asking.coordination.look_again(asking.factory)
+    asking.clock.advance(AGAIN_S - 1)
+    assert asking.provider.asked == []
+    asking.clock.advance(1)
+    assert len(asking.provider.asked) == 1
+
+
+def test_it_is_asked_with_nobodys_client_identifier() -> None:
+    asking = Asking(lambda: fail(ProviderUnavailable("away")))
+    asking.coordination.start([asking.factory])
+    assert asking.provider.asked == [None]
+
+
+def test_what_is_no_failure_of_messaging_is_logged_and_nothing_is_kept() -> None:
+    class Broken:
+        product = "broken"
+        client_id = ""
+
+        def xa_session(self) -> None:
+            raise ZeroDivisionError("broken")
+
+        def close(self) -> None:
+            pass
+
+    def broken() -> Deferred[Any]:
+        connecting: Deferred[Any] = Deferred()
+        connecting.callback(Broken())
+        return connecting
+
+    asking = Asking(broken)
+    asking.coordination.start([asking.factory])
+    [event] = [event for event in asking.events if "log_failure" in event]
+    assert event["log_failure"].type is ZeroDivisionError
+    assert event["ref_name"] == "wary"
+    assert not asking.coordination._recovering
+    asking.coordination.look_again(asking.factory)
+    asking.clock.advance(AGAIN_S)
+    assert len(asking.provider.asked) == 2
+
+
+def test_one_is_asked_once_at_a_time_and_nobody_after_the_end() -> None:
+    hanging: list[Deferred[Any]] = []
+
+    def hangs() -> Deferred[Any]:
+        hanging.append(Deferred())
+        return hanging[-1]
+
+    asking = Asking(hangs)
+    asking.coordination.start([asking.factory])
+    asking.coordination.look_again(asking.factory)
+    asking.clock.advance(AGAIN_S)
+    assert len(hanging) == 1
+    asking.coordination.stop()
+    asking.coordination.look_again(asking.factory)
+    asking.clock.advance(10 * AGAIN_S)
+    assert len(hanging) == 1
+
+
+@pytest.mark.parametrize(("several", "times"), [(False, 1), (True, 0)])
+def test_what_the_coordinator_has_left_is_asked_for(several: bool, times: int) -> None:
+    asking = Asking(lambda: fail(ProviderUnavailable("away")), multi_rm=several)
+    asking.coordination._left = lambda: False  # type: ignore[misc]
+    asking.coordination.start([asking.factory])
+    asking.coordination.coordinator().left("wary")
+    asking.coordination.coordinator().left("another")
+    asking.clock.advance(AGAIN_S)
+    assert len(asking.provider.asked) == times
+
+
+@on_reactor
+async def test_two_brokers_of_one_name_are_not_taken_for_one(brokers: Rig) -> None:
+    brokers.target.provider._resource = brokers.source.provider.resource
+    await brokers.source.send("a", "b")
+    link = await brokers.started(quality_of_service=ONCE)
+    assert await brokers.target.texts(2) == ["a", "b"]
+    await link.stop()
+    assert brokers.coordinator().transactions() == []
+    assert await brokers.source.rest(SOURCE) == []

@@ -1,0 +1,420 @@
+"""What the journal tells of messages on links, read back from its segments and compared with what became of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_twisted  # type: ignore[import-untyped]
+from twisted.internet.defer import Deferred
+
+from bridge import crash_points
+from bridge.config.model import QualityOfService
+from bridge.journal_lines import BridgeLines
+from bridge.link import JMSLink
+from bridge.status import LinkState
+from gateway.journal.journal import Journal
+from gateway.journal.schema import Level, run_name
+from gateway.journal.settings import JournalOptions
+from gateway.messaging.destination import Queue
+from gateway.messaging.digest import body_digest, headers_digest
+from gateway.messaging.jms_message import JMSMessage
+from gateway.messaging.transformer import MessageTransformer
+from tests.bridge.linking import SOURCE, TARGET, Rig, clock, close, on_reactor, rig, until
+from tests.gateway.journal.reading import Event, Line, events_of, lines_of
+
+TOLERANT = {"consume_no_transfer_on_transform_error": True}
+NUMBERS = [str(number) for number in range(30)]
+PLAIN = QualityOfService.DUPLICATES_OK
+ONCE = QualityOfService.ONCE_AND_ONLY_ONCE
+LOSSY = QualityOfService.AT_MOST_ONCE
+ALL = pytest.mark.parametrize("quality", [PLAIN, ONCE, LOSSY])
+
+
+class Journaled:
+    """The brokers of a test, and the journal of the links between them."""
+
+    def __init__(self, rig: Rig, folder: Path) -> None:
+        self.rig = rig
+        self.folder = folder
+        folder.mkdir()
+        self.journal = self.opened()
+
+    def opened(self, level: Level = Level.LINKS, **options: bool) -> Journal:
+        self._closed = False
+        run = run_name("test", int(clock.seconds() * 1_000_000))
+        self.journal = Journal(clock, self.folder, run, "test", JournalOptions(level, segment_age=3600, **options))
+        self.rig.lines = BridgeLines(self.journal)
+        return self.journal
+
+    async def close(self) -> None:
+        """Have all lines written."""
+        if not self._closed:
+            self._closed = True
+            await self.journal.close()
+
+    async def lines(self) -> list[Line]:
+        """All that was told, with which the journal ends."""
+        await self.close()
+        return lines_of(self.folder)
+
+    async def transfers(self) -> dict[int, list[Event]]:
+        """The events of each transfer, in order."""
+        found: dict[int, list[Event]] = {}
+        for event in events_of(await self.lines()):
+            found.setdefault(event.line["transfers"][event.place], []).append(event)
+        return found
+
+
+@pytest_twisted.async_yield_fixture
+async def journaled(tmp_path: Path) -> AsyncIterator[Journaled]:
+    brokers = await rig(tmp_path)
+    made = Journaled(brokers, tmp_path / "journal")
+    yield made
+    await close(brokers)
+    await made.close()
+
+
+def steps(events: Sequence[Event]) -> list[str]:
+    return [event.step for event in events]
+
+
+def of(event: Event, field: str) -> Any:
+    """The message's own of an array."""
+    return event.line[field][event.place]
+
+
+MOVED = {
+    PLAIN: ("received", "sent", "arrived", "settled"),
+    ONCE: ("received", "sent", "arrived", "settled"),
+    LOSSY: ("received", "settled", "sent", "arrived"),
+}
+
+
+def transforming(act: Any) -> MessageTransformer:
+    """A transformer that does what the function does."""
+
+    class Transforms(MessageTransformer):
+        def transform(self, message: JMSMessage, *_: Any) -> JMSMessage | None:
+            found: JMSMessage | None = act(self, message)
+            return found
+
+    return Transforms()
+
+
+@ALL
+@pytest.mark.parametrize("size", [1, 7])
+@on_reactor
+async def test_each_message_that_is_moved_has_its_steps(journaled: Journaled, quality: QualityOfService, size: int) -> None:
+    brokers = journaled.rig
+    await brokers.source.send(*NUMBERS)
+    link = await brokers.started(quality_of_service=quality, max_batch_size=size, max_batch_time_ms=20)
+    arrived = {message.text: message for message in await brokers.target.arrived(30)}
+    await until(lambda: link.status().counters.acknowledged == 30)
+    await link.stop()
+    transfers = await journaled.transfers()
+    # They rise with the messages, without a gap.
+    assert list(transfers) == list(range(1, 31))
+    ids = set()
+    for number, events in transfers.items():
+        assert tuple(steps(events)) == MOVED[quality]
+        by_step = {event.step: event for event in events}
+        at_target = arrived[str(number - 1)]
+        received, sent, came = by_step["received"], by_step["sent"], by_step["arrived"]
+        assert len({event.id for event in events}) == 1
+        ids.add(received.id)
+        assert {event.line["link"] for event in events} == {"bridge/link"}
+        assert (received.line["destination"], received.line["provider"]) == (str(SOURCE), "source")
+        assert (sent.line["destination"], sent.line["provider"]) == (str(TARGET), "target")
+        assert (came.line["destination"], came.line["provider"]) == (str(TARGET), "target")
+        assert by_step["settled"].line["provider"] == ("target" if quality is ONCE else "source")
+        assert of(came, "target_ids") == at_target.message_id != received.id
+        assert of(received, "bodies_hash") == of(sent, "bodies_hash") == body_digest(at_target)
+        assert of(received, "headers_hash") == of(sent, "headers_hash") == headers_digest(at_target)
+        size_of = received.line.get("size") or of(received, "sizes")
+        assert size_of == len(at_target.body)
+        assert "attempts" not in received.line
+        times = [event.line["time"] for event in events]
+        assert times == sorted(times)
+        assert (received.line.get("timestamp") or of(received, "timestamps")) * 1000 <= times[0]
+    assert len(ids) == 30
+
+
+@ALL
+@on_reactor
+async def test_a_batch_is_a_line_for_each_step(journaled: Journaled, quality: QualityOfService) -> None:
+    brokers = journaled.rig
+    await brokers.source.send(*NUMBERS)
+    link = await brokers.started(quality_of_service=quality, max_batch_size=30, max_batch_time_ms=-1)
+    await brokers.target.arrived(30)
+    await until(lambda: link.status().counters.acknowledged == 30)
+    await link.stop()
+    lines = await journaled.lines()
+    assert len(lines) == (3 if quality is ONCE else 4)
+    assert all(len(line["ids"]) == 30 for line in lines)
+
+
+@ALL
+@on_reactor
+async def test_what_a_transformer_does_is_told(journaled: Journaled, quality: QualityOfService) -> None:
+    brokers = journaled.rig
+
+    def act(transformer: MessageTransformer, message: JMSMessage) -> JMSMessage | None:
+        if message.text == "drop":
+            transformer.no_transfer()
+        elif message.text == "elsewhere":
+            transformer.branch_to(Queue("elsewhere"))
+        elif message.text == "change":
+            message = message.copy()
+            message.text = "changed"
+        elif message.text == "fail":
+            raise ValueError("not this one")
+        return message
+
+    await brokers.source.send("keep", "drop", "elsewhere", "change", "fail")
+    link = await brokers.started(
+        transformer=transforming(act), target=TOLERANT, quality_of_service=quality, max_batch_size=5, max_batch_time_ms=-1
+    )
+    changed = (await brokers.target.arrived(2))[1]
+    await until(lambda: link.status().counters.acknowledged == 5)
+    await link.stop()
+    assert changed.text == "changed"
+    transfers = await journaled.transfers()
+    kept, dropped, elsewhere, altered, failed = transfers.values()
+    moved = ["transformed", *[step for step in MOVED[quality] if step != "received"]]
+    assert steps(kept) == steps(elsewhere) == steps(altered) == ["received", *moved]
+    assert steps(dropped) == ["received", "transformed", "not transferred", "settled"]
+    burial = ["settled", "buried"] if quality is LOSSY else ["buried", "settled"]
+    assert steps(failed) == ["received", *burial]
+    (buried,) = [event.line for event in failed if event.step == "buried"]
+    assert buried["reason"] == "TRANSFORM_FAILURE"
+    assert "not this one" in buried["comment"]
+    by_step = {event.step: event for event in altered}
+    assert of(by_step["sent"], "bodies_hash") == body_digest(changed) != of(by_step["received"], "bodies_hash")
+    assert of(by_step["sent"], "headers_hash") == of(by_step["received"], "headers_hash")
+    assert [event.line["destination"] for event in elsewhere if event.step == "sent"] == ["queue:elsewhere"]
+
+
+@ALL
+@on_reactor
+async def test_what_expires_is_told(journaled: Journaled, quality: QualityOfService) -> None:
+    brokers = journaled.rig
+    link = await brokers.started(quality_of_service=quality, max_batch_size=2, max_batch_time_ms=-1)
+    # It has time enough to come to the link, where it waits for the other.
+    expires = int(clock.seconds() * 1000) + 500
+    await brokers.source.send("late", expires=expires)
+    await until(lambda: clock.seconds() * 1000 > expires)
+    await brokers.source.send("in time")
+    assert await brokers.target.texts(1) == ["in time"]
+    await until(lambda: link.status().counters.acknowledged == 2)
+    await link.stop()
+    late, in_time = (await journaled.transfers()).values()
+    assert tuple(steps(in_time)) == MOVED[quality]
+    assert Counter(steps(late)) == Counter(("received", "expired", "buried", "settled"))
+    (line,) = [event.line for event in late if event.step == "buried"]
+    assert line["steps"] == ["expired", "buried"]
+    assert line["reason"] == "MESSAGE_EXPIRED"
+
+
+# --- what goes wrong
+
+
+@on_reactor
+async def test_what_the_target_refuses_is_told_as_rolled_back_and_buried(journaled: Journaled) -> None:
+    brokers = journaled.rig
+
+    def act(transformer: MessageTransformer, message: JMSMessage) -> JMSMessage:
+        if message.text == "2":
+            transformer.branch_to(Queue("denied"))
+        return message
+
+    await brokers.source.send(*NUMBERS[:4])
+    link = await brokers.started(transformer=transforming(act), max_batch_size=4, max_batch_time_ms=-1)
+    await brokers.target.arrived(3)
+    await until(lambda: link.status().counters.acknowledged == 4)
+    await link.stop()
+    courses = [[step for step in steps(events) if step != "transformed"] for events in (await journaled.transfers()).values()]
+    again = ["received", "sent", "rolled back", "sent", "arrived", "settled"]
+    assert courses == [again, again, ["received", "sent", "rolled back", "buried", "settled"], again]
+
+
+@on_reactor
+async def test_a_transacted_link_tells_of_each_attempt(journaled: Journaled) -> None:
+    brokers = journaled.rig
+
+    def act(transformer: MessageTransformer, message: JMSMessage) -> JMSMessage:
+        if message.text == "2":
+            transformer.branch_to(Queue("denied"))
+        return message
+
+    await brokers.source.send(*NUMBERS[:4])
+    link = await brokers.started(
+        transformer=transforming(act), quality_of_service=ONCE, max_batch_size=4, max_batch_time_ms=20, failure_retry_interval_ms=1
+    )
+    await brokers.target.arrived(3)
+    await until(lambda: link.status().counters.acknowledged == 4)
+    await link.stop()
+    found: dict[str, list[list[str]]] = {}
+    attempts: dict[str, list[int]] = {}
+    for events in (await journaled.transfers()).values():
+        found.setdefault(events[0].id, []).append([step for step in steps(events) if step != "transformed"])
+        attempts.setdefault(events[0].id, []).append(of(events[0], "attempts") if "attempts" in events[0].line else 1)
+    assert len(found) == 4
+    moved, poison = list(MOVED[ONCE]), ["received", "buried", "settled"]
+    assert [courses[-1] for courses in found.values()] == [moved, moved, poison, moved]
+    for courses in found.values():
+        assert all(course[-1] == "rolled back" and course[0] == "received" for course in courses[:-1])
+    # Six times alone, and once with the others.
+    assert [len(courses) for courses in found.values()][2] >= 7
+    assert all(numbers == list(range(1, len(numbers) + 1)) for numbers in attempts.values())
+
+
+@on_reactor
+async def test_what_arrived_and_comes_again_has_two_transfers(journaled: Journaled) -> None:
+    brokers = journaled.rig
+    lost: list[str] = []
+
+    def passed(point: str) -> None:
+        if point == crash_points.BEFORE_ACKNOWLEDGE and not lost:
+            lost.append(point)
+            brokers.source.provider.cut()
+
+    link = brokers.link(passed=passed)
+    await link.start()
+    await brokers.source.send("a")
+    assert await brokers.target.texts(2) == ["a", "a"]
+    await until(lambda: link.status().counters.acknowledged == 1)
+    await link.stop()
+    first, second = (await journaled.transfers()).values()
+    assert first[0].id == second[0].id
+    assert steps(first) == ["received", "sent", "arrived", "buried"]
+    assert first[-1].line["reason"] == "ACK_FAILURE"
+    assert tuple(steps(second)) == MOVED[PLAIN]
+    assert of(second[0], "attempts") == 2
+
+
+@on_reactor
+async def test_what_is_given_back_by_a_link_that_stops_is_told(journaled: Journaled) -> None:
+    brokers = journaled.rig
+    brokers.graves.holding = []
+    link = await brokers.started(transformer=transforming(lambda *_: None), target=TOLERANT, max_batch_size=1)
+    await brokers.source.send("a")
+    await until(lambda: bool(brokers.graves.holding))
+    await link.stop()
+    (events,) = (await journaled.transfers()).values()
+    assert steps(events) == ["received", "rolled back"]
+    assert events[-1].line["reason"] == "stopped"
+    brokers.graves.let_go()
+
+
+@pytest.mark.parametrize("quality", [PLAIN, ONCE])
+@on_reactor
+async def test_a_source_forgets_only_what_the_journal_has(journaled: Journaled, quality: QualityOfService) -> None:
+    """The kernel has the lines before the source is told, however long that takes."""
+    brokers = journaled.rig
+    held: list[Deferred[None]] = []
+    written = journaled.journal.written
+
+    def hold() -> Deferred[None]:
+        waiting: Deferred[None] = Deferred()
+        written().addCallback(lambda _: held.append(waiting))
+        return waiting
+
+    journaled.journal.written = hold  # type: ignore[method-assign]
+    link = await brokers.started(quality_of_service=quality, max_batch_size=3, max_batch_time_ms=20)
+    await brokers.source.send("a", "b")
+    await until(lambda: bool(held))
+    client = await brokers.source.seam.connect()
+    await client.close()
+    told = [line for path in journaled.folder.iterdir() for line in path.read_text().splitlines()]
+    assert sum('"steps":["received"]' in line for line in told) >= 1
+    assert sum('"steps":["sent"]' in line for line in told) >= 1
+    assert link.status().counters.acknowledged == 0
+    assert "xa.before-decision" not in brokers.points
+    assert crash_points.AFTER_ACKNOWLEDGE not in brokers.points or quality is ONCE
+    journaled.journal.written = written  # type: ignore[method-assign]
+    for waiting in held:
+        waiting.callback(None)
+    await until(lambda: link.status().counters.acknowledged == 2)
+    await link.stop()
+
+
+@ALL
+@on_reactor
+async def test_a_journal_that_has_ended_holds_no_link_up(journaled: Journaled, quality: QualityOfService) -> None:
+    brokers = journaled.rig
+    link = await brokers.started(quality_of_service=quality)
+    await journaled.close()
+    await brokers.source.send(*NUMBERS)
+    assert await brokers.target.texts(30) == NUMBERS
+    await until(lambda: link.status().counters.acknowledged == 30)
+    assert link.state is LinkState.STARTED
+
+
+# --- how much
+
+
+@pytest.mark.parametrize("level", [Level.OFF, Level.DEAD])
+@ALL
+@on_reactor
+async def test_below_level_links_only_the_dead_are_told(journaled: Journaled, quality: QualityOfService, level: Level) -> None:
+    brokers = journaled.rig
+    await journaled.close()
+    journaled.opened(level, headers=True, bodies=True)
+
+    def act(transformer: MessageTransformer, message: JMSMessage) -> JMSMessage | None:
+        return None if message.text == "1" else message
+
+    await brokers.source.send(*NUMBERS[:3])
+    link = await brokers.started(transformer=transforming(act), target=TOLERANT, quality_of_service=quality)
+    await brokers.target.arrived(2)
+    await until(lambda: link.status().counters.acknowledged == 3)
+    await link.stop()
+    events = events_of(await journaled.lines())
+    assert steps(events) == (["buried"] if level is Level.DEAD else [])
+    if events:
+        assert of(events[0], "headers")["JMSDestination"] == str(SOURCE)
+        assert (of(events[0], "bodies"), of(events[0], "body_types")) == ("MQ==", "TEXT")
+
+
+@on_reactor
+async def test_headers_and_bodies_are_told_where_they_are_wanted(journaled: Journaled) -> None:
+    brokers = journaled.rig
+    await journaled.close()
+    journaled.opened(headers=True, bodies=True)
+    await brokers.source.send("1", properties={"kind": "x"})
+    link = await brokers.started()
+    await brokers.target.arrived(1)
+    await until(lambda: link.status().counters.acknowledged == 1)
+    await link.stop()
+    received, *others = await journaled.lines()
+    assert received["headers"][0]["kind"] == "x"
+    assert (received["bodies"], received["body_types"]) == (["MQ=="], ["TEXT"])
+    assert all("bodies" not in line and "headers" not in line for line in others)
+
+
+@on_reactor
+async def test_numbers_of_transfers_go_on_when_a_link_is_made_anew(journaled: Journaled) -> None:
+    brokers = journaled.rig
+    for body in "ab":
+        link: JMSLink = await brokers.started()
+        await brokers.source.send(body)
+        assert await brokers.target.texts(1) == [body]
+        await link.stop()
+    assert list(await journaled.transfers()) == [1, 2]
+
+
+@on_reactor
+async def test_a_target_that_keeps_one_of_several_is_told(journaled: Journaled) -> None:
+    brokers = journaled.rig
+    brokers.target.provider.pretends = {"xa": False}
+    link = await brokers.started(quality_of_service=ONCE)
+    await brokers.source.send("a")
+    assert await brokers.target.texts(1) == ["a"]
+    await until(lambda: link.status().counters.acknowledged == 1)
+    await link.stop()
+    (events,) = (await journaled.transfers()).values()
+    assert [event.line.get("reason") for event in events] == [None, None, "duplicate id", None]

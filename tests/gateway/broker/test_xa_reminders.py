@@ -1,0 +1,105 @@
+"""What the log says of prepared branches that nobody ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
+
+from gateway.broker import branch_reminders
+from gateway.messaging.provider import Vote
+from tests.gateway.broker.branching import OTHER, Branching, Q, branched, fill, xid
+from tests.gateway.broker.stepping import Stepped, texts
+
+HOUR = 3600
+XID = "5354.676c6f62616c2031.6272616e6368"
+
+
+@pytest.fixture
+def stepped(tmp_path: Path) -> Stepped:
+    return branched(tmp_path)
+
+
+@pytest.fixture
+def said() -> Iterator[list[str]]:
+    lines: list[str] = []
+
+    def observe(event: LogEvent) -> None:
+        text = formatEvent(event)
+        if "branch" in text and event["log_level"].name == "warn":
+            lines.append(text)
+
+    observer = cast("ILogObserver", observe)
+    globalLogPublisher.addObserver(observer)
+    yield lines
+    globalLogPublisher.removeObserver(observer)
+
+
+def prepare(stepped: Stepped, number: int) -> Branching:
+    xa = Branching(stepped)
+    xa.start(xid(number))
+    xa.session.send(texts(OTHER, ["held"]))
+    xa.end(xid(number))
+    assert xa.prepare(xid(number)) is Vote.OK
+    return xa
+
+
+def test_one_that_nobody_ends_is_told_of_each_hour_with_the_remedy(stepped: Stepped, said: list[str]) -> None:
+    fill(stepped, 2)
+    xa = Branching(stepped)
+    inbox = xa.consume(Q)
+    xa.start(xid(1))
+    stepped.settle()
+    inbox.consumer.acknowledge_through(2)
+    xa.session.send(texts(OTHER, ["held"]))
+    xa.end(xid(1))
+    xa.prepare(xid(1))
+    stepped.later(HOUR - 1)
+    assert said == []
+    stepped.later(1)
+    [line] = said
+    assert line.startswith(f"branch {XID} has been prepared for 1 h,")
+    assert "1 messages that it has sent, and 2 that it has acknowledged" in line
+    assert f"imqcmd rollback txn -n {XID}" in line
+    stepped.later(HOUR)
+    assert "for 2 h," in said[1]
+    Branching(stepped).rollback(xid(1))
+    stepped.later(3 * HOUR)
+    assert len(said) == 2
+
+
+def test_it_is_told_of_at_the_start_if_it_is_old(stepped: Stepped, said: list[str]) -> None:
+    prepare(stepped, 1)
+    stepped.restart()
+    stepped.later(1)
+    assert said == []
+    stepped.later(HOUR - 2)
+    stepped.restart()
+    stepped.later(2)
+    assert len(said) == 1
+    stepped.restart()
+    stepped.later(0)
+    assert len(said) == 2
+
+
+def test_each_has_its_hour_and_many_are_counted(stepped: Stepped, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(branch_reminders, "NAMED", 2)
+    prepare(stepped, 1)
+    stepped.later(60)
+    for number in range(2, 6):
+        prepare(stepped, number)
+    stepped.later(HOUR - 60)
+    assert len(said) == 1
+    stepped.later(60)
+    assert len(said) == 4
+    assert said[-1] == "and 2 more branches: imqcmd list txn"
+
+
+def test_a_branch_that_is_ended_in_time_is_not_told_of(stepped: Stepped, said: list[str]) -> None:
+    xa = prepare(stepped, 1)
+    xa.commit(xid(1))
+    stepped.later(3 * HOUR)
+    assert said == []

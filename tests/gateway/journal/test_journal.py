@@ -1,0 +1,61 @@
+"""The journal as those see it who have something to tell: in the reactor, without waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, cast
+
+from twisted.internet import reactor as global_reactor
+
+from gateway.journal.journal import Journal, JournalStanding
+from gateway.journal.schema import OPEN, Level, run_name
+from gateway.journal.settings import JournalOptions
+from tests.gateway.journal.reading import lines_of
+
+P = ParamSpec("P")
+
+if TYPE_CHECKING:
+
+    def ensureDeferred(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]: ...
+else:
+    from pytest_twisted import ensureDeferred
+
+reactor = cast(Any, global_reactor)
+RUN = run_name("store", 1_700_000_000_000_000)
+
+
+def opened(folder: Path) -> Journal:
+    return Journal(reactor, folder, RUN, "test", JournalOptions(level=Level.ALL, headers=True))
+
+
+@ensureDeferred
+async def test_what_was_taken_is_with_the_kernel_when_it_says_so(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    assert (journal.level, journal.headers, journal.bodies) == (Level.ALL, True, False)
+    before = int(reactor.seconds() * 1_000_000)
+    journal.add({"steps": ("sent",), "ids": ["a"]})
+    journal.add({"steps": ("arrived",), "ids": ["a"], "time": 7})
+    await journal.written()
+    (path,) = tmp_path.iterdir()
+    assert path.name.endswith(OPEN)
+    assert journal.standing() == JournalStanding("all", 2, path.stat().st_size, 0, False)
+    await journal.close()
+    first, second = lines_of(tmp_path)
+    assert before <= first["time"] <= int(reactor.seconds() * 1_000_000)
+    assert second["time"] == 7
+
+
+@ensureDeferred
+async def test_nobody_waits_for_a_journal_that_has_stopped_or_is_closed(tmp_path: Path) -> None:
+    folder = tmp_path / "journal"
+    folder.mkdir()
+    journal = opened(folder)
+    await journal.written()
+    folder.rmdir()
+    journal.add({"steps": ("sent",), "ids": ["a"]})
+    await journal.written()
+    assert journal.standing() == JournalStanding("all", 0, 0, 1, True)
+    await journal.close()
+    await journal.close()
+    await journal.written()

@@ -1,0 +1,38 @@
+"""What the tests of the pipeline share: one Spark session for all of them, as starting one takes ten seconds.
+
+:mod:`tests.conftest` has all tests that ask for it run in one process, whichever files they are in.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.session import SessionOptions, spark_session
+
+#: Small and quick: two tasks at a time, and few partitions after a shuffle.
+SETTINGS: Final = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+    "spark.sql.streaming.stopTimeout": "30s",
+}
+
+
+def options(folder: Path, **more: str) -> SessionOptions:
+    """A session of tests: 1 GiB, and nothing is written outside of the folder."""
+    folders = {"spark.local.dir": str(folder / "local"), "spark.sql.warehouse.dir": str(folder / "warehouse")}
+    return SessionOptions("local[2]", "1g", {**SETTINGS, **folders, **more}, folder / "spark.log")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The Spark session of this test run: ``local[2]`` on loopback."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    with spark_session("tests", options(tmp_path_factory.mktemp("spark"))) as session:
+        yield session

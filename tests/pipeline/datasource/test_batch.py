@@ -1,0 +1,69 @@
+"""Batch reads by Spark: what an action gets, and what is never seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.datasource.source import register
+from tests.pipeline.datasource.brokers import Broker
+from tests.servers import activemq
+
+SECRET = "the-passcode-of-somebody"
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> SparkSession:
+    """The shared session, which knows the data source."""
+    register(spark)
+    return spark
+
+
+@pytest.mark.parametrize("peer", ["gateway", "activemq"])
+def test_what_is_consumed_is_consumed_once(session: SparkSession, gateway: Broker, tmp_path: Path, peer: str) -> None:
+    broker = gateway if peer == "gateway" else Broker(activemq().port, {})
+    bodies = [f"m{number:03}" for number in range(50)]
+    broker.fill(bodies)
+    assert session.read.format("stomp").options(**broker.queue).load().count() == 50
+    consuming = broker.reads(browse="false", maxMessages=30, maxSeconds=20, stagingPath=tmp_path / "staging")
+    rows = session.read.format("stomp").options(**consuming).load()
+    # Planning alone takes nothing.
+    rows.explain()
+    assert len(broker.waiting()) == 50
+    first = [bytes(row.body).decode() for row in rows.select("body").collect()]
+    assert first == bodies[:30]
+    # An action again, and another DataFrame: the same messages, and no more are taken.
+    assert rows.where("message_id IS NOT NULL").count() == 30
+    again = session.read.format("stomp").options(**consuming).load()
+    assert [bytes(row.body).decode() for row in again.select("body").collect()] == first
+    assert broker.waiting() == bodies[30:]
+
+
+def test_a_passcode_is_nowhere(
+    session: SparkSession, gateway: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wrong").write_text(SECRET)
+    monkeypatch.setenv("STOMP_SOURCE_PASSCODE", SECRET)
+    rows = session.read.format("stomp").options(**gateway.reads(passcodeFile=tmp_path / "wrong")).load()
+    rows.explain("extended")
+    said = capfd.readouterr().out
+    assert "stomp" in said
+    with pytest.raises(Exception, match="refused the login guest") as failed:
+        rows.collect()
+    said += str(failed.value) + repr(failed.value.__cause__)
+    with pytest.raises(Exception, match="option passcode: ") as refused:
+        session.read.format("stomp").options(**gateway.reads(passcode=SECRET)).load()
+    said += str(refused.value)
+    # The variable is read in the worker, which has been started before it was set.
+    options = {name: value for name, value in gateway.queue.items() if name != "passcodeFile"}
+    with pytest.raises(Exception, match="STOMP_SOURCE_PASSCODE is not set"):
+        session.read.format("stomp").options(**options, passcodeEnv="STOMP_SOURCE_PASSCODE").load().collect()
+    assert SECRET not in said + capfd.readouterr().out + capfd.readouterr().err
+    assert SECRET not in (session.conf.get("spark.app.name") or "")
+
+
+def test_other_columns_are_refused(session: SparkSession, gateway: Broker) -> None:
+    with pytest.raises(Exception, match=r"the columns of stomp are body, text"):
+        session.read.format("stomp").schema("a string").options(**gateway.queue).load().collect()

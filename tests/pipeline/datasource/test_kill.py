@@ -1,0 +1,171 @@
+"""A streaming query that is killed by SIGKILL while messages flow: its sink has each message once.
+
+The driver and its Java machine are killed together; its Python workers are left to find out by themselves, as they are in life, so that the next run
+meets what they still do. The sink is Parquet, read as Spark reads it: by the files that its log names.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from tests.gateway_process import ROOT
+from tests.pipeline.datasource.brokers import Broker
+from tests.servers import activemq
+
+#: How long a query may take to start, or to move what there is, in seconds.
+PATIENCE = 240.0
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < until, f"{what}: not within {PATIENCE:g} s"
+        time.sleep(0.01)
+
+
+class Feeder(threading.Thread):
+    """Sends numbered messages, a few at a time, as many as it was allowed to."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(daemon=True)
+        self._broker = broker
+        self._over = threading.Event()
+        self._allowed = 0
+        self.sent = 0
+
+    def allow(self, more: int) -> None:
+        """So many more; a machine that is slow would else never come to the end of them."""
+        self._allowed += more
+
+    def run(self) -> None:
+        while not self._over.wait(0.02):
+            if self.sent < self._allowed:
+                self._broker.fill([str(number) for number in range(self.sent, self.sent + 20)])
+                self.sent += 20
+
+    def stop(self) -> int:
+        """:returns: how many messages there are."""
+        self._over.set()
+        self.join()
+        return self.sent
+
+
+class Query:
+    """The query in a child process."""
+
+    def __init__(self, broker: Broker, folder: Path, end: bool, **options: object) -> None:
+        self.folder = folder
+        given = {"port": broker.port, "destination": f"queue:{broker.name}", **broker.options, **options}
+        what = {"folder": str(folder), "end": end, "options": {name: str(value) for name, value in given.items()}}
+        self._said = (folder / "said.txt").open("ab")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.pipeline.datasource.crashing", json.dumps(what)],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=self._said,
+            stderr=self._said,
+        )
+
+    def check(self) -> bool:
+        """Whether it runs; fails the test with what it said when it has ended badly."""
+        status = self._process.poll()
+        assert status in (None, 0), (self.folder / "said.txt").read_text(errors="replace")[-5000:]
+        return status is None
+
+    def kill(self) -> list[psutil.Process]:
+        """SIGKILL for driver and Java machine. :returns: the workers, which are left."""
+        tree = psutil.Process(self._process.pid).children(recursive=True)
+        java = [one for one in tree if one.name() == "java"]
+        assert java, tree
+        for one in java:
+            one.kill()
+        self._process.kill()
+        self._process.wait()
+        psutil.wait_procs(java, PATIENCE)
+        self._said.close()
+        return [one for one in tree if one not in java]
+
+    def wait(self) -> None:
+        """Until it has ended by itself."""
+        wait_until(lambda: not self.check(), "the query has moved all there is")
+        self._said.close()
+
+
+def moments(folder: Path) -> list[Callable[[], bool]]:
+    """What to see before the query is killed: somewhere in the life of a micro-batch."""
+
+    def more(pattern: str) -> Callable[[], bool]:
+        before = set(folder.glob(pattern))
+        return lambda: bool(set(folder.glob(pattern)) - before)
+
+    patterns = (
+        "staging/*.tmp",
+        "staging/*.arrow",
+        "staging/*.settled",
+        "checkpoint/offsets/*",
+        "checkpoint/commits/*",
+        "sink/*.parquet",
+    )
+    return [more(pattern) for pattern in (*patterns, "sink/_spark_metadata/*", "staging/ids/*")]
+
+
+def sink(folder: Path) -> list[str]:
+    """What the sink has, by its log."""
+    paths: set[str] = set()
+    for log in (folder / "sink" / "_spark_metadata").glob("[0-9]*"):
+        for line in log.read_text().splitlines()[1:]:
+            paths.add(unquote(urlsplit(json.loads(line)["path"]).path))
+    return [body.decode() for path in paths for body in pq.read_table(path, columns=["body"]).column("body").to_pylist()]
+
+
+def kill_and_count(broker: Broker, folder: Path, kills: int, seed: int) -> None:
+    chance = random.Random(seed)
+    feeder = Feeder(broker)
+    feeder.start()
+    left: list[psutil.Process] = []
+    try:
+        for _ in range(kills):
+            feeder.allow(1500)
+            query = Query(broker, folder, end=False, partitions=2, batchSize=200, maxSeconds=2)
+            # It has done something since its start, and then it is somewhere.
+            working = moments(folder)
+            wait_until(lambda query=query, working=working: query.check() and working[4](), "a micro-batch is done")  # type: ignore[misc]
+            moment = chance.choice(moments(folder))
+            wait_until(lambda query=query, moment=moment: query.check() and moment(), "a moment to kill it")  # type: ignore[misc]
+            time.sleep(chance.random() * 0.1)
+            left += query.kill()
+        sent = feeder.stop()
+        # What a worker that was left has in its hands it stages, or gives back when it finds that nobody listens.
+        psutil.wait_procs(left, PATIENCE)
+        Query(broker, folder, end=True, partitions=2).wait()
+    finally:
+        feeder.stop()
+        for one in left:
+            if one.is_running():
+                one.kill()
+    found = sorted([int(body) for body in sink(folder)])
+    assert found == list(range(sent)), f"seed {seed}: {len(found)} of {sent} messages, {len(found) - len(set(found))} repeated"
+    assert broker.waiting() == []
+
+
+def test_a_query_is_killed(gateway: Broker, tmp_path: Path) -> None:
+    kill_and_count(gateway, tmp_path, 3, random.randrange(1 << 32))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("peer", ["gateway", "activemq"])
+def test_a_query_is_killed_again_and_again(gateway: Broker, tmp_path: Path, peer: str) -> None:
+    broker = gateway if peer == "gateway" else Broker(activemq().port, {})
+    kill_and_count(broker, tmp_path, 20, random.randrange(1 << 32))

@@ -1,0 +1,296 @@
+"""The staging folder keeps its promise whatever ends when: each message is given to the query once."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.stomp.wire import Frame, Head
+from pipeline.datasource import staging as module
+from pipeline.datasource.dialect import GATEWAY
+from pipeline.datasource.errors import StagingError
+from pipeline.datasource.remembered import Remembered
+from pipeline.datasource.rows import record_batch
+from pipeline.datasource.staging import End, Staged, Staging
+
+SOURCE = "queue:orders"
+
+
+def messages(ids: Sequence[str]) -> Staged:
+    frames = [Frame(Head("MESSAGE", {"message-id": one, "timestamp": "1700000000000"}), f"body of {one}".encode()) for one in ids]
+    return Staged([record_batch(frames, GATEWAY)] if frames else [], len(ids), End.FULL)
+
+
+def ids(staged: Staged) -> list[str]:
+    return [one for batch in staged.batches for one in batch.column("message_id").to_pylist()]
+
+
+def test_the_first_to_publish_counts(tmp_path: Path) -> None:
+    staging = Staging(tmp_path / "s", SOURCE)
+    epoch = staging.begin().epoch
+    assert staging.plan(epoch, 1, 2) == 2
+    first = staging.publish(1, 0, epoch, messages(["a", "b"]), True)
+    assert first.mine
+    second = Staging(tmp_path / "s", SOURCE).publish(1, 0, epoch, messages(["c"]), True)
+    assert not second.mine
+    assert ids(second) == ["a", "b"]
+    found = staging.find(1, 0)
+    assert found is not None
+    assert found.batches == list(first.batches)
+    assert (found.received, found.ended) == (2, End.FULL)
+    assert staging.plan(epoch, 1, 5) == 2
+    assert staging.newest(1) == 1_700_000_000_000_000
+    assert list((tmp_path / "s").glob("*.tmp")) == []
+
+
+def test_what_comes_again_is_dropped_also_by_another_partition_and_another_worker(tmp_path: Path) -> None:
+    staging = Staging(tmp_path, SOURCE)
+    epoch = staging.begin().epoch
+    staging.plan(epoch, 1, 2)
+    staging.publish(1, 0, epoch, messages(["a", "b"]), True)
+    again = staging.publish(1, 1, epoch, messages(["b", "c", "c"]), True)
+    assert ids(again) == ["c"]
+    assert again.received == 3
+    staging.commit(1)
+    assert list(tmp_path.glob("*.arrow")) == []
+    assert sorted(path.name.split(".", 1)[1] for path in (tmp_path / "ids").iterdir()) == ["1.unsettled", "2.unsettled"]
+    Remembered._all.clear()  # as in a worker that has just begun
+    other = Staging(tmp_path, SOURCE)
+    other.plan(epoch, 2, 2)
+    assert ids(other.publish(2, 0, epoch, messages(["a", "b", "c"]), True)) == []
+    assert ids(other.publish(2, 1, epoch, messages(["a", "d"]), False)) == ["a", "d"]
+
+
+def test_a_worker_of_an_older_run_publishes_nothing(tmp_path: Path) -> None:
+    staging = Staging(tmp_path, SOURCE)
+    old = staging.begin().epoch
+    staging.plan(old, 1, 2)
+    new = staging.begin().epoch
+    with pytest.raises(StagingError, match="another run of the query"):
+        staging.publish(1, 0, old, messages(["a"]), True)
+    with pytest.raises(StagingError, match="another run of the query"):
+        staging.plan(old, 2, 2)
+    assert staging.find(1, 0) is None
+    assert staging.plan(new, 1, 1) == 2
+    assert staging.publish(1, 0, new, messages(["a"]), True).mine
+
+
+def test_a_micro_batch_that_is_over_takes_no_more(tmp_path: Path) -> None:
+    staging = Staging(tmp_path, SOURCE)
+    epoch = staging.begin().epoch
+    staging.plan(epoch, 1, 2)
+    staging.publish(1, 0, epoch, messages(["a"]), True)
+    staging.commit(1)
+    with pytest.raises(StagingError, match="is over"):
+        staging.publish(1, 0, epoch, messages(["b"]), True)
+
+
+def test_a_folder_of_another_query_is_refused(tmp_path: Path) -> None:
+    staging = Staging(tmp_path, SOURCE)
+    epoch = staging.begin().epoch
+    with pytest.raises(StagingError, match=r"queue:orders.*reads queue:other"):
+        Staging(tmp_path, "queue:other").begin()
+    with pytest.raises(StagingError, match="lost files"):
+        staging.plan(epoch, 57, 2)
+    staging.plan(epoch, 1, 2)
+    staging.commit(1)
+    with pytest.raises(StagingError, match="checkpoint is older"):
+        staging.plan(epoch, 1, 2)
+    (tmp_path / "state.json").write_text('{"version": 9}')
+    with pytest.raises(StagingError, match="another version"):
+        staging.state()
+    (tmp_path / "state.json").write_text("{")
+    with pytest.raises(StagingError, match="cannot be read"):
+        staging.state()
+    (tmp_path / "file").touch()
+    with pytest.raises(StagingError, match="stagingPath"):
+        Staging(tmp_path / "file", SOURCE).begin()
+    with pytest.raises(StagingError, match="stagingPath"):
+        Staging(tmp_path / "nowhere", SOURCE).publish(1, 0, 1, messages(["a"]), True)
+
+
+def test_ids_are_forgotten_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SETTLED_IDS", 25)
+    staging = Staging(tmp_path, SOURCE)
+    epoch = staging.begin().epoch
+    for batch in range(1, 11):
+        staging.plan(epoch, batch, 2)
+        staging.publish(batch, 0, epoch, messages([f"{batch}-{one}" for one in range(10)]), True)
+        if batch != 2:
+            staging.settled(batch, 0)
+        staging.commit(batch)
+    kept = sorted(path.name.lstrip("0") for path in (tmp_path / "ids").iterdir())
+    assert kept == ["10-0000.10.settled", "2-0000.10.unsettled", "8-0000.10.settled", "9-0000.10.settled"]
+
+
+def test_a_folder_that_was_removed_and_made_again_remembers_nothing(tmp_path: Path) -> None:
+    for _ in range(2):
+        staging = Staging(tmp_path / "s", SOURCE)
+        epoch = staging.begin().epoch
+        staging.plan(epoch, 1, 2)
+        assert ids(staging.publish(1, 0, epoch, messages(["a"]), True)) == ["a"]
+        shutil.rmtree(tmp_path / "s")
+
+
+def test_a_damaged_file_is_told_by_its_name(tmp_path: Path) -> None:
+    staging = Staging(tmp_path, SOURCE)
+    epoch = staging.begin().epoch
+    staging.plan(epoch, 1, 2)
+    staging.publish(1, 0, epoch, messages(["a"]), True)
+    path = tmp_path / "000000000001-0000.arrow"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(StagingError, match=r"000000000001-0000\.arrow cannot be read"):
+        staging.find(1, 0)
+
+
+# --- everything ends at any moment
+
+
+@dataclass
+class Broker:
+    """One queue: what waits, and what each connection holds."""
+
+    waiting: deque[str]
+    held: dict[int, list[str]] = field(default_factory=dict)
+
+    def deliver(self, connection: int, most: int) -> list[str]:
+        got = [self.waiting.popleft() for _ in range(min(most, len(self.waiting)))]
+        self.held[connection] = got
+        return got
+
+    def lose(self, connection: int) -> None:
+        self.waiting.extendleft(reversed(self.held.pop(connection, [])))
+
+    def acknowledge(self, connection: int) -> bool:
+        return self.held.pop(connection, None) is not None
+
+
+@dataclass
+class Attempt:
+    """A task that has received, and may go on at any time later, whether anybody waits for it or not."""
+
+    batch: int
+    partition: int
+    epoch: int
+    connection: int
+    received: list[str]
+
+
+@given(st.data())
+def test_no_message_is_lost_or_repeated_whatever_ends_when(data: st.DataObject) -> None:
+    """Tasks, their zombies and the driver end at any point; the folder is the real one, on a disk that needs no fsync."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, "_sync", lambda path: None)
+        run_queries(data)
+
+
+def run_queries(data: st.DataObject) -> None:
+    total = 15
+    broker = Broker(deque(f"m{number}" for number in range(total)))
+    sink: dict[int, list[str]] = {}
+    zombies: list[Attempt] = []
+    connection = 0
+    folder = Path(tempfile.mkdtemp(prefix="staging-"))
+    staging = Staging(folder, SOURCE)
+
+    def rarely() -> bool:
+        return data.draw(st.integers(0, 4)) == 0
+
+    def proceed(attempt: Attempt) -> list[str] | None:
+        """From received to the rows; None if it dies, or may not go on."""
+        if rarely():
+            Remembered._all.clear()
+        try:
+            staged = Staging(folder, SOURCE).publish(
+                attempt.batch, attempt.partition, attempt.epoch, messages(attempt.received), True
+            )
+        except StagingError:
+            broker.lose(attempt.connection)
+            return None
+        if not staged.mine or rarely():
+            # It gives its messages back; or dies after it has staged them.
+            broker.lose(attempt.connection)
+            return ids(staged) if not staged.mine else None
+        if broker.acknowledge(attempt.connection):
+            staging.settled(attempt.batch, attempt.partition)
+        return None if rarely() else ids(staged)
+
+    def task(batch: int, partition: int, epoch: int) -> list[str] | None:
+        nonlocal connection
+        found = Staging(folder, SOURCE).find(batch, partition)
+        if found is not None:
+            return ids(found)
+        connection += 1
+        attempt = Attempt(batch, partition, epoch, connection, broker.deliver(connection, data.draw(st.integers(1, 5))))
+        if rarely():
+            # It hangs. Perhaps its connection is lost meanwhile.
+            zombies.append(attempt)
+            if rarely():
+                broker.lose(attempt.connection)
+            return None
+        return proceed(attempt)
+
+    try:
+        done = 0
+        rounds = 0
+        while sum(len(rows) for rows in sink.values()) < total:
+            rounds += 1
+            # A run of the query, which ends when a task fails or when it is killed between two steps.
+            epoch = staging.begin().epoch
+            partitions = data.draw(st.integers(1, 3))
+            alive = True
+            while alive and sum(len(rows) for rows in sink.values()) < total and rounds < 200:
+                batch = done + 1
+                asked = range(staging.plan(epoch, batch, partitions))
+                rows: list[str] = []
+                for partition in asked:
+                    while zombies and rarely():
+                        proceed(zombies.pop(0))
+                    got = task(batch, partition, epoch)
+                    if got is None:
+                        alive = False
+                        break
+                    rows += got
+                if not alive:
+                    break
+                # The sink knows a micro-batch by its number, and takes it once.
+                assert sink.setdefault(batch, rows) == rows
+                if rarely():
+                    break
+                done = batch
+                if not rarely():
+                    staging.commit(done)
+                rounds += 1
+            if rounds >= 200:
+                break
+            if rounds > 100:
+                # What hangs for ever keeps its messages for ever; in the end brokers take them away.
+                for zombie in zombies:
+                    broker.lose(zombie.connection)
+                zombies.clear()
+            for zombie in zombies:
+                if rarely():
+                    broker.lose(zombie.connection)
+        given_away = [one for batch in sorted(sink) for one in sink[batch]]
+        assert len(given_away) == len(set(given_away)), "repeated"
+        staged = [one for path in folder.glob("*.arrow") for one in _staged_ids(path)]
+        known = set(given_away) | set(broker.waiting) | {one for held in broker.held.values() for one in held} | set(staged)
+        assert known == {f"m{number}" for number in range(total)}, "lost"
+    finally:
+        shutil.rmtree(folder)
+
+
+def _staged_ids(path: Path) -> list[str]:
+    with pa.OSFile(str(path), "rb") as file, pa.ipc.open_file(file) as reader:
+        return [
+            one for number in range(reader.num_record_batches) for one in reader.get_batch(number).column("message_id").to_pylist()
+        ]

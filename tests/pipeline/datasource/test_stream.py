@@ -1,0 +1,216 @@
+"""Streams of a real broker into Parquet: what comes once is there once, whatever ends on the way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from pipeline.datasource.errors import StagingError
+from pipeline.datasource.options import Use, parse
+from pipeline.datasource.source import register
+from pipeline.datasource.stream_reader import StompStreamReader
+from tests.gateway_process import GatewayProcess
+from tests.pipeline.datasource.brokers import Broker
+from tests.pipeline.datasource.crashing import NAME, POINTS, CrashingSource, death, into_parquet
+from tests.servers import activemq
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> SparkSession:
+    """The shared session, which knows the data source."""
+    register(spark)
+    spark.dataSource.register(CrashingSource)
+    return spark
+
+
+def sink(session: SparkSession, folder: Path) -> list[str]:
+    return [row.text for row in session.read.parquet(str(folder / "sink")).select("text").collect()]
+
+
+def run(session: SparkSession, broker: Broker, folder: Path, name: str = "stomp", **options: object) -> None:
+    query = into_parquet(
+        session,
+        name,
+        {**broker.options, "port": str(broker.port), "destination": f"queue:{broker.name}"}
+        | {k: str(v) for k, v in options.items()},
+        folder,
+    )
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+
+
+def numbers(start: int, end: int) -> list[str]:
+    return [f"m{number:06}" for number in range(start, end)]
+
+
+def test_a_queue_is_read_by_competing_consumers_and_the_query_goes_on_where_it_was(
+    session: SparkSession, gateway: Broker, tmp_path: Path
+) -> None:
+    gateway.fill(numbers(0, 300))
+    run(session, gateway, tmp_path, partitions=2, batchSize=100)
+    assert sorted(sink(session, tmp_path)) == numbers(0, 300)
+    gateway.fill(numbers(300, 350))
+    run(session, gateway, tmp_path, partitions=1)
+    assert sorted(sink(session, tmp_path)) == numbers(0, 350)
+    assert gateway.waiting() == []
+    (row,) = session.read.parquet(str(tmp_path / "sink")).where("text = 'm000007'").collect()
+    assert (row.body, row.body_type, row.destination, row.priority, row.persistent) == (
+        b"m000007",
+        "TEXT",
+        f"queue:{gateway.name}",
+        4,
+        True,
+    )
+    assert row.headers["number"] == "m000007"
+    assert row.message_id == row.headers["message-id"]
+
+
+def test_a_task_ends_at_any_point(session: SparkSession, gateway: Broker, tmp_path: Path) -> None:
+    """A worker that is killed fails the query, as nothing tries again on one machine; the next run goes on."""
+    for place, point in enumerate(POINTS):
+        gateway.fill(numbers(place * 50, place * 50 + 50))
+        death(tmp_path / "staging").write_text(point)
+        with pytest.raises(StreamingQueryException):
+            run(session, gateway, tmp_path, NAME, batchSize=30)
+        assert not death(tmp_path / "staging").exists(), point
+    run(session, gateway, tmp_path, NAME, batchSize=30)
+    assert sorted(sink(session, tmp_path)) == numbers(0, 200)
+    assert gateway.waiting() == []
+
+
+def test_a_durable_subscription(session: SparkSession, gateway: Broker, tmp_path: Path) -> None:
+    topic = f"topic:{gateway.name}"
+    options = {"destination": topic, "subscriptionName": "lake", "clientId": f"spark-{gateway.name}"}
+    run(session, gateway, tmp_path, **options)
+    gateway.fill(numbers(0, 40), f"/topic/{gateway.name}")
+    run(session, gateway, tmp_path, **options)
+    assert sink(session, tmp_path) == numbers(0, 40)
+    assert session.read.parquet(str(tmp_path / "sink")).select("destination").distinct().collect()[0][0] == topic
+
+
+def test_a_folder_that_is_lost_is_told(session: SparkSession, gateway: Broker, tmp_path: Path) -> None:
+    gateway.fill(numbers(0, 5))
+    run(session, gateway, tmp_path)
+    (tmp_path / "staging").rename(tmp_path / "elsewhere")
+    with pytest.raises(StreamingQueryException, match="has lost files"):
+        run(session, gateway, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "option"),
+    [
+        ({"stagingPath": "relative"}, "stagingPath"),
+        ({"batchSize": "many"}, "batchSize"),
+        ({"passcode": "guest"}, "passcode"),
+        ({"sleector": "a"}, "sleector"),
+    ],
+)
+def test_a_wrong_option_fails_before_there_is_a_query(
+    session: SparkSession, gateway: Broker, options: dict[str, str], option: str
+) -> None:
+    with pytest.raises(Exception, match=f"option {option}: "):
+        session.readStream.format("stomp").options(**{**gateway.reads(stagingPath="/staging"), **options}).load()
+
+
+def test_a_stream_without_staging_path_ends_before_it_reads(session: SparkSession, gateway: Broker, tmp_path: Path) -> None:
+    gateway.fill(["m"])
+    rows = session.readStream.format("stomp").options(**gateway.queue).load()
+    query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    with pytest.raises(StreamingQueryException, match="option stagingPath: is missing"):
+        query.awaitTermination()
+    assert gateway.waiting() == ["m"]
+
+
+# --- without Spark
+
+
+def reader(broker: Broker, folder: Path, **options: object) -> StompStreamReader:
+    given = {"stagingPath": str(folder), **{name: str(value) for name, value in options.items()}}
+    return StompStreamReader(parse({**broker.queue, **given}, Use.STREAM))
+
+
+def receive(query: StompStreamReader, start: int) -> list[str]:
+    return [
+        row
+        for part in query.partitions({"batch": start}, {"batch": start + 1})
+        for batch in query.read(part)
+        for row in batch.column("body").cast("string").to_pylist()
+    ]
+
+
+@pytest.mark.parametrize("peer", ["gateway", "activemq"])
+def test_an_idle_query_makes_no_micro_batches(peer: str, gateway: Broker, tmp_path: Path) -> None:
+    broker = gateway if peer == "gateway" else Broker(activemq().port, {})
+    query = reader(broker, tmp_path / "s", maxSeconds=1)
+    limit = ReadAllAvailable()
+    assert query.initialOffset() == {"batch": 0}
+    assert query.latestOffset({"batch": 0}, limit) == {"batch": 1}
+    assert receive(query, 0) == []
+    for _ in range(2):
+        assert query.latestOffset({"batch": 1}, limit) == {"batch": 1}
+    query.commit({"batch": 1})
+    assert query.latestOffset({"batch": 1}, limit) == {"batch": 1}
+    broker.fill(["m"])
+    assert query.latestOffset({"batch": 1}, limit) == {"batch": 2}
+    assert receive(query, 1) == ["m"]
+    query.stop()
+
+
+def test_what_was_received_is_not_redelivered_in_vain(gateway: Broker, tmp_path: Path) -> None:
+    """The broker does not send a second batch to a connection that is about to end."""
+    gateway.fill(numbers(0, 100))
+    query = reader(gateway, tmp_path, batchSize=10)
+    for batch in range(10):
+        (part,) = query.partitions({"batch": batch}, {"batch": batch + 1})
+        rows = [row for found in query.read(part) for row in found.to_pylist()]
+        assert [row["text"] for row in rows] == numbers(batch * 10, batch * 10 + 10)
+        assert not any(row["redelivered"] for row in rows)
+
+
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_a_zombie_gives_back_what_it_has(gateway: Broker, tmp_path: Path, ack: str) -> None:
+    """A task of a run that is over has received, and then another run begins."""
+    gateway.fill(numbers(0, 20))
+    old = reader(gateway, tmp_path, batchSize=10, ack=ack)
+    new = reader(gateway, tmp_path, batchSize=10, ack=ack)
+    (part,) = old.partitions({"batch": 0}, {"batch": 1})
+
+    def begin_anew(point: str) -> None:
+        if point == "received":
+            new.partitions({"batch": 0}, {"batch": 1})
+
+    old.reached = begin_anew  # type: ignore[method-assign]
+    with pytest.raises(StagingError, match="another run of the query"):
+        list(old.read(part))
+    assert sorted(receive(new, 0) + receive(new, 1)) == numbers(0, 20)
+    assert gateway.waiting() == []
+
+
+def test_a_broker_that_comes_back_does_not_end_the_query(start_gateway: Callable[..., GatewayProcess], tmp_path: Path) -> None:
+    process = start_gateway()
+    (tmp_path / "passcode").write_text("guest")
+    broker = Broker(process.port, {"login": "guest", "passcodeFile": str(tmp_path / "passcode")})
+    broker.fill(numbers(0, 10))
+    query = reader(broker, tmp_path / "s")
+    process.kill()
+    with ThreadPoolExecutor(1) as threads:
+        receiving = threads.submit(receive, query, 0)
+        process.start()
+        assert receiving.result() == numbers(0, 10)
+
+
+def test_a_rate_is_kept(gateway: Broker, tmp_path: Path) -> None:
+    gateway.fill(numbers(0, 30))
+    query = reader(gateway, tmp_path, ratePerSecond=20, maxSeconds=5)
+    began = time.monotonic()
+    assert receive(query, 0) + receive(query, 1) == numbers(0, 30)
+    assert time.monotonic() - began >= 1.5

@@ -1,0 +1,27 @@
+"""What the jobs' tests share: one gateway where messages die, for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.pipeline.graveyard import BRIDGE_DMQ, BROKER_DMQ, Graveyard
+
+
+@pytest.fixture(scope="session")
+def running_graveyard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graveyard]:
+    """The gateway, started once."""
+    found = Graveyard(tmp_path_factory.mktemp("graveyard"))
+    found.start()
+    try:
+        yield found
+    finally:
+        found.gateway.kill()
+
+
+@pytest.fixture
+def graveyard(running_graveyard: Graveyard) -> Graveyard:
+    """The gateway, with nothing in its dead message queues."""
+    running_graveyard.emptied(BRIDGE_DMQ, BROKER_DMQ)
+    return running_graveyard

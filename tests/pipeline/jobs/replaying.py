@@ -1,0 +1,55 @@
+"""A child process that carries out a plan, and kills itself on the way.
+
+``python -m tests.pipeline.jobs.replaying POINT TIMES PLAN LEDGER PORTION``: when it comes to this point of :class:`pipeline.replaying.Replay` for the N-th time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import pipeline.replaying
+from pipeline.command import main
+from pipeline.replaying import Replay
+from tests.pipeline.conftest import options
+
+
+def killing(point: str, times: int) -> partial[Replay]:
+    """The replay that does it."""
+    left = [times]
+
+    def reached(where: str) -> None:
+        if where == point:
+            left[0] -= 1
+            if not left[0]:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return partial(Replay, reached=reached)
+
+
+if __name__ == "__main__":
+    point, times, plan, ledger, portion = sys.argv[1:]
+    pipeline.replaying.Replay = killing(point, int(times))  # type: ignore[assignment,misc]
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    with tempfile.TemporaryDirectory() as folder:
+        session = options(Path(folder))
+        settings = [word for name, value in session.settings.items() for word in ("--conf", f"{name}={value}")]
+        words = [
+            "replay",
+            "--approve",
+            plan,
+            "--ledger",
+            ledger,
+            "--portion",
+            portion,
+            "--master",
+            "local[2]",
+            "--memory",
+            "1g",
+            *settings,
+        ]
+        sys.exit(main(words))

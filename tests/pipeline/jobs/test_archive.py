@@ -1,0 +1,86 @@
+"""An archive has each message once, with its body and headers, and what was archived can be sent again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline.errors import PipelineError
+from tests.pipeline.graveyard import Graveyard
+from tests.pipeline.jobs.test_replay import Job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def archive(spark: SparkSession, graveyard: Graveyard, folder: Path, **options: Any) -> int:
+    from pipeline.jobs.archive import check, run
+
+    given = {"destination": "orders", "folder": str(folder), "connection": graveyard.connection(), **options}
+    names = ("consume", "continuously", "staging", "batch", "partitions", "subscription", "client_id")
+    check({**dict.fromkeys(names), **given})
+    return run(spark, **given)
+
+
+def filled(graveyard: Graveyard, first: int, last: int) -> None:
+    with graveyard.client() as client:
+        for number in range(first, last):
+            client.store("/queue/orders", b"order %d" % number, colour="red", **{"correlation-id": f"c{number}", "x-extra": "e"})
+
+
+def bodies(spark: SparkSession, folder: Path) -> Counter[bytes]:
+    return Counter(bytes(row.body) for row in spark.read.parquet(str(folder)).select("body").collect())
+
+
+def test_a_queue_is_browsed_into_a_folder_each_message_once_and_comes_back_from_there(
+    spark: SparkSession, graveyard: Graveyard, tmp_path: Path
+) -> None:
+    folder = tmp_path / "archive"
+    filled(graveyard, 0, 5)
+    assert archive(spark, graveyard, folder) == 5
+    filled(graveyard, 5, 8)
+    assert archive(spark, graveyard, folder) == 3
+    sent = graveyard.browsed("orders")
+    assert bodies(spark, folder) == Counter(b"order %d" % number for number in range(8))
+    assert [path.name[:4] for path in folder.glob("day=*")] == ["day="]
+    graveyard.emptied("orders")
+    job = Job(spark, graveyard, tmp_path)
+    done = job.run(approve=job.make(None, archive=str(folder), where="correlation_id <> 'c7'"))
+    assert done.sent == 7
+    found = graveyard.browsed("orders")
+    own = {"subscription", "_AMQ_DUPL_ID"}
+    assert [{name: value for name, value in frame.headers.items() if name not in own} for frame in found] == [
+        {name: value for name, value in frame.headers.items() if name not in own} for frame in sent[:7]
+    ]
+    assert [frame.body for frame in found] == [frame.body for frame in sent[:7]]
+    graveyard.emptied("orders")
+
+
+def test_a_queue_is_consumed_up_to_now(spark: SparkSession, graveyard: Graveyard, tmp_path: Path) -> None:
+    folder, staging = tmp_path / "archive", tmp_path / "staging"
+    filled(graveyard, 0, 5)
+    assert archive(spark, graveyard, folder, consume=True, staging=str(staging)) == 5
+    filled(graveyard, 5, 8)
+    assert archive(spark, graveyard, folder, consume=True, staging=str(staging)) == 3
+    assert graveyard.browsed("orders") == []
+    assert bodies(spark, folder) == Counter(b"order %d" % number for number in range(8))
+    with pytest.raises(PipelineError, match="made by --consume: expected another folder"):
+        archive(spark, graveyard, folder)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"consume": True}, "--consume needs --staging"),
+        ({"staging": "/tmp/x"}, "--staging belongs to --consume"),
+        ({"destination": "topic:news"}, "a topic cannot be browsed"),
+    ],
+)
+def test_options_that_do_not_go_together_are_one_line(
+    options: dict[str, Any], said: str, spark: SparkSession, graveyard: Graveyard, tmp_path: Path
+) -> None:
+    with pytest.raises(PipelineError, match=said):
+        archive(spark, graveyard, tmp_path / "archive", **options)

@@ -1,0 +1,220 @@
+"""Dead messages are sent again through a real gateway: as they were, each once, and nothing that was not approved."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gateway.messaging.destination import Queue, Topic
+from gateway.messaging.message import BodyType, Headers, Message
+from gateway.messaging.provider import DUPLICATE_ID
+from gateway.messaging.values import Byte, Float, Int, Short, Value, encode_map, encode_stream
+from pipeline.connection import Connection
+from pipeline.errors import PipelineError
+from pipeline.output import Output
+from tests.gateway_process import ROOT
+from tests.pipeline.graveyard import BRIDGE_DMQ, BROKER_DMQ, Graveyard
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOBODY = Connection({})
+TYPED: dict[str, Value] = {
+    "small": Byte(3),
+    "short": Short(-4),
+    "count": Int(5),
+    "long": 6,
+    "real": Float(0.5),
+    "flag": True,
+    "nothing": None,
+}
+BODIES = {
+    BodyType.TEXT: "fünf Stühle".encode(),
+    BodyType.BYTES: b"\x00\xff",
+    BodyType.MAP: encode_map({"n": Short(1), "octets": b"\0"}),
+    BodyType.STREAM: encode_stream([Int(1), "a", None]),
+    BodyType.OBJECT: b"\xac\xed\0\x05p",
+    BodyType.MESSAGE: b"",
+}
+
+
+def order(number: int, kind: BodyType = BodyType.TEXT, **more: Any) -> Message:
+    """A message with everything that STOMP cannot say."""
+    headers = Headers(
+        Queue("elsewhere"),
+        body_type=kind,
+        priority=7,
+        persistent=number % 2 == 0,
+        reply_to=Topic("answers"),
+        correlation_id=f"c{number}",
+        type="order",
+        properties={**TYPED, "number": Int(number), "customer": f"customer {number}"},
+        extras=(("x-extra", "e"),),
+    )
+    return Message(headers, BODIES[kind], timestamp=1_700_000_000_000 + number, message_id=f"ID:made:{number}", **more)
+
+
+@pytest.fixture
+def job(spark: SparkSession, graveyard: Graveyard, tmp_path: Path) -> Job:
+    return Job(spark, graveyard, tmp_path)
+
+
+class Job:
+    """Runs the job as its command does."""
+
+    def __init__(self, spark: SparkSession, graveyard: Graveyard, folder: Path) -> None:
+        self._spark = spark
+        self.graveyard = graveyard
+        self.ledger = folder / "ledger"
+        self.plan = folder / "plan"
+
+    def run(self, **options: Any) -> Any:
+        from pipeline.jobs.replay import check, run
+
+        given = {"connection": NOBODY, "target": NOBODY, "output": Output(), "ledger": self.ledger, **options}
+        names = ("queue", "archive", "where", "to", "new_ids", "strict", "plan", "approve", "journal", "rate", "remove", "in_doubt")
+        check({**dict.fromkeys(names), **given})
+        return run(self._spark, **given)
+
+    def make(self, queue: str | None = BRIDGE_DMQ, **options: Any) -> Path:
+        """A plan."""
+        self.plan.unlink(missing_ok=True)
+        self.run(queue=queue, plan=self.plan, **{"connection": self.graveyard.connection(), **options})
+        return self.plan
+
+    def states(self) -> Counter[str]:
+        lines = (self.ledger / "ledger.jsonl").read_text().splitlines()
+        return Counter(json.loads(line).get("state", "") for line in lines)
+
+
+def compared(message: Message) -> tuple[object, ...]:
+    headers = message.headers
+    properties = {name: value for name, value in headers.properties.items() if name != DUPLICATE_ID}
+    types = {name: type(value) for name, value in properties.items()}
+    return headers.replace(destination=Queue(""), properties=properties), types, message.body, message.message_id, message.timestamp
+
+
+def test_messages_of_all_types_come_back_to_where_they_were_as_they_were(job: Job) -> None:
+    sent = [order(number, kind) for number, kind in enumerate(BodyType)]
+    job.graveyard.buried(sent)
+    assert (job.run(approve=job.make()).sent, job.states()) == (6, {"": 1, "intended": 6, "sent": 6})
+    # There they die again, so that what had come can be looked at.
+    job.graveyard.until_there(BRIDGE_DMQ, 12)
+    originals = job.graveyard.originals()
+    assert [compared(message) for message in originals] == [compared(message) for message in sent * 2]
+    assert {str(message.headers.destination) for message in originals} == {"queue:broken.in"}
+    # Carried out again, the plan finds nothing to do; those that died anew are in another one.
+    again = job.run(approve=job.plan)
+    assert (again.sent, again.before) == (0, 6)
+    assert json.loads(job.make().read_text().splitlines()[-1])["messages"] == 6
+
+
+def test_what_is_chosen_goes_where_it_is_told_and_leaves_the_queue(job: Job) -> None:
+    ids = job.graveyard.buried([order(number) for number in range(5)])
+    plan = job.make(
+        where="reason = 'TRANSFORM_FAILURE' and destination like '%broken%' and comment like '%order 3 %'", to="queue:revived"
+    )
+    [row] = [json.loads(line) for line in plan.read_text().splitlines()[1:-1]]
+    assert (row["message_id"], row["target"]) == (ids[3], "queue:revived")
+    done = job.run(approve=plan, remove=True)
+    assert (done.sent, done.removed) == (1, 1)
+    [found] = job.graveyard.browsed("revived")
+    assert (found.headers["message-id"], found.headers["correlation-id"], found.body) == ("ID:made:3", "c3", BODIES[BodyType.TEXT])
+    assert [frame.headers["message-id"] for frame in job.graveyard.browsed(BRIDGE_DMQ)] == [*ids[:3], ids[4]]
+    job.graveyard.emptied("revived")
+
+
+def test_the_brokers_own_dead_are_restored_without_what_their_death_added(job: Job) -> None:
+    job.graveyard.refused("shop", [b"one", b"two"], colour="red", **{"x-extra": "e"})
+    job.graveyard.expired("shop", [b"late"], colour="blue")
+    before = job.graveyard.browsed(BROKER_DMQ)
+    assert job.run(approve=job.make(BROKER_DMQ), remove=True).removed == 3
+    assert job.graveyard.browsed(BROKER_DMQ) == []
+    found = job.graveyard.browsed("shop")
+    assert [(frame.body, frame.headers["colour"], frame.headers["expires"]) for frame in found] == [
+        (b"one", "red", "0"),
+        (b"two", "red", "0"),
+        (b"late", "blue", "0"),
+    ]
+    assert [frame.headers["message-id"] for frame in found] == [frame.headers["message-id"] for frame in before]
+    assert found[0].headers["x-extra"] == "e"
+    assert not [name for name in found[0].headers if name.startswith("JMS_SUN_DMQ")]
+    job.graveyard.emptied("shop")
+
+
+def test_a_dry_run_sends_nothing_and_says_what_it_would_do(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    job.graveyard.buried([order(1), order(2, BodyType.MAP)])
+    job.run(queue=BRIDGE_DMQ, connection=job.graveyard.connection())
+    said = capsys.readouterr().out
+    assert "this is a dry run" in said
+    assert "queue:broken.in" in said
+    assert not job.ledger.exists()
+    assert len(job.graveyard.browsed(BRIDGE_DMQ)) == 2
+
+
+def test_a_plan_is_carried_out_as_it_is_or_not_at_all(job: Job) -> None:
+    job.graveyard.buried([order(1), order(2)])
+    plan = job.make(to="queue:revived")
+    text = plan.read_text()
+    plan.write_text(text.replace("queue:revived", "queue:others"))
+    with pytest.raises(PipelineError, match="was changed"):
+        job.run(approve=plan)
+    plan.write_text(text)
+    with job.graveyard.client() as client:
+        client.ask("SUBSCRIBE", {"destination": f"/queue/{BRIDGE_DMQ}", "id": "1", "ack": "client-individual"})
+        client.ask("ACK", {"id": client.message().headers["ack"]})
+    with pytest.raises(PipelineError, match="1 message that the plan names are gone"):
+        job.run(approve=plan)
+    assert job.graveyard.browsed("revived") == []
+    assert job.states() == {"": 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"where": "colour = 'red'"}, "--where: there is no column `colour`; there are body, "),
+        ({"administrator": False}, "restores messages for users in the group admin only, and guest is not"),
+        ({"login": "nobody"}, "refused the login nobody: "),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(job: Job, options: dict[str, Any], said: str) -> None:
+    connection = job.graveyard.connection(options.pop("administrator", True))
+    if "login" in options:
+        connection = Connection({**connection.options, "login": options.pop("login")})
+    with pytest.raises(PipelineError) as refused:
+        job.make(connection=connection, **options)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_replay_that_is_killed_at_any_moment_sends_each_message_once(job: Job) -> None:
+    job.graveyard.buried([order(number) for number in range(6)])
+    plan = job.make(to="queue:revived")
+    # Portions of 3. The second one: before it is sent, and after, and in both cases before the ledger says so.
+    for point, times, records, there in (
+        ("intended", 2, {"": 1, "intended": 6, "sent": 3}, 3),
+        ("sending", 1, {"": 1, "intended": 9, "sent": 3}, 6),
+    ):
+        killed_at(point, times, job)
+        assert job.states() == records
+        assert len(job.graveyard.browsed("revived")) == there
+    done = job.run(approve=plan, remove=True)
+    assert (done.sent, done.before, done.removed) == (3, 3, 6)
+    found = Counter(frame.headers["message-id"] for frame in job.graveyard.browsed("revived"))
+    assert found == {f"ID:made:{number}": 1 for number in range(6)}
+    assert job.graveyard.browsed(BRIDGE_DMQ) == []
+    job.graveyard.emptied("revived")
+
+
+def killed_at(point: str, times: int, job: Job) -> None:
+    """Carry out the plan in a process of its own, which is killed when it comes to this point for the N-th time."""
+    words = [sys.executable, "-m", "tests.pipeline.jobs.replaying", point, str(times), str(job.plan), str(job.ledger), "3"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr

@@ -1,0 +1,202 @@
+"""What is restored of a dead message is what was sent, to the type of each property; and what another broker cannot be given is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.messaging import dead
+from gateway.messaging.destination import Queue, TemporaryQueue, Topic
+from gateway.messaging.envelope import CONTENT_TYPE, decode, encode
+from gateway.messaging.message import BodyType, Headers, Message
+from gateway.messaging.provider import DUPLICATE_ID
+from gateway.messaging.values import Byte, Float, Int, Short, Value, encode_map
+from pipeline.originals import NotRestorable, destination_of, enveloped, original_of, spelled_out
+
+NOW = 1_700_000_000_000
+TYPED: dict[str, Value] = {
+    "small": Byte(3),
+    "short": Short(4),
+    "count": Int(5),
+    "long": 6,
+    "real": Float(0.5),
+    "double": 0.25,
+    "flag": True,
+    "word": "w",
+}
+
+
+def row(**columns: Any) -> dict[str, Any]:
+    """A row of messages as the data source reads it, with its times in milliseconds."""
+    empty = dict.fromkeys(
+        (
+            "body",
+            "text",
+            "body_type",
+            "message_id",
+            "destination",
+            "timestamp",
+            "expires",
+            "priority",
+            "persistent",
+            "type",
+            "correlation_id",
+            "reply_to",
+            "envelope",
+        )
+    )
+    return {**empty, "headers": {}, "destination": "queue:orders", **columns}
+
+
+def message(properties: dict[str, Value] | None = None, **more: Any) -> Message:
+    headers = Headers(Queue("orders"), properties=TYPED if properties is None else properties, **more)
+    made = Message(headers, b"body", timestamp=NOW - 1000, message_id="ID:there:1", expires=NOW + 5)
+    made.user = "guest"
+    return made
+
+
+numbers = st.one_of(
+    st.integers(-128, 127).map(Byte),
+    st.integers(-(2**15), 2**15 - 1).map(Short),
+    st.integers(-(2**31), 2**31 - 1).map(Int),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False, width=32).map(Float),
+    st.floats(allow_nan=False),
+)
+values = st.one_of(st.none(), st.booleans(), numbers, st.text(max_size=20))
+
+
+@given(
+    st.sampled_from(BodyType),
+    st.binary(max_size=50),
+    st.dictionaries(st.text(min_size=1, max_size=10), values, max_size=5),
+    st.integers(0, 9),
+    st.booleans(),
+    st.none() | st.text(max_size=10),
+)
+def test_an_envelope_gives_back_the_message_and_goes_out_with_it(
+    kind: BodyType, body: bytes, properties: dict[str, Value], priority: int, persistent: bool, text: str | None
+) -> None:
+    headers = Headers(
+        Topic("a.b"),
+        body_type=kind,
+        properties=properties,
+        priority=priority,
+        persistent=persistent,
+        type=text,
+        correlation_id=text,
+    )
+    sent = Message(headers, body, message_id="ID:1", timestamp=NOW)
+    restored = original_of(row(envelope=encode(sent), headers={"content-type": CONTENT_TYPE, dead.BRIDGE_REASON: "SEND_FAILURE"}))
+    again = decode(enveloped(restored, NOW, False).body)
+    kept = {name: value for name, value in properties.items() if name != DUPLICATE_ID}
+    assert (again.body, again.message_id, again.timestamp) == (body, "ID:1", NOW)
+    assert again.headers == headers.replace(properties=kept)
+    assert {name: type(value) for name, value in again.headers.properties.items()} == {
+        name: type(value) for name, value in kept.items()
+    }
+
+
+def test_a_message_of_the_brokers_own_queue_is_restored_without_what_its_death_added() -> None:
+    headers = {
+        **{"destination": "/queue/mq.sys.dmq", "message-id": "ID:7", "subscription": "1", "persistent": "true", "priority": "4"},
+        **{dead.UNDELIVERED_REASON: "EXPIRED", dead.BODY_TRUNCATED: "false", "JMS_SUN_DMQ_DESTINATION": "queue:orders"},
+        **{"colour": "red", "x-extra": "e", dead.PRESERVE_UNDELIVERED: "true", "JMSXGroupID": "g", "JMSXUserID": "guest"},
+    }
+    found = original_of(
+        row(
+            body=b"x",
+            body_type="TEXT",
+            message_id="ID:7",
+            persistent=True,
+            priority=4,
+            timestamp=5,
+            type="order",
+            headers=[*headers.items()],
+        )
+    )
+    assert found.headers == Headers(
+        Queue("orders"),
+        type="order",
+        properties={"colour": "red", dead.PRESERVE_UNDELIVERED: True, "JMSXGroupID": "g"},
+        extras=(("x-extra", "e"),),
+    )
+    assert (found.body, found.message_id, found.timestamp) == (b"x", "ID:7", 5)
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ({"headers": {dead.BODY_TRUNCATED: "true"}}, "cut off"),
+        ({"headers": {dead.BRIDGE_BODY_TRUNCATED: "true", dead.BRIDGE_REASON: "X"}}, "text only"),
+        ({"headers": {dead.BRIDGE_REASON: "X"}, "body": b"x"}, "no envelope"),
+        ({"envelope": encode(message())[:-1]}, "damaged or cut short"),
+        ({"destination": None}, "where it was"),
+    ],
+)
+def test_what_is_not_whole_is_not_restored(columns: dict[str, Any], why: str) -> None:
+    with pytest.raises(NotRestorable, match=why):
+        original_of(row(**columns))
+
+
+def test_what_has_expired_lives_for_ever_and_what_has_not_keeps_its_time() -> None:
+    assert decode(enveloped(message(), NOW, False).body).expires == NOW + 5
+    assert decode(enveloped(message(), NOW + 5, False).body).expires == 0
+    assert spelled_out(message({}), NOW + 5).expires == 0
+
+
+def test_a_new_id_is_the_brokers_to_give() -> None:
+    again = decode(enveloped(message({DUPLICATE_ID: "d", "a": "b"}), NOW, True).body)
+    assert (again.message_id, again.timestamp, again.headers.properties) == ("", 0, {"a": "b"})
+
+
+def test_to_another_broker_each_thing_lost_is_named() -> None:
+    sent = message(
+        {**TYPED, "receipt": "r", DUPLICATE_ID: "d", "nothing": None}, reply_to=TemporaryQueue("t"), extras=(("x-extra", "e"),)
+    )
+    made = spelled_out(sent, NOW)
+    assert made.headers == {
+        **{"small": "3", "short": "4", "count": "5", "long": "6", "real": "0.5", "double": "0.25", "flag": "true", "word": "w"},
+        **{"nothing": "", "x-extra": "e"},
+    }
+    assert made.reply_to is None
+    assert made.lost == (
+        *(
+            f"property {name} becomes text: it is of type {kind}"
+            for name, kind in (("small", "byte"), ("short", "short"), ("count", "int"))
+        ),
+        *(
+            f"property {name} becomes text: it is of type {kind}"
+            for name, kind in (("long", "long"), ("real", "float"), ("double", "double"))
+        ),
+        "property flag becomes text: it is of type boolean",
+        "property receipt: to STOMP that is another header",
+        "property nothing becomes text: it is of type null",
+        "JMSReplyTo: it is temporary",
+    )
+
+
+def test_a_map_goes_to_no_other_broker() -> None:
+    sent = Message(Headers(Queue("a"), body_type=BodyType.MAP), encode_map({"a": 1}))
+    with pytest.raises(NotRestorable, match="body of type MAP"):
+        spelled_out(sent, NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("queue:a", Queue("a")),
+        ("topic:a.b", Topic("a.b")),
+        ("/queue/a/b", Queue("a/b")),
+        ("/topic/a", Topic("a")),
+        ("/temp-queue/x", TemporaryQueue("x")),
+        ("queue:", None),
+        ("orders", None),
+        ("", None),
+    ],
+)
+def test_destinations_are_spelled_in_two_ways(text: str, expected: object) -> None:
+    assert destination_of(text) == expected

@@ -1,0 +1,65 @@
+"""A plan is what was written, or it is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline.errors import PipelineError
+from pipeline.plan import Plan, read_plan, write_plan
+
+ROWS = [{"place": place, "key": f"k{place}", "target": "queue:ä"} for place in range(1, 4)]
+
+
+def written(path: Path) -> Plan:
+    return write_plan(path, {"where": "reason = 'X'"}, "2026-01-01", ROWS)
+
+
+def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
+    plan = written(tmp_path / "plan")
+    assert (plan.messages, plan.request, plan.made) == (3, {"where": "reason = 'X'"}, "2026-01-01")
+    assert read_plan(tmp_path / "plan") == plan
+    assert [path.name for path in tmp_path.iterdir()] == ["plan"]
+
+
+def test_an_empty_one_is_a_plan(tmp_path: Path) -> None:
+    assert read_plan(write_plan(tmp_path / "plan", {}, "", []).path).messages == 0
+
+
+def test_a_plan_is_never_replaced(tmp_path: Path) -> None:
+    written(tmp_path / "plan")
+    before = (tmp_path / "plan").read_bytes()
+    with pytest.raises(PipelineError, match="a plan is never replaced"):
+        write_plan(tmp_path / "plan", {}, "", [])
+    assert (tmp_path / "plan").read_bytes() == before
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_change_is_noticed(data: st.DataObject, tmp_path: Path) -> None:
+    whole = written(tmp_path / "whole").path.read_bytes()
+    (tmp_path / "whole").unlink()
+    at = data.draw(st.integers(0, len(whole) - 1))
+    octet = data.draw(st.integers(0, 255).filter(lambda octet: octet != whole[at]))
+    changed = data.draw(
+        st.sampled_from([whole[:at], whole[:at] + bytes([octet]) + whole[at + 1 :], whole[:at] + b"\n" + whole[at:]])
+    )
+    (tmp_path / "plan").write_bytes(changed)
+    # But for the line end of the last line and space in it, which say nothing.
+    if changed.split() != whole.split():
+        with pytest.raises(PipelineError):
+            read_plan(tmp_path / "plan")
+
+
+def test_what_is_no_plan_is_said_to_be_none(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="No such file"):
+        read_plan(tmp_path / "plan")
+    (tmp_path / "plan").write_text("hello\n")
+    with pytest.raises(PipelineError, match="no plan of a replay"):
+        read_plan(tmp_path / "plan")
+    (tmp_path / "plan").write_text('{"plan":2}\n{}\n')
+    with pytest.raises(PipelineError, match="version 2"):
+        read_plan(tmp_path / "plan")
