@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import product
 
-from benchmarks import backlog, idle, link_cells, load, once_cells, requests
+from benchmarks import backlog, idle, link_cells, load, once_cells, pipeline_cells, requests
 from benchmarks.cell import Cell, Row, Timing
 from benchmarks.goals import AtLeast, AtMost, Below, Goal, NoneLost
 from benchmarks.journal import JOURNAL
@@ -244,6 +244,7 @@ def quick() -> list[Cell]:
         STREAM,
         *link_cells.quick(),
         *once_cells.quick(),
+        *pipeline_cells.quick(),
     ]
 
 
@@ -267,6 +268,7 @@ def full() -> Iterator[Cell]:
     yield STREAM
     yield from link_cells.full()
     yield from once_cells.full()
+    yield from pipeline_cells.full()
 
 
 def select(patterns: Sequence[str]) -> list[Cell]:

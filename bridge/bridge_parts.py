@@ -125,6 +125,7 @@ class Parts:
             self.dead_messages.replace(self._prepared)
             self._prepared = None
         self.config = config
+        self.coordination.configure(self.resource_managers())
         before, self.links = self.links, {}
         fresh = []
         for link in config.links:

@@ -41,6 +41,7 @@ from gateway.messaging.message import BodyType, Headers, Message
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
+    from bridge.administered import AdministeredFactory
     from bridge.arrivals import Received
     from bridge.batch import Item
     from bridge.dead_messages import DeadMessage
@@ -99,24 +100,29 @@ class BridgeLines:
         #: By link: they go on when a link is made anew.
         self._numbers: Final[dict[str, _Numbers]] = {}
 
-    def of_link(self, bridge: str, link: str, source: str, target: str, transforms: bool) -> LinkLines:
-        """Those of one link.
-
-        :param source: the ref-name of the source's connection factory. :param target: likewise. :param transforms: whether it has a transformer.
-        """
+    def of_link(
+        self, bridge: str, link: str, source: AdministeredFactory, target: AdministeredFactory, transforms: bool
+    ) -> LinkLines:
+        """Those of one link. :param source: the source's connection factory. :param target: likewise. :param transforms: whether it has a transformer."""
         name = f"{bridge}/{link}"
-        return LinkLines(self._journal, name, source, target, transforms, self._numbers.setdefault(name, _Numbers()))
+        numbers = self._numbers.setdefault(name, _Numbers())
+        # A STOMP broker does not say which id it gives a message.
+        tells_ids = target.kind != "stomp"
+        return LinkLines(self._journal, name, source.config.ref_name, target.config.ref_name, transforms, tells_ids, numbers)
 
 
 class LinkLines:
     """The lines of one link. Made by :meth:`BridgeLines.of_link`."""
 
-    def __init__(self, journal: Journal | None, link: str, source: str, target: str, transforms: bool, numbers: _Numbers) -> None:
+    def __init__(
+        self, journal: Journal | None, link: str, source: str, target: str, transforms: bool, tells_ids: bool, numbers: _Numbers
+    ) -> None:
         self.journal: Final = journal
         self.link: Final = link
         self.source: Final = source
         self.target: Final = target
         self.transforms: Final = transforms
+        self.tells_ids: Final = tells_ids
         self.numbers: Final = numbers
 
     def transfers(self, received: Sequence[Received]) -> Transfers:
@@ -133,7 +139,7 @@ class Transfers:
     A message is named by its place in the batch. What is told is as the journal's level was when the batch was received.
     """
 
-    __slots__ = ("_bodies", "_first", "_hashes", "_journal", "_judged", "_lines", "_messages", "_written", "everything")
+    __slots__ = ("_alike", "_bodies", "_first", "_hashes", "_journal", "_judged", "_lines", "_messages", "_written", "everything")
 
     def __init__(self, lines: LinkLines, journal: Journal, received: Sequence[Received]) -> None:
         self._lines = lines
@@ -147,20 +153,23 @@ class Transfers:
         if not self.everything:
             return
         bodies = self._bodies = [message.body for message in messages]
-        #: Of the bodies as received, once they are computed.
         self._hashes: list[str] | None = None
-        attempts = [arrived.attempts for arrived in received]
-        for destination, places in _parted([message.headers.destination for message in messages]):
+        given = [message.headers for message in messages]
+        parts = _parted([headers.destination for headers in given])
+        #: Where all are from, if they are from one place.
+        self._alike = parts[0][0] if len(parts) == 1 else None
+        for destination, places in parts:
             fields = self._fields((Step.RECEIVED,), places, destination, lines.source)
             mine = self._chosen(places)
             fields["sizes"] = partial(_sizes, bodies, places)
             fields["bodies_hash"] = partial(self._received_bodies, places)
-            fields["headers_hash"] = partial(_headers_hashes, mine)
+            fields["headers_hash"] = partial(_hashes_of_headers, [given[place] for place in places])
             fields["timestamps"] = partial(_timestamps, mine)
-            if max(attempts) > 1:
-                fields["attempts"] = [attempts[place] for place in places]
+            fields["attempts"] = partial(_attempts, received, places)
             self._whole(fields, mine)
-            journal.add(fields, sum([len(bodies[place]) for place in places]) + _OCTETS * len(places))
+            journal.add(
+                fields, _OCTETS * len(places) + sum(map(len, bodies if mine is messages else [bodies[place] for place in places]))
+            )
 
     # --- the steps
 
@@ -255,13 +264,15 @@ class Transfers:
         if not places or not (self.everything or whole):
             return
         messages = self._messages
-        for destination, chosen in _parted([messages[place].headers.destination for place in places]):
-            mine = [places[at] for at in chosen]
+        if self.everything and self._alike is not None:
+            parts: list[tuple[Destination, Places]] = [(self._alike, range(len(places)))]
+        else:
+            parts = _parted([messages[place].headers.destination for place in places])
+        for destination, chosen in parts:
+            mine = places if len(parts) == 1 else [places[at] for at in chosen]
             fields = self._fields(steps, mine, destination, self._lines.source)
             fields.update(said)
-            octets = 0
-            if whole:
-                octets = self._whole(fields, self._chosen(mine))
+            octets = self._whole(fields, self._chosen(mine)) if whole else 0
             self._journal.add(fields, octets + _OCTETS * len(mine))
 
     def _arrived(self, steps: tuple[str, ...], items: Sequence[Item], messages: Sequence[Message], reason: str) -> None:
@@ -269,7 +280,8 @@ class Transfers:
             return
         for destination, chosen in _parted([message.headers.destination for message in messages]):
             fields = self._fields(steps, [items[at].place for at in chosen], destination, self._lines.target)
-            fields["target_ids"] = partial(_target_ids, [messages[at] for at in chosen])
+            if self._lines.tells_ids:
+                fields["target_ids"] = partial(_target_ids, [messages[at] for at in chosen])
             fields["reason"] = reason
             self._journal.add(fields, _OCTETS * len(chosen))
 
@@ -330,7 +342,7 @@ class _Untold(Transfers):
 
 #: Where there is no journal, or it is off.
 UNTOLD: Final = _Untold()
-NO_LINES: Final = LinkLines(None, "", "", "", False, _Numbers())
+NO_LINES: Final = LinkLines(None, "", "", "", False, False, _Numbers())
 NO_JOURNAL: Final = BridgeLines(None)
 
 
@@ -358,16 +370,17 @@ def _numbers(first: int, places: Places) -> list[int]:
     return [first + place for place in places]
 
 
+def _attempts(received: Sequence[Received], places: Places) -> list[int] | None:
+    attempts = [received[place].attempts for place in places]
+    return attempts if max(attempts) > 1 else None
+
+
 def _sizes(bodies: Sequence[bytes], places: Places) -> list[int]:
     return [len(bodies[place]) for place in places]
 
 
 def _timestamps(messages: Sequence[Message]) -> list[int]:
     return [message.timestamp for message in messages]
-
-
-def _headers_hashes(messages: Sequence[Message]) -> list[str]:
-    return [digest_of_headers(message.headers) for message in messages]
 
 
 def _hashes_of_headers(given: Sequence[Headers]) -> list[str]:

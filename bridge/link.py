@@ -108,7 +108,7 @@ class JMSLink:
             self._moved,
             log,
             passed,
-            lines.of_link(bridge.name, config.name, source.config.ref_name, target.config.ref_name, transformer is not None),
+            lines.of_link(bridge.name, config.name, source, target, transformer is not None),
         )
         self._ends: Ends | None = None
         #: How often connecting or pumping was begun: what was begun before has nothing to say any more.

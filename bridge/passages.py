@@ -12,7 +12,7 @@ Any other pair is refused, by name. What a STOMP broker can do shows when it is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from twisted.logger import Logger
@@ -55,8 +55,6 @@ class Passages:
     log: Logger
     passed: Callable[[str], None]
     lines: LinkLines = NO_LINES
-    #: The runs by XA, those that are over left out but for the last.
-    runs: list[OncePassage] = field(default_factory=list, init=False)
 
     def choose(self, lost: Callable[[Lost], None]) -> Passage:
         """The way for one run of the link, whose connection factories have been found.
@@ -96,29 +94,27 @@ class Passages:
         )
 
     def _by_xa(self, lost: Callable[[Lost], None]) -> OncePassage:
-        earlier = [transaction for run in self.runs for transaction in run.pump.live if not transaction.over]
-        undecided = self.runs[-1].undecided if self.runs else Undecided(self.link.name, self.dead_queues, self.log)
+        coordinator = self.coordination.coordinator()
+        under_way = self.coordination.under_way(self.link.name, lambda: Undecided(self.link.name, self.dead_queues, self.log))
         pump = OncePump(
             self.reactor,
             self.link.name,
             self.link.batch_size,
             self.source.config.ref_name,
             self.target.config.ref_name,
-            self.coordination.coordinator(),
+            coordinator,
             self.transfer,
             self.dead_queues,
-            undecided,
+            under_way,
             self.counters,
             self.journey,
             self.log,
             self.passed,
             self.lines,
         )
-        run = OncePassage(
-            self.reactor, self.link, self.source, self.target, self.connections, self.coordination, pump, undecided, earlier, lost
+        return OncePassage(
+            self.reactor, self.link, self.source, self.target, self.connections, self.coordination, pump, under_way, lost
         )
-        self.runs[:] = [*(one for one in self.runs if any(not transaction.over for transaction in one.pump.live)), run]
-        return run
 
     def _check_memory(self, connected: bool) -> None:
         """:raises NotOnce: the target forgets what it has, or the source gives no lasting ids."""

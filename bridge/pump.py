@@ -82,7 +82,7 @@ class Pump:
         self._log: Final = log
         self._passed: Final = passed
         self._lines: Final = lines
-        #: Which message could not be read, and how often.
+        #: Which messages could not be read, and how often.
         self._unread: Final = Poison(1)
         self._batch: Batch | None = None
         self._source: Source | None = None
@@ -123,6 +123,8 @@ class Pump:
                     self._counters.received += len(received)
                     self._passed(crash_points.AFTER_RECEIVE)
                 await self._move(self._batch, target, sides)
+                if isinstance(self._batch.received[0].message, Unreadable):
+                    self._unread.transferred()
                 self._batch = None
         finally:
             self._source = None

@@ -1,4 +1,4 @@
-"""Tables that the reports of several jobs have: traffic over time.
+"""Tables that the reports of several jobs have: traffic over time, and how much there is of what.
 
 Owns that what comes to the driver for a plot is bounded, whatever the time and the names are. How it is counted is :mod:`pipeline.transforms.traffic`'s.
 """
@@ -12,7 +12,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 
 from pipeline.output import Chart, Table
-from pipeline.transforms.traffic import MOST_NAMES, MOST_STRETCHES, over_time, span, stretch
+from pipeline.transforms.traffic import MOST_BARS, MOST_NAMES, MOST_STRETCHES, largest, over_time, span, stretch
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
@@ -46,7 +46,7 @@ def traffic(
             f"{title if len(amounts) == 1 else name.capitalize()} per {_per(seconds)}{f' by {by}' if by else ''}",
             (*keys, name),
             [(_EPOCH + timedelta(seconds=row["time"]), *(row[key] for key in keys[1:]), row[name]) for row in named],
-            chart=Chart("bar", "time", (name,), by=by or "", unit=unit if len(amounts) == 1 and unit else name),
+            chart=Chart("bar", "time", (name,), by=by or "", unit=unit if len(amounts) == 1 and unit else name, every=seconds),
             long=True,
         )
         for name in amounts
@@ -56,3 +56,16 @@ def traffic(
 def _per(seconds: int) -> str:
     size, name = next((size, name) for size, name in _UNITS if seconds % size == 0)
     return name if seconds == size else f"{seconds // size} {name}s"
+
+
+def counted(rows: DataFrame, by: str, title: str, what: str, within: str | None = None) -> Table:
+    """A table for a report, not for the terminal: how many rows there are of each value of a column, the most first, as bars.
+
+    :param by: the column. :param what: the rows are: the name of the number. :param within: a column whose values are told apart in each bar.
+    """
+    found = largest(rows, by, what, within).limit(MOST_BARS * (MOST_NAMES + 1)).collect()
+    columns = (by, what) if within is None else (by, within, what)
+    note = f"The first {MOST_BARS}, and no others." if len({row[by] for row in found}) == MOST_BARS else ""
+    chart = Chart("bar", by, (what,), by=within or "", unit=what)
+    heading = f"{title} by {by}{f' and {within}' if within else ''}"
+    return Table(heading, columns, [tuple(row) for row in found], note, chart, long=True)

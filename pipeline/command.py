@@ -50,7 +50,7 @@ class JobTable(click.Group):
             if error.name is None or error.name.startswith("pipeline."):
                 raise
             raise PipelineError(
-                f"the Python package {error.name} is not installed: the pipeline needs pip install 'stomp-gateway[pipeline]'"
+                f"the Python package {error.name.split('.')[0]} is not installed: the pipeline needs pip install 'stomp-gateway[pipeline]'"
             ) from error
         command = module.command
         assert isinstance(command, click.Command)

@@ -3,8 +3,8 @@
 Owns how the original is restored from a row, and what of it a broker other than the gateway cannot be given. Needs no Spark: it runs in Spark's Python workers, and
 a test calls it as it is. Knows neither where a message is sent nor whether it should be.
 
-An envelope is restored as it is. A message without one was read as a frame: its properties are text, but for those that the broker itself reads as booleans, and
-what the broker has added at its death is taken away.
+An envelope has everything, to the type of each property. A message without one was read as a frame: its properties are text, but for those that the broker itself
+reads as booleans. Of either, what the broker has added at its death is taken away. A bridge's dead message holds its original in an envelope of its own.
 """
 
 from __future__ import annotations
@@ -83,13 +83,35 @@ def original_of(row: Row) -> Message:
     if headers.get(dead.BODY_TRUNCATED, "").lower() == "true":
         raise NotRestorable("its body was cut off when it died")
     if row["envelope"] is not None:
-        try:
-            return decode(bytes(row["envelope"]))
-        except EnvelopeError as error:
-            raise NotRestorable(f"its envelope cannot be read: {error}") from None
+        envelope, body = bytes(row["envelope"]), bytes(row["body"] or b"")
+        found = _opened(envelope)
+        # A body that is the envelope came as a frame. Else the envelope is of the message that was read, and longer than its body.
+        if envelope == body:
+            return found
+        if dead.BRIDGE_REASON not in headers:
+            return _before_death(found, row)
+        if dict(found.headers.extras).get("content-type") == CONTENT_TYPE:
+            return _opened(found.body)
     if dead.BRIDGE_REASON in headers:
         raise NotRestorable("its body is no envelope")
     return _of_frame(row, headers)
+
+
+def _opened(envelope: bytes) -> Message:
+    try:
+        return decode(envelope)
+    except EnvelopeError as error:
+        raise NotRestorable(f"its envelope cannot be read: {error}") from None
+
+
+def _before_death(message: Message, row: Row) -> Message:
+    """The message where it was, without what the broker has added when it died there."""
+    headers = message.headers
+    message.headers = headers.replace(
+        destination=destination_of(row["destination"] or "") or headers.destination,
+        properties={name: value for name, value in headers.properties.items() if name not in DEAD_PROPERTIES},
+    )
+    return message
 
 
 def _of_frame(row: Row, headers: Mapping[str, str]) -> Message:
@@ -172,7 +194,7 @@ def spelled_out(message: Message, now_ms: int) -> Send:
             continue
         if type(value) is not str:
             lost.append(f"property {name} becomes text: it is of type {_TYPES.get(type(value), type(value).__name__)}")
-        given[name] = _text(value)
+        given[name] = text_of(value)
     given |= {name: value for name, value in headers.extras if name not in given and name not in FRAME_HEADERS}
     if headers.reply_to is not None and headers.reply_to.temporary:
         lost.append("JMSReplyTo: it is temporary")
@@ -201,7 +223,7 @@ def _alive(expires: int, now_ms: int) -> int:
     return expires if expires > now_ms else 0
 
 
-def _text(value: Value) -> str:
+def text_of(value: Value) -> str:
     """The string form of a property (JMS 1.1, section 3.5.4); null is empty."""
     if value is None:
         return ""

@@ -46,7 +46,7 @@ class Chart:
         ``timeline``: one point each row, at the time in ``x``, named by the first of ``y``; the others of ``y`` are said beside it.
     :param x: the column along. :param y: the columns up; of a bar or a line each is a series.
     :param by: the column whose values make series of their own; bars of them are stacked. One named ``others`` is the rest. :param unit: of ``y``: seconds, ms and octets
-        are written as what fits; all else as it is.
+        are written as what fits; all else as it is. :param every: seconds from one place to the next where ``x`` is a time, as some may have no row; 0: as near as any two are.
     """
 
     kind: Literal["line", "bar", "range", "timeline"]
@@ -54,6 +54,7 @@ class Chart:
     y: tuple[str, ...]
     by: str = ""
     unit: str = ""
+    every: int = 0
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ def _asked() -> tuple[str, dict[str, str]]:
         # Of settings of Spark's the names: among the values are keys of storage.
         values = list(value) if isinstance(value, Mapping | list | tuple) else [value]
         said = parameter.opts[0] if isinstance(parameter, click.Option) else parameter.human_readable_name
-        given[said] = _CREDENTIALS.sub("://", ", ".join(shown(one) for one in values))
+        given[said.strip("[].")] = _CREDENTIALS.sub("://", ", ".join(shown(one) for one in values))
     return context.info_name or "report", given
 
 
@@ -214,15 +215,18 @@ def show(summary: Summary, console: Console) -> None:
     for table in summary.tables:
         if not table.rows or table.long:
             continue
-        drawn = RichTable(
-            title=Text(table.title), title_justify="left", title_style="bold", caption=table.note or None, caption_justify="left"
-        )
+        # The title and the note are lines of their own: in the table they would be broken where it is narrow.
+        console.print()
+        console.print(Text(table.title, style="bold"))
+        drawn = RichTable()
         for place, name in enumerate(table.columns):
             numbers = all(isinstance(row[place], int | float | None) for row in table.rows)
             drawn.add_column(Text(name), justify="right" if numbers else "left", overflow="fold")
         for row in table.rows:
             drawn.add_row(*(Text(shown(value)) for value in row))
         console.print(drawn)
+        if table.note:
+            console.print(Text(table.note))
 
 
 def shown(value: object) -> str:

@@ -53,7 +53,9 @@ def remove(options: Options, queue: Place, wanted: list[Name]) -> list[Name]:
     :param wanted: with ids whose selector is no longer than a broker allows.
     """
     names = sorted({name for name, _ in wanted})
-    chosen = replace(options, selector=f"JMSMessageID IN ({', '.join(map(_quoted, names))})", ack="client-individual")
+    chosen = replace(
+        options, selector=f"JMSMessageID IN ({', '.join(map(_quoted, names))})", ack="client-individual", envelope=True
+    )
     missing = set(wanted)
     found: list[tuple[Name, Frame]] = []
     with Client(chosen).open() as client:

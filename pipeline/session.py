@@ -8,8 +8,10 @@ Java machine write to their log goes to ``--spark-log``, else nowhere: what an o
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -113,10 +115,12 @@ def spark_session(name: str, options: SessionOptions | None = None) -> Iterator[
         from pyspark.sql import SparkSession
     except ModuleNotFoundError as error:
         raise PipelineError(
-            f"the Python package {error.name} is not installed: the pipeline needs pip install 'stomp-gateway[pipeline]'"
+            f"the Python package {str(error.name).split('.')[0]} is not installed: the pipeline needs pip install 'stomp-gateway[pipeline]'"
         ) from error
     # It writes each refused query to the standard error, with the whole stack.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
+    # The same of what a stream calls; it comes here as an error, too.
+    logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
     if (running := SparkSession.getActiveSession()) is not None:
         # Whoever started it has chosen, and ends it.
         yield running
@@ -203,11 +207,30 @@ def _check_java() -> None:
         raise PipelineError(f"{java} is Java {version}. {_JAVA}")
 
 
+class _Deaf(dict[str, Any]):
+    """How the Java machine is started: deaf to SIGTERM, too.
+
+    PySpark has it ignore SIGINT. But a service is ended by a SIGTERM to all of its processes, and a job that ends in an orderly way needs its Java machine until
+    it has; the machine ends when this process does, however that ends.
+    """
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name == "preexec_fn":
+
+            def start() -> None:
+                value()
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+            super().__setitem__(name, start)
+        else:
+            super().__setitem__(name, value)
+
+
 def _launch(launch_gateway: Callable[..., Any], conf: Any, log: IO[bytes]) -> Any:
     from pyspark.errors import PySparkException
 
     try:
-        return launch_gateway(conf, {"stderr": log, "stdout": log})
+        return launch_gateway(conf, _Deaf(stderr=log, stdout=log))
     except PySparkException as error:
         log.seek(0)
         said = log.read().decode(errors="replace").strip().splitlines()

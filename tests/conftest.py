@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.crash import once_table
 from tests.gateway_process import Certificates, GatewayProcess, free_port, make_certificates
+from tests.spark_needs import PARAMETER, needs_spark
 
 # No deadline: the first example of a test also pays for imports, and a busy machine is no defect of the code.
 # The quick ones are the same at each run, so that a run fails for what was changed; it is the long ones that explore.
@@ -30,13 +31,23 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("long" if config.getoption("--long") else "quick")
 
 
-# Before xdist, which reads the marks.
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``--dist loadfile``: all files that need Spark go to one process, as they share its session; else the file decides."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from tests.spark_files import FilesAndSpark
+
+    return FilesAndSpark(config, log)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        # With --dist loadgroup: what shares the Spark session runs in one process, all else as its file does.
-        shares = "spark" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("spark" if shares else item.path.relative_to(config.rootpath).as_posix()))
+        # The process that shares tests out sees their files only.
+        if "spark" in getattr(item, "fixturenames", ()) and not needs_spark(item.path):
+            raise pytest.UsageError(
+                f"{item.path} needs the fixture spark and does not say so: a parameter is expected as {PARAMETER!r}"
+            )
     if config.getoption("--long"):
         return
     left_out = [item for item in items if item.get_closest_marker("long")]

@@ -71,7 +71,7 @@ def decided(source: str, target: str) -> tuple[str, str]:
     link = model.Link("orders", model.Source(factories[0].config, destination), model.Target(factories[1].config, destination))
     transfer: Any = SimpleNamespace(marks_duplicates=False)
     nobody: Any = None
-    coordination: Any = SimpleNamespace(coordinator=lambda: nobody)
+    coordination: Any = SimpleNamespace(coordinator=lambda: nobody, under_way=lambda *_: SimpleNamespace(undecided=nobody))
     log = Logger()
     passages = Passages(
         Clock(),

@@ -2,7 +2,8 @@
 
 Owns when that is, and who is asked: each connection factory that can take part in XA transactions, whether or not a link uses it now, but those of
 ``multi-rm``, which have no one resource manager to ask. A link completes what it finds at its own two sides before it moves anything; this is for all else:
-for what earlier runs left, and for what a link could not finish, whatever has become of the link.
+for what earlier runs left, and for what a link could not finish, whatever has become of the link. And it keeps what each link has under way, by the
+link's name, as a reload may make the link anew.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bridge.administered import AdministeredFactory
+from bridge.once.undecided import Undecided
+from bridge.once.under_way import UnderWay
 from bridge.retrying import FOR_EVER, Retries
 from bridge.together import shielded
 from bridge.xa.coordinator import Coordinator
@@ -44,10 +47,12 @@ class Coordination:
         self._coordinator: Coordinator | None = None
         self._reminders: Reminders | None = None
         self._stopped = False
-        #: By ``ref-name``: the factories, who is being asked, and who is to be.
+        #: By ``ref-name``: the factories of the file, who is being asked, and who is to be.
         self._factories: Final[dict[str, AdministeredFactory]] = {}
         self._recovering: Final[dict[str, Deferred[None]]] = {}
         self._again: Final[dict[str, IDelayedCall]] = {}
+        #: By the name of the link.
+        self._under_way: Final[dict[str, UnderWay]] = {}
 
     @property
     def opened(self) -> Coordinator | None:
@@ -73,48 +78,75 @@ class Coordination:
             return
         self.coordinator()
         for factory in factories:
-            self._begin(factory)
+            self._begin(factory.config.ref_name)
 
-    def look_again(self, factory: AdministeredFactory) -> None:
+    def configure(self, factories: Sequence[AdministeredFactory]) -> None:
+        """The file was read again, and these are its connection factories now.
+
+        Those that it has no more are asked no more. One that has become another is asked in its stead, and one that is new as well: something may have
+        waited for it.
+        """
+        before = dict(self._factories)
+        self._factories.clear()
+        self._factories.update({factory.config.ref_name: factory for factory in factories})
+        for ref_name, factory in before.items():
+            if self._factories.get(ref_name) is not factory and ref_name in self._recovering:
+                self._recovering.pop(ref_name).cancel()
+        if self._coordinator is None:
+            return
+        for ref_name, factory in self._factories.items():
+            if before.get(ref_name) is not factory:
+                self._begin(ref_name)
+
+    def under_way(self, link: str, undecided: Callable[[], Undecided]) -> UnderWay:
+        """What the link of this name has under way. :param undecided: makes a place for messages of such a link."""
+        if link not in self._under_way:
+            self._under_way[link] = UnderWay(undecided())
+        return self._under_way[link]
+
+    def look_again(self, ref_name: str) -> None:
         """A transaction has failed in which this one's resource manager took part: it is asked in :data:`AGAIN_S` seconds, and until it can be.
+
+        Whatever the factory of this name is by then; nobody is asked if the file has none.
 
         The link may be stopped by then, and nobody else would. And what was asked over a connection that was lost may yet arrive, after the recovery that
         was made over the next. So the seconds begin anew with each failure.
         """
-        ref_name = factory.config.ref_name
-        self._factories[ref_name] = factory
-        if self._stopped or factory.config.multi_rm:
+        factory = self._factories.get(ref_name)
+        if self._stopped or factory is None or factory.config.multi_rm:
             return
         waiting = self._again.get(ref_name)
         if waiting is not None:
             waiting.reset(AGAIN_S)
         else:
-            self._again[ref_name] = self._reactor.callLater(AGAIN_S, self._ask, factory)
+            self._again[ref_name] = self._reactor.callLater(AGAIN_S, self._ask, ref_name)
 
     def _left_something(self, ref_name: str) -> None:
         """The coordinator says so."""
-        factory = self._factories.get(ref_name)
         # Not in no time, as it may have been tried just now; nor later, if it is tried often.
-        if factory is not None and ref_name not in self._again:
-            self.look_again(factory)
+        if ref_name not in self._again:
+            self.look_again(ref_name)
 
-    def _ask(self, factory: AdministeredFactory) -> None:
-        del self._again[factory.config.ref_name]
-        if factory.config.ref_name in self._recovering:
+    def _ask(self, ref_name: str) -> None:
+        del self._again[ref_name]
+        if ref_name in self._recovering:
             # What that one has asked for may be older than the failure.
-            self.look_again(factory)
+            self.look_again(ref_name)
         else:
-            self._begin(factory)
+            self._begin(ref_name)
 
-    def _begin(self, factory: AdministeredFactory) -> None:
-        ref_name = factory.config.ref_name
-        if factory.config.multi_rm or ref_name in self._recovering:
+    def _begin(self, ref_name: str) -> None:
+        factory = self._factories.get(ref_name)
+        if factory is None or factory.config.multi_rm or ref_name in self._recovering:
             return
         self._recovering[ref_name] = recovering = Deferred.fromCoroutine(self._recover(self.coordinator(), factory))
-        recovering.addErrback(self._broken, ref_name).addCallback(self._asked, ref_name)
 
-    def _asked(self, _: None, ref_name: str) -> None:
-        del self._recovering[ref_name]
+        def asked(_: None) -> None:
+            # Another may be asked in its stead by now.
+            if self._recovering.get(ref_name) is recovering:
+                del self._recovering[ref_name]
+
+        recovering.addErrback(self._broken, ref_name).addCallback(asked)
 
     def _broken(self, failure: Failure, ref_name: str) -> None:
         self._log.failure(

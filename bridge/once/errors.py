@@ -50,6 +50,13 @@ def not_begun(failure: Failure) -> TargetLost:
     return target_lost(error if isinstance(error, MessagingError) else ProviderUnavailable(f"{type(error).__name__}: {error}"))
 
 
+def not_rolled_back(ref_name: str) -> ProviderUnavailable:
+    """A resource manager has not rolled a branch back, and may hold it."""
+    return ProviderUnavailable(
+        f"the resource manager of connection-factory {ref_name} has not rolled a transaction back, and is asked again"
+    )
+
+
 def target_lost(error: MessagingError) -> TargetLost:
     """It was the target, whatever it said; nothing has arrived there."""
     return error if isinstance(error, TargetLost) else TargetLost(error, sent=False)

@@ -6,10 +6,8 @@ they had prepared for this bridge.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
-
-from twisted.internet.defer import Deferred
 
 from bridge.administered import AdministeredFactory
 from bridge.config.model import Link
@@ -19,7 +17,7 @@ from bridge.once.coordination import Coordination
 from bridge.once.pump import OncePump
 from bridge.once.source import OnceSource, open_once_source
 from bridge.once.target import OnceTarget
-from bridge.once.undecided import Undecided
+from bridge.once.under_way import UnderWay
 from bridge.source import SourceLost
 from bridge.status import OnceBy
 from bridge.target import TargetLost
@@ -36,8 +34,7 @@ EARLIER_S: Final = 10.0
 class OncePassage:
     """Both sides in one transaction.
 
-    :param undecided: the link's. :param earlier: transactions of earlier runs of this link, which it was stopped over.
-    :param lost: called if the target's connection ends.
+    :param under_way: what earlier runs of this link have left under way, too. :param lost: called if the target's connection ends.
     """
 
     once_by: Final = OnceBy.XA
@@ -51,8 +48,7 @@ class OncePassage:
         connections: Connections,
         coordination: Coordination,
         pump: OncePump,
-        undecided: Undecided,
-        earlier: Sequence[Transaction],
+        under_way: UnderWay,
         lost: Callable[[TargetLost], None],
     ) -> None:
         self._reactor: Final = reactor
@@ -62,15 +58,14 @@ class OncePassage:
         self._coordinator: Final = coordination.coordinator()
         self._was_connected = False
         self.pump: Final = pump
-        self.undecided: Final = undecided
-        self._earlier: Final = earlier
+        self._under_way: Final = under_way
         stays = link.target.stay_connected
         way = connections.for_sending(target, stays, link.target.clientid, f"link {link.name}, target")
         self.target: Final = OnceTarget(way, _rm(target, "target"), stays, lost)
 
     @property
     def transaction(self) -> Transaction | None:
-        return self.pump.transaction
+        return self._under_way.shown
 
     async def open_source(self, way: Way, destination: Destination, lost: Callable[[SourceLost], None]) -> OnceSource:
         return await open_once_source(self._reactor, way, self._link, _rm(self._factories[0], "source"), destination, lost)
@@ -104,9 +99,8 @@ class OncePassage:
 
         :raises ProviderUnavailable: one is under way for too long.
         """
-        for transaction in self._earlier:
-            # Where a commit is under way this waits for its end.
-            if not await within(self._reactor, EARLIER_S, Deferred.fromCoroutine(transaction.rollback())):
+        for transaction in self._under_way.open:
+            if not await within(self._reactor, EARLIER_S, self._under_way.ended(transaction)):
                 raise ProviderUnavailable(
                     f"transaction {transaction.id}, over which the link was stopped, is {transaction.state.value}, and nothing may overtake its messages"
                 )
@@ -126,7 +120,7 @@ class OncePassage:
 
     def _look_again(self) -> None:
         for factory in self._factories:
-            self._coordination.look_again(factory)
+            self._coordination.look_again(factory.config.ref_name)
 
 
 def _rm(factory: AdministeredFactory, side: str) -> str:

@@ -2,19 +2,30 @@
 
 Where the target says which it is, those before it are the next transaction, and it is one by itself: one rollback. Else it is found by halving.
 
-Owns that, and how often one message was refused alone. Knows neither sources nor targets.
+Owns that, and how often each message was refused alone. Knows neither sources nor targets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.message import Message
 
 MOST: Final = 6
 """How often a message is tried alone; when it was refused as often it is dead."""
+
+KEPT: Final = 1000
+"""Of so many messages it is known how often they were refused alone: a source may give them out by turns. Of more, those refused last are known."""
+
+
+class _Suspect(NamedTuple):
+    """How often one was refused alone, and what was wrong with it last."""
+
+    times: int
+    reason: BridgeDeadReason
+    exception: str
 
 
 class Poison:
@@ -27,14 +38,10 @@ class Poison:
         self._size: Final = size
         #: Messages of the next transaction, at most.
         self.limit = size
-        #: The message that was refused alone, by its id, and how often.
-        self._suspect = ""
-        self._times = 0
+        #: Those that were refused alone, by their ids, the last one last.
+        self._suspects: Final[dict[str, _Suspect]] = {}
         #: What the limit is after the next success, and after the one behind that, where the target has named a message; else it doubles.
         self._next: tuple[int, ...] = ()
-        #: What was wrong with it last.
-        self.reason = BridgeDeadReason.SEND_FAILURE
-        self.exception = ""
 
     def refused(self, messages: Sequence[Message], reason: BridgeDeadReason, exception: str, bad: int | None = None) -> int:
         """A transaction of these was refused, which are at their source again.
@@ -50,15 +57,23 @@ class Poison:
                 self._next = tuple(rest)
             return 0
         self.limit = 1
-        self.reason, self.exception = reason, exception
-        message = messages[0].message_id
-        self._times = self._times + 1 if message == self._suspect else 1
-        self._suspect = message
-        return self._times
+        name = messages[0].message_id
+        before = self._suspects.pop(name, None)
+        times = 1 if before is None else before.times + 1
+        self._suspects[name] = _Suspect(times, reason, exception)
+        if len(self._suspects) > KEPT:
+            del self._suspects[next(iter(self._suspects))]
+        return times
 
     def is_dead(self, message: Message) -> bool:
         """Whether this one has been refused as often as it may be."""
-        return self._times >= MOST and message.message_id == self._suspect
+        suspect = self._suspects.get(message.message_id)
+        return suspect is not None and suspect.times >= MOST
+
+    def cause(self, message: Message) -> tuple[BridgeDeadReason, str]:
+        """Of one that is dead: why it is, and what was said last."""
+        _, reason, exception = self._suspects[message.message_id]
+        return reason, exception
 
     def transferred(self) -> None:
         """A transaction was committed: the next may be twice as large, or as large as ever where the target has named the bad one."""
@@ -67,6 +82,5 @@ class Poison:
             self._next = tuple(rest)
         else:
             self.limit = min(self._size, self.limit * 2)
-        if not self._suspect:
-            # It had no id, by which another that has none could be told from it.
-            self._times = 0
+        # One without an id, by which another that has none could be told from it.
+        self._suspects.pop("", None)

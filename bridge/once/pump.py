@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred, succeed
@@ -31,16 +32,19 @@ from bridge.dead_messages import DeadMessage
 from bridge.fair_share import FairShare
 from bridge.journal_lines import NO_LINES, LinkLines, Transfers, known, reason_of
 from bridge.once import refusals
-from bridge.once.errors import NotDecided, is_loss, not_begun, target_lost
+from bridge.once.buried import Buried
+from bridge.once.errors import NotDecided, is_loss, not_begun, not_rolled_back, target_lost
 from bridge.once.poison import Poison
 from bridge.once.source import OnceSource
+from bridge.once.tally import Tally
 from bridge.once.target import OnceTarget
-from bridge.once.undecided import Undecided
+from bridge.once.undecided import Lost
+from bridge.once.under_way import UnderWay
 from bridge.pump import Buries, Journey
 from bridge.source import SourceLost
 from bridge.status import Doing, LinkCounters
 from bridge.target import Refused
-from bridge.transfer import Branched, CannotBeRead, Dead, NotTransferred, Outcome, Sides, ToSend, Transfer
+from bridge.transfer import Branched, CannotBeRead, Dead, Outcome, Sides, ToSend, Transfer
 from bridge.xa.coordinator import Coordinator, Transaction
 from bridge.xa.errors import Heuristic, LogFailed, RolledBack
 from bridge.xa.status import TransactionState
@@ -85,7 +89,7 @@ class OncePump:
         coordinator: Coordinator,
         transfer: Transfer,
         dead_queues: Buries,
-        undecided: Undecided,
+        under_way: UnderWay,
         counters: LinkCounters,
         journey: Journey,
         log: Logger,
@@ -98,16 +102,16 @@ class OncePump:
         self._coordinator: Final = coordinator
         self._transfer: Final = transfer
         self._dead_queues: Final = dead_queues
-        self._undecided: Final = undecided
+        self._under_way: Final = under_way
+        self._undecided: Final = under_way.undecided
         self._counters: Final = counters
-        self._journey: Final = journey
+        self._tally: Final = Tally(counters, journey)
         self._log: Final = log
         self._passed: Final = passed
         self._lines: Final = lines
         self._share: Final = FairShare(clock)
         self._poison: Final = Poison(size)
-        #: The ids of dead messages that a dead message queue has, and that are at the source still: nothing has been committed since.
-        self._buried: Final[set[str]] = set()
+        self._buried: Final = Buried()
         self._source: OnceSource | None = None
         self._halting = False
         self._forgotten = False
@@ -118,9 +122,6 @@ class OncePump:
         #: What it waits for, and since when.
         self.doing = Doing.NOTHING
         self.doing_since_ms = 0
-        #: The last that was begun, and all that are not over.
-        self.transaction: Transaction | None = None
-        self.live: Sequence[Transaction] = ()
 
     async def run(self, source: OnceSource, target: OnceTarget, sides: Sides) -> None:
         """Move messages until :meth:`halt`, which lets the transaction under way be finished; not at all as long as that holds.
@@ -135,13 +136,14 @@ class OncePump:
         self._failed = None
         before: Transaction | None = None
         ending: Deferred[None] = succeed(None)
+        self._under_way.look()
         try:
             if self._undecided and not self._halting:
                 self._do(Doing.BURYING)
-                await self._undecided.bury((), self._count_dead)
+                await self._undecided.bury((), self._tally.dead)
             while not self._halting and self._failed is None:
-                self.transaction = transaction = self._coordinator.begin()
-                self.live = (*(one for one in self.live if not one.over), transaction)
+                transaction = self._coordinator.begin()
+                self._under_way.began(transaction)
                 over = Deferred.fromCoroutine(self._one(_One(transaction, before, ending, source, target, sides)))
                 over.addErrback(self._fail)
                 overlaps = await transaction.decided() and target.stays
@@ -192,6 +194,9 @@ class OncePump:
             # The next one may have begun, and may wait for messages.
             self._source.interrupt()
 
+    def _lost(self, ref_name: str, error: MessagingError) -> MessagingError:
+        return target_lost(error) if ref_name == self._names[1] else SourceLost(error)
+
     # --- one transaction
 
     async def _one(self, one: _One) -> None:
@@ -204,7 +209,7 @@ class OncePump:
             await self._rolled_back(one, refused)
             if self._failed is not None:
                 raise self._failed from refused
-            await self._refused(one.items, refused, one.source, one.target)
+            await self._refused(one, refused)
         except BaseException as error:
             await self._rolled_back(one, error)
             raise
@@ -261,12 +266,13 @@ class OncePump:
         await known(transfers, self._check)
         waiting = await self._committed(one, refusal)
         self._passed(crash_points.AFTER_SETTLEMENT)
-        transfers.committed(sending)
-        self._done(items, sending)
-        await target.rest()
+        done = partial(self._done, items, sending, transfers)
         if waiting:
+            self._under_way.waits(one.transaction, done)
             unheard = ProviderUnavailable(f"the resource manager of connection-factory {waiting[0]} has yet to hear of a commit")
             raise SourceLost(unheard)
+        done()
+        await target.rest()
 
     def _enlisting(self, transaction: Transaction, end: OnceSource | OnceTarget, ref_name: str) -> Deferred[None]:
         return Deferred.fromCoroutine(transaction.enlist(ref_name, end.rm, end.resource))
@@ -307,7 +313,7 @@ class OncePump:
             if isinstance(error.cause, LogFailed):
                 raise NotDecided(error.cause) from error
             if is_loss(error.cause):
-                raise (target_lost if error.ref_name == self._names[1] else SourceLost)(error.cause) from error
+                raise self._lost(error.ref_name, error.cause) from error
             raise
         except OutcomeUnknown as error:
             # One resource manager has both sides, so what was not done at one was not done at the other.
@@ -318,7 +324,7 @@ class OncePump:
             began = self._clock.seconds()
             outcome: Outcome | Branched
             if self._poison.is_dead(arrived.message):
-                outcome = Dead(self._poison.reason, self._poison.exception, sides.destination)
+                outcome = Dead(*self._poison.cause(arrived.message), sides.destination)
             else:
                 outcome = self._transfer.receive(arrived.message, sides)
             if isinstance(outcome, Branched):
@@ -347,45 +353,33 @@ class OncePump:
                 await self._dead_queues.bury(item.dead)
                 self._passed(crash_points.AFTER_BURY)
                 transfers.buried([(item, item.dead)])
-                if message.message_id:
-                    self._buried.add(message.message_id)
+                self._buried.add(message.message_id)
                 self._check()
 
     # --- what becomes of it
 
-    def _done(self, items: Sequence[Item], sending: Sequence[Item]) -> None:
-        counters = self._counters
+    def _done(self, items: Sequence[Item], sending: Sequence[Item], transfers: Transfers) -> None:
+        """All is committed everywhere."""
+        transfers.committed(sending)
         for item in items:
             if item.dead is not None:
                 self._buried.discard(item.received.message.message_id)
-                self._count_dead(item.dead)
-            elif isinstance(item.outcome, NotTransferred):
-                counters.not_transferred += 1
-        counters.sent += len(sending)
-        counters.octets += sum([len(item.outgoing.body) for item in sending if item.outgoing is not None])
-        counters.acknowledged += len(items)
-        counters.batches += 1
-        # 8
-        self._journey.transferred([(item.received.message, item.outgoing) for item in sending if item.outgoing is not None])
+        self._tally.committed(items, sending)
 
-    def _count_dead(self, dead: DeadMessage) -> None:
-        reason = dead.reason
-        self._counters.dead[reason] = self._counters.dead.get(reason, 0) + 1
-        if reason is BridgeDeadReason.MESSAGE_EXPIRED:
-            self._counters.expired += 1
-        elif reason is BridgeDeadReason.TRANSFORM_FAILURE:
-            self._counters.transform_failures += 1
-
-    async def _refused(self, items: Sequence[Item], refused: Refused | RolledBack, source: OnceSource, target: OnceTarget) -> None:
+    async def _refused(self, one: _One, refused: Refused | RolledBack) -> None:
         """The target is there and does not take it, or a resource manager would not prepare: find out which message it is.
 
         :raises BatchRefused: it is one message alone, and is to be tried again later.
+        :raises SourceLost: :raises TargetLost: a branch may be held there yet. Nothing may overtake its messages, so recovery comes first.
         """
-        self._counters.refused += len(items) == 1
-        refusals.note(self._link, self._poison, items, refused, self._log)
-        await source.renew()
-        if target.ready:
-            target.renew()
+        self._counters.refused += len(one.items) == 1
+        refusals.note(self._link, self._poison, one.items, refused, self._log)
+        left = one.transaction.left
+        if left:
+            raise self._lost(left[0], not_rolled_back(left[0])) from refused
+        await one.source.renew()
+        if one.target.ready:
+            one.target.renew()
 
     async def _bury_undecided(self, one: _One, heuristic: Heuristic) -> None:
         """The outcome is final and not clean: nobody will try these again, so each is told of. :raises NotBuried: of some; they are kept."""
@@ -395,6 +389,9 @@ class OncePump:
         sent = [item for item in one.items if item.to_be_sent]
         for item in sent:
             item.give_up(self._link, Dead(BridgeDeadReason.COMMIT_FAILURE, str(heuristic), item.current), one.sides)
-        await self._undecided.bury([item.dead for item in sent if item.dead is not None], self._count_dead)
+        dead = [Lost(item.dead, partial(self._tell_buried, one, item, item.dead)) for item in sent if item.dead is not None]
+        await self._undecided.bury(dead, self._tally.dead)
+
+    def _tell_buried(self, one: _One, item: Item, dead: DeadMessage) -> None:
         for transfers in one.told:
-            transfers.buried([(item, item.dead) for item in sent if item.dead is not None])
+            transfers.buried([(item, dead)])

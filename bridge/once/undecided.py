@@ -7,6 +7,7 @@ link's to say. There are never more than one transaction had, as a link moves no
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from twisted.logger import Logger
@@ -19,6 +20,17 @@ from bridge.pump import Buries
 _LINE: Final = 12_000
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Lost:
+    """One of these.
+
+    :param tell: called when a dead message queue has it.
+    """
+
+    dead: DeadMessage
+    tell: Callable[[], None]
+
+
 class Undecided:
     """Those of one link, from one run to the next.
 
@@ -29,32 +41,33 @@ class Undecided:
         self._link: Final = link
         self._dead_queues: Final = dead_queues
         self._log: Final = log
-        self._kept: Final[list[DeadMessage]] = []
+        self._kept: Final[list[Lost]] = []
 
     def __len__(self) -> int:
         """How many are in no dead message queue."""
         return len(self._kept)
 
-    async def bury(self, dead: Sequence[DeadMessage], buried: Callable[[DeadMessage], None]) -> None:
+    async def bury(self, lost: Sequence[Lost], buried: Callable[[DeadMessage], None]) -> None:
         """Have these in a dead message queue, and those that are kept from before.
 
-        :param buried: called with each that is in one now.
+        :param buried: called with each that is in one now, for the run that has it there.
         :raises NotBuried: some are in none. They are kept, and each that is new is in the log, whole.
         """
         known = len(self._kept)
-        self._kept.extend(dead)
+        self._kept.extend(lost)
         failure: NotBuried | None = None
         for number, each in enumerate(list(self._kept)):
             try:
-                await self._dead_queues.bury(each)
+                await self._dead_queues.bury(each.dead)
             except NotBuried as error:
                 failure = error
                 if number >= known:
-                    self._tell(each, error)
+                    self._tell(each.dead, error)
             else:
                 if each in self._kept:
                     self._kept.remove(each)
-                    buried(each)
+                    each.tell()
+                    buried(each.dead)
         if failure is not None:
             raise failure
 

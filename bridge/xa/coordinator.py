@@ -22,7 +22,7 @@ from bridge.xa.log import DecisionLog
 from bridge.xa.log_records import Entry, Presumed, Removed
 from bridge.xa.presumptions import Presumptions
 from bridge.xa.recovery import Recovered, Recovery
-from bridge.xa.sameness import Sameness
+from bridge.xa.sameness import have_one_rm
 from bridge.xa.status import BranchState, TransactionCounts, TransactionState, TransactionStatus
 from bridge.xa.transaction import HEURISTIC, UNFINISHED, Branch, GlobalTransaction, Order
 from gateway.messaging.provider import XAResource, Xid
@@ -49,7 +49,7 @@ class Clock(Protocol):
 class Coordinator:
     """The coordinator of one bridge; presumed abort. Made by :func:`bridge.xa.opening.open_coordinator`.
 
-    :param name: ``<instance>:<bridge>``. :param decisions: its log, just opened. :param ids: with the identity and generation of that log.
+    :param name: ``<instance>:<bridge>``. :param decisions: its log, just opened. :param ids: with the runs of that log.
     :param passed: called at the crash points. :param log: for operators.
     """
 
@@ -68,7 +68,6 @@ class Coordinator:
         self.left: Callable[[str], None] = _nobody
         self._around: Final = Surroundings(decisions, log, self._over, self._left, self._presume, passed, self._now_ms, self.counts)
         self._presumed: Final = Presumptions(decisions.presumed)
-        self._same: Final = Sameness()
         self._courses: Final[dict[xids.Unique, Course]] = {}
         self._turns: Final[dict[str, DeferredLock]] = {}
         self._resources: Final[dict[str, XAResource]] = {}
@@ -86,11 +85,11 @@ class Coordinator:
         unique, gtrid = self._ids.next()
         course = Course(self._around, unique, gtrid, self._now_ms(), GlobalTransaction(), True)
         self._courses[unique] = course
-        return Transaction(course, self._same, self._passed, self._log)
+        return Transaction(course, self._passed, self._log)
 
     async def have_one(self, one: XAResource, other: XAResource) -> bool:
         """Whether two sessions, whose resource managers are called the same, have the same. :param other: was asked something before."""
-        return await self._same.of(one, other)
+        return await have_one_rm(one, other, self._log)
 
     def recover(self, ref_name: str, rm: str, resource: XAResource) -> Deferred[Recovered]:
         """Commit what was decided and roll back what was not, of this coordinator's branches in that resource manager.
@@ -215,10 +214,11 @@ class Coordinator:
         None is one that was decided and did not have this branch, or one of a former identity, of which others may decide.
         """
         presumed = self._presumed.of(gtrid)
+        origin = xids.origin(Xid(xids.FORMAT_ID, gtrid, branch.bqual))
         if branch.bqual in presumed:
             branch = replace(branch, state=BranchState.WAITING)
             now = GlobalTransaction(TransactionState.WAITING, (branch,), decided=True, told=True)
-        elif presumed or gtrid != self._ids.gtrid(unique):
+        elif presumed or origin is None or not self._ids.made(origin):
             return None
         else:
             now = GlobalTransaction(TransactionState.ROLLED_BACK, (branch,), told=True)

@@ -23,7 +23,7 @@ from bridge.xa.errors import LogFailed, NotWritten
 from bridge.xa.log import DecisionLog
 from bridge.xa.log_records import Presumed, Removed
 from bridge.xa.status import BranchState, TransactionCounts, TransactionState
-from bridge.xa.step import step
+from bridge.xa.step import is_unheard_of, step
 from bridge.xa.transaction import (
     HEURISTIC,
     Action,
@@ -165,15 +165,15 @@ class Course:
             self._busy = False
         self._look_round()
 
-    def reach(self, index: int, resource: XAResource, xid: Xid) -> Deferred[Answered]:
+    def reach(self, index: int, resource: XAResource, xid: Xid, holds: bool = False) -> Deferred[Answered]:
         """Go on with a branch by a session that its resource manager can be reached by; nothing must be under way with it.
 
-        :param xid: as the resource manager writes it. :returns: the last answer; never fails. :raises Misuse: there is nothing to do.
+        :param xid: as the resource manager writes it. :param holds: whether it says that it has the branch. :returns: the last answer; never fails. :raises Misuse: there is nothing to do.
         """
         done: Deferred[Answered] = Deferred()
         self._reached[index] = resource, xid, done
         try:
-            self.tell(Reached(index))
+            self.tell(Reached(index, holds))
         except Exception:
             self._reached.pop(index, None)
             raise
@@ -200,6 +200,16 @@ class Course:
         if branch.state in (BranchState.WAITING, BranchState.ROLLBACK_ORDERED, BranchState.LEFT):
             return True
         return self.now.state is TransactionState.FORGETTING and branch.state in HEURISTIC
+
+    def unheard_of(self, index: int) -> bool:
+        """Whether a branch is a hazard as its resource manager did not know it when it was asked to commit it, and nobody is asking."""
+        branch = self.now.branches[index]
+        return (
+            branch.asking is None
+            and self.settled
+            and branch.state is BranchState.HEURISTIC_HAZARD
+            and is_unheard_of(self.now, branch)
+        )
 
     def _perform(self, actions: Sequence[Action], recorded: Callable[[LogFailed | None], None] | None) -> None:
         for number, action in enumerate(actions):

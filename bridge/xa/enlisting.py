@@ -5,7 +5,7 @@ Owns who takes part. What commit and rollback do is :mod:`bridge.xa.step`'s to s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,9 +16,9 @@ from bridge import crash_points
 from bridge.xa import codes, xids
 from bridge.xa.course import Course
 from bridge.xa.errors import Heuristic, Misuse, RolledBack, TooManyBranches
-from bridge.xa.sameness import Sameness
+from bridge.xa.sameness import have_one_rm
 from bridge.xa.several import one_of_several
-from bridge.xa.status import TransactionState
+from bridge.xa.status import BranchState, TransactionState
 from bridge.xa.transaction import (
     HEURISTIC,
     UNFINISHED,
@@ -27,6 +27,7 @@ from bridge.xa.transaction import (
     CommitAsked,
     Joined,
     RollbackAsked,
+    Separated,
     Started,
     StartFailed,
 )
@@ -54,14 +55,15 @@ class Transaction:
     :param passed: called at the crash points of enlisting; the course has the others.
     """
 
-    def __init__(self, course: Course, same: Sameness, passed: Callable[[str], None], log: Logger) -> None:
+    def __init__(self, course: Course, passed: Callable[[str], None], log: Logger) -> None:
         #: As operators see and type it.
         self.id: Final = course.id
         self._course: Final = course
-        self._same: Final = same
         self._passed: Final = passed
         self._log: Final = log
         self._turns: Final[dict[str, DeferredLock]] = {}
+        #: Whether two sessions have one resource manager.
+        self._same: Final[dict[tuple[XAResource, XAResource], bool]] = {}
         self._enlisting = 0
         #: Those of whom no session was asked yet.
         self._unasked: Final[set[object]] = set()
@@ -78,6 +80,11 @@ class Transaction:
     def over(self) -> bool:
         """Whether its outcome is told and final."""
         return self._course.over
+
+    @property
+    def left(self) -> Sequence[str]:
+        """``ref-name`` of the resource managers that may hold a branch of it, though it is rolled back: recovery has yet to tell them."""
+        return [branch.ref_name for branch in self._course.now.branches if branch.state is BranchState.LEFT]
 
     async def enlist(self, ref_name: str, rm: str, resource: XAResource) -> None:
         """Associate a session with this transaction; what is asked of that session from then on is work of it.
@@ -112,12 +119,15 @@ class Transaction:
                     done.callback(None)
 
     async def meet(self, rm: str, resource: XAResource) -> int | None:
-        """Learn whether a session has the resource manager of one that takes part by the same name, where that is not known yet.
+        """Learn whether a session has the resource manager of one that takes part by the same name. What is learned holds for this transaction.
 
         :param rm: as for :meth:`enlist`. :returns: the place of the branch that it would join.
         """
         for index in self._named(rm):
-            if await self._same.of(resource, self._course.resources[index][0]):
+            pair = resource, self._course.resources[index][0]
+            if pair not in self._same:
+                self._same[pair] = await have_one_rm(*pair, self._log)
+            if self._same[pair]:
                 return index
         return None
 
@@ -127,7 +137,7 @@ class Transaction:
         return [
             index
             for index, branch in enumerate(branches)
-            if branch.associations and branch.rm in (rm, one_of_several(rm, f"branch {branch.bqual[-1]}"))
+            if branch.associations and branch.rm in (rm, _named_apart(rm, branch.bqual))
         ]
 
     async def _enlist(self, ref_name: str, rm: str, resource: XAResource, one: object) -> None:
@@ -141,13 +151,17 @@ class Transaction:
                 raise TooManyBranches(self.id, xids.MOST_BRANCHES)
             self._numbers += 1
             bqual = xids.bqual(ref_name, self._numbers)
-            rm = one_of_several(rm, f"branch {self._numbers}") if known else rm
+            if known:
+                # So one name is that of several.
+                for one_known in known:
+                    course.tell(Separated(one_known, _named_apart(rm, course.now.branches[one_known].bqual)))
+                rm = _named_apart(rm, bqual)
         else:
             bqual = course.now.branches[index].bqual
         try:
             answer = resource.start(course.xid(bqual), Flags.NOFLAGS if index is None else Flags.JOIN)
-        except MessagingError as failed:
-            course.tell(StartFailed(Cause(codes.code_of(failed), ref_name, failed)))
+        except Exception as failed:
+            course.tell(StartFailed(_cause(ref_name, failed)))
             raise
         if index is None:
             index = len(course.now.branches)
@@ -160,12 +174,9 @@ class Transaction:
         try:
             await answer
         except Exception as failed:
-            error = (
-                failed if isinstance(failed, MessagingError) else XAError(codes.XAER_RMFAIL, f"{type(failed).__name__}: {failed}")
-            )
             if course.now.state is TransactionState.ACTIVE:
                 course.resources[index].remove(resource)
-            course.tell(StartFailed(Cause(codes.code_of(error), ref_name, error), index))
+            course.tell(StartFailed(_cause(ref_name, failed), index))
             raise
         self._started += 1
         if self._started <= len(_POINTS):
@@ -244,6 +255,17 @@ class Transaction:
         heuristic = Heuristic(self.id, {branch.ref_name: branch.state.value for branch in branches})
         self._log.error("{error}; it is listed until it is forgotten: imqbridgemgr forget transaction", error=str(heuristic))
         return heuristic
+
+
+def _named_apart(rm: str, bqual: bytes) -> str:
+    """What the resource manager of a branch is called where others are called so, too."""
+    return one_of_several(rm, f"branch {bqual[-1]}")
+
+
+def _cause(ref_name: str, failed: Exception) -> Cause:
+    """Whatever a start has failed with, also what no provider may raise."""
+    error = failed if isinstance(failed, MessagingError) else XAError(codes.XAER_RMFAIL, f"{type(failed).__name__}: {failed}")
+    return Cause(codes.code_of(error), ref_name, error)
 
 
 async def _fired(event: Deferred[None]) -> None:

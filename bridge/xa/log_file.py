@@ -14,23 +14,23 @@ from bridge.xa.errors import LogDamaged, LogFailed, NotWritten
 from bridge.xa.log_records import Change, Entry, Header, Presumed, Removed, frame, header, live, read_changes, read_header
 from bridge.xa.log_storage import Storage, SyncFailed
 from bridge.xa.presumptions import Presumptions
-from bridge.xa.xids import IDENTITY_OCTETS
+from bridge.xa.xids import IDENTITY_OCTETS, Run
 
-#: Identities of other places that are remembered.
-_MOST_FORMER: Final = 16
+#: Earlier runs that are remembered, and as many at other places. What one of them decided is known for as long as the log has that, all the same.
+_MOST_RUNS: Final = 1000
 _LACK_OF_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class LogFile:
     """The log, open.
 
-    Opening writes it anew: so what was read is on the disk before anyone acts on it, a torn tail is cut, and the new generation is as durable as the
-    rest, in one step. A log that is damaged is not touched.
+    Opening writes it anew: so what was read is on the disk before anyone acts on it, a torn tail is cut, and the identity and generation of the run that
+    begins are as durable as the rest, in one step. A log that is damaged is not touched.
 
     :param storage: where it is; closed where this raises. :param name: of the coordinator, for a new log.
     :param size: octets above which the log is written anew without what is complete. :param sync: whether decisions are synced.
     :param random_bytes: gives that many random octets. :param place: where the log is, "" if it is not known. One that was written at another place may be a
-        copy, of which the original goes on: so it gets an identity of its own.
+        copy, of which the original goes on: so the runs before this are not this log's alone.
     :raises LogDamaged: with the place. :raises LogFailed: it cannot be read or written.
     """
 
@@ -50,14 +50,22 @@ class LogFile:
         self._synced = 0
         self._rewrite_at = 0
         try:
-            before = self._read(name, random_bytes)
-            identity, former = before.identity, before.former
+            before = self._read(name)
+            runs: tuple[Run, ...] = (Run(before.identity, before.generation), *before.earlier) if before.generation else ()
+            former = before.former
             #: Whether the log was written at another place before.
             self.moved = bool(place and before.place) and place != before.place
             if self.moved:
-                identity, former = random_bytes(IDENTITY_OCTETS), (identity, *former)[:_MOST_FORMER]
-            #: With the generation of this opening.
-            self.header: Final = Header(identity, before.generation + 1, name, place or before.place, former)
+                runs, former = (), (*(run.identity for run in runs), *former)
+            #: With the identity and generation of the run that begins.
+            self.header: Final = Header(
+                random_bytes(IDENTITY_OCTETS),
+                before.generation + 1,
+                name,
+                place or before.place,
+                former[:_MOST_RUNS],
+                runs[:_MOST_RUNS],
+            )
             self._rewrite()
         except OSError as failed:
             storage.close()
@@ -99,10 +107,10 @@ class LogFile:
         """Let go of the file. :raises OSError: it failed."""
         self._storage.close()
 
-    def _read(self, name: str, random_bytes: Callable[[int], bytes]) -> Header:
+    def _read(self, name: str) -> Header:
         data = self._storage.read()
         if data is None:
-            return Header(random_bytes(IDENTITY_OCTETS), 0, name)
+            return Header(b"", 0, name)
         try:
             before, end = read_header(data, self._storage.name)
             changes, good = read_changes(data, before, end, self._storage.name)

@@ -1,6 +1,6 @@
 """The octets of a transaction log: a header, and frames of changes.
 
-A log begins with ``SGtxlog1``. Then come frames, the first of them the header: identity, generation and name of the coordinator. A frame is::
+A log begins with ``SGtxlog1``. Then come frames, the first of them the header: identities, generation and name of the coordinator. A frame is::
 
     mark: 2 octets | length: 4 octets | synced: 8 octets | CRC-32: 4 octets | changes, as JSON
 
@@ -23,7 +23,7 @@ from typing import Any, Final, TypeAlias
 
 from bridge.xa.errors import LogDamaged
 from bridge.xa.status import BranchState
-from bridge.xa.xids import IDENTITY_OCTETS
+from bridge.xa.xids import IDENTITY_OCTETS, Run
 
 MAGIC: Final = b"SGtxlog1"
 _MAGIC_OF_ANY_VERSION: Final = MAGIC[:-1]
@@ -84,8 +84,8 @@ Change: TypeAlias = Entry | Removed | Presumed
 class Header:
     """Whose log it is.
 
-    :param generation: how often it was opened. :param place: where that was; "" where it is not known. :param former: identities that it had at other
-        places, the last one first.
+    :param identity: of the run that began when it was opened last. :param generation: how often it was opened. :param place: where that was; "" where it
+        is not known. :param former: identities that it had at other places, the last one first. :param earlier: the runs before at this place, likewise.
     """
 
     identity: bytes
@@ -93,6 +93,7 @@ class Header:
     name: str
     place: str = ""
     former: tuple[bytes, ...] = ()
+    earlier: tuple[Run, ...] = ()
 
     @property
     def seed(self) -> int:
@@ -108,6 +109,7 @@ def header(of: Header) -> bytes:
         "name": of.name,
         "place": of.place,
         "former": [identity.hex() for identity in of.former],
+        "earlier": [[run.identity.hex(), run.generation] for run in of.earlier],
     }
     return MAGIC + _framed(json.dumps(said).encode(), 0, len(MAGIC), 0)
 
@@ -133,7 +135,8 @@ def read_header(data: bytes, file: str) -> tuple[Header, int]:
     if len(identity) != IDENTITY_OCTETS:
         raise LogDamaged(file, len(MAGIC), "its header has no identity")
     former = tuple(bytes.fromhex(one) for one in said.get("former", ()))
-    return Header(identity, said["generation"], said["name"], said.get("place", ""), former), end
+    earlier = tuple(Run(bytes.fromhex(one), generation) for one, generation in said.get("earlier", ()))
+    return Header(identity, said["generation"], said["name"], said.get("place", ""), former, earlier), end
 
 
 def read_changes(data: bytes, of: Header, offset: int, file: str) -> tuple[list[Change], int]:

@@ -54,7 +54,7 @@ def open_coordinator(
             file=file.path,
         )
     of = file.header
-    coordinator = Coordinator(reactor, name, decisions, Xids(name, of.identity, of.generation, of.former), passed, log)
+    coordinator = Coordinator(reactor, name, decisions, Xids(name, of.identity, of.generation, of.earlier, of.former), passed, log)
     for ref_name, count in coordinator.waits_for().items():
         log.warn("{count} transactions of an earlier run wait for '{ref_name}'", count=count, ref_name=ref_name)
     return coordinator

@@ -95,11 +95,12 @@ class Recovery:
         origin = xids.origin(xid)
         if origin is None:
             return None
+        gtrid = xids.gtrid_without_padding(xid.gtrid)
+        course = self._courses.get(origin.unique)
+        # What is known of one is known, whichever run it is of, and wherever that was.
+        if (course is not None and course.gtrid == gtrid) or self._presumed.of(gtrid) or self._ids.made(origin):
+            return origin.unique
         if origin.identity in self._ids.former:
-            gtrid = xids.gtrid_without_padding(xid.gtrid)
-            course = self._courses.get(origin.unique)
-            if (course is not None and course.gtrid == gtrid) or self._presumed.of(gtrid):
-                return origin.unique
             self._once(
                 origin.identity.hex(),
                 "'{ref_name}' holds branches that were prepared where this transaction log was before, or where its original is in use, and that are not "
@@ -107,29 +108,16 @@ class Recovery:
                 xid=xids.shown(xid),
                 remedy=_REMEDY,
             )
-            return None
-        if not self._ids.mine(origin):
-            if self._ids.cut_name == origin.name:
-                self._once(
-                    origin.identity.hex(),
-                    "'{ref_name}' holds branches of another installation that is called '{name}' too, or of one whose transaction log is lost; "
-                    "they are left alone, such as {xid}. {remedy}",
-                    name=origin.name,
-                    xid=xids.shown(xid),
-                    remedy=_REMEDY,
-                )
-            return None
-        if not self._ids.made(origin.unique):
+        elif self._ids.mine(origin) or self._ids.cut_name == origin.name:
             self._once(
-                origin.unique.id,
-                "'{ref_name}' holds branch {xid} of transaction {id}, which is later than this transaction log, so what was decided of it is not known; "
-                "it is left alone. {remedy}",
-                id=origin.unique.id,
+                origin.identity.hex(),
+                "'{ref_name}' holds branches of another installation that is called '{name}' too, or that this transaction log does not know, as it was lost "
+                "or put back from an older copy; they are left alone, such as {xid}, as nobody knows what was decided of them. {remedy}",
+                name=origin.name,
                 xid=xids.shown(xid),
                 remedy=_REMEDY,
             )
-            return None
-        return origin.unique
+        return None
 
     async def _found(self, unique: xids.Unique, xid: Xid) -> None:
         """A branch that the resource manager has."""
@@ -152,8 +140,17 @@ class Recovery:
         branch = course.now.branches[index]
         # Taken for committed on an operator's word, or for rolled back as another broker did not know it, and it was not.
         again = branch.state in (BranchState.COMMITTED, BranchState.ROLLED_BACK) and branch.asking is None
-        if course.needs(index) or again:
-            await self._reach(course, index, xid)
+        hazard = course.unheard_of(index)
+        if hazard:
+            self._log.warn(
+                "Transaction {id}: '{ref_name}' holds branch {xid} after all, which was not known there when it was asked to commit it; it is committed, as was "
+                "decided. What was to be sent in this transaction is in the dead message queues, too",
+                id=course.id,
+                ref_name=self._ref_name,
+                xid=xids.shown(xid),
+            )
+        if course.needs(index) or again or hazard:
+            await self._reach(course, index, xid, holds=True)
 
     def _not_its_own(self, id: str, xid: Xid) -> None:
         self._once(
@@ -196,10 +193,10 @@ class Recovery:
             id=course.id,
         )
 
-    async def _reach(self, course: Course, index: int, xid: Xid, listed: bool = True) -> None:
-        """:param listed: whether it holds messages, as far as is known; if not, nobody need wait for it."""
+    async def _reach(self, course: Course, index: int, xid: Xid, listed: bool = True, holds: bool = False) -> None:
+        """:param listed: whether it holds messages, as far as is known; if not, nobody need wait for it. :param holds: whether it says that it has the branch."""
         self._handled.add((course.unique, index))
-        answer = await course.reach(index, self._resource, xid)
+        answer = await course.reach(index, self._resource, xid, holds)
         branch, did = course.now.branches[index], self._did
         if answer.code == codes.XAER_RMFAIL:
             raise answer.error or ProviderUnavailable("the resource manager does not answer")

@@ -1,5 +1,5 @@
 """Says in the log which transactions need somebody: those that wait for a resource manager, or are rolled back and it does not answer; that are heuristic, or
-in doubt.
+in doubt; and those on which somebody works for longer than that takes.
 
 Owns when that is said, and again. What becomes of a transaction is no business of it.
 """
@@ -71,7 +71,7 @@ def _words(bridge: str, transaction: TransactionStatus) -> str:
         case TransactionState.ROLLING_BACK:
             left = ", ".join(f"'{branch.ref_name}'" for branch in transaction.branches if branch.state == BranchState.LEFT)
             if not left:
-                return ""
+                return _hangs(transaction, BranchState.ROLLING_BACK)
             return (
                 f"is to be rolled back, and {left} has not answered to that: it may hold the branch, and its messages, until it has"
             )
@@ -83,5 +83,19 @@ def _words(bridge: str, transaction: TransactionStatus) -> str:
             )
         case TransactionState.IN_DOUBT:
             return "is in doubt: its decision could not be written to the log; a new start of the bridge reads how it goes on"
+        case TransactionState.PREPARING:
+            return _hangs(transaction, BranchState.PREPARING)
+        case TransactionState.COMMITTING:
+            return _hangs(transaction, BranchState.COMMITTING, "it is decided, and ")
+        case TransactionState.DECIDING:
+            return (
+                f"is {transaction.state} for long: all have prepared it, and the decision waits for the log's disk, or for the transaction before "
+                "to be committed"
+            )
         case _:
             return ""
+
+
+def _hangs(transaction: TransactionStatus, asked: BranchState, so_far: str = "") -> str:
+    silent = ", ".join(f"'{branch.ref_name}'" for branch in transaction.branches if branch.state == asked)
+    return f"is {transaction.state} for long: {so_far}{silent or 'a resource manager'} has not answered; what is behind its messages waits for it"

@@ -1,32 +1,23 @@
 """Whether two sessions have one resource manager, as their providers know.
 
-Owns what was answered: of each pair it is asked once, as links take the same two sessions for each of their transactions. The name of a resource manager
-cannot tell, as one name may lead to several brokers.
+Owns the question. The name of a resource manager cannot tell, as one name may lead to several brokers; nor can an earlier answer, as a connection may lead
+to another broker meanwhile. So it is asked for each transaction.
 """
 
 from __future__ import annotations
 
-from typing import Final
-from weakref import WeakKeyDictionary
+from twisted.logger import Logger
 
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.provider import XAResource
 
 
-class Sameness:
-    """The pairs that were asked for, as long as their sessions are there."""
-
-    def __init__(self) -> None:
-        self._known: Final[WeakKeyDictionary[XAResource, WeakKeyDictionary[XAResource, bool]]] = WeakKeyDictionary()
-
-    async def of(self, one: XAResource, other: XAResource) -> bool:
-        """Whether they have the same. :param other: was asked something before. :returns: at once, if it is known."""
-        known = self._known.setdefault(one, WeakKeyDictionary())
-        same = known.get(other)
-        if same is None:
-            try:
-                same = known[other] = await one.is_same_rm(other)
-            except MessagingError:
-                # Nobody knows, and two branches are always right.
-                return False
-        return same
+async def have_one_rm(one: XAResource, other: XAResource, log: Logger) -> bool:
+    """Whether they have the same. :param other: was asked something before. :returns: False where nobody knows, as two branches are always right."""
+    try:
+        return await one.is_same_rm(other)
+    except MessagingError as error:
+        log.debug(
+            "Whether two sessions have one resource manager is not known, so each has a branch of its own: {error}", error=error
+        )
+        return False

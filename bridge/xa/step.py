@@ -49,6 +49,7 @@ from bridge.xa.transaction import (
     Record,
     Remove,
     RollbackAsked,
+    Separated,
     Started,
     StartFailed,
     Tell,
@@ -63,7 +64,7 @@ def step(now: GlobalTransaction, event: Event) -> Step:
     :raises Misuse: this cannot happen to a transaction in this state.
     """
     state = now.state
-    if isinstance(event, Answered | Joined | Reached | Missing) and event.branch >= len(now.branches):
+    if isinstance(event, Answered | Joined | Separated | Reached | Missing) and event.branch >= len(now.branches):
         raise Misuse(f"there is no branch {event.branch}")
     match event:
         case Started(branch) if state is TransactionState.ACTIVE:
@@ -71,6 +72,8 @@ def step(now: GlobalTransaction, event: Event) -> Step:
         case Joined(index) if state is TransactionState.ACTIVE:
             branch = now.branches[index]
             return _with(now, index, replace(branch, associations=branch.associations + 1)), []
+        case Separated(index, rm) if state is TransactionState.ACTIVE:
+            return _with(now, index, replace(now.branches[index], rm=rm)), []
         case StartFailed(cause, failed) if state in (
             TransactionState.ACTIVE,
             TransactionState.PREPARING,
@@ -89,8 +92,8 @@ def step(now: GlobalTransaction, event: Event) -> Step:
             return replace(now, state=TransactionState.IN_DOUBT, cause=cause, told=True), [Tell()]
         case Answered():
             return _answered(now, event)
-        case Reached(index):
-            return _reached(now, index)
+        case Reached(index, holds):
+            return _reached(now, index, holds)
         case Missing(index) if now.branches[index].state is BranchState.WAITING:
             branch = now.branches[index]
             if branch.error == codes.XAER_NOTA:
@@ -169,8 +172,9 @@ def _answered(now: GlobalTransaction, answer: Answered) -> Step:
     if branch.asking is not answer.call:
         asked = branch.asking.value if branch.asking else "nothing"
         raise Misuse(f"an answer to {answer.call.value}, where {asked} was asked")
-    error = branch.error if answer.code in (codes.OK, codes.XA_RDONLY) else answer.code
-    branch = replace(branch, asking=None, error=error)
+    # What is answered to forget says nothing of how it ended.
+    same = answer.code in (codes.OK, codes.XA_RDONLY) or answer.call is Call.FORGET
+    branch = replace(branch, asking=None, error=branch.error if same else answer.code)
     match answer.call:
         case Call.PREPARE:
             voted = replace(branch, state=answers.to_prepare(answer.code))
@@ -191,7 +195,11 @@ def _answered(now: GlobalTransaction, answer: Answered) -> Step:
             return _means(now, index, branch, meaning)
         case Call.ROLLBACK:
             read = answers.to_ordered_rollback if now.decided else answers.to_rollback
-            return _means(now, index, branch, read(answer.code))
+            meaning = read(answer.code)
+            if meaning[0] is BranchState.HEURISTIC_HAZARD:
+                # As it is not to be taken for one whose commit was answered so.
+                branch = replace(branch, error=codes.XA_HEURHAZ)
+            return _means(now, index, branch, meaning)
         case Call.FORGET:
             return _forgotten(now, answer, branch)
 
@@ -239,7 +247,10 @@ def _forget(now: GlobalTransaction, index: int, branch: Branch) -> Step:
 
 def _forgotten(now: GlobalTransaction, answer: Answered, branch: Branch) -> Step:
     forgotten = answer.code in (codes.OK, codes.XAER_NOTA)
+    actions: list[Action] = []
     if branch.state in HEURISTIC:
+        if forgotten and is_unheard_of(now, branch):
+            actions.append(Presume(answer.branch))
         state = BranchState.FORGOTTEN if forgotten else branch.state
     elif forgotten:
         state = branch.state
@@ -248,13 +259,26 @@ def _forgotten(now: GlobalTransaction, answer: Answered, branch: Branch) -> Step
         state, now = BranchState.WAITING, replace(now, decided=True)
     else:
         state = BranchState.LEFT
-    return _settled(_with(now, answer.branch, replace(branch, state=state)))
+    now, more = _settled(_with(now, answer.branch, replace(branch, state=state)))
+    return now, actions + more
 
 
-def _reached(now: GlobalTransaction, index: int) -> Step:
+def is_unheard_of(now: GlobalTransaction, branch: Branch) -> bool:
+    """Whether it was to commit, and its resource manager, or another by its name, did not know it: should it come to light, it is to commit still."""
+    return now.decided and branch.error == codes.XAER_NOTA and branch.state in (BranchState.COMMITTED, BranchState.HEURISTIC_HAZARD)
+
+
+def _presumed_anew(now: GlobalTransaction) -> list[Action]:
+    """Of one that is forgotten: it may have been heuristic for longer than anything is remembered."""
+    return [Presume(index) for index, branch in enumerate(now.branches) if is_unheard_of(now, branch)]
+
+
+def _reached(now: GlobalTransaction, index: int, holds: bool) -> Step:
     branch = now.branches[index]
     if branch.asking is None and now.told:
         match branch.state:
+            case BranchState.HEURISTIC_HAZARD if holds and is_unheard_of(now, branch):
+                return _asking(now, index, Call.COMMIT), [Ask(Call.COMMIT, index)]
             case BranchState.WAITING | BranchState.COMMITTED if now.decided:
                 return _asking(now, index, Call.COMMIT), [Ask(Call.COMMIT, index)]
             case BranchState.ROLLBACK_ORDERED | BranchState.LEFT | BranchState.ROLLED_BACK:
@@ -283,7 +307,7 @@ def _ordered(now: GlobalTransaction, order: Order) -> Step:
         case Order.FORGET, TransactionState.HEURISTIC:
             return replace(now, state=TransactionState.FORGETTING), [Record()]
         case Order.FORGET, TransactionState.FORGETTING:
-            return replace(now, state=_end(now)), [Remove(now=True)]
+            return replace(now, state=_end(now)), [*_presumed_anew(now), Remove(now=True)]
         case _:
             raise Misuse(f"{order.value} is no order for a transaction in the state {now.state.value}")
 
@@ -302,6 +326,8 @@ def _settled(now: GlobalTransaction, durably: bool = False) -> Step:
         actions.append(Record())
     else:
         state = _end(now)
+        if now.state is TransactionState.FORGETTING:
+            actions += _presumed_anew(now)
         if (now.decided and not now.one_phase) or now.told:
             actions.append(Remove(durably))
     if not now.told:

@@ -107,6 +107,14 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
+class Separated:
+    """Others by the name of this branch's resource manager turned out to be another one. :param rm: what it is called from now on."""
+
+    branch: int
+    rm: str
+
+
+@dataclass(frozen=True, slots=True)
 class StartFailed:
     """A session could not take part. :param branch: in which it was thought to, None for in none."""
 
@@ -158,9 +166,10 @@ class DecisionLost:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The branch's resource manager is there again, and nothing else is under way with this branch."""
+    """The branch's resource manager is there again, and nothing else is under way with this branch. :param holds: whether it says that it has the branch."""
 
     branch: int
+    holds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +196,7 @@ class Ordered:
 Event: TypeAlias = (
     Started
     | Joined
+    | Separated
     | StartFailed
     | CommitAsked
     | RollbackAsked
@@ -240,7 +250,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Presume:
-    """Remember that this branch is taken for committed without its resource manager's word: should it come to light, it is committed.
+    """Remember that this branch is taken for committed without its resource manager's word, or may not be over: should it come to light, it is committed.
 
     :param at_first: the first commit that it was ever asked for was answered so.
     """

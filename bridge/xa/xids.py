@@ -4,9 +4,10 @@ A global id (``gtrid``, at most 64 octets) is::
 
     length of the name | name | identity: 8 octets | generation: 4 octets | counter: 6 octets
 
-The name is ``<instance>:<bridge>``. The identity is random, made with the log and kept in it: two installations of the same names that share a broker
-never take each other's branches for their own. The generation counts the openings of the log, and the counter the transactions since: no id comes
-twice, whatever the clock does. A branch qualifier (``bqual``) is::
+The name is ``<instance>:<bridge>``. The identity is random, drawn at each opening of the log and kept in it, for the *run* that begins so: two installations
+of the same names that share a broker never take each other's branches for their own, nor does a log that was put back from an older copy those of runs
+that it does not know. The generation counts the runs, and the counter the transactions of one: no id comes twice, whatever the clock does. Logs that are
+older than this have one identity for all runs until then. A branch qualifier (``bqual``) is::
 
     length of the name | name of the resource manager: ref-name of the factory, at most 62 octets | counter: 1 octet
 
@@ -16,7 +17,7 @@ Owns these two forms. Knows nothing of transactions' states.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -49,8 +50,16 @@ class Unique:
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """A run of a coordinator: from one opening of its log to the next. :param generation: its number; ids of a lower one may have this identity, too."""
+
+    identity: bytes
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
-    """Whose transaction a branch is of, as its global id says. :param name: of the coordinator, as far as it fitted."""
+    """Whose transaction a branch is of, as its global id says. :param name: of the coordinator, as far as it fitted. :param identity: of the run."""
 
     name: str
     identity: bytes
@@ -60,12 +69,14 @@ class Origin:
 class Xids:
     """Makes the ids of one coordinator.
 
-    :param name: the coordinator's; cut where it does not fit. :param identity: 8 octets. :param generation: from 1, another one at each opening.
-    :param former: identities that it had, and another may have now.
+    :param name: the coordinator's; cut where it does not fit. :param identity: 8 octets, of this run. :param generation: from 1, of this run.
+    :param earlier: the runs before that are known. :param former: identities of runs at other places, of which another may have the log now.
     :raises ValueError: a number or identity that has no room.
     """
 
-    def __init__(self, name: str, identity: bytes, generation: int, former: Collection[bytes] = ()) -> None:
+    def __init__(
+        self, name: str, identity: bytes, generation: int, earlier: Iterable[Run] = (), former: Collection[bytes] = ()
+    ) -> None:
         if len(identity) != IDENTITY_OCTETS:
             raise ValueError(f"an identity of {len(identity)} octets, not {IDENTITY_OCTETS}")
         if not 0 < generation <= _LAST_GENERATION:
@@ -73,6 +84,7 @@ class Xids:
         self.identity: Final = identity
         self.generation: Final = generation
         self.former: Final = frozenset(former)
+        self._earlier: Final = {run.identity: run.generation for run in earlier}
         counted = _counted(name, _NAME_OCTETS)
         #: The name as far as it fits.
         self.cut_name: Final = counted[1:].decode()
@@ -83,19 +95,17 @@ class Xids:
         """A unique part that never was, and the global id that has it."""
         self._counter += 1
         unique = Unique(self.generation, self._counter)
-        return unique, self.gtrid(unique)
-
-    def gtrid(self, unique: Unique) -> bytes:
-        """The global id with this unique part."""
-        return self._head + _UNIQUE.pack(unique.generation, unique.counter >> 32, unique.counter & 0xFFFFFFFF)
+        return unique, self._head + _UNIQUE.pack(unique.generation, unique.counter >> 32, unique.counter & 0xFFFFFFFF)
 
     def mine(self, origin: Origin) -> bool:
-        """Whether the branch is of this coordinator, in whatever generation."""
-        return origin.identity == self.identity
+        """Whether the branch is of a run of this coordinator that is known."""
+        return origin.identity == self.identity or origin.identity in self._earlier
 
-    def made(self, unique: Unique) -> bool:
-        """Whether this coordinator has given it out, or may have before this start. If not, the log is older than the branch."""
-        return unique <= Unique(self.generation, self._counter)
+    def made(self, origin: Origin) -> bool:
+        """Whether this coordinator has given it out, or may have before this start. If it is :meth:`mine` and not made, the log is older than the branch."""
+        if origin.identity == self.identity and origin.unique <= Unique(self.generation, self._counter):
+            return True
+        return origin.unique.generation <= self._earlier.get(origin.identity, 0)
 
 
 def bqual(ref_name: str, number: int) -> bytes:

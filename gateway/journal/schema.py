@@ -158,7 +158,11 @@ FIELDS: Final = (
     Field("size", "bigint", "octets of each body, where all are of one size"),
     Field("sizes", "array<bigint>", "octets of each body"),
     Field("attempts", "array<int>", "how often each was delivered, this time included, where that is more than once"),
-    Field("reason", "string", "why it is dead, or was returned or rolled back: a word"),
+    Field(
+        "reason",
+        "string",
+        "why it is dead, or was returned or rolled back: a word; with arrived: 'duplicate id' where the target keeps one of several with one id",
+    ),
     Field("comment", "string", "the same: a sentence"),
     Field("transfers", "array<bigint>", "on a link: the number of each message's transfer, which with link and run names it"),
     Field(
@@ -167,7 +171,9 @@ FIELDS: Final = (
         "on a link: BLAKE2b of each body, 16 octets in hexadecimal; as received or as sent, as the step says",
     ),
     Field("headers_hash", "array<string>", "the same of the headers that a link is to keep, as gateway.messaging.digest has them"),
-    Field("target_ids", "array<string>", "on a link: the ids of the messages at the target, where it says them; else empty texts"),
+    Field(
+        "target_ids", "array<string>", "with arrived: the ids of the messages at the target, where it says them; else empty texts"
+    ),
     Field("headers", "array<map<string,string>>", "where imq.journal.headers is true: the headers, as text"),
     Field("bodies", "array<string>", "where imq.journal.bodies is true: the bodies in Base64"),
     Field("body_types", "array<string>", "with bodies: TEXT, BYTES, MAP, STREAM, OBJECT, MESSAGE"),

@@ -24,6 +24,7 @@ MEMO_STOMP_10: Final = 1
 MEMO_STOMP_11: Final = 2
 MEMO_STOMP_12: Final = 3
 MEMO_DIGEST: Final = 4
+MEMO_ENVELOPED: Final = 5
 
 
 class BodyType(IntEnum):

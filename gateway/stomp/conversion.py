@@ -12,9 +12,10 @@ from typing import Final
 
 from gateway.messaging.dead import LOG_DEAD_MESSAGES, PRESERVE_UNDELIVERED, TRUNCATE_MSG_BODY
 from gateway.messaging.destination import Destination
-from gateway.messaging.envelope import CONTENT_TYPE, EnvelopeError, decode
+from gateway.messaging.envelope import CONTENT_TYPE, EnvelopeError, decode, encode
 from gateway.messaging.message import (
     DEFAULT_PRIORITY,
+    MEMO_ENVELOPED,
     MEMO_STOMP_10,
     MEMO_STOMP_11,
     MEMO_STOMP_12,
@@ -27,6 +28,7 @@ from gateway.messaging.selector_names import is_property_name
 from gateway.messaging.turn import Turn
 from gateway.messaging.values import Value
 from gateway.stomp import destinations, dialects
+from gateway.stomp.dialects import ENVELOPE
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.wire import Head, Version, escaper, header_lines
 
@@ -268,6 +270,7 @@ class MessageEncoder:
         self._turn: Final = turn
         self._tell_user: Final = tell_user
         self._fanned: dict[Message, bytes] = {}
+        self._enveloped: dict[Message, Message] = {}
         self._clear_asked = False
 
     def tail(self, message: Message) -> bytes:
@@ -309,9 +312,47 @@ class MessageEncoder:
                     self._turn.write(self._clear)
         return tail
 
+    def enveloped(self, message: Message) -> bytes:
+        """As :meth:`tail`, for a subscription with ``envelope:true``: the body is the whole message in an envelope, of whatever type it is.
+
+        :raises EnvelopeError: it does not fit into one.
+        """
+        return self.tail(self._in_envelope(message))
+
+    def fanned_enveloped(self, message: Message) -> bytes:
+        """As :meth:`enveloped`, remembered until the end of the turn."""
+        outer = self._enveloped.get(message)
+        if outer is None:
+            outer = self._in_envelope(message)
+            if len(self._enveloped) < self._MOST:
+                self._enveloped[message] = outer
+        # It has asked to have both forgotten, now or before.
+        return self.fanned(outer)
+
+    def _in_envelope(self, message: Message) -> Message:
+        """A BytesMessage that is sent as any other: what is remembered of its headers is beside that of the message's own."""
+        known = message.headers.memo.get(MEMO_ENVELOPED)
+        if isinstance(known, Headers):
+            around = known
+        else:
+            around = message.headers.memo[MEMO_ENVELOPED] = _headers_around(message.headers)
+        inner = message
+        if message.user and not self._tell_user:
+            inner = Message(
+                message.headers,
+                message.body,
+                expires=message.expires,
+                timestamp=message.timestamp,
+                message_id=message.message_id,
+            )
+        outer = Message(around, encode(inner), expires=message.expires, timestamp=message.timestamp, message_id=message.message_id)
+        outer.user = message.user
+        return outer
+
     def _clear(self) -> None:
         self._clear_asked = False
         self._fanned = {}
+        self._enveloped = {}
 
     def _block(self, headers: Headers) -> bytes:
         if headers.body_type is not BodyType.TEXT and headers.body_type is not BodyType.BYTES:
@@ -323,6 +364,17 @@ class MessageEncoder:
             # Nothing to escape in any version, which is found out faster for all lines at once.
             return text.encode("utf-8", "replace")
         return header_lines(pairs, self.version)
+
+
+def _headers_around(headers: Headers) -> Headers:
+    """The headers of a MESSAGE whose body is an envelope with a message of these."""
+    marks = (("content-type", CONTENT_TYPE), (ENVELOPE, "true"))
+    names = ("content-type", ENVELOPE)
+    return headers.replace(
+        body_type=BodyType.BYTES,
+        properties={name: value for name, value in headers.properties.items() if name not in names},
+        extras=(*marks, *[pair for pair in headers.extras if pair[0] not in names]),
+    )
 
 
 def _message_headers(headers: Headers) -> list[tuple[str, str]]:

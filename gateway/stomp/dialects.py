@@ -22,6 +22,8 @@ DURABLE_NAMES: Final = (
 PREFETCHES: Final = ("prefetch-count", "activemq.prefetchSize", "credit")
 NO_LOCALS: Final = ("no-local", "activemq.noLocal")
 RELATIVE_EXPIRIES: Final = ("ttl", "expiration")
+#: Of SUBSCRIBE, ours: deliver whole messages, each in an envelope; and of a MESSAGE that is one.
+ENVELOPE: Final = "envelope"
 
 #: From here on, about March 1973, a number of milliseconds is a point in time and not a duration.
 ABSOLUTE: Final = 100_000_000_000
@@ -63,6 +65,20 @@ def no_local(headers: Headers) -> bool:
     """Whether a subscription wants not to have what its own connection sent."""
     found = _first(headers, NO_LOCALS)
     return found is not None and boolean(found[1])
+
+
+def enveloped(headers: Headers) -> bool:
+    """Whether a subscription wants each message in an envelope.
+
+    :raises CommandRefused: neither ``true`` nor ``false``.
+    """
+    value = headers.get(ENVELOPE)
+    if value is None:
+        return False
+    small = value.strip().lower()
+    if small not in ("true", "false"):
+        raise CommandRefused(f"{ENVELOPE} '{value[:40]}' is neither true nor false")
+    return small == "true"
 
 
 def prefetch(headers: Headers) -> int | None:

@@ -53,7 +53,7 @@ class StompBrowser(DataSourceReader):
                     f"the broker at {options.address} is {name}, which cannot browse over STOMP; expected browse=false, and a stagingPath, to consume",
                 )
             client.subscribe(place, min(most, _PREFETCH), browse=True)
-            rows = Rows(client.dialect)
+            rows = Rows(client.dialect, client.enveloped)
             shown, over = 0, False
             while not over and shown < most:
                 run = client.receive(min(end, time.monotonic() + options.timeout))

@@ -17,6 +17,7 @@ from typing import Final, Self
 from gateway.messaging.destination import Kind
 from gateway.stomp.wire import Frame, Version, serialize
 from pipeline.datasource.dialect import DIALECTS, UNKNOWN, Dialect, Place, recognise
+from pipeline.datasource.envelopes import ENVELOPE
 from pipeline.datasource.errors import BrokerError, ConnectionLost, OptionError
 from pipeline.datasource.options import Options
 from pipeline.datasource.transport import Transport
@@ -157,6 +158,8 @@ class Client:
             headers.append(("ack", options.ack))
         if options.selector is not None:
             headers.append(("selector", options.selector))
+        if self.enveloped:
+            headers.append((ENVELOPE, "true"))
         if dialect.prefetch:
             headers.append((dialect.prefetch, str(min(prefetch, dialect.most))))
         if place.kind is Kind.TOPIC and options.subscription_name is not None:
@@ -246,6 +249,11 @@ class Client:
     def individual(self) -> bool:
         """Whether each delivery needs an ACK of its own."""
         return self._options.ack != "client"
+
+    @property
+    def enveloped(self) -> bool:
+        """Whether each MESSAGE has the whole message as its body: that is asked for, and the broker can do it."""
+        return self._options.envelope and self.dialect.envelopes
 
     @property
     def version(self) -> Version:

@@ -69,6 +69,7 @@ class Dialect:
     :param escapes_names: ``%`` and ``/`` within names are percent-encoded.
     :param text_type: the header that tells text from octets and its two values; None where octets have a ``content-length`` and text has none.
     :param types_told: MESSAGE has a ``content-length`` for octets only.
+    :param envelopes: a SUBSCRIBE may have ``envelope:true``, and then each MESSAGE has the whole message as its body.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Dialect:
     escapes_names: bool = False
     text_type: tuple[str, str, str] | None = None
     types_told: bool = True
+    envelopes: bool = False
 
     def spelled(self, place: Place) -> str:
         """The ``destination`` header for a place."""
@@ -117,6 +119,7 @@ GATEWAY: Final = Dialect(
     over_first=True,
     prefetch="prefetch-count",
     types_told=False,
+    envelopes=True,
 )
 ACTIVEMQ: Final = Dialect(
     "activemq",
@@ -125,6 +128,8 @@ ACTIVEMQ: Final = Dialect(
     stable_ids=True,
     transacted=True,
     prefetch="activemq.prefetchSize",
+    # What its own clients ask for at most.
+    most=32_766,
     durable="activemq.subscriptionName",
     text_type=("amq-msg-type", "text", "bytes"),
 )

@@ -44,13 +44,13 @@ class Use(Enum):
 
 #: The options of each use.
 NAMES: Final[Mapping[Use, tuple[str, ...]]] = {
-    Use.BROWSE: (*_CONNECTION, "browse", "selector", "maxMessages", "maxSeconds"),
+    Use.BROWSE: (*_CONNECTION, "browse", "selector", "envelope", "maxMessages", "maxSeconds"),
     Use.CONSUME: (
-        *(*_CONNECTION, "browse", "selector", "ack", "maxMessages", "maxSeconds"),
+        *(*_CONNECTION, "browse", "selector", "envelope", "ack", "maxMessages", "maxSeconds"),
         *("subscriptionName", "clientId", "stagingPath"),
     ),
     Use.STREAM: (
-        *(*_CONNECTION, "selector", "ack", "batchSize", "maxSeconds", "partitions"),
+        *(*_CONNECTION, "selector", "envelope", "ack", "batchSize", "maxSeconds", "partitions"),
         *("subscriptionName", "clientId", "stagingPath"),
     ),
     Use.WRITE: (*_CONNECTION, "batchSize", "idColumn"),
@@ -79,6 +79,7 @@ class Options:
     key_file: str | None = None
     destination: Place | None = None
     selector: str | None = None
+    envelope: bool = False
     ack: str = "client"
     browse: bool | None = None
     max_messages: int | None = None
@@ -206,6 +207,7 @@ def _read(values: Mapping[str, str]) -> Options:
         key_file=_text(values, "keyFile"),
         destination=None if destination is None else _place(destination),
         selector=_text(values, "selector"),
+        envelope=_boolean(values, "envelope") or False,
         ack=ack,
         browse=_boolean(values, "browse"),
         max_messages=_whole(values, "maxMessages", 1),

@@ -56,10 +56,14 @@ class Task:
 
 
 class Rows:
-    """MESSAGEs that have come, made into record batches while more come."""
+    """MESSAGEs that have come, made into record batches while more come.
 
-    def __init__(self, dialect: Dialect) -> None:
+    :param enveloped: as :attr:`pipeline.datasource.client.Client.enveloped`.
+    """
+
+    def __init__(self, dialect: Dialect, enveloped: bool) -> None:
         self._dialect = dialect
+        self._enveloped = enveloped
         self._frames: list[Frame] = []
         self._octets = 0
         self.batches: list[pa.RecordBatch] = []
@@ -73,7 +77,7 @@ class Rows:
     def finish(self) -> list[pa.RecordBatch]:
         """All batches, the last of what has come since included."""
         if self._frames:
-            self.batches.append(record_batch(self._frames, self._dialect))
+            self.batches.append(record_batch(self._frames, self._dialect, self._enveloped))
             self._frames, self._octets = [], 0
         return self.batches
 
@@ -148,7 +152,7 @@ def _receive(client: Client, place: Place, task: Task) -> tuple[Staged, list[Fra
     """What comes, and those of its deliveries that are needed to acknowledge it."""
     most = task.most if task.rate is None else min(task.most, max(1, math.ceil(task.rate)))
     client.subscribe(place, most)
-    rows = Rows(client.dialect)
+    rows = Rows(client.dialect, client.enveloped)
     frames: list[Frame] = []
     count = octets = 0
     began = time.monotonic()

@@ -17,6 +17,7 @@ from gateway.messaging.envelope import CONTENT_TYPE
 from gateway.messaging.message import DEFAULT_PRIORITY, BodyType
 from gateway.stomp.wire import Frame
 from pipeline.datasource.dialect import Dialect
+from pipeline.datasource.envelopes import opened
 
 #: :data:`pipeline.columns.MESSAGES` as Arrow has it, and as Spark expects it from a data source.
 SCHEMA: Final = pa.schema(
@@ -49,16 +50,28 @@ _LATEST: Final = 253_402_300_799_999
 _TRUE: Final = frozenset(("true", "1"))
 
 
-def record_batch(frames: Sequence[Frame], dialect: Dialect) -> pa.RecordBatch:
+def record_batch(frames: Sequence[Frame], dialect: Dialect, enveloped: bool = False) -> pa.RecordBatch:
     """The rows of these MESSAGEs, in their order.
 
     ``destination`` and ``reply_to`` are ``queue:NAME`` and ``topic:NAME`` where they are plain ones; the octets of every header are in ``headers``.
     A header that is not what JMS says it is, as a ``timestamp`` that is no number, gives null, and is still in ``headers``.
+
+    :param enveloped: they are what a subscription with ``envelope:true`` got. Then ``envelope`` is that of the message, and all else is of the message in it.
+    :raises BrokerError: one of those is not in an envelope that can be read.
     """
-    heads = [frame.head.headers for frame in frames]
-    bodies = [frame.body for frame in frames]
-    body = pa.array(bodies, pa.binary())
-    types = _body_types(heads, bodies, body, dialect)
+    if enveloped:
+        found = opened(frames)
+        heads = [each.head for each in found]
+        bodies = [each.body for each in found]
+        envelopes = pa.array([each.envelope for each in found], pa.binary())
+        body = pa.array(bodies, pa.binary())
+        types = _marked([each.body_type for each in found], heads)
+    else:
+        heads = [frame.head.headers for frame in frames]
+        bodies = [frame.body for frame in frames]
+        envelopes = _envelopes(heads, bodies)
+        body = pa.array(bodies, pa.binary())
+        types = _body_types(heads, bodies, body, dialect)
     columns = [
         body,
         _texts(bodies, body, types),
@@ -74,7 +87,7 @@ def record_batch(frames: Sequence[Frame], dialect: Dialect) -> pa.RecordBatch:
         _places(heads, "reply-to"),
         pa.array([head.get("redelivered", "") == "true" for head in heads], pa.bool_()),
         _headers(heads),
-        _envelopes(heads, bodies),
+        envelopes,
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
@@ -87,15 +100,13 @@ def without_text(batch: pa.RecordBatch) -> pa.RecordBatch:
 def with_text(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The same as before :func:`without_text`."""
     body, types = batch.column(0), batch.column(2).to_pylist()
-    if types.count(_TEXT) == len(types):
-        texts = body.cast(pa.string())
-    else:
+    texts = _all_text(body, types)
+    if texts is None:
         texts = _texts(body.to_pylist(), body, types)
     return batch.set_column(1, SCHEMA.field(1), texts)
 
 
 def _body_types(heads: list[dict[str, str]], bodies: list[bytes], body: pa.Array, dialect: Dialect) -> list[str]:
-    said = [head.get(_BODY) for head in heads]
     if dialect.types_told:
         found = [_BYTES if "content-length" in head else _TEXT for head in heads]
     else:
@@ -103,13 +114,20 @@ def _body_types(heads: list[dict[str, str]], bodies: list[bytes], body: pa.Array
         values = body.buffers()[2]
         if values is not None and _find_nul(values):
             found = [_BYTES if kind is _TEXT and b"\0" in octets else kind for kind, octets in zip(found, bodies, strict=True)]
-    if any(said):
-        found = [kind if mark is None else _BODY_TYPES.get(mark, kind) for kind, mark in zip(found, said, strict=True)]
+    found = _marked(found, heads)
     try:
         body.cast(pa.string())
     except pa.ArrowInvalid:
         found = [_BYTES if kind is _TEXT and not _is_utf8(octets) else kind for kind, octets in zip(found, bodies, strict=True)]
     return found
+
+
+def _marked(types: list[str], heads: list[dict[str, str]]) -> list[str]:
+    """The types with what links say that a body is."""
+    said = [head.get(_BODY) for head in heads]
+    if not any(said):
+        return types
+    return [kind if mark is None else _BODY_TYPES.get(mark, kind) for kind, mark in zip(types, said, strict=True)]
 
 
 def _is_textual(content_type: str | None) -> bool:
@@ -129,9 +147,28 @@ def _is_utf8(octets: bytes) -> bool:
 
 
 def _texts(bodies: list[bytes], body: pa.Array, types: list[str]) -> pa.Array:
-    if types.count(_TEXT) == len(types):
+    texts = _all_text(body, types)
+    if texts is None:
+        found = [_text(octets) if kind == _TEXT else None for kind, octets in zip(types, bodies, strict=True)]
+        texts = pa.array(found, pa.string())
+    return texts
+
+
+def _all_text(body: pa.Array, types: list[str]) -> pa.Array | None:
+    """All bodies as texts, None where one is none: by its type, or as it came from Java with half a surrogate."""
+    if types.count(_TEXT) != len(types):
+        return None
+    try:
         return body.cast(pa.string())
-    return pa.array([octets.decode() if kind == _TEXT else None for kind, octets in zip(types, bodies, strict=True)], pa.string())
+    except pa.ArrowInvalid:
+        return None
+
+
+def _text(octets: bytes) -> str | None:
+    try:
+        return octets.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _strings(heads: list[dict[str, str]], name: str) -> pa.Array:

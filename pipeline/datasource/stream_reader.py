@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 
 from gateway.messaging.destination import Kind
 from pipeline.datasource.client import Client
-from pipeline.datasource.errors import BrokerError
+from pipeline.datasource.errors import BrokerError, ConnectionLost
 from pipeline.datasource.options import READ_BATCH, STREAM_SECONDS, Options
 from pipeline.datasource.receiving import Task, read
 from pipeline.datasource.staging import End, Staged, Staging
@@ -163,28 +163,36 @@ class Look:
         return False
 
     def _is_empty(self) -> bool:
+        for _ in range(2):
+            try:
+                return self._ask()
+            except ConnectionLost:
+                # Spark may have let it wait for longer than the broker does.
+                self.close()
+            except BrokerError:
+                break
+        # The task will tell, and try longer.
+        self.close()
+        return False
+
+    def _ask(self) -> bool:
         place = self._options.destination
         assert place is not None
-        try:
-            if self._client is None:
-                self._client = Client(self._options).open()
-            client = self._client
-            if not client.dialect.browse:
-                self.possible = False
-                self.close()
-                return False
-            client.subscribe(place, 1, browse=True)
-            run = client.receive(time.monotonic() + self._options.timeout)
-            if run and run[0].head.headers.get("browser") == "end":
-                client.unsubscribe()
-                return True
-            # The rest of what would be shown is of no interest.
-            self.close()
-            return not run
-        except BrokerError:
-            # The task will tell, and try longer.
+        if self._client is None:
+            self._client = Client(self._options).open()
+        client = self._client
+        if not client.dialect.browse:
+            self.possible = False
             self.close()
             return False
+        client.subscribe(place, 1, browse=True)
+        run = client.receive(time.monotonic() + self._options.timeout)
+        if run and run[0].head.headers.get("browser") == "end":
+            client.unsubscribe()
+            return True
+        # The rest of what would be shown is of no interest.
+        self.close()
+        return False
 
     def close(self) -> None:
         if self._client is not None:

@@ -17,17 +17,19 @@ from rich.console import Console
 
 from pipeline.connection import Connection, as_destination, connection_options
 from pipeline.errors import PipelineError
-from pipeline.output import Output, Summary, Table, progress
+from pipeline.output import Chart, Output, Summary, Table, output_options, progress
 from pipeline.session import SessionOptions, session_options, spark_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 #: What Spark's file sink keeps beside the files of a stream; a reader then looks at no others.
 _OF_A_STREAM: Final = "_spark_metadata"
 _CHECKPOINT: Final = "_checkpoint"
 _POLL_SECONDS: Final = 1
+#: Days that the summary shows.
+_SHOWN: Final = 14
 
 
 @click.command(
@@ -55,6 +57,7 @@ _POLL_SECONDS: Final = 1
 @click.option("--subscription", metavar="NAME", help="Of a topic: the durable subscription to consume, with --client-id.")
 @click.option("--client-id", metavar="ID", help="Of a topic: whose durable subscription it is.")
 @connection_options()
+@output_options
 @session_options
 def command(session: SessionOptions, **given: Any) -> None:
     """The click command."""
@@ -96,8 +99,9 @@ def run(
     subscription: str | None = None,
     client_id: str | None = None,
     connection: Connection,
+    output: Output,
 ) -> int:
-    """Archive. The parameters are those of the command.
+    """Archive. The parameters are those of the command; what ``output`` gets is the archive's days.
 
     :returns: how many messages were added.
     :raises PipelineError: the folder has another kind of archive, or the broker refuses.
@@ -116,6 +120,7 @@ def run(
         options = {
             **connection.options,
             "destination": source,
+            "envelope": "true",
             "stagingPath": staging if "://" in staging else str(Path(staging).absolute()),
             **{
                 name: str(value)
@@ -126,8 +131,15 @@ def run(
         }
         added = _consume(spark, options, place, every if continuously else None)
     facts = {"messages added": added, "from": f"{source} at {connection.address}", "to": place}
-    rows = [] if not added else [tuple(row) for row in _days(spark, place)]
-    Output().finish(Summary("Archived", facts, [Table("The archive", ("day", "messages", "octets"), rows)]))
+    tables = []
+    if _holds(spark, place)[1]:
+        days = _days(spark, place)
+        output.write(days)
+        rows = [tuple(row) for row in days.limit(_SHOWN).collect()]
+        tables.append(Table("The archive", tuple(days.columns), rows, chart=Chart("bar", "day", ("messages",), unit="messages")))
+        if output.report is not None:
+            tables += _traffic(spark, place)
+    output.finish(Summary("Archived", facts, tables))
     return added
 
 
@@ -200,13 +212,21 @@ def _followed(query: StreamingQuery) -> int:
     return sum(added.values())
 
 
-def _days(spark: SparkSession, place: str) -> list[Any]:
+def _days(spark: SparkSession, place: str) -> DataFrame:
+    """How much of each day there is, the last first."""
     from pyspark.sql import functions as sql
 
-    days = (
-        spark.read.parquet(place).groupBy("day").agg(sql.count("*").alias("messages"), sql.sum(sql.length("body")).alias("octets"))
-    )
-    return days.withColumn("day", sql.col("day").cast("string")).orderBy(sql.col("day").desc()).limit(14).collect()
+    days = spark.read.parquet(place).groupBy(sql.col("day").cast("string").alias("day"))
+    return days.agg(sql.count("*").alias("messages"), sql.sum(sql.length("body")).alias("octets")).orderBy(sql.col("day").desc())
+
+
+def _traffic(spark: SparkSession, place: str) -> list[Table]:
+    from pyspark.sql import functions as sql
+
+    from pipeline.charts import traffic
+
+    rows = spark.read.parquet(place).withColumn("time", sql.coalesce("timestamp", "archived"))
+    return traffic(rows, "time", {"messages": sql.lit(1), "octets": sql.length("body")}, "Messages")
 
 
 __all__ = ["command", "run"]

@@ -85,6 +85,7 @@ def run(
     from pyspark import StorageLevel
     from pyspark.sql import functions as sql
 
+    from pipeline.charts import counted, traffic
     from pipeline.transforms.dead_letters import groups, hours
 
     end = _time(spark, "--until", until) or datetime.now(UTC)
@@ -100,14 +101,21 @@ def run(
             output.write(hours(deaths), "hours")
             first = found.limit(_SHOWN + 1).collect()
             # The latest are what a trend is seen by.
-            latest = hours(deaths).orderBy(sql.col("hour").desc(), "reason").limit(_HOURS).collect()
+            latest = hours(deaths).orderBy(sql.col("hour").desc(), sql.col("reason").desc()).limit(_HOURS).collect()
+            drawn: list[Table] = []
+            if output.report is not None:
+                drawn = [
+                    counted(deaths, "reason", "Dead messages", "messages"),
+                    *traffic(deaths, "time", {"messages": sql.lit(1)}, "Dead messages", "reason"),
+                    counted(deaths, "destination", "Dead messages", "messages", "reason"),
+                ]
     finally:
         deaths.unpersist()
     if not total[0]:
         output.finish(Summary(f"No dead messages in {where}"))
         return
     facts = {"dead messages": total[0], "first": _utc(total[1]), "last": _utc(total[2]), "period": f"{period} h"}
-    output.finish(Summary(f"Dead messages of {where}", facts, [_troubles(first), _examples(first), _by_hour(latest)]))
+    output.finish(Summary(f"Dead messages of {where}", facts, [*drawn, _troubles(first), _examples(first), _by_hour(latest)]))
 
 
 def _deaths(
@@ -155,7 +163,7 @@ def _troubles(rows: list[Row]) -> Table:
             number,
             row["count"],
             row.per_hour,
-            f"{row.trend}: {row.before}, {row.in_period}",
+            f"{row.trend}: {row.before}, then {row.in_period}",
             _utc(row.last),
             row.reason,
             row.destination,
@@ -184,7 +192,7 @@ def _by_hour(rows: list[Row]) -> Table:
         ("hour", "reason", "count"),
         shown,
         "",
-        Chart("line", "hour", ("count",), by="reason", unit="messages"),
+        Chart("bar", "hour", ("count",), by="reason", unit="messages", every=3_600),
     )
 
 

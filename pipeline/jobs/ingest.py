@@ -6,7 +6,10 @@ Owns the stream: which segments are a batch, and what is said when one is gone. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -14,21 +17,23 @@ import click
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
-from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.charts import traffic
 from pipeline.errors import PipelineError
 from pipeline.failures import sentence
 from pipeline.output import Chart, Output, Summary, Table, progress, report_option, top
 from pipeline.session import SessionOptions, session_options, spark_session
+from pipeline.tables.alone import alone
 from pipeline.tables.ingested import Ingested, Written
 from pipeline.tables.lines import check_folders, has_segments, line_stream, no_segments
+from pipeline.tables.planned import missing_segments
 
 _MIB: Final = 1 << 20
 #: Octets of segments in a batch: some seconds of work, and few enough files.
 BATCH: Final = 256 * _MIB
 #: That a report has a row for.
 _BATCHES: Final = 500
+_POLL_SECONDS: Final = 0.2
 
 
 def run(
@@ -41,31 +46,49 @@ def run(
     octets: int = BATCH,
     shared: int = 0,
     skip_missing: bool = False,
-    started: Callable[[StreamingQuery], None] | None = None,
+    over: threading.Event | None = None,
 ) -> dict[str, Written]:
     """Ingest what is in the folders and was not ingested before.
 
     :param journals: folders with segments. :param table: the table's folder; made where it is not there.
-    :param continuous: go on until the query is stopped, or the process. :param every: how often it looks then, as Spark writes durations.
+    :param continuous: go on until it is over. :param every: how often it looks then, as Spark writes durations.
     :param octets: about how much of segments is a batch. :param shared: as of :func:`pipeline.tables.ingested.directory`.
     :param skip_missing: go on without segments that were there, and are gone before they were read.
-    :param started: is called with the query.
+    :param over: may be set from elsewhere: end now; what is under way is done again by the next run.
     :returns: what became of each batch, by its name.
-    :raises PipelineError: when there is nothing to read and never was, or a segment was removed before it was read.
+    :raises PipelineError: when there is nothing to read and never was, a segment was removed before it was read, or somebody else writes the table.
     """
     check_folders(spark, journals)
     kept = Ingested(spark, table)
     if not continuous and not kept.exists() and not any(has_segments(spark, folder) for folder in journals):
         raise PipelineError(no_segments(journals))
+    with alone(spark, kept.path):
+        return _run(spark, journals, kept, every if continuous else None, octets, shared, skip_missing, over or threading.Event())
+
+
+def _run(
+    spark: SparkSession,
+    journals: Sequence[str],
+    kept: Ingested,
+    every: str | None,
+    octets: int,
+    shared: int,
+    skip_missing: bool,
+    over: threading.Event,
+) -> dict[str, Written]:
     done: dict[str, Written] = {}
     failures: list[Exception] = []
 
     def write(lines: DataFrame, number: int) -> None:
         try:
-            of_stream = Ingested(lines.sparkSession, table)
+            of_stream = Ingested(lines.sparkSession, kept.path)
             batch = f"{_stream_name(lines.sparkSession, kept.checkpoint)}-{number:010d}"
             # A stream that was killed between the ledger and its own log of commits gives the batch out again.
             if not of_stream.has(batch):
+                gone = [] if skip_missing else missing_segments(lines.sparkSession, kept.checkpoint, number)
+                if gone:
+                    more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
+                    raise PipelineError(_removed(f"{gone[0]}{more}: removed before it was read"))
                 done[batch] = of_stream.write(lines, batch, shared)
         except Exception as error:
             failures.append(error)
@@ -73,16 +96,16 @@ def run(
 
     stream = line_stream(spark, journals, octets, skip_missing).writeStream.foreachBatch(write)
     stream = stream.option("checkpointLocation", kept.checkpoint)
-    query = (stream.trigger(processingTime=every) if continuous else stream.trigger(availableNow=True)).start()
-    if started is not None:
-        started(query)
+    query = (stream.trigger(availableNow=True) if every is None else stream.trigger(processingTime=every)).start()
     try:
-        query.awaitTermination()
+        # Never interrupted while it waits for Java's answer: the next one would be taken for it.
+        while not over.is_set() and not query.awaitTermination(_POLL_SECONDS):
+            pass
     except PySparkException as error:
         cause = failures[0] if failures else error
         text = sentence(cause)
-        if text is not None and _is_missing(text):
-            raise PipelineError(f"{text}; was imq.journal.retention too short? --skip-missing goes on without it") from cause
+        if text is not None and "was removed before it was read" in text:
+            raise PipelineError(_removed(text)) from cause
         raise cause from None
     finally:
         query.stop()
@@ -152,30 +175,41 @@ def command(
     Reads the whole segments in the folders that were not read before, however often it is run and whenever it was killed. Copies of segments, by whatever name, and
     events of days long gone make no difference.
     """
-    with spark_session("gateway-pipeline ingest", session) as spark:
-        queries: list[StreamingQuery] = []
-        try:
-            with progress(spark, "Ingesting"):
-                done = run(
-                    spark,
-                    journals,
-                    table,
-                    continuous=continuous,
-                    every=every,
-                    octets=batch_size * _MIB,
-                    shared=shared,
-                    skip_missing=skip_missing,
-                    started=queries.append,
-                )
-        except KeyboardInterrupt:
-            if not continuous:
-                raise
-            done = {}
+    # SIGTERM is how services are ended; a run that ends by itself may as well be killed by it.
+    signals = (signal.SIGINT, signal.SIGTERM) if continuous else (signal.SIGINT,)
+    over = threading.Event()
+    # Spark has a way with SIGINT of its own, from when its session is there.
+    with _set_by(over, signals), spark_session("gateway-pipeline ingest", session) as spark, _set_by(over, signals):
+        with progress(spark, "Ingesting"):
+            done = run(
+                spark,
+                journals,
+                table,
+                continuous=continuous,
+                every=every,
+                octets=batch_size * _MIB,
+                shared=shared,
+                skip_missing=skip_missing,
+                over=over,
+            )
+        if over.is_set() and not continuous:
+            raise KeyboardInterrupt
         found = summary(spark, table, done, drawn=report is not None)
         if compact:
             with progress(spark, "Compacting"):
                 found = Summary(found.title, {**found.facts, "batches compacted": Ingested(spark, table).compact()}, found.tables)
         Output(report=report).finish(found)
+
+
+@contextmanager
+def _set_by(over: threading.Event, signals: Sequence[signal.Signals]) -> Iterator[None]:
+    """While the body runs these signals set the event, and do nothing else."""
+    before = {one: signal.signal(one, lambda number, frame: over.set()) for one in signals}
+    try:
+        yield
+    finally:
+        for one, what in before.items():
+            signal.signal(one, what)
 
 
 def _stream_name(spark: SparkSession, checkpoint: str) -> str:
@@ -185,5 +219,5 @@ def _stream_name(spark: SparkSession, checkpoint: str) -> str:
     return str(row["id"])[:8]
 
 
-def _is_missing(text: str) -> bool:
-    return "was removed before it was read" in text or "does not exist" in text
+def _removed(text: str) -> str:
+    return f"{text}; is imq.journal.retention too short? --skip-missing goes on without it"

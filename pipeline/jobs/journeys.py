@@ -6,7 +6,7 @@ Owns which journeys are called stuck, slow, redelivered and lost, and what is sh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -15,6 +15,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
+from pipeline import drawn_journeys
 from pipeline.errors import PipelineError
 from pipeline.output import Chart, Output, Summary, Table, output_options, progress, top
 from pipeline.session import SessionOptions, session_options, spark_session
@@ -66,15 +67,15 @@ def run(
         if end is None:
             raise PipelineError(f"there is no event in {', '.join(paths)} of what was asked for")
         output.write(latencies(kept), "latencies")
-        return summary(kept, end, limits)
+        return summary(kept, end, limits, drawn=output.report is not None)
     finally:
         kept.unpersist()
 
 
-def summary(found: DataFrame, end: datetime, limits: Limits) -> Summary:
+def summary(found: DataFrame, end: datetime, limits: Limits, drawn: bool = False) -> Summary:
     """What there is to say of journeys.
 
-    :param end: the journal's, until when a message waits.
+    :param end: the journal's, until when a message waits. :param drawn: also what only a report has room for.
     """
     questions = needing_a_look(end, limits)
     counts = {name: sql.count_if(sql.coalesce(where, sql.lit(False))).alias(name) for name, where in questions.items()}
@@ -88,18 +89,17 @@ def summary(found: DataFrame, end: datetime, limits: Limits) -> Summary:
     wanted = ("deliver", "acknowledge", "transfer", "total")
     by_destination = latencies(found, ("destination",)).where(sql.col("latency").isin(list(wanted)))
     by_link = latencies(found.where("size(links) > 0"), ("link",), ("transfer_ms", "settle_ms"))
-    by_hour = latencies(found, ("hour",), ("total_ms",)).orderBy("hour")
     percentiles = ("p50_ms", "p99_ms")
     shown = ("latency", "messages", *percentiles, "max_ms")
     tables = [
         top(outcomes, _SHOWN, "Outcomes", Chart("bar", "outcome", ("messages",))),
+        *(drawn_journeys.drawn(found) if drawn else ()),
         top(
             by_destination.orderBy(sql.desc("messages"), "destination", "latency").select("destination", *shown),
             2 * _SHOWN,
             "Latency by destination",
         ),
         top(by_link.orderBy(sql.desc("messages"), "link", "latency").select("link", *shown), 2 * _SHOWN, "Latency by link"),
-        top(by_hour, 24 * 14, "Latency by hour", Chart("line", "hour", percentiles, unit="ms"), long=True),
     ]
     for name, where in questions.items():
         if row[name]:
@@ -157,12 +157,8 @@ def time_line(spark: SparkSession, paths: Sequence[str], message: str) -> Summar
         "reason",
         "comment",
     )
-    table = top(
-        steps.orderBy("time", "run", "line", "place").select(*columns),
-        _STEPS_SHOWN,
-        "Steps",
-        Chart("timeline", "time", ("step",), "destination"),
-    )
+    said = Chart("timeline", "time", ("step", "destination", "subscription", "link", "reason"))
+    table = top(steps.orderBy("time", "run", "line", "place").select(*columns), _STEPS_SHOWN, "Steps", said)
     if not table.rows:
         raise PipelineError(f"the journal knows no message {message}")
     return Summary(f"Journey of {message}", {"steps": len(table.rows), "ids": len(ids)}, [_without_empty_columns(table)])
@@ -233,4 +229,6 @@ def _without_empty_columns(table: Table) -> Table:
     """The table without columns that say nothing."""
     used = [place for place in range(len(table.columns)) if any(row[place] is not None for row in table.rows)]
     rows = [[row[place] for place in used] for row in table.rows]
-    return Table(table.title, tuple(table.columns[place] for place in used), rows, table.note, table.chart)
+    columns = tuple(table.columns[place] for place in used)
+    chart = table.chart and replace(table.chart, y=tuple(name for name in table.chart.y if name in columns))
+    return Table(table.title, columns, rows, table.note, chart)

@@ -28,6 +28,8 @@ _MARKED: Final = 60
 _FULL: Final = 0.86
 #: Places that an axis has room for at least: one alone is no wall.
 _FEWEST: Final = 12
+#: Seconds from which on no mark is between two of them.
+_SECONDS: Final = 10.0
 _STEPS: Final = (1.0, 60.0, 3_600.0, 86_400.0)
 
 
@@ -116,6 +118,9 @@ def _along(axes: Axes, found: Data, step: float, margin: float, beyond: float = 
     locator = dates.AutoDateLocator(tz=UTC, minticks=3, maxticks=9)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     shown = dates.ConciseDateFormatter(locator, tz=UTC, show_offset=False)  # type: ignore[no-untyped-call]
+    if places[-1] - places[0] + 2 * margin > _SECONDS:
+        # A second alone does not say of which minute.
+        shown.formats[5] = "%H:%M:%S"
     axes.xaxis.set_major_formatter(shown)
     first, last = moment(places[0]), moment(places[-1])
     axes.set_xlabel(f"{first if first == last else f'{first} to {last}'} UTC", loc="right", fontsize=SIZE)
@@ -131,6 +136,8 @@ def _at(place: float, found: Data) -> float:
 
 def _step(found: Data) -> float:
     """How far places are from each other: the smallest distance, and of a single time what it is a whole number of."""
+    if found.along == "time" and found.every:
+        return found.every
     places = [float(place) for place in found.places]
     between = [later - earlier for earlier, later in pairwise(places)]
     if between:

@@ -86,13 +86,17 @@ def write_page(folder: Path, summary: Summary, job: str, given: Mapping[str, str
 def page(summary: Summary, job: str, given: Mapping[str, str], when: datetime) -> str:
     """The page as text. The parameters are those of :func:`write_page`."""
     sections = [_section(table, number) for number, table in enumerate(summary.tables, 1)]
+    facts = [(plain(name, 100), _text(value), _is_number(value)) for name, value in summary.facts.items()]
+    # What a job says before all figures, such as its verdict, stands before them.
+    numbers = next((place for place, (_, _, is_number) in enumerate(facts) if is_number), 0)
     return _TEMPLATES.get_template("page.html").render(
         title=plain(summary.title, 300),
         job=plain(job),
         version=__version__,
         when=_text(when.astimezone(UTC).replace(microsecond=0)),
-        figures=[(plain(name, 100), _text(value)) for name, value in summary.facts.items() if _is_number(value)],
-        facts=[(plain(name, 100), _text(value)) for name, value in summary.facts.items() if not _is_number(value)],
+        first=facts[:numbers],
+        figures=[(name, text) for name, text, is_number in facts if is_number],
+        facts=[(name, text, False) for name, text, is_number in facts[numbers:] if not is_number],
         given=[(plain(name, 100), plain(value)) for name, value in given.items()],
         sections=sections,
         empty=not any(section.rows for section in sections),

@@ -60,7 +60,7 @@ def plot(table: Table, chart: Chart, name: str) -> Plot | None:
         found = data(table, chart)
         if not found.series:
             return None
-        text = told(table, chart, found)
+        text = told(chart, found)
         if found.along == "name":
             figure = rows.ranges(found) if chart.kind == "range" else rows.bars(found, bool(chart.by))
             legend = _legend(found, False)
@@ -71,12 +71,12 @@ def plot(table: Table, chart: Chart, name: str) -> Plot | None:
         return Plot(inlined(figure, name, label(table.title, 200), text), legend, found.left_out, text)
 
 
-def told(table: Table, chart: Chart, found: Data) -> str:
+def told(chart: Chart, found: Data) -> str:
     """What the plot shows, in words."""
     kind = {"line": "Line plot", "bar": "Bar chart", "range": "Range plot"}.get(chart.kind, "Plot")
-    what = f"{kind} of {', '.join(chart.y)}{f' in {chart.unit}' if chart.unit else ''} by {chart.x or 'row'}"
+    what = f"{kind} of {', '.join(map(label, chart.y))}{f' in {label(chart.unit)}' if chart.unit else ''} by {label(chart.x)}"
     places = found.places
-    span = f"{len(places)} {chart.x or 'rows'}"
+    span = f"{len(places)} {'place' if len(places) == 1 else 'places'}"
     if found.along == "time":
         first, last = _where(places[0], found), _where(places[-1], found)
         span = f"{first} to {last}" if len(places) > 1 else f"at {first}"

@@ -46,13 +46,14 @@ class Data:
     """What a plot draws.
 
     :param along: what the places of the points are. :param unit: of what is up.
-    :param left_out: what is in the table only, as a sentence; empty where all is drawn.
+    :param every: how far places of time are from each other at least, in seconds; 0: as the points say. :param left_out: what is in the table only, as a sentence; empty where all is drawn.
     """
 
     along: Along
     series: tuple[Series, ...]
     unit: str = ""
     left_out: str = ""
+    every: float = 0.0
 
     @property
     def places(self) -> list[Place]:
@@ -83,6 +84,8 @@ def data(table: Table, chart: Chart) -> Data:
             value = number(row[up])
             if place is None or value is None:
                 continue
+            # The unit is with each number.
+            name = name.removesuffix(f"_{chart.unit}") if chart.unit else name
             points = found.setdefault(_name(row, by, name, len(ups) > 1), {})
             points[place] = points.get(place, 0.0) + value
     series = [Series(name, tuple(points.items())) for name, points in found.items()]
@@ -98,7 +101,7 @@ def data(table: Table, chart: Chart) -> Data:
             sentences.append(f"The first {MOST_NAMES} of {len(names)} are drawn; all are in the table.")
             kept = set(names[:MOST_NAMES])
             series = [Series(each.name, tuple(point for point in each.points if point[0] in kept)) for each in series]
-    return Data(along, tuple(each for each in series if each.points), chart.unit, " ".join(sentences))
+    return Data(along, tuple(each for each in series if each.points), chart.unit, " ".join(sentences), chart.every)
 
 
 def column(table: Table, name: str) -> int:
@@ -141,6 +144,7 @@ def _place(value: object, along: Along) -> Place | None:
 
 
 def _name(row: Sequence[object], by: int | None, name: str, several: bool) -> str:
+    name = label(name)
     if by is None:
         return name
     of = label(row[by])

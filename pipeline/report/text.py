@@ -20,12 +20,9 @@ _JOINERS: Final = frozenset("\u200c\u200d")
 _UNSEEN: Final = frozenset(("Cc", "Cf", "Cs", "Cn", "Zl", "Zp"))
 _DURATIONS: Final = ((1e-3, 1e-6, "µs"), (1.0, 1e-3, "ms"), (120.0, 1.0, "s"), (7_200.0, 60.0, "min"), (172_800.0, 3_600.0, "h"))
 _SECONDS: Final = {"s": 1.0, "seconds": 1.0, "ms": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "µs": 1e-6, "microseconds": 1e-6}
-_ROUND: Final = tuple(size * count for size in (1, 60) for count in (1, 2, 5, 10, 15, 20, 30)) + (
-    3_600,
-    7_200,
-    10_800,
-    21_600,
-    43_200,
+_ROUND: Final = (
+    *(size * count for size in (1.0, 60.0) for count in (1, 2, 5, 10, 15, 20, 30)),
+    *(3_600.0 * count for count in (1, 2, 3, 6, 12)),
 )
 _OCTETS: Final = frozenset({"octets", "bytes", "B"})
 _LARGE: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -83,7 +80,7 @@ def round_duration(seconds: float) -> float:
     """The next duration that people count in, of at least so many seconds."""
     if seconds <= 1 or seconds > 43_200:
         size = 1.0 if seconds <= 1 else 86_400.0
-        power = 10 ** math.floor(math.log10(seconds / size))
+        power: float = 10.0 ** math.floor(math.log10(seconds / size))
         return next(size * power * step for step in (1, 2, 2.5, 5, 10, 20) if size * power * step >= seconds)
     return next(each for each in _ROUND if each >= seconds)
 
@@ -103,6 +100,8 @@ def _duration(seconds: float) -> str:
 
 
 def _digits(value: float) -> str:
+    if value and not 0.001 <= abs(value) < 1_000_000:
+        return f"{value:.2g}"
     places = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 3
     text = f"{value:,.{places}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from pipeline.errors import PipelineError
-from pipeline.tables.ingested import Ingested, between
+from pipeline.tables.ingested import Ingested, between, is_table
 from pipeline.tables.lines import lines
 from pipeline.transforms import events as of_lines
 from pipeline.transforms.events import named, whole_lines
@@ -50,7 +50,7 @@ def read_events(
     for option, text in (("--since", since), ("--until", until)):
         if text is not None and spark.range(1).select(sql.try_to_timestamp(sql.lit(text))).first()[0] is None:  # type: ignore[index]
             raise PipelineError(f"{option} {text}: expected a time in UTC such as 2026-03-01 or 2026-03-01T14:30:00")
-    tables = [path for path in paths if Ingested(spark, path).exists()]
+    tables = [path for path in paths if is_table(spark, path)]
     if tables and len(paths) > 1:
         raise PipelineError(f"{tables[0]} is a table of ingest: expected it alone, or only folders of a journal")
     if tables:

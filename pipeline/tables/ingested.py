@@ -5,6 +5,7 @@ Owns the folder's layout, and what makes a batch appear whole, or not at all. ::
     events/batch=NAME/day=DATE/destination_dir=DIR/part-....parquet
     ledger/batch=NAME/part-....parquet
     checkpoint/                                             (Spark's own, of the stream)
+    _lock                                                   (of :mod:`pipeline.tables.alone`)
 
 A batch is in the table when its file is in the ledger, which is written last, and appears by one rename; what lies in ``events`` without that is of a
 batch that was never finished, is not read, and is replaced when the batch is done again. The ledger has the lines of the journal that each batch
@@ -26,6 +27,8 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
+from pipeline.errors import PipelineError
+from pipeline.tables.alone import alone
 from pipeline.tables.lines import place
 from pipeline.transforms.events import is_damaged, unnamed_events, unnamed_schema, whole_lines
 from pipeline.transforms.seen import lines_of, twice, united, unseen
@@ -65,9 +68,12 @@ class Ingested:
     """The table in one folder.
 
     :param path: of the folder, anything that Spark reads and writes.
+    :raises PipelineError: when Spark would take the path for a pattern.
     """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
+        if set(path) & set("\\{}[]*?"):
+            raise PipelineError(f"{path} cannot be the folder of a table: expected a name without \\ {{ }} [ ] * ?")
         self._spark: Final = spark
         self.path: Final = path.rstrip("/") or "/"
         self.checkpoint: Final = f"{self.path}/checkpoint"
@@ -76,14 +82,11 @@ class Ingested:
 
     def exists(self) -> bool:
         """Whether anything was ever ingested into this folder."""
-        return self._there(self._ledger)
+        return is_table(self._spark, self.path)
 
     def has(self, batch: str) -> bool:
         """Whether a batch is in the table, or in what it was compacted into."""
-        return (
-            self._there(f"{self._ledger}/batch={batch}/part-*")
-            or not self._ledger_rows().where(sql.array_contains("replaces", batch)).isEmpty()
-        )
+        return self._in_ledger(batch) or not self._ledger_rows().where(sql.array_contains("replaces", batch)).isEmpty()
 
     def ledger(self) -> DataFrame:
         """The rows of the ledger that count: of all batches but those that were replaced, with their name in ``batch``."""
@@ -120,7 +123,7 @@ class Ingested:
     def write(self, lines: DataFrame, batch: str, shared: int = 0) -> Written:
         """Put the events of the lines into the table as a batch: each once, however often its line is there, or was before.
 
-        When this returns the batch is in the table; until then nothing of it is. Doing it again replaces what was left of an earlier try.
+        When this returns the batch is in the table; until then nothing of it is. Doing it again replaces what was left of an earlier try. Only for who is alone.
 
         :param lines: as :mod:`pipeline.tables.lines` reads them. :param batch: a name that no other lines had. :param shared: as of :func:`directory`.
         """
@@ -142,9 +145,14 @@ class Ingested:
         Readers that are at work go on: they find what they began with until the next compaction.
 
         :returns: how many batches became one; 0: there was nothing to do.
+        :raises PipelineError: when somebody else writes the table.
         """
         if not self.exists():
             return 0
+        with alone(self._spark, self.path):
+            return self._compact()
+
+    def _compact(self) -> int:
         rows = self._ledger_rows()
         for row in rows.where("replaces is not null").select(sql.explode("replaces").alias("batch")).collect():
             for folder in (self._events, self._ledger):
@@ -216,10 +224,15 @@ class Ingested:
             rows = rows.unionByName(lines.select("run", "bucket", "lines"), allowMissingColumns=True)
         rows.coalesce(1).write.mode("overwrite").parquet(f"{self._ledger}/batch={batch}")
 
-    def _there(self, pattern: str) -> bool:
-        files, path = place(self._spark, pattern)
-        found = files.globStatus(path)
-        return found is not None and len(found) > 0
+    def _in_ledger(self, batch: str) -> bool:
+        files, path = place(self._spark, f"{self._ledger}/batch={batch}")
+        return bool(files.exists(path)) and any(str(one.getPath().getName()).startswith("part-") for one in files.listStatus(path))
+
+
+def is_table(spark: SparkSession, path: str) -> bool:
+    """Whether a folder is a table of ``ingest``."""
+    files, ledger = place(spark, f"{path.rstrip('/')}/ledger")
+    return bool(files.exists(ledger))
 
 
 def between(frame: DataFrame, since: str | None, until: str | None) -> DataFrame:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
 from gateway.journal.schema import SEGMENT
@@ -32,8 +33,7 @@ def lines(spark: SparkSession, folders: Sequence[str]) -> DataFrame:
     check_folders(spark, folders)
     if not any(has_segments(spark, folder) for folder in folders):
         raise PipelineError(no_segments(folders))
-    reader = spark.read.schema(schema()).option("pathGlobFilter", PATTERN).option("columnNameOfCorruptRecord", DAMAGED)
-    return reader.json([_literally(folder) for folder in folders])
+    return _parsed(spark.read.option("pathGlobFilter", PATTERN).text([_literally(folder) for folder in folders]))
 
 
 def line_stream(spark: SparkSession, folders: Sequence[str], octets: int, skip_missing: bool = False) -> DataFrame:
@@ -43,10 +43,16 @@ def line_stream(spark: SparkSession, folders: Sequence[str], octets: int, skip_m
     :raises PipelineError: when a folder is not there.
     """
     check_folders(spark, folders)
-    reader = spark.readStream.schema(schema()).option("pathGlobFilter", PATTERN).option("columnNameOfCorruptRecord", DAMAGED)
-    reader = reader.option("maxBytesPerTrigger", str(octets)).option("maxFileAge", _AGE)
-    reader = reader.option("ignoreMissingFiles", skip_missing)
-    return reader.json(_together(spark, folders))
+    reader = spark.readStream.option("pathGlobFilter", PATTERN).option("maxBytesPerTrigger", str(octets))
+    reader = reader.option("maxFileAge", _AGE).option("ignoreMissingFiles", skip_missing)
+    return _parsed(reader.text(_together(spark, folders)))
+
+
+def _parsed(texts: DataFrame) -> DataFrame:
+    """A row for each line of text that is not blank, whatever is in it: Spark's reader of JSON has none for an empty array, and takes an array for its elements."""
+    line = sql.from_json("value", schema(), {"columnNameOfCorruptRecord": DAMAGED})
+    # Of an array of one, and not by the fields of a structure: so that Spark parses it once, and not once for each field.
+    return texts.where(sql.trim("value") != "").select(sql.inline(sql.array(line)))
 
 
 def _together(spark: SparkSession, folders: Sequence[str]) -> str:

@@ -20,12 +20,12 @@ COLUMNS = tuple(column.split()[0] for column in MESSAGES.replace("map<string,str
 
 
 def browsed(spark: SparkSession, options: Mapping[str, str], queue: str) -> DataFrame:
-    """The messages of a queue: rows of :data:`pipeline.columns.MESSAGES`. Each action looks anew.
+    """The messages of a queue: rows of :data:`pipeline.columns.MESSAGES`, of the gateway with ``envelope``. Each action looks anew.
 
     :param options: of the data source, about the connection. :param queue: ``queue:NAME``, or as the broker spells it.
     :raises PipelineError: there is no connection, the login is refused, or the queue may not be browsed.
     """
-    given = {**options, "destination": queue, "browse": "true"}
+    given = {**options, "destination": queue, "browse": "true", "envelope": "true"}
     parsed = parse(given, Use.BROWSE)
     assert parsed.destination is not None
     with Client(parsed).open() as client:

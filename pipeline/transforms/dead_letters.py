@@ -69,7 +69,10 @@ def of_events(events: DataFrame) -> DataFrame:
 
     def expiry(step: Column, reason: Column, time: Column) -> Column:
         near = sql.abs(sql.unix_millis(time) - sql.unix_millis("time")) <= 1_000
-        return sql.coalesce((step == Step.DEAD.value) & (reason == dead.DeadReason.EXPIRED.value) & near, sql.lit(False))
+        given_up = (step == Step.DEAD.value) & (reason == dead.DeadReason.EXPIRED.value)
+        # The same of a link.
+        buried = (step == Step.BURIED.value) & (reason == dead.BridgeDeadReason.MESSAGE_EXPIRED.value)
+        return sql.coalesce((given_up | buried) & near, sql.lit(False))
 
     told = [expiry(*[side(name).over(same) for name in ("step", "reason", "time")]) for side in (sql.lead, sql.lag)]
     twice = (sql.col("step") == Step.EXPIRED.value) & (told[0] | told[1])

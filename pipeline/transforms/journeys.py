@@ -99,7 +99,7 @@ def _collected(events: DataFrame) -> DataFrame:
     """
     codes = sql.create_map(*(sql.lit(part) for code, step in enumerate(Step) for part in (step.value, code)))
     of_topic = sql.col("destination").startswith("topic:") & sql.col("step").isin([step.value for step in BROKER_STEPS])
-    told = (sql.col("step") == Step.SENT) & sql.col("target_id").isNotNull()
+    told = sql.col("step").isin(Step.SENT.value, Step.ARRIVED.value) & sql.col("target_id").isNotNull()
     # The message at a link's target is told of its source by a row without a step.
     keys = sql.posexplode(sql.when(told, sql.array("message_id", "target_id")).otherwise(sql.array("message_id")))
     itself = sql.col("_told") == 0

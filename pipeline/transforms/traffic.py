@@ -1,4 +1,4 @@
-"""Traffic over time: how much there was in each stretch of time, of each name.
+"""Traffic: how much there was in each stretch of time, and of each name.
 
 Owns how long a stretch is, so that a plot has as many as it can show however long the time is, and which names are told apart. Reads and writes nothing.
 """
@@ -14,6 +14,8 @@ from pyspark.sql import functions as sql
 #: Stretches of time that a plot shows at most, and names that it tells apart.
 MOST_STRETCHES: Final = 200
 MOST_NAMES: Final = 7
+#: Bars below each other.
+MOST_BARS: Final = 20
 #: The name of all that is not told apart.
 OTHERS: Final = "others"
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
@@ -70,3 +72,27 @@ def over_time(
     )
     named = sql.when(sql.col("_rank") <= most, sql.col("_name")).otherwise(OTHERS).alias(by)
     return ranked.groupBy("time", named).agg(*(sql.sum(name).alias(name) for name in amounts)).orderBy("time", by)
+
+
+def largest(rows: DataFrame, by: str, count: str, within: str | None = None, most: int = MOST_BARS) -> DataFrame:
+    """How many rows there are of each of the most frequent values: the columns ``by``, maybe ``within``, and ``count``. The most frequent first.
+
+    The rows are read once.
+
+    :param by: the column; a null is written as ``(none)``. :param count: the name of the number.
+    :param within: a column whose values are told apart: the most frequent of all, and :data:`OTHERS`. :param most: values of ``by``.
+    """
+    names = [by] if within is None else [by, within]
+    texts = [sql.coalesce(sql.col(name).cast("string"), sql.lit("(none)")).alias(name) for name in names]
+    found = rows.groupBy(*texts).agg(sql.count("*").alias(count))
+    if within is not None:
+        found = found.withColumn("_all", sql.sum(count).over(Window.partitionBy(within)))
+        ranks = sql.dense_rank().over(Window.orderBy(sql.col("_all").desc(), within))
+        # First the ranks, then the names: the latter are what the ranks are of.
+        found = found.withColumn("_place", ranks).withColumn(
+            within, sql.when(sql.col("_place") <= MOST_NAMES, sql.col(within)).otherwise(OTHERS)
+        )
+        found = found.groupBy(by, within).agg(sql.sum(count).alias(count))
+    found = found.withColumn("_total", sql.sum(count).over(Window.partitionBy(by)))
+    found = found.withColumn("_place", sql.dense_rank().over(Window.orderBy(sql.col("_total").desc(), by)))
+    return found.where(sql.col("_place") <= most).orderBy("_place", sql.col(count).desc(), *names).select(*names, count)

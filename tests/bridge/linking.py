@@ -266,6 +266,7 @@ class Rig:
             self.points.append if passed is None else passed,
             self.lines,
         )
+        self.coordination.start([self.source.factory, self.target.factory])
         self.passed = passed or self.passed
         self.links.append(made)
         return made

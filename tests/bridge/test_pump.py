@@ -22,6 +22,8 @@ from bridge.arrivals import Received
 from bridge.config.model import Bridge, ConnectionFactory, Link, QualityOfService, Source, Target
 from bridge.config.model import Destination as Configured
 from bridge.dead_messages import DeadMessage, NotBuried
+from bridge.once.errors import BatchRefused
+from bridge.once.poison import MOST
 from bridge.pump import Pump
 from bridge.source import SourceLost
 from bridge.status import LinkCounters
@@ -30,7 +32,7 @@ from bridge.transfer import Sides, Transfer
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination, Kind, Queue
 from gateway.messaging.errors import InvalidDestination, MessagingError, ProviderUnavailable, TransactionTooLarge
-from gateway.messaging.message import Headers, Message
+from gateway.messaging.message import Headers, Message, Unreadable
 
 GONE = ProviderUnavailable("it is gone")
 TARGET = Queue("target")
@@ -279,3 +281,52 @@ def test_one_that_is_refused_without_being_named_is_found_by_sending_one_by_one(
     assert of.arrived == [0, 1, 0, 1, 3, 4, 5]
     assert of.dead == [(2, BridgeDeadReason.SEND_FAILURE)]
     assert counters.possible_duplicates == 6
+
+
+class Unread:
+    """A source of messages that cannot be read, each alone; what is not settled is given out again. And the dead message queue.
+
+    :param ids: of each. :param turns: whether another is given out first, when they are given out again.
+    """
+
+    failed = None
+
+    def __init__(self, ids: Sequence[str], turns: bool) -> None:
+        self.waiting = list(enumerate(ids))
+        self.given: list[int] = []
+        self.dead: list[bytes] = []
+        self._turns = turns
+
+    async def batch(self) -> Sequence[Received]:
+        if not self.waiting:
+            raise Empty
+        number, message_id = self.waiting[0]
+        self.given.append(number)
+        whole = Message(Headers(Queue("source")), b"", message_id=message_id)
+        return [Received(number, Unreadable(whole, f"number {number} is damaged"))]
+
+    def recover(self) -> None:
+        if self._turns:
+            self.waiting.append(self.waiting.pop(0))
+
+    def settle(self, batch: Sequence[Received]) -> Deferred[None]:
+        self.waiting = [one for one in self.waiting if one[0] != batch[0].number]
+        return succeed(None)
+
+    async def bury(self, dead: DeadMessage) -> None:
+        self.dead.append(str(dead.exception).encode())
+
+
+@pytest.mark.parametrize("quality", [QualityOfService.DUPLICATES_OK, QualityOfService.AT_MOST_ONCE])
+@pytest.mark.parametrize(("ids", "turns"), [(["a", "b", "c"], False), (["a", "b", "c"], True), (["", "", ""], False)])
+def test_each_that_cannot_be_read_is_tried_as_often_as_another(quality: QualityOfService, ids: list[str], turns: bool) -> None:
+    of = Unread(ids, turns)
+    pump = made(quality, of, LinkCounters(), lambda messages: None)  # type: ignore[arg-type]
+    target = World(0, [], set(), indexed=True, transacted=True)
+    for _ in range(100):
+        error = failure_of(pump.run(of, target, Sides(TARGET, "A", "B", False)))  # type: ignore[arg-type]
+        if isinstance(error, Empty):
+            break
+        assert isinstance(error, BatchRefused), error
+    assert sorted(of.given) == [number for number in range(3) for _ in range(MOST)]
+    assert len(of.dead) == 3

@@ -88,6 +88,20 @@ class Graveyard:
             for frame in [client.message() for _ in bodies]:
                 client.ask("NACK", {"id": frame.headers["ack"], "requeue": "false"})
 
+    def sent(self, queue: str, messages: Sequence[Message]) -> None:
+        """Have these in a queue as they are, but for the destination."""
+        with self.client() as client:
+            for message in messages:
+                client.ask("SEND", {"destination": f"/queue/{queue}", "content-type": CONTENT_TYPE}, encode(message))
+
+    def refused_whole(self, queue: str, messages: Sequence[Message]) -> None:
+        """As :meth:`refused`, of messages as they are."""
+        self.sent(queue, messages)
+        with self.client() as client:
+            client.ask("SUBSCRIBE", {"destination": f"/queue/{queue}", "id": "1", "ack": "client-individual", "envelope": "true"})
+            for frame in [client.message() for _ in messages]:
+                client.ask("NACK", {"id": frame.headers["ack"], "requeue": "false"})
+
     def expired(self, queue: str, bodies: Sequence[bytes], **headers: str) -> None:
         """Have these be too late, and wait until they are."""
         before = len(self.browsed(BROKER_DMQ))
@@ -98,13 +112,17 @@ class Graveyard:
 
     # --- looking
 
-    def browsed(self, queue: str) -> list[Frame]:
-        """What is in a queue, in order."""
+    def browsed(self, queue: str, **headers: str) -> list[Frame]:
+        """What is in a queue, in order. :param headers: of SUBSCRIBE."""
         with self.client() as client:
-            found = client.ask("SUBSCRIBE", {"destination": f"/queue/{queue}", "id": "1", "browser": "true"})
+            found = client.ask("SUBSCRIBE", {"destination": f"/queue/{queue}", "id": "1", "browser": "true", **headers})
             while not found or found[-1].headers.get("browser") != "end":
                 found.append(client.message())
         return found[:-1]
+
+    def whole(self, queue: str) -> list[Message]:
+        """As :meth:`browsed`, as messages."""
+        return [decode(frame.body) for frame in self.browsed(queue, envelope="true")]
 
     def until_there(self, queue: str, count: int) -> list[Frame]:
         """What is in a queue, once it is so many."""
@@ -126,8 +144,9 @@ class Graveyard:
         """Take everything out of these queues."""
         for queue in queues:
             with self.client() as client:
-                frames = self.browsed(queue)
-                client.ask("SUBSCRIBE", {"destination": f"/queue/{queue}", "id": "1", "ack": "client", "prefetch-count": "10000"})
+                frames = self.browsed(queue, envelope="true")
+                headers = {"ack": "client", "prefetch-count": "10000", "envelope": "true"}
+                client.ask("SUBSCRIBE", {"destination": f"/queue/{queue}", "id": "1", **headers})
                 for _ in frames:
                     last = client.message()
                 if frames:

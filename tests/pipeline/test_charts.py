@@ -26,7 +26,7 @@ def test_traffic_is_bounded_whatever_the_names_and_the_time_are(spark: SparkSess
     assert table.title == "Events per 6 hours by destination"
     assert table.columns == ("time", "destination", "events")
     assert table.long
-    assert table.chart == Chart("bar", "time", ("events",), by="destination", unit="events")
+    assert table.chart == Chart("bar", "time", ("events",), by="destination", unit="events", every=6 * 3_600)
     assert len({row[0] for row in table.rows}) <= 200
     assert len({row[1] for row in table.rows}) == 8
     assert sum(row[2] for row in table.rows if isinstance(row[2], int)) == 20_000

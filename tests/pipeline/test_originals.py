@@ -90,7 +90,8 @@ def test_an_envelope_gives_back_the_message_and_goes_out_with_it(
         correlation_id=text,
     )
     sent = Message(headers, body, message_id="ID:1", timestamp=NOW)
-    restored = original_of(row(envelope=encode(sent), headers={"content-type": CONTENT_TYPE, dead.BRIDGE_REASON: "SEND_FAILURE"}))
+    told = {"content-type": CONTENT_TYPE, dead.BRIDGE_REASON: "SEND_FAILURE"}
+    restored = original_of(row(envelope=encode(sent), body=encode(sent), headers=told))
     again = decode(enveloped(restored, NOW, False).body)
     kept = {name: value for name, value in properties.items() if name != DUPLICATE_ID}
     assert (again.body, again.message_id, again.timestamp) == (body, "ID:1", NOW)
@@ -98,6 +99,43 @@ def test_an_envelope_gives_back_the_message_and_goes_out_with_it(
     assert {name: type(value) for name, value in again.headers.properties.items()} == {
         name: type(value) for name, value in kept.items()
     }
+
+
+def whole(found: Message, **columns: Any) -> dict[str, Any]:
+    """A row of a message that was read in an envelope."""
+    headers = {**{name: str(value) for name, value in found.headers.properties.items()}, **dict(found.headers.extras)}
+    return row(envelope=encode(found), body=found.body, headers=headers, **columns)
+
+
+@pytest.mark.parametrize("kind", BodyType)
+def test_of_the_brokers_own_queue_an_envelope_gives_back_every_type(kind: BodyType) -> None:
+    added = {
+        dead.UNDELIVERED_REASON: "EXPIRED",
+        dead.UNDELIVERED_TIMESTAMP: NOW,
+        dead.DELIVERY_COUNT: Int(6),
+        dead.BODY_TRUNCATED: False,
+    }
+    body = encode_map({"n": Short(1)})
+    headers = Headers(Queue("mq.sys.dmq"), body_type=kind, properties={**TYPED, **added}, extras=(("content-type", "text/x"),))
+    restored = original_of(whole(Message(headers, body, timestamp=5, message_id="ID:7"), destination="queue:orders"))
+    assert restored.headers == headers.replace(destination=Queue("orders"), properties=TYPED)
+    assert [type(value) for value in restored.headers.properties.values()] == [type(value) for value in TYPED.values()]
+    assert (restored.body, restored.timestamp, restored.message_id) == (body, 5, "ID:7")
+
+
+@pytest.mark.parametrize("buried", [False, True])
+def test_an_envelope_in_an_envelope_is_an_original_if_a_bridge_has_put_it_there(buried: bool) -> None:
+    within = encode(message(body_type=BodyType.MAP))
+    properties: dict[str, Value] = {dead.BRIDGE_REASON: "SEND_FAILURE"} if buried else {}
+    headers = Headers(Queue("orders"), body_type=BodyType.BYTES, properties=properties, extras=(("content-type", CONTENT_TYPE),))
+    restored = original_of(whole(Message(headers, within)))
+    assert encode(restored) == (within if buried else encode(Message(headers, within)))
+
+
+def test_what_a_bridge_could_put_into_no_envelope_is_not_restored_from_that_of_its_dead_message() -> None:
+    headers = Headers(Queue("imq.bridge.jms.dmq"), properties={dead.BRIDGE_REASON: "SEND_FAILURE"})
+    with pytest.raises(NotRestorable, match="its body is no envelope"):
+        original_of(whole(Message(headers, b"as text")))
 
 
 def test_a_message_of_the_brokers_own_queue_is_restored_without_what_its_death_added() -> None:

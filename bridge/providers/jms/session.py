@@ -228,9 +228,15 @@ class JMSSession:
     # --- what Java answers
 
     def _answered(self, octets: bytes) -> None:
+        try:
+            answers = list(batches.answers(octets))
+        except Exception as error:  # noqa: BLE001
+            # Nobody knows who is answered behind it, and whoever waits would wait for ever.
+            self._broke(ProviderUnavailable(f"what the provider's classes have answered cannot be read: {error}"))
+            return
         run: list[Delivery] = []
         consumer = 0
-        for answer in batches.answers(octets):
+        for answer in answers:
             if run and not (isinstance(answer, batches.Arrived) and answer.consumer == consumer):
                 self._arrived(consumer, run)
                 run = []

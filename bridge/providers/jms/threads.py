@@ -142,6 +142,8 @@ class CallThread:
         self._pending: list[_Call[Any]] = []
         #: A call hangs; nothing more can be asked of this thread.
         self.error: ProviderUnavailable | None = None
+        #: Which call that is.
+        self._hangs = ""
 
     def call(self, what: str, seconds: float, function: Callable[[], T], late: Callable[[T], None] | None = None) -> Deferred[T]:
         """Make a call after those asked before.
@@ -169,6 +171,7 @@ class CallThread:
     def _abandon(self, call: _Call[Any], seconds: float) -> None:
         first, waiting = self._pending[0], self._pending
         self._pending = []
+        self._hangs = first.what
         self.error = self._hung.abandoned(first.what, seconds)
         forget_thread(self._thread)
         for one in waiting:
@@ -195,10 +198,14 @@ class CallThread:
                     # Nobody waits for it; a defect in disposing of a late result must still be seen.
                     _log.failure("what came of {what} too late could not be disposed of", what=call.what)
             self._reactor.callFromThread(self._done, call, result)
+        self._reactor.callFromThread(self._ended)
+
+    def _ended(self) -> None:
+        if self._hangs:
+            self._hung.returned(self._hangs)
 
     def _done(self, call: _Call[Any], result: Any) -> None:
         if call.abandoned:
-            self._hung.returned(call.what)
             return
         self._pending.remove(call)
         if call.timer is not None:

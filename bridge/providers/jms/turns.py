@@ -114,7 +114,8 @@ class TurnThread:
         self._over = True
         error = self._hung.abandoned(f"a call of {self._name}", self._seconds)
         forget_thread(self._thread)
-        self.end()
+        # It may have come back just now, and wait for a question.
+        self._rouse()
         self._failed(error)
         self.ended.callback(None)
 

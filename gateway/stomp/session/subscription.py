@@ -78,6 +78,7 @@ class Subscription:
     :param window: messages that may be unsettled at once.
     :param octets: octets of bodies that the client may not have read yet.
     :param transform: turns a delivery into what is sent, or None where nothing is to be done.
+    :param enveloped: each message goes out in an envelope.
     """
 
     __slots__ = (
@@ -125,6 +126,7 @@ class Subscription:
         window: int,
         octets: int,
         transform: Callable[[Message], Message] | None,
+        enveloped: bool,
     ) -> None:
         self.number: Final = number
         self.id: Final = id
@@ -144,7 +146,11 @@ class Subscription:
         self._plain: Final = head + b"redelivered:false\n" + tag
         self._attempted: Final = head + b"redelivered:true\n" + tag
         # A queue's message goes to one consumer; remembering its encoding would be for nothing.
-        self._tail: Final = encoder.fanned if spec.destination.kind is Kind.TOPIC else encoder.tail
+        fanned = spec.destination.kind is Kind.TOPIC
+        tail = encoder.fanned if fanned else encoder.tail
+        if enveloped:
+            tail = encoder.fanned_enveloped if fanned else encoder.enveloped
+        self._tail: Final[Callable[[Message], bytes]] = tail
         #: The deliveries that the client is to settle; None where the gateway does that.
         self.outstanding: Final = Outstanding() if counted else None
         #: The last delivery made, and in a transacted subscription the last acknowledged.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.envelope import EnvelopeError
 from gateway.messaging.errors import ClientIdRequired, MessagingError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Connection, Mode
@@ -119,6 +120,7 @@ class Subscriptions:
         ack = _ACKS.get(given.get("ack", "auto"))
         if ack is None:
             raise CommandRefused(f"ack '{given['ack'][:40]}' is none of auto, client and client-individual")
+        enveloped = dialects.enveloped(given)
         self._transaction = transaction
         identifier = given.get("transaction")
         if identifier is not None:
@@ -145,7 +147,9 @@ class Subscriptions:
             self,
             self._window(dialects.prefetch(given), ack, transacted),
             self._options.output_window,
-            self._transform,
+            # An administrator's is what the broker has, as an envelope that one sends is what it gets.
+            None if enveloped and self._connection.administers else self._transform,
+            enveloped,
         )
         try:
             subscription.attach()
@@ -281,7 +285,7 @@ class Subscriptions:
 
     def unsendable(self, subscription: Subscription, number: int, error: Exception) -> None:
         """Reject what cannot be sent, so that it counts against the redelivery policy, and end the connection."""
-        if isinstance(error, (UnsendableBody, TransformFailed)):
+        if isinstance(error, (UnsendableBody, TransformFailed, EnvelopeError)):
             if not subscription.transacted:
                 subscription.consumer.reject([number])
             elif self._transaction is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from twisted.internet.task import Clock
 from twisted.logger import Logger
 
 from bridge.administered import AdministeredFactory
-from bridge.config.model import ConnectionFactory, QualityOfService
+from bridge.bridge_parts import Parts
+from bridge.config.model import Bridge, ConnectionFactory, QualityOfService
+from bridge.factories import Embedded
+from bridge.journal_lines import NO_JOURNAL
 from bridge.link import JMSLink
 from bridge.once import coordination
 from bridge.once.coordination import AGAIN_S, Coordination
@@ -93,13 +97,25 @@ class Asking:
         self.provider: Any = Wary(answers)
         configured = ConnectionFactory("wary", **config)
         self.factory = AdministeredFactory(configured, self.provider, Credentials("", ""), "wary", client_id="the link's")
+        self.coordination.configure([self.factory])
+
+    def replaced(self, answers: Callable[[], Deferred[Connection]]) -> Wary:
+        """The factory has become another. :returns: the provider behind it."""
+        provider: Any = Wary(answers)
+        self.coordination.configure([AdministeredFactory(self.factory.config, provider, Credentials("", ""), "wary")])
+        return provider  # type: ignore[no-any-return]
+
+    def wait(self, seconds: float) -> None:
+        """A second at a time, as retries follow each other."""
+        for _ in range(int(seconds)):
+            self.clock.advance(1)
 
 
 def test_the_seconds_begin_anew_with_each_failure() -> None:
     asking = Asking(lambda: fail(ProviderUnavailable("away")))
-    asking.coordination.look_again(asking.factory)
+    asking.coordination.look_again("wary")
     asking.clock.advance(AGAIN_S - 1)
-    asking.coordination.look_again(asking.factory)
+    asking.coordination.look_again("wary")
     asking.clock.advance(AGAIN_S - 1)
     assert asking.provider.asked == []
     asking.clock.advance(1)
@@ -134,7 +150,7 @@ def test_what_is_no_failure_of_messaging_is_logged_and_nothing_is_kept() -> None
     assert event["log_failure"].type is ZeroDivisionError
     assert event["ref_name"] == "wary"
     assert not asking.coordination._recovering
-    asking.coordination.look_again(asking.factory)
+    asking.coordination.look_again("wary")
     asking.clock.advance(AGAIN_S)
     assert len(asking.provider.asked) == 2
 
@@ -148,13 +164,78 @@ def test_one_is_asked_once_at_a_time_and_nobody_after_the_end() -> None:
 
     asking = Asking(hangs)
     asking.coordination.start([asking.factory])
-    asking.coordination.look_again(asking.factory)
+    asking.coordination.look_again("wary")
     asking.clock.advance(AGAIN_S)
     assert len(hanging) == 1
     asking.coordination.stop()
-    asking.coordination.look_again(asking.factory)
+    asking.coordination.look_again("wary")
     asking.clock.advance(10 * AGAIN_S)
     assert len(hanging) == 1
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_the_factory_that_has_taken_the_place_of_another_is_asked_in_its_stead(hangs: bool) -> None:
+    asking = Asking(Deferred if hangs else lambda: fail(ProviderUnavailable("moved away")))
+    asking.coordination.start([asking.factory])
+    asking.wait(600)
+    before = len(asking.provider.asked)
+    now = asking.replaced(lambda: fail(ProviderUnavailable("not yet there")))
+    asking.wait(600)
+    assert len(asking.provider.asked) == before
+    assert len(now.asked) > 5
+    # One of them at a time.
+    assert len(asking.coordination._recovering) == 1
+
+
+def test_a_factory_that_is_replaced_while_its_time_has_not_come_is_asked_no_more() -> None:
+    asking = Asking(lambda: fail(ProviderUnavailable("moved away")))
+    asking.coordination.look_again("wary")
+    asking.wait(AGAIN_S / 2)
+    now = asking.replaced(Deferred)
+    asking.coordination.look_again("wary")
+    asking.wait(AGAIN_S)
+    assert (len(asking.provider.asked), len(now.asked)) == (0, 1)
+
+
+def test_a_factory_that_the_file_has_no_more_is_not_asked_until_it_is_there_again() -> None:
+    asking = Asking(lambda: fail(ProviderUnavailable("away")))
+    asking.coordination.start([asking.factory])
+    asking.wait(600)
+    before = len(asking.provider.asked)
+    asking.coordination.configure([])
+    # By the link that is gone, as its last transaction ends.
+    asking.coordination.look_again("wary")
+    asking.wait(600)
+    assert len(asking.provider.asked) == before
+    assert len(asking.replaced(Deferred).asked) == 1
+
+
+def test_what_another_file_has_unchanged_is_not_asked_for_that() -> None:
+    asking = Asking(lambda: fail(ProviderUnavailable("away")))
+    asking.coordination.coordinator()
+    asking.coordination.configure([asking.factory])
+    assert asking.provider.asked == []
+
+
+def test_the_parts_of_a_bridge_tell_which_factories_are_in_force() -> None:
+    asking = Asking(Deferred)
+    here, there = ConnectionFactory("here"), ConnectionFactory("there")
+    log = Logger(observer=asking.events.append)  # type: ignore[arg-type]
+    broker: Any = Wary(lambda: fail(ProviderUnavailable("away")))
+    embedded = Embedded(broker, Credentials("", ""))
+    nobody: Any = None
+    bridge = Bridge("orders", connection_factories=(here,))
+    parts = Parts(
+        asking.clock, bridge, embedded, nobody, nobody, asking.coordination, "instance", log, lambda point: None, NO_JOURNAL
+    )
+    asking.coordination.start(parts.resource_managers())
+    assert len(broker.asked) == 1
+    # One is another, and one is new.
+    changed = replace(bridge, connection_factories=(replace(here, connect_attempts=7), there))
+    parts.replace(changed, (), ("here", "there"))
+    assert len(broker.asked) == 3
+    parts.replace(changed, (), ())
+    assert len(broker.asked) == 3
 
 
 @pytest.mark.parametrize(("several", "times"), [(False, 1), (True, 0)])

@@ -88,12 +88,14 @@ async def started(rig: Rig, **link: Any) -> JMSLink:
 # --- a transaction that it was stopped over
 
 
+@pytest.mark.parametrize("anew", [False, True])
 @pytest.mark.parametrize("call", ["prepare", "commit"])
 @pytest.mark.parametrize("side", ["source", "target"])
 @on_reactor
 async def test_nothing_overtakes_a_transaction_that_the_link_was_stopped_over(
-    brokers: Rig, monkeypatch: pytest.MonkeyPatch, side: str, call: str
+    brokers: Rig, monkeypatch: pytest.MonkeyPatch, side: str, call: str, anew: bool
 ) -> None:
+    """:param anew: the link is another when it is started again, as after a reload."""
     monkeypatch.setattr(links, "STOP_S", 0.05)
     away = getattr(brokers, side).provider
     away._provider = slow = Slow(away._provider, call)
@@ -101,6 +103,8 @@ async def test_nothing_overtakes_a_transaction_that_the_link_was_stopped_over(
     link = await started(brokers, max_batch_size=5)
     await until(lambda: slow.waiting is not None)
     await link.stop()
+    if anew:
+        link = brokers.link(quality_of_service=ONCE, max_batch_time_ms=20, max_batch_size=5)
     starting = link.start()
     # Time to do wrong.
     client = await brokers.source.seam.connect()
@@ -160,8 +164,9 @@ async def test_messages_of_a_heuristic_end_are_kept_until_a_dead_message_queue_t
     assert link.status().counters.dead == {BridgeDeadReason.COMMIT_FAILURE: 3}
 
 
+@pytest.mark.parametrize("anew", [False, True])
 @on_reactor
-async def test_messages_of_a_heuristic_end_are_kept_while_the_link_is_stopped(brokers: Rig) -> None:
+async def test_messages_of_a_heuristic_end_are_kept_while_the_link_is_stopped(brokers: Rig, anew: bool) -> None:
     away = brokers.target.provider
     away._provider = Heuristic(away._provider)
     brokers.graves.refuse = 1000
@@ -171,6 +176,9 @@ async def test_messages_of_a_heuristic_end_are_kept_while_the_link_is_stopped(br
     await link.stop()
     assert brokers.graves.dead == []
     brokers.graves.refuse = 0
+    if anew:
+        link = brokers.link(quality_of_service=ONCE, max_batch_time_ms=20, max_batch_size=3)
     await link.start()
     await until(lambda: len(brokers.graves.dead) == 3)
     assert [dead.message.text for dead in brokers.graves.dead] == ["a", "b", "c"]
+    assert link.status().counters.dead == {BridgeDeadReason.COMMIT_FAILURE: 3}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.once.poison import MOST, Poison
+from bridge.once.poison import KEPT, MOST, Poison
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Queue
 from gateway.messaging.message import Headers, Message
@@ -96,6 +96,28 @@ def test_a_success_of_others_does_not_forget_how_often_one_was_refused() -> None
         assert not poison.is_dead(other)
         poison.transferred()
     assert poison.is_dead(bad)
+
+
+def test_those_that_come_back_by_turns_are_each_counted_and_each_dies_of_its_own() -> None:
+    poison = Poison(10)
+    bad = messages(3)
+    for times in range(1, MOST + 1):
+        for one in bad:
+            assert not poison.is_dead(one)
+            assert poison.refused([one], BridgeDeadReason.COMMIT_FAILURE, f"{one.message_id}, {times}") == times
+    for one in bad:
+        assert poison.is_dead(one)
+        assert poison.cause(one) == (BridgeDeadReason.COMMIT_FAILURE, f"{one.message_id}, {MOST}")
+        poison.transferred()
+
+
+def test_of_many_suspects_those_that_were_refused_last_are_known() -> None:
+    poison = Poison(10)
+    many = messages(KEPT + 1)
+    for one in many:
+        assert poison.refused([one], BridgeDeadReason.SEND_FAILURE, "no") == 1
+    assert poison.refused([many[1]], BridgeDeadReason.SEND_FAILURE, "no") == 2
+    assert poison.refused([many[0]], BridgeDeadReason.SEND_FAILURE, "no") == 1
 
 
 def test_of_messages_without_an_id_none_dies_for_another() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Callable
+from itertools import count
 from typing import Any, cast
 
 from twisted.internet.task import Clock
@@ -15,6 +16,14 @@ from bridge.xa.log import DecisionLog
 from bridge.xa.log_file import LogFile
 from bridge.xa.log_storage import SyncFailed
 from bridge.xa.xids import Xids
+
+#: Identities that are drawn are never the same.
+_DRAWN = count(1)
+
+
+def drawn(octets: int) -> bytes:
+    """Octets that nobody was given before."""
+    return next(_DRAWN).to_bytes(octets, "big")
 
 
 class MemoryStorage:
@@ -114,16 +123,17 @@ class Reactor(Clock):
 class Process:
     """A coordinator on a storage. :param at_once: its log is written inside of the calls."""
 
-    def __init__(self, storage: MemoryStorage, at_once: bool = False, size: int = 100_000, identity: bytes = b"8 octets") -> None:
+    def __init__(self, storage: MemoryStorage, at_once: bool = False, size: int = 100_000) -> None:
         self.storage = storage
         self.reactor = Reactor(at_once)
         self.jobs = Jobs(at_once)
         self.passed: list[str] = []
         self.events: list[LogEvent] = []
         log = Logger(namespace="test", observer=cast(ILogObserver, self.events.append))
-        self.file = LogFile(storage, "here:bridge", size, True, lambda count: identity)
+        self.file = LogFile(storage, "here:bridge", size, True, drawn)
         self.decisions = DecisionLog(self.reactor, self.file, self.jobs)
-        ids = Xids("here:bridge", self.file.header.identity, self.file.header.generation)
+        header = self.file.header
+        ids = Xids("here:bridge", header.identity, header.generation, header.earlier, header.former)
         self.coordinator = Coordinator(self.reactor, "here:bridge", self.decisions, ids, self.passed.append, log)
 
     def work(self) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 from twisted.internet.defer import Deferred
+from twisted.logger import formatEvent
 
+from bridge.xa import presumptions
 from bridge.xa.coordinator import Committed, Recovered
 from bridge.xa.errors import Heuristic, NotWritten, RolledBack, UnknownTransaction, WrongState
+from bridge.xa.log_records import Presumed
 from gateway.messaging.errors import ProviderUnavailable, XAError
 from gateway.messaging.provider import Xid
 from tests.bridge.xa.resource_managers import (
@@ -14,7 +17,11 @@ from tests.bridge.xa.resource_managers import (
     XA_HEURHAZ,
     XA_HEURMIX,
     XA_HEURRB,
+    XAER_NOTA,
+    XAER_RMERR,
     XAER_RMFAIL,
+    ResourceManager,
+    Session,
 )
 from tests.bridge.xa.two import Two, begin, done, result
 
@@ -219,3 +226,95 @@ def test_who_waits_may_be_cancelled_and_the_transaction_goes_on() -> None:
         two.source.answer()
     assert two.a.calls == ["start", "end", "commit"]
     assert two.coordinator.transactions() == []
+
+
+def hazard(two: Two) -> str:
+    """A transaction whose source is prepared, while another broker by its name has said that it never heard of it. :returns: its id."""
+    transaction = two.moved()
+    two.a.refusals["commit"] = [XAError(XAER_RMERR, "what?")]
+    assert done(transaction.commit()) == Committed(("source",))
+    assert result(two.coordinator.recover("source", "rm:a", Session(ResourceManager("rm:a")))) == Recovered(heuristic=1)
+    [status] = two.coordinator.transactions()
+    assert (status.state, status.branches[0].state) == ("HEURISTIC", "HEURISTIC_HAZARD")
+    assert len(two.a.prepared) == 1
+    return transaction.id
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("forgetting", [False, True])
+def test_a_hazard_that_comes_to_light_is_committed_as_decided(restarted: bool, forgetting: bool) -> None:
+    two = Two()
+    id = hazard(two)
+    if restarted:
+        two.restart(kept=10_000)
+    if forgetting:
+        # Its resource manager was reachable before, and cannot forget what is prepared.
+        two.a.refusals["recover"] = [ProviderUnavailable("not now")]
+        with pytest.raises(ProviderUnavailable):
+            two.recover()
+        result(two.coordinator.forget(id))
+        assert two.coordinator.transactions()[0].state == "FORGETTING"
+    assert result(two.coordinator.recover("source", "rm:a", Session(two.a))) == Recovered(committed=1)
+    assert (two.a.messages, two.a.prepared, two.b.messages, two.coordinator.transactions()) == ([2, 3], {}, [1], [])
+    [told] = [formatEvent(event) for event in two.process.events if "holds branch" in str(event.get("log_format"))]
+    assert "dead message queue" in told
+    two.process.reactor.advance(1)
+    assert two.process.file.entries() == ()
+
+
+@pytest.mark.parametrize("restarts", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("reached", [False, True])
+def test_what_is_decided_is_committed_when_it_comes_to_light_though_it_was_forgotten(
+    restarts: tuple[bool, bool], reached: bool
+) -> None:
+    """:param reached: the other broker by its name has forgotten it; else the operator ordered it twice."""
+    two = Two()
+    id = hazard(two)
+    if restarts[0]:
+        two.restart(kept=10_000)
+    result(two.coordinator.forget(id))
+    if reached and restarts[0]:
+        result(two.coordinator.recover("source", "rm:a", Session(ResourceManager("rm:a"))))
+    elif not reached and two.coordinator.transactions():
+        result(two.coordinator.forget(id))
+    assert two.coordinator.transactions() == []
+    if restarts[1]:
+        two.process.reactor.advance(1)
+        two.restart(kept=10_000)
+    assert result(two.coordinator.recover("source", "rm:a", Session(two.a))) == Recovered(committed=1)
+    assert (two.a.messages, two.a.prepared, two.b.messages) == ([2, 3], {}, [1])
+
+
+def test_what_was_taken_for_committed_is_remembered_anew_when_its_transaction_is_forgotten() -> None:
+    """It was heuristic for longer than anything is remembered."""
+    two = Two()
+    transaction = two.moved()
+    two.a.refusals["commit"] = [XAError(XAER_NOTA, "never heard of it")]
+    two.b.refusals["commit"] = [XAError(XA_HEURMIX, "on its own")]
+    with pytest.raises(Heuristic):
+        done(transaction.commit())
+    two.b.decide(next(iter(two.b.prepared)), XA_HEURMIX)
+    two.process.coordinator._presumed.add(Presumed(b"another", b"b", 2 * presumptions.KEPT_MS))
+    two.process.reactor.advance(2 * presumptions.KEPT_MS / 1000)
+    result(two.coordinator.forget(transaction.id))
+    result(two.coordinator.forget(transaction.id))
+    assert result(two.coordinator.recover("source", "rm:a", Session(two.a))) == Recovered(committed=1)
+    assert (two.a.messages, two.a.prepared) == ([2, 3], {})
+
+
+def test_a_hazard_of_what_was_ordered_to_be_rolled_back_is_not_committed() -> None:
+    two = Two()
+    transaction = two.moved()
+    two.b.refusals["commit"] = [ProviderUnavailable("gone")]
+    done(transaction.commit())
+    result(two.coordinator.rollback(transaction.id))
+    result(two.coordinator.recover("target", "rm:b", Session(ResourceManager("rm:b"))))
+    [status] = two.coordinator.transactions()
+    assert (status.state, status.branches[1].state) == ("HEURISTIC", "HEURISTIC_HAZARD")
+    assert two.recover()[1] == Recovered()
+    assert len(two.b.prepared) == 1
+    for _ in range(2):
+        if two.coordinator.transactions():
+            result(two.coordinator.forget(transaction.id))
+    assert two.recover()[1] == Recovered(rolled_back=1)
+    assert two.b.messages == []

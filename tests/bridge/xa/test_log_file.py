@@ -18,6 +18,7 @@ from bridge.xa.log_file import LogFile
 from bridge.xa.log_records import Change, Entry, LoggedBranch, Presumed, Removed
 from bridge.xa.log_storage import FileStorage, Storage, SyncFailed
 from bridge.xa.status import BranchState
+from bridge.xa.xids import Run
 from tests.bridge.xa.machines import MemoryStorage
 
 
@@ -66,7 +67,7 @@ def test_what_is_written_is_read_again_with_another_generation() -> None:
     first.write([entry(1, BranchState.COMMITTED), Removed(entry(2).gtrid)], sync=True)
     again = LogFile(storage, "here:bridge", 100_000, True, os.urandom)
     assert again.entries() == (entry(1, BranchState.COMMITTED),)
-    assert (again.header.generation, again.header.identity, again.cut) == (2, bytes(range(8)), 0)
+    assert (again.header.generation, again.header.earlier, again.cut) == (2, (Run(bytes(range(8)), 1),), 0)
     assert opened(storage).header.generation == 3
 
 

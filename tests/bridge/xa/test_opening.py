@@ -14,7 +14,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.logger import ILogObserver, LogEvent, Logger, formatEvent
 
-from bridge.xa import opening
+from bridge.xa import log_file, opening
 from bridge.xa.coordinator import Committed, Coordinator, Recovered
 from bridge.xa.errors import LogDamaged, LogFailed, RolledBack
 from bridge.xa.log_storage import FileStorage
@@ -195,3 +195,29 @@ async def test_a_torn_tail_is_told(tmp_path: Path) -> None:
         file.write(b"\xa7\xf4\0\0")
     await opened(tmp_path, events).close()
     assert "4 octets" in formatEvent(events[-1])
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_waits_is_completed_however_often_the_log_was_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose machine has another id at each start: so often that its first identity is not remembered as such."""
+    monkeypatch.setattr(log_file, "_MOST_RUNS", 2)
+    events: list[LogEvent] = []
+    a, b = ResourceManager("rm:a", [1, 2]), ResourceManager("rm:b")
+    coordinator = opened(tmp_path / "0", events)
+    b.refusals["commit"] = [ProviderUnavailable("gone")]
+    assert await moved(coordinator, a, b) == Committed(("target",))
+    taken = await moved(coordinator, a, b)
+    assert taken == Committed()
+    await coordinator.close()
+    for number in range(5):
+        (tmp_path / str(number)).rename(tmp_path / str(number + 1))
+        coordinator = opened(tmp_path / str(number + 1), events)
+        await coordinator.close()
+    (tmp_path / "5").rename(tmp_path / "last")
+    coordinator = opened(tmp_path / "last", events)
+    assert [one.state for one in coordinator.transactions()] == ["WAITING"]
+    # By another name than before: only what the broker lists can be committed.
+    assert await coordinator.recover("elsewhere", "rm:c", Session(b)) == Recovered(committed=1)
+    assert (sorted(b.messages), coordinator.transactions()) == ([1, 2], [])
+    assert not [event for event in events if "another installation" in str(event.get("log_format"))]
+    await coordinator.close()

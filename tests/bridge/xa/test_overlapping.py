@@ -11,6 +11,7 @@ from bridge.xa.coordinator import Committed, Transaction
 from bridge.xa.errors import RolledBack
 from bridge.xa.status import TransactionState
 from gateway.messaging.errors import ProviderUnavailable, XAError
+from gateway.messaging.provider import Flags, Xid
 from tests.bridge.xa.resource_managers import XA_HEURRB, XAER_DUPID, XAER_RMERR, Session
 from tests.bridge.xa.two import Two, begin, done, result
 
@@ -97,6 +98,25 @@ def test_who_could_not_take_part_may_try_again_with_a_branch_of_its_own() -> Non
     assert two.a.calls == ["start", "start"]
     done(transaction.rollback())
     assert not two.a.active
+
+
+def test_a_start_that_raises_anything_at_once_keeps_the_other_side_from_committing_alone() -> None:
+    two = Two()
+
+    def start(xid: Xid, flags: Flags) -> Deferred[None]:
+        raise ZeroDivisionError("a provider that breaks its word")
+
+    two.target.start = start  # type: ignore[method-assign]
+    transaction = two.coordinator.begin()
+    done(transaction.enlist("source", "rm:a", two.source))
+    result(two.source.take())
+    with pytest.raises(ZeroDivisionError):
+        done(transaction.enlist("target", "rm:b", two.target))
+    with pytest.raises(RolledBack) as rolled_back:
+        done(transaction.commit())
+    assert rolled_back.value.ref_name == "target"
+    assert "ZeroDivisionError: a provider that breaks its word" in str(rolled_back.value.cause)
+    assert (two.a.messages, two.b.messages) == ([1, 2, 3], [])
 
 
 def test_a_session_that_cannot_join_is_left_out() -> None:

@@ -26,7 +26,7 @@ def test_others_branches_are_left_alone() -> None:
     strangers = [Xid(1, b"x", b"y"), Xid(1246580992, b"\x01x", b"y"), Xid(1246580992, b"", b"")]
     for xid in strangers:
         two.a.prepared[xid] = Work()
-    namesake = Process(MemoryStorage(), at_once=True, identity=b"another ")
+    namesake = Process(MemoryStorage(), at_once=True)
     transaction = namesake.coordinator.begin()
     done(transaction.enlist("source", "rm:a", two.source))
     done(transaction.enlist("target", "rm:b", two.target))
@@ -52,7 +52,7 @@ def test_a_branch_later_than_the_log_is_left_alone() -> None:
     older = Process(copy, at_once=True)
     assert result(older.coordinator.recover("source", "rm:a", Session(two.a))) == Recovered()
     assert len(two.a.prepared) == 1
-    [told] = [formatEvent(event) for event in older.events if "later than this transaction log" in str(event.get("log_format"))]
+    [told] = [formatEvent(event) for event in older.events if "older copy" in str(event.get("log_format"))]
     assert "imqcmd rollback txn" in told
 
 

@@ -49,6 +49,14 @@ class Noted:
         ("WAITING", "gone:ROLLBACK_ORDERED", WAITS),
         ("HEURISTIC", "gone:HEURISTIC_ROLLBACK", "is heuristic: 'here' COMMITTED, 'gone' HEURISTIC_ROLLBACK; "),
         ("ROLLING_BACK", "gone:LEFT", "is to be rolled back, and 'gone' has not answered to that: "),
+        ("PREPARING", "gone:PREPARING", "is PREPARING for long: 'gone' has not answered"),
+        (
+            "DECIDING",
+            "gone:PREPARED",
+            "is DECIDING for long: all have prepared it, and the decision waits for the log's disk, or for the transaction before",
+        ),
+        ("COMMITTING", "gone:COMMITTING", "is COMMITTING for long: it is decided, and 'gone' has not answered"),
+        ("ROLLING_BACK", "gone:ROLLING_BACK", "is ROLLING_BACK for long: 'gone' has not answered"),
         ("IN_DOUBT", "gone:PREPARED", "is in doubt: its decision could not be written to the log; "),
     ],
 )
@@ -65,10 +73,10 @@ def test_one_that_lasts_is_told_of_once_and_again_each_hour(state: str, branch: 
     assert noted.goes_on(7200) == []
 
 
-def test_live_ones_are_no_news() -> None:
+@pytest.mark.parametrize("state", ["ACTIVE", "FORGETTING"])
+def test_one_that_waits_for_messages_or_was_seen_to_is_no_news(state: str) -> None:
     noted = Noted()
-    for id, state in enumerate(("ACTIVE", "PREPARING", "COMMITTING", "ROLLING_BACK", "FORGETTING")):
-        noted.put(str(id), state, "here:ACTIVE")
+    noted.put("1", state, "here:ACTIVE")
     assert noted.goes_on(7200) == []
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.xa import xids
-from bridge.xa.xids import FORMAT_ID, Unique, Xids
+from bridge.xa.xids import FORMAT_ID, Origin, Run, Unique, Xids
 from gateway.messaging.provider import Xid
 
 IDENTITY = b"8 octets"
@@ -26,7 +26,7 @@ def test_what_is_made_is_known_again(name: str, identity: bytes, generation: int
         origin = xids.origin(xid)
         assert origin is not None
         assert ids.mine(origin)
-        assert ids.made(origin.unique)
+        assert ids.made(origin)
         assert origin.unique == unique == Unique(generation, 1)
         assert origin.name == ids.cut_name
         assert xids.without_padding(xid.bqual) == bqual
@@ -55,12 +55,19 @@ def test_no_id_comes_twice_and_later_ones_are_greater() -> None:
 
 
 def test_what_was_not_made_yet_is_known() -> None:
-    ids = Xids("n", IDENTITY, 5)
-    assert ids.made(Unique(4, 77))
-    assert not ids.made(Unique(5, 1))
-    assert not ids.made(Unique(6, 1))
+    ids = Xids("n", IDENTITY, 5, [Run(b"a  run  ", 4), Run(b"all runs", 3)])
+
+    def made(identity: bytes, generation: int, counter: int) -> tuple[bool, bool]:
+        origin = Origin("n", identity, Unique(generation, counter))
+        return ids.mine(origin), ids.made(origin)
+
+    assert made(IDENTITY, 5, 1) == (True, False)
     ids.next()
-    assert ids.made(Unique(5, 1))
+    assert made(IDENTITY, 5, 1) == (True, True)
+    assert made(IDENTITY, 5, 2) == made(IDENTITY, 6, 1) == (True, False)
+    assert made(b"a  run  ", 4, 77) == made(b"all runs", 1, 77) == (True, True)
+    assert made(b"a  run  ", 5, 1) == made(b"all runs", 4, 1) == (True, False)
+    assert made(b"unknown!", 4, 1) == (False, False)
 
 
 def test_the_length_of_names() -> None:

@@ -47,6 +47,8 @@ SECRET = "open sesame"
         (Use.BROWSE, {**QUEUE, "heartBeatSeconds": "-1"}, "heartBeatSeconds"),
         (Use.BROWSE, {**QUEUE, "ratePerSecond": "0"}, "ratePerSecond"),
         (Use.BROWSE, {**QUEUE, "selector": ""}, "selector"),
+        (Use.BROWSE, {**QUEUE, "envelope": "yes"}, "envelope"),
+        (Use.WRITE, {**QUEUE, "envelope": "true"}, "envelope"),
         (Use.BROWSE, {**QUEUE, "idColumn": "id"}, "idColumn"),
         (Use.BROWSE, {**QUEUE, "path": "queue:orders"}, "path"),
         (Use.CONSUME, {**QUEUE, "browse": "false", "maxMessages": "1"}, "stagingPath"),
@@ -95,7 +97,7 @@ def test_every_option_is_tested_for_a_wrong_value_or_has_none() -> None:
         "browse",
     }
     tested |= {"maxMessages", "maxSeconds", "broker", "timeoutSeconds", "heartBeatSeconds", "ratePerSecond", "selector", "idColumn"}
-    tested |= {"stagingPath", "ack", "batchSize", "partitions", "subscriptionName", "clientId"}
+    tested |= {"stagingPath", "ack", "batchSize", "partitions", "subscriptionName", "clientId", "envelope"}
     assert set(ALL) == tested
 
 

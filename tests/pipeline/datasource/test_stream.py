@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pipeline.datasource.errors import StagingError
 from pipeline.datasource.options import Use, parse
 from pipeline.datasource.source import register
-from pipeline.datasource.stream_reader import StompStreamReader
+from pipeline.datasource.stream_reader import Look, StompStreamReader
 from tests.gateway_process import GatewayProcess
 from tests.pipeline.datasource.brokers import Broker
 from tests.pipeline.datasource.crashing import NAME, POINTS, CrashingSource, death, into_parquet
@@ -165,6 +165,19 @@ def test_an_idle_query_makes_no_micro_batches(peer: str, gateway: Broker, tmp_pa
     query.stop()
 
 
+def test_a_look_outlives_its_connection(start_gateway: Callable[..., GatewayProcess], tmp_path: Path) -> None:
+    process = start_gateway()
+    (tmp_path / "passcode").write_text("guest")
+    broker = Broker(process.port, {"login": "guest", "passcodeFile": str(tmp_path / "passcode")})
+    look = Look(parse(broker.reads(stagingPath=tmp_path), Use.STREAM))
+    assert look.empty(0.1, 0.05)
+    process.restart(crash=True)
+    assert look.empty(0.1, 0.05)
+    broker.fill(["m"])
+    assert not look.empty(0.1, 0.05)
+    look.close()
+
+
 def test_what_was_received_is_not_redelivered_in_vain(gateway: Broker, tmp_path: Path) -> None:
     """The broker does not send a second batch to a connection that is about to end."""
     gateway.fill(numbers(0, 100))
@@ -174,6 +187,36 @@ def test_what_was_received_is_not_redelivered_in_vain(gateway: Broker, tmp_path:
         rows = [row for found in query.read(part) for row in found.to_pylist()]
         assert [row["text"] for row in rows] == numbers(batch * 10, batch * 10 + 10)
         assert not any(row["redelivered"] for row in rows)
+
+
+class Died(Exception):
+    """A task has ended, and its connection with it."""
+
+
+@pytest.mark.parametrize("peer", ["gateway", "activemq"])
+@pytest.mark.parametrize("point", POINTS)
+def test_what_comes_again_is_known(peer: str, point: str, gateway: Broker, tmp_path: Path) -> None:
+    """As a task that ends at any point, for each broker whose message ids are stable, and with a partition more each time."""
+    broker = gateway if peer == "gateway" else Broker(activemq().port, {})
+    broker.fill(numbers(0, 30))
+    dying = reader(broker, tmp_path, batchSize=10)
+
+    def die(point_reached: str) -> None:
+        if point_reached == point:
+            raise Died
+
+    dying.reached = die  # type: ignore[method-assign,assignment]
+    with pytest.raises(Died):
+        receive(dying, 0)
+    found: list[str] = []
+    batch = 0
+    while len(found) < 30:
+        # Each run is of another driver, which may have another number of partitions.
+        found += receive(reader(broker, tmp_path, batchSize=10, partitions=1 + batch % 2), batch)
+        batch += 1
+        assert batch < 10, found
+    assert sorted(found) == numbers(0, 30)
+    assert broker.waiting() == []
 
 
 @pytest.mark.parametrize("ack", ["client", "client-individual"])

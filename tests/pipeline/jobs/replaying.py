@@ -44,6 +44,7 @@ if __name__ == "__main__":
             plan,
             "--ledger",
             ledger,
+            "--remove",
             "--portion",
             portion,
             "--master",

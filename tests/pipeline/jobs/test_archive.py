@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gateway.messaging.message import BodyType
 from pipeline.errors import PipelineError
-from tests.pipeline.graveyard import Graveyard
-from tests.pipeline.jobs.test_replay import Job
+from pipeline.output import Output
+from tests.crash.waiting import until
+from tests.pipeline.graveyard import BRIDGE_DMQ, Graveyard
+from tests.pipeline.jobs.test_replay import Job, compared, order
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
 def archive(spark: SparkSession, graveyard: Graveyard, folder: Path, **options: Any) -> int:
     from pipeline.jobs.archive import check, run
 
-    given = {"destination": "orders", "folder": str(folder), "connection": graveyard.connection(), **options}
+    given = {"destination": "orders", "folder": str(folder), "connection": graveyard.connection(), "output": Output(), **options}
     names = ("consume", "continuously", "staging", "batch", "partitions", "subscription", "client_id")
     check({**dict.fromkeys(names), **given})
     return run(spark, **given)
@@ -59,12 +63,52 @@ def test_a_queue_is_browsed_into_a_folder_each_message_once_and_comes_back_from_
     graveyard.emptied("orders")
 
 
-def test_a_queue_is_consumed_up_to_now(spark: SparkSession, graveyard: Graveyard, tmp_path: Path) -> None:
+@pytest.mark.parametrize("consume", [False, True])
+def test_messages_of_every_type_come_back_from_an_archive_as_they_were(
+    consume: bool, spark: SparkSession, graveyard: Graveyard, tmp_path: Path
+) -> None:
+    folder = tmp_path / "archive"
+    sent = [order(number, kind) for number, kind in enumerate(BodyType)]
+    graveyard.sent("orders", sent)
+    given = {"consume": True, "staging": str(tmp_path / "staging")} if consume else {}
+    assert archive(spark, graveyard, folder, **given) == 6
+    rows = spark.read.parquet(str(folder)).orderBy("timestamp").collect()
+    assert [(row.body_type, bytes(row.body), row.headers["count"], row.type) for row in rows] == [
+        (message.headers.body_type.name, message.body, "5", "order") for message in sent
+    ]
+    graveyard.emptied("orders")
+    job = Job(spark, graveyard, tmp_path)
+    assert job.run(approve=job.make(None, archive=str(folder))).sent == 6
+    found = graveyard.whole("orders")
+    assert [compared(message) for message in found] == [compared(message) for message in sent]
+    graveyard.emptied("orders")
+
+
+def test_what_links_gave_up_comes_back_from_an_archive_of_their_queue(
+    spark: SparkSession, graveyard: Graveyard, tmp_path: Path
+) -> None:
+    sent = [order(1, BodyType.MAP), order(2)]
+    graveyard.buried(sent)
+    folder = tmp_path / "archive"
+    assert archive(spark, graveyard, folder, destination=BRIDGE_DMQ) == 2
+    job = Job(spark, graveyard, tmp_path)
+    assert job.run(approve=job.make(None, archive=str(folder), to="queue:revived")).sent == 2
+    assert [compared(message) for message in graveyard.whole("revived")] == [compared(message) for message in sent]
+    graveyard.emptied("revived")
+
+
+def test_a_queue_is_consumed_up_to_now_or_as_messages_come(spark: SparkSession, graveyard: Graveyard, tmp_path: Path) -> None:
     folder, staging = tmp_path / "archive", tmp_path / "staging"
     filled(graveyard, 0, 5)
     assert archive(spark, graveyard, folder, consume=True, staging=str(staging)) == 5
     filled(graveyard, 5, 8)
-    assert archive(spark, graveyard, folder, consume=True, staging=str(staging)) == 3
+    going = ThreadPoolExecutor(1).submit(
+        archive, spark, graveyard, folder, consume=True, staging=str(staging), continuously=True, every=1
+    )
+    until(lambda: going.done() or sum(bodies(spark, folder).values()) == 8, "the three that came later were never archived")
+    for query in spark.streams.active:
+        query.stop()
+    assert going.result() == 3
     assert graveyard.browsed("orders") == []
     assert bodies(spark, folder) == Counter(b"order %d" % number for number in range(8))
     with pytest.raises(PipelineError, match="made by --consume: expected another folder"):

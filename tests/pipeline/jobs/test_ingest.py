@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -17,11 +21,17 @@ from pyspark.sql import functions as sql
 
 from pipeline.errors import PipelineError
 from pipeline.jobs.ingest import run
+from pipeline.tables import alone
 from pipeline.tables.events import read_events
 from pipeline.tables.ingested import Ingested
 from tests.pipeline.generated import Truth, write_journal
 
-_OCTETS = 60_000
+_ROOT = Path(__file__).parents[3]
+#: Of a segment: so that few events are several.
+_OCTETS = 2_500
+_EVENTS = 600
+#: So many that each batch has few files.
+_QUEUES = 2
 
 
 def _check(spark: SparkSession, table: Path, truth: Truth) -> None:
@@ -40,7 +50,7 @@ def _check(spark: SparkSession, table: Path, truth: Truth) -> None:
 
 def test_copies_late_segments_a_lost_checkpoint_and_compaction_make_no_difference(spark: SparkSession, tmp_path: Path) -> None:
     journal, elsewhere, table = tmp_path / "journal", tmp_path / "elsewhere", tmp_path / "table"
-    truth = write_journal(journal, 2_000, octets=_OCTETS)
+    truth = write_journal(journal, _EVENTS, octets=_OCTETS, queues=_QUEUES)
     assert len(truth.segments) > 3
     elsewhere.mkdir()
     late = truth.segments[1].rename(elsewhere / truth.segments[1].name)
@@ -70,7 +80,7 @@ def test_copies_late_segments_a_lost_checkpoint_and_compaction_make_no_differenc
 
 def test_only_folders_that_were_asked_for_are_read_and_only_of_batches_that_are_whole(spark: SparkSession, tmp_path: Path) -> None:
     journal, table = tmp_path / "journal", tmp_path / "table"
-    truth = write_journal(journal, 1_000)
+    truth = write_journal(journal, _EVENTS, queues=_QUEUES)
     run(spark, [str(journal)], str(table))
     (batch,) = (table / "events").iterdir()
     shutil.copytree(batch, table / "events" / "batch=half-done")
@@ -80,10 +90,7 @@ def test_only_folders_that_were_asked_for_are_read_and_only_of_batches_that_are_
     filters = next(line for line in plan.splitlines() if "PartitionFilters" in line)
     assert "day" in filters.split("PartitionFilters")[1]
     assert "destination_dir" in filters.split("PartitionFilters")[1].split("PushedFilters")[0]
-    read = {
-        path.split("destination_dir=")[1].split("/")[0]
-        for path in asked.select("_metadata.file_path").distinct().toPandas()["file_path"]
-    }
+    read = {path.split("destination_dir=")[1].split("/")[0] for (path,) in asked.select("_metadata.file_path").distinct().collect()}
     assert read <= {"queue-orders.0", "topic-prices"}
     assert {row[0] for row in asked.select("destination").distinct().collect()} == {"queue:orders.0", "topic:prices"}
 
@@ -100,7 +107,7 @@ def test_destinations_of_any_name_are_kept(spark: SparkSession, tmp_path: Path) 
         "queue:tmp:1",
     ]
     (tmp_path / "journal").mkdir()
-    texts = [sql_line(number, name) for number, name in enumerate([*names, None], 1)]
+    texts = [_line(number, name) for number, name in enumerate([*names, None], 1)]
     (tmp_path / "journal" / "r-0000000001.jsonl").write_text("".join(texts))
     for shared in (0, 3):
         table = str(tmp_path / f"table{shared}")
@@ -110,9 +117,7 @@ def test_destinations_of_any_name_are_kept(spark: SparkSession, tmp_path: Path) 
             assert read_events(spark, [table], [name]).frame.count() == 1
 
 
-def sql_line(number: int, destination: str | None) -> str:
-    import json
-
+def _line(number: int, destination: str | None) -> str:
     return (
         json.dumps({"v": 1, "run": "r", "line": number, "time": 1, "ids": ["a"], "steps": ["produced"], "destination": destination})
         + "\n"
@@ -125,13 +130,13 @@ def test_what_cannot_be_read_is_said_in_one_line(spark: SparkSession, tmp_path: 
     with pytest.raises(PipelineError, match="there is no segment"):
         run(spark, [str(journal)], str(table))
     gone, newer = journal / "r-0000000001.jsonl", journal / "r-0000000002.jsonl"
-    gone.write_text(sql_line(1, "queue:a"))
-    newer.write_text(sql_line(2, "queue:a").replace('"v": 1', '"v": 9'))
+    gone.write_text(_line(1, "queue:a"))
+    newer.write_text(_line(2, "queue:a").replace('"v": 1', '"v": 9'))
     with pytest.raises(Exception, match="is of version 9"):
         run(spark, [str(journal)], str(table))
     # The batch is settled; its segments are gone before it could be done.
     gone.unlink()
-    newer.write_text(sql_line(2, "queue:a"))
+    newer.write_text(_line(2, "queue:a"))
     with pytest.raises(PipelineError, match=r"r-0000000001\.jsonl.*--skip-missing goes on without it$") as raised:
         run(spark, [str(journal)], str(table))
     assert "\n" not in str(raised.value)
@@ -139,32 +144,114 @@ def test_what_cannot_be_read_is_said_in_one_line(spark: SparkSession, tmp_path: 
     assert written.events == 1
 
 
-_KILLED = """
+_INGEST = """
 import sys
 from pathlib import Path
-from pipeline.jobs.ingest import run
-from pipeline.session import spark_session
+from pipeline.command import main
 from tests.pipeline.conftest import options
 folder = Path(sys.argv[1])
-with spark_session("killed", options(folder)) as spark:
-    run(spark, [str(folder / "journal")], str(folder / "table"), octets=int(sys.argv[2]))
+session = options(folder)
+settings = [text for pair in session.settings.items() for text in ("--conf", "=".join(pair))]
+session = ["--master", session.master, "--memory", session.memory, "--spark-log", str(session.log), *settings]
+sys.exit(main(["ingest", "--journal", str(folder / "journal"), "--into", str(folder / "table"), *sys.argv[2:], *session]))
 """
+
+
+@contextmanager
+def _ingest(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The command in a process of its own, and its Java machine in the same group; at the end nothing is left of them."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _INGEST, str(folder), *arguments],
+        cwd=_ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def _until(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    while not condition():
+        assert process.poll() is None, f"it ended before it should: {process.communicate()[0]}"
+        time.sleep(0.01)
+
+
+def _files(folder: Path) -> int:
+    """How many files of events there are, in the table or not yet."""
+    return len(list(folder.glob("table/events/batch=*/**/*.parquet")))
+
+
+def _batches(folder: Path) -> int:
+    """How many batches are in the ledger."""
+    return len(list(folder.glob("table/ledger/batch=*/part-*")))
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))])
 def test_killed_at_any_time_and_run_again_it_has_each_event_once(spark: SparkSession, tmp_path: Path, seed: int) -> None:
-    truth = write_journal(tmp_path / "journal", 3_000, seed=seed, octets=_OCTETS // 4)
-    octets = str(_OCTETS)
-    process = subprocess.Popen(
-        [sys.executable, "-c", _KILLED, str(tmp_path), octets], cwd=Path(__file__).parents[3], start_new_session=True
-    )
-    try:
+    truth = write_journal(tmp_path / "journal", _EVENTS, seed=seed, octets=_OCTETS, queues=_QUEUES)
+    with _ingest(tmp_path, "--batch-size", "1", "--continuous") as process:
         # At one of many places in a batch: while its files appear, between them and the ledger, or after it.
-        while len(list(tmp_path.glob("table/events/batch=*/*/*/*"))) < seed * 7 and process.poll() is None:
-            time.sleep(0.01)
-        assert process.poll() is None, "it ended before it could be killed"
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        _until(lambda: _files(tmp_path) >= seed * 2, process)
+    run(spark, [str(tmp_path / "journal")], str(tmp_path / "table"))
+    _check(spark, tmp_path / "table", truth)
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))])
+def test_while_the_java_machine_of_one_that_was_killed_lives_nobody_else_writes(
+    spark: SparkSession, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth = write_journal(tmp_path / "journal", _EVENTS, seed=seed, octets=_OCTETS, queues=_QUEUES)
+    journal, table = str(tmp_path / "journal"), str(tmp_path / "table")
+    with _ingest(tmp_path) as process:
+        _until(lambda: _files(tmp_path) >= seed * 2, process)
+        (java,) = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+        os.kill(java, signal.SIGSTOP)
+        process.kill()
         process.wait()
-    run(spark, [str(tmp_path / "journal")], str(tmp_path / "table"), octets=int(octets))
+        with monkeypatch.context() as patched, pytest.raises(PipelineError, match=f"another ingest is at work on {table}"):
+            patched.setattr(alone, "PATIENCE", 0.0)
+            run(spark, [journal], table)
+        # It goes on with what it was at, until it sees that it is alone; the run waits for it.
+        os.kill(java, signal.SIGCONT)
+        run(spark, [journal], table)
+        assert not Path(f"/proc/{java}/task").exists()
+    _check(spark, tmp_path / "table", truth)
+
+
+def test_continuously_until_a_signal_says_that_it_is_over(spark: SparkSession, tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    truth = write_journal(tmp_path / "to come", _EVENTS, octets=_OCTETS, queues=_QUEUES)
+    journal.mkdir()
+    coming = iter(truth.segments)
+
+    def appear() -> None:
+        segment = next(coming)
+        segment.rename(journal / segment.name)
+
+    for number, more in (signal.SIGTERM, []), (signal.SIGINT, ["--compact"]):
+        done = _batches(tmp_path)
+        with _ingest(tmp_path, "--continuous", "--every", "0 seconds", *more) as process:
+            appear()
+            _until(lambda done=done: _batches(tmp_path) > done, process)
+            files = _files(tmp_path)
+            appear()
+            # In the midst of a batch, and to the Java machine as well, as systemd and terminals do.
+            _until(lambda files=files: _files(tmp_path) > files, process)
+            os.killpg(process.pid, number)
+            appear()
+            said, _ = process.communicate()
+        assert process.returncode == 0, said
+        assert said.startswith(f"Ingested into {tmp_path / 'table'}\n"), said
+        assert re.search(r"^  batches +[12]$", said, re.MULTILINE), said
+    assert re.search(r"^  batches compacted +[2345]$", said, re.MULTILINE), said
+    assert any("-compacted" in path.name for path in (tmp_path / "table" / "events").iterdir())
+    for _ in range(len(truth.segments) - 6):
+        appear()
+    run(spark, [str(journal)], str(tmp_path / "table"))
     _check(spark, tmp_path / "table", truth)

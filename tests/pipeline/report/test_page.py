@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html.parser
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -191,6 +193,22 @@ def test_any_table_becomes_a_page(title: str, kind: Any, xs: list[Any], values: 
         assert not [value for element in svg.iter() for value in element.attrib.values() if "nan" in value.split()]
 
 
+def test_a_column_is_as_wide_as_its_time_whatever_lies_between() -> None:
+    rows = [(START, 3), (START + timedelta(minutes=4), 1)]
+
+    def widths(every: int) -> list[float]:
+        table = Table("Deaths", ("time", "n"), rows, chart=Chart("bar", "time", ("n",), every=every))
+        [svg] = drawings(page(Summary("Deaths", {}, [table]), "any", {}, WHEN))
+        [path] = [one.attrib["d"] for one in svg.iter("path") if "--series-1" in one.attrib.get("style", "")]
+        xs = [float(x) for x in re.findall(r"[ML] ([\d.]+) ", path)]
+        return [max(xs[:4]) - min(xs[:4]), max(xs) - min(xs)]
+
+    width, all_of_it = widths(5)
+    assert width / all_of_it == pytest.approx(0.86 * 5 / (240 + 0.86 * 5), rel=0.01)
+    width, all_of_it = widths(0)
+    assert width / all_of_it == pytest.approx(0.86 / 1.86, rel=0.01)
+
+
 def test_a_long_table_is_cut_and_says_so() -> None:
     rows = [(number,) for number in range(MOST_ROWS + 5)]
     document = lxml.html.document_fromstring(page(Summary("Long", {}, [Table("Numbers", ("n",), rows)]), "any", {}, WHEN))
@@ -249,3 +267,9 @@ def test_a_job_writes_the_page_of_its_name(tmp_path: Path) -> None:
         "--report": str(tmp_path / "reports"),
     }
     assert document.xpath("//h2/text()") == ["Times", "What was asked for"]
+
+
+def test_a_page_needs_no_spark() -> None:
+    said = "import sys, pipeline.report.page; print('pyspark' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "False\n"

@@ -91,6 +91,9 @@ def test_the_journal_tells_each_death_once(spark: SparkSession) -> None:
             {"message_id": "e", "step": "expired", "destination": "queue:q"},
             # It expired again, after it had been sent again.
             {"message_id": "e", "step": "expired", "destination": "queue:q", "time": NOW + timedelta(hours=1)},
+            # A link says both, too.
+            {"message_id": "x", "step": "expired", "line": 9, "destination": "queue:q", "link": "b/l", "reason": "MESSAGE_EXPIRED"},
+            {"message_id": "x", "step": "buried", "line": 9, "destination": "queue:q", "link": "b/l", "reason": "MESSAGE_EXPIRED"},
             # Two durable subscriptions.
             {"message_id": "t", "destination": "topic:t", "subscription": "one", "reason": "UNDELIVERABLE"},
             {"message_id": "t", "destination": "topic:t", "subscription": "two", "reason": "UNDELIVERABLE"},
@@ -108,6 +111,7 @@ def test_the_journal_tells_each_death_once(spark: SparkSession) -> None:
         ("b", "UNDELIVERABLE", None, "NACK"): 1,
         ("c", "EXPIRED", None, "over"): 1,
         ("d", "EXPIRED", None, ""): 1,
+        ("x", "MESSAGE_EXPIRED", "b/l", ""): 1,
         ("e", "EXPIRED", None, ""): 2,
         ("t", "UNDELIVERABLE", None, ""): 2,
         ("l", "SEND_FAILURE", "b/l", "no <n>"): 1,

@@ -19,7 +19,7 @@ from pipeline.tables.lines import lines, schema
 from pipeline.transforms.events import events, is_damaged
 from tests.pipeline.plain import expand
 
-_NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), min_size=1, max_size=12)
+_NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=12)
 _NUMBERS = st.integers(0, 2**40)
 
 
@@ -107,11 +107,12 @@ def test_a_version_that_is_not_known_is_refused_in_one_line(spark: SparkSession)
 
 def test_damaged_lines_are_left_out_and_can_be_counted(spark: SparkSession, tmp_path: Path) -> None:
     good = json.dumps({"v": 1, "run": "r", "line": 1, "time": 1, "ids": ["a", "b"], "steps": ["produced"]})
-    texts = [good, good[:40], '{"v":1,"run":"r"}', '{"v":1,"run":"r","line":"x","time":1,"ids":["a"],"steps":["dead"]}']
-    (tmp_path / "r-0000000001.jsonl").write_text("\n".join(texts) + "\n")
+    cut = [good[:40], '{"v":1,"run":"r"}', '{"v":1,"run":"r","line":"x","time":1,"ids":["a"],"steps":["dead"]}', "{}", "\0\0"]
+    no_objects = ["[]", f"[{good}]", "[1, 2]", "7", "-1.5", '"text"', "null", "true", "not JSON"]
+    (tmp_path / "r-0000000001.jsonl").write_text("\n".join([good, *cut, *no_objects, "", good[:-1]]))
     (tmp_path / "r-0000000002.jsonl.open").write_text(good + "\n")
     read = lines(spark, [str(tmp_path)])
-    assert read.where(is_damaged(read)).count() == 3
+    assert read.where(is_damaged(read)).count() == len(cut) + len(no_objects) + 1
     assert events(read).count() == 2
 
 

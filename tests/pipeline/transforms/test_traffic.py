@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.transforms.traffic import MOST_STRETCHES, OTHERS, over_time, span, stretch
+from pipeline.transforms.traffic import MOST_STRETCHES, OTHERS, largest, over_time, span, stretch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,3 +68,17 @@ def test_without_names_it_is_one_sum(spark: SparkSession) -> None:
     assert [tuple(row) for row in found] == [(first, 3), (first + 60, 4)]
     assert tuple(span(rows, "time").collect()[0]) == (first + 30, first + 60)
     assert tuple(span(rows.where("false"), "time").collect()[0]) == (None, None)
+
+
+def test_the_most_frequent_are_counted(spark: SparkSession) -> None:
+    rows = frame(spark, [(START, f"queue:{number}", 0) for number in range(40) for _ in range(number)])
+    found = largest(rows, "destination", "messages", most=3).collect()
+    assert [tuple(row) for row in found] == [("queue:39", 39), ("queue:38", 38), ("queue:37", 37)]
+
+
+def test_what_is_counted_is_told_apart_within(spark: SparkSession) -> None:
+    pairs = [("a", reason) for reason in "abcdefghij" for _ in range(ord(reason) - 96)] + [("b", "j"), ("c", None)]
+    rows = spark.createDataFrame(pairs, "destination string, reason string")
+    found = [tuple(row) for row in largest(rows, "destination", "messages", "reason", most=2).collect()]
+    told = [("a", reason, ord(reason) - 96) for reason in "jihgfed"]
+    assert found == [*sorted([*told, ("a", OTHERS, 6)], key=lambda row: (-row[2], row[1])), ("b", "j", 1)]

@@ -6,14 +6,20 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
+from threading import Event
+from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import Deferred, gatherResults
-from twisted.internet.task import LoopingCall
+from twisted.internet.task import Clock, LoopingCall
 
 from bridge.providers.jms.provider import JMSFactory, JMSProvider
+from bridge.providers.jms.threads import CallThread, Hung, Reactor
+from bridge.providers.jms.turns import TurnThread
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import OutcomeUnknown, ProviderUnavailable
 from gateway.messaging.message import Headers, Message
@@ -165,6 +171,100 @@ async def test_what_comes_back_too_late_is_counted_and_closed(classes: Path) -> 
     provider = stub_provider(classes, "hangs", connect_timeout_s=0.3)
     await gatherResults([_refused(provider), _refused(provider)])
     assert provider.hung.count == 2
+    await _let_go(provider)
+    assert provider.hung.total == 2
+
+
+@pytest.mark.parametrize("consumes", [True, False])
+@on_reactor
+async def test_a_session_whose_call_comes_back_too_late_ends_and_is_counted_no_more(tmp_path: Path, consumes: bool) -> None:
+    provider = stub_provider(compiled(tmp_path, "javax"), "xa", send_timeout_s=0.3)
+    for number in range(provider.hung.most):
+        lost: Deferred[Exception] = Deferred()
+        connection = await provider.connect(GUEST, None, lost.callback)
+        session = connection.xa_session()
+        if consumes:
+            session.consumer(Subscription(Queue("q")), lambda *_: None, lambda error: None)
+        resource, xid = session.resource(), Xid(8, b"hangs", bytes([number + 1]))
+        calls = resource.start(xid, Flags.NOFLAGS), resource.end(xid, Flags.SUCCESS), resource.prepare(xid)
+        for call in calls:
+            with pytest.raises(ProviderUnavailable):
+                await call
+        await lost
+    with pytest.raises(ProviderUnavailable, match="8 calls to it hang"):
+        await provider.connect(GUEST, None, not_lost)
+    await _let_go(provider)
+    await (await provider.connect(GUEST, None, not_lost)).close()
+
+
+class _ByHand(Clock):
+    """A reactor that learns what threads tell when a test has it learn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: SimpleQueue[Callable[[], object]] = SimpleQueue()
+
+    def callFromThread(self, function: Callable[..., object], *given: Any) -> None:
+        self.told.put(partial(function, *given))
+
+
+@pytest.mark.parametrize("listens", [True, False])
+@on_reactor
+async def test_a_call_that_came_back_before_it_was_abandoned_and_was_not_heard_ends_its_thread(
+    classes: Path, listens: bool
+) -> None:
+    """The thread waits for questions then, and nobody will have one."""
+    # For a JVM.
+    await (await stub_provider(classes).connect(GUEST, None, not_lost)).close()
+
+    class Work:
+        def turn(self, asked: Any, wake: Any) -> bytes:
+            return b""
+
+    by_hand, hung = _ByHand(), Hung("provider")
+    failed = list[BaseException]()
+    thread = TurnThread(cast(Reactor, by_hand), "a session", hung, Work, lambda octets: None, failed.append, 1.0)
+    thread.listens = listens
+    thread.ask(b"?")
+    answered = by_hand.told.get(timeout=20)
+    by_hand.advance(1)
+    assert (len(failed), hung.count, thread.ended.called) == (1, 1, True)
+    thread.ask(b"?")
+    thread.end()
+    answered()
+    by_hand.told.get(timeout=20)()
+    assert (hung.count, hung.total) == (0, 1)
+    assert by_hand.getDelayedCalls() == []
+
+
+@on_reactor
+async def test_a_thread_whose_calls_were_abandoned_is_counted_once_and_until_all_of_them_have_returned(classes: Path) -> None:
+    # For a JVM.
+    await (await stub_provider(classes).connect(GUEST, None, not_lost)).close()
+    by_hand, hung, begun, go = _ByHand(), Hung("provider"), Event(), Event()
+    thread = CallThread(cast(Reactor, by_hand), "calls", hung)
+
+    def second() -> None:
+        begun.set()
+        go.wait()
+
+    results = [thread.call("the first", 1.0, lambda: None), thread.call("the second", 2.0, second)]
+    returned = by_hand.told.get(timeout=20)
+    assert begun.wait(20)
+    by_hand.advance(1)
+    for result in results:
+        with pytest.raises(ProviderUnavailable, match="the first did not return"):
+            await result
+    returned()
+    assert hung.count == 1
+    go.set()
+    for _ in ("the second", "the end"):
+        by_hand.told.get(timeout=20)()
+    assert (hung.count, hung.total) == (0, 1)
+
+
+async def _let_go(provider: JMSProvider) -> None:
+    """Whatever hangs returns; wait until that is known."""
     import jpype
 
     # The provider's own class, whose latch they hang on.
@@ -174,7 +274,6 @@ async def test_what_comes_back_too_late_is_counted_and_closed(classes: Path) -> 
         turn: Deferred[None] = Deferred()
         clock.callLater(0.01, turn.callback, None)
         await turn
-    assert provider.hung.total == 2
 
 
 async def _refuse(provider: JMSProvider) -> None:

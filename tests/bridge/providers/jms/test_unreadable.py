@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import pytest
 import pytest_twisted  # type: ignore[import-untyped]
+from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
@@ -19,7 +20,9 @@ from bridge.factories import Embedded, Factories
 from bridge.link import JMSLink
 from bridge.once.poison import MOST
 from bridge.providers.jms.jvm import JVMOptions
+from bridge.providers.jms.xa_session import JMSXASession
 from gateway.messaging.destination import Destination, Queue, Topic
+from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.message import BodyType, Headers, Message, Unreadable
 from gateway.messaging.provider import Mode, Subscription
 from gateway.messaging.transformer import MessageTransformer
@@ -221,4 +224,54 @@ async def test_whatever_reading_one_message_throws_is_told_of_that_message(
     assert damaged.reason == reason
     assert (damaged.message_id, damaged.timestamp, damaged.body) == (sent[1].message_id, sent[1].timestamp, b"")
     assert damaged.headers == sent[1].headers
+    await connection.close()
+
+
+@pytest.mark.parametrize("namespace", ["javax", "jakarta"])
+@on_reactor
+async def test_names_of_properties_that_fail_one_by_one_are_known_as_far_as_they_go(tmp_path: Path, namespace: str) -> None:
+    connection = await stub_provider(compiled(tmp_path, namespace)).connect(GUEST, None, not_lost)
+    queue = Queue("names")
+    session = connection.session(Mode.AUTO)
+    properties = {"n": Int(1), "damaged": True}
+    sent = [Message(Headers(queue, properties=had), b"") for had in ({}, properties, {})]
+    session.send(sent)
+    found = [message for message, _ in await received(connection, Subscription(queue), 3)]
+    assert [message.message_id for message in found] == [message.message_id for message in sent]
+    damaged = found[1]
+    assert isinstance(damaged, Unreadable)
+    assert "java.lang.IllegalStateException: the names end too soon" in damaged.reason
+    assert damaged.headers.properties == properties
+    await connection.close()
+
+
+@pytest.mark.parametrize("namespace", ["javax", "jakarta"])
+@on_reactor
+async def test_one_of_which_nothing_can_be_read_is_a_delivery_and_spoils_no_other_answer(tmp_path: Path, namespace: str) -> None:
+    connection = await stub_provider(compiled(tmp_path, namespace)).connect(GUEST, None, not_lost)
+    queue = Queue("nothing")
+    session = connection.session(Mode.AUTO)
+    sent = [Message(Headers(queue, properties=had), b"body") for had in ({}, {"n": Int(1), "untold": True}, {})]
+    session.send(sent)
+    found = [message for message, _ in await received(connection, Subscription(queue), 3)]
+    assert [message.message_id for message in found] == [message.message_id for message in sent]
+    assert [isinstance(message, Unreadable) for message in found] == [False, True, False]
+    nothing = found[1]
+    assert isinstance(nothing, Unreadable)
+    assert nothing.reason == "java.lang.IllegalStateException: it has no text"
+    assert (nothing.headers, nothing.body) == (Headers(queue, body_type=BodyType.MESSAGE), b"")
+    await connection.close()
+
+
+@on_reactor
+async def test_answers_that_cannot_be_read_lose_the_connection_and_nobody_waits_for_ever(tmp_path: Path) -> None:
+    lost: Deferred[Exception] = Deferred()
+    connection = await stub_provider(compiled(tmp_path, "javax"), "xa").connect(GUEST, None, lost.callback)
+    session = cast(JMSXASession, connection.xa_session())
+    waiting = session.resource().recover()
+    session._answered(b"\4 half of a delivery")
+    for failing in (waiting, session.resource().recover()):
+        with pytest.raises(ProviderUnavailable, match="cannot be read"):
+            await failing
+    assert isinstance(await lost, ProviderUnavailable)
     await connection.close()

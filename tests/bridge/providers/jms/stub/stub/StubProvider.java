@@ -31,7 +31,8 @@ import javax.transaction.xa.Xid;
 
 /**
  * A provider in memory, for tests: as strict as JMS 1.1 allows, without acknowledgement one by one. Its JNDI knows "cf"; "xa", for
- * XA and nothing else; "denied" and "hangs", whose connections are; "queue" and "topic"; and "text", which is none of these. Some texts cannot be read.
+ * XA and nothing else; "denied" and "hangs", whose connections are; "queue" and "topic"; and "text", which is none of these. Some texts cannot be read,
+ * nor can properties of a message that has "damaged" or "untold" among them.
  */
 public final class StubProvider implements InitialContextFactory {
     static final Map<String, Deque<StubMessage>> QUEUES = new HashMap<>();
@@ -527,6 +528,36 @@ public final class StubProvider implements InitialContextFactory {
         public void close() {}
     }
 
+    /** Names that are damaged behind the last. */
+    static final class Damaged implements Enumeration<String> {
+        private final Enumeration<String> names;
+
+        Damaged(Enumeration<String> names) {
+            this.names = names;
+        }
+
+        @Override
+        public boolean hasMoreElements() {
+            return true;
+        }
+
+        @Override
+        public String nextElement() {
+            if (names.hasMoreElements()) {
+                return names.nextElement();
+            }
+            throw new java.lang.IllegalStateException("the names end too soon");
+        }
+    }
+
+    /** What has not even a text. */
+    static final class Untold {
+        @Override
+        public String toString() {
+            throw new java.lang.IllegalStateException("it has no text");
+        }
+    }
+
     static class StubMessage implements Message {
         final Map<String, Object> properties = new LinkedHashMap<>();
         StubSession session;
@@ -621,12 +652,13 @@ public final class StubProvider implements InitialContextFactory {
 
         @Override
         public Object getObjectProperty(String name) {
-            return properties.get(name);
+            return name.equals("untold") ? new Untold() : properties.get(name);
         }
 
         @Override
         public Enumeration getPropertyNames() {
-            return Collections.enumeration(properties.keySet());
+            Enumeration<String> names = Collections.enumeration(properties.keySet());
+            return properties.containsKey("damaged") ? new Damaged(names) : names;
         }
 
         @Override

@@ -4,10 +4,12 @@ import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.Enumeration;
 import java.util.LinkedHashSet;
+import java.util.List;
 import java.util.Set;
 import javax.jms.BytesMessage;
 import javax.jms.Destination;
@@ -72,12 +74,25 @@ final class Lenient implements InvocationHandler {
             if (value instanceof Destination && Destinations.name((Destination) value, value instanceof Topic) == null) {
                 throw new Failure(Failure.MESSAGE, "a destination without a name", null);
             }
-            return value;
+            return value instanceof Enumeration ? asFar(method, (Enumeration<?>) value) : value;
         } catch (InvocationTargetException error) {
             return failed(method, arguments, error.getTargetException());
         } catch (ReflectiveOperationException | JMSException | Failure | RuntimeException | LinkageError error) {
             return failed(method, arguments, error);
         }
+    }
+
+    /** All elements, or those before one that fails. */
+    private Enumeration<?> asFar(Method method, Enumeration<?> all) {
+        List<Object> found = new ArrayList<>();
+        try {
+            while (all.hasMoreElements()) {
+                found.add(all.nextElement().toString());
+            }
+        } catch (Throwable error) {
+            failed(method, null, error);
+        }
+        return Collections.enumeration(found);
     }
 
     private Object failed(Method method, Object[] arguments, Throwable error) {

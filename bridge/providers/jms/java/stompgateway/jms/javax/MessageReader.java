@@ -75,6 +75,16 @@ final class MessageReader {
         return body.length;
     }
 
+    /** The same of a message of which nothing is known but its id. @param id null where it has none, or where that is not known either */
+    void writeNothing(Octets out, String id, Destination from, boolean topic) throws JMSException {
+        out.u32(0).u32(0);
+        int start = out.size();
+        byte[] octets = Octets.utf8(text(id));
+        out.u8(1).i64(0).i64(0).u16(octets.length).u16(0).raw(octets).u8(0).u8(2).u8(4);
+        writeDestination(out, 1, from, topic);
+        out.put32(start - 8, out.size() - start);
+    }
+
     private void writeHead(Octets out, Message message, Destination from, boolean topic) throws JMSException {
         byte[] id = Octets.utf8(text(message.getJMSMessageID()));
         byte[] user = new byte[0];

@@ -114,11 +114,34 @@ final class Reception {
 
     /** What is known of it, and why that is not all. */
     private int deliverUnreadable(Receiver one, Receiver.Delivery delivery, Throwable error) throws JMSException {
-        Lenient known = new Lenient(delivery.message, error);
-        out.u8(10).u32(one.id).i64(delivery.key).u32(one.attempts(delivery, known.view()));
-        int octets = reader.writeKnown(out, known, one.destination, one.topic);
-        out.text(known.told());
-        return octets;
+        int start = out.size();
+        try {
+            Lenient known = new Lenient(delivery.message, error);
+            out.u8(10).u32(one.id).i64(delivery.key).u32(one.attempts(delivery, known.view()));
+            int octets = reader.writeKnown(out, known, one.destination, one.topic);
+            out.text(known.told());
+            return octets;
+        } catch (Throwable worse) {
+            // Half of it would make whatever else is answered now unreadable, too.
+            out.truncate(start);
+        }
+        try {
+            out.u8(10).u32(one.id).i64(delivery.key).u32(1);
+            reader.writeNothing(out, delivery.messageId, one.destination, one.topic);
+            out.text(told(error));
+            return 0;
+        } catch (Throwable worst) {
+            out.truncate(start);
+            throw worst;
+        }
+    }
+
+    private static String told(Throwable error) {
+        try {
+            return Failures.of(error).getMessage();
+        } catch (Throwable worse) {
+            return error.getClass().getName();
+        }
     }
 
     /** Some providers do not wait when their connection is gone; that must not keep a processor busy. */

@@ -1,0 +1,92 @@
+"""What a report draws of journeys, besides what the terminal has: their number over time, their latencies, and the slowest as time lines.
+
+Owns which plots there are, and that each is of a bounded number of rows. What a journey is, is :mod:`pipeline.transforms.journeys`'s.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sql
+
+from pipeline.charts import traffic
+from pipeline.output import Chart, Table, top
+from pipeline.transforms.journeys import LATENCIES, STEPS
+from pipeline.transforms.latency import latencies
+
+_PERCENTILES: Final = ("p50_ms", "p90_ms", "p99_ms")
+_NAMES: Final = 20
+_HOURS: Final = 14 * 24
+#: Journeys that are drawn step by step; none has more steps than there are.
+_SLOWEST: Final = 4
+
+
+def drawn(found: DataFrame) -> list[Table]:
+    """The tables, each with its chart.
+
+    :param found: of :func:`pipeline.transforms.journeys.journeys`; it is read several times.
+    """
+    one = {"messages": sql.lit(1)}
+    return [
+        *traffic(found, "began", one, "Messages", "destination"),
+        *traffic(found, "began", one, "Messages", "outcome"),
+        _ranges(found, "destination", "total_ms"),
+        _ranges(found.where("size(links) > 0"), "link", "transfer_ms"),
+        top(
+            latencies(found, ("hour",), ("total_ms",)).orderBy(sql.desc("hour")).select("hour", "messages", *_PERCENTILES),
+            _HOURS,
+            f"Latency by hour, {LATENCIES['total_ms']}",
+            Chart("line", "hour", _PERCENTILES, unit="ms", every=3_600),
+            long=True,
+        ),
+        slowest(found),
+    ]
+
+
+def slowest(found: DataFrame, count: int = _SLOWEST) -> Table:
+    """The journeys that took longest, one of each destination, step by step: the first and the last time of each step.
+
+    :param found: of :func:`pipeline.transforms.journeys.journeys`. :param count: of journeys.
+    """
+    whole = sql.struct("message_id", "subscription", "total_ms", "last", *STEPS.values())
+    slow = sql.max_by(whole, sql.struct("total_ms", "message_id", "subscription"))
+    longest = (
+        found.where("total_ms is not null")
+        .groupBy("destination")
+        .agg(slow.alias("_slow"))
+        .select("destination", "_slow.*")
+        .orderBy(sql.desc("total_ms"), "message_id", "subscription")
+        .limit(count)
+    )
+    # Step by step, not name by name: steps of one time stay in their order.
+    times = [
+        sql.when(time.isNotNull(), sql.struct(sql.lit(str(step)).alias("step"), time.alias("time")))
+        for step, name in STEPS.items()
+        for time in (sql.col(name), sql.try_element_at("last", sql.lit(name)))
+    ]
+    steps = longest.select(
+        sql.concat_ws(" to ", "message_id", "subscription").alias("message"),
+        "destination",
+        "total_ms",
+        sql.posexplode(sql.array_distinct(sql.array_compact(sql.array(*times)))).alias("place", "taken"),
+    )
+    in_order = steps.orderBy(sql.desc("total_ms"), "message", "taken.time", "place")
+    return top(
+        in_order.select("message", "taken.time", "taken.step", "destination"),
+        count * 2 * len(STEPS),
+        "The slowest journeys, one of each destination",
+        Chart("timeline", "time", ("step", "destination"), by="message"),
+        long=True,
+    )
+
+
+def _ranges(found: DataFrame, by: str, measure: str) -> Table:
+    rows = latencies(found, (by,), (measure,)).orderBy(sql.desc("messages"), by)
+    return top(
+        rows.select(by, "messages", *_PERCENTILES, "max_ms"),
+        _NAMES,
+        f"Latency by {by}, {LATENCIES[measure]}",
+        Chart("range", by, _PERCENTILES, unit="ms"),
+        long=True,
+    )

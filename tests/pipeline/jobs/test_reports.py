@@ -1,0 +1,152 @@
+"""The pages that the jobs write with ``--report``, of a journal with a known truth and of a real queue, opened in a browser."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lxml.html
+import pytest
+
+from pipeline.command import main
+from tests.pipeline.generated import Truth, write_journal
+from tests.pipeline.graveyard import Graveyard
+from tests.pipeline.report.chromium import opened
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+#: With it some messages die, some expire, and some are redelivered.
+SEED = 20
+
+
+@dataclass(frozen=True)
+class Written:
+    """A journal, its truth, and the table that ingest has made of it, with its report."""
+
+    truth: Truth
+    table: Path
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    folder = tmp_path_factory.mktemp("reports")
+    truth = write_journal(folder / "journal", 4_000, seed=SEED, queues=5)
+    table = folder / "events"
+    assert main(["ingest", "--journal", str(folder / "journal"), "--into", str(table), "--report", str(folder / "reports")]) == 0
+    return Written(truth, table, folder / "reports")
+
+
+class Page:
+    """What the browser makes of a report."""
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        page = opened(path, folder)
+        assert page.console == []
+        self.document: Any = lxml.html.document_fromstring(page.dom)
+
+    @property
+    def figures(self) -> dict[str, int]:
+        names, values = (self.document.xpath(f"//dl[@class='figures']//{kind}/text()") for kind in ("dt", "dd"))
+        return {name: int(value.replace(",", "")) for name, value in zip(names, values, strict=True)}
+
+    @property
+    def headings(self) -> list[str]:
+        return [str(text) for text in self.document.xpath("//h2/text()")]
+
+    def drawn(self, heading: str) -> str:
+        """What is told of the drawing below a heading."""
+        [told] = self.document.xpath(f"//section[h2[text()='{heading}']]//*[local-name()='desc']/text()")
+        return str(told)
+
+    def rows(self, heading: str) -> list[tuple[str, ...]]:
+        found = self.document.xpath(f"//section[h2[text()='{heading}']]//tbody/tr")
+        return [tuple(cell.text or "" for cell in row.xpath("td")) for row in found]
+
+
+def test_of_ingest(written: Written, tmp_path: Path) -> None:
+    page = Page(written.folder / "ingest.html", tmp_path)
+    assert page.figures["events"] == written.truth.events
+    assert page.figures["damaged lines"] == 0
+    [by_destination] = [heading for heading in page.headings if heading.startswith("Events per ") and "destination" in heading]
+    counted = page.rows(by_destination)
+    assert sum(int(row[2].replace(",", "")) for row in counted) == written.truth.events
+    assert len({row[0] for row in counted}) <= 200
+    assert len(written.truth.destinations) == 8
+    assert len({row[1] for row in counted}) == 8
+    assert "others" in {row[1] for row in counted}
+    assert page.drawn(by_destination).startswith("Bar chart of events")
+    assert sum(int(row[1].replace(",", "")) for row in page.rows("Batches")) == written.truth.events
+
+
+def test_of_journeys(written: Written, tmp_path: Path) -> None:
+    assert main(["journeys", str(written.table), "--report", str(written.folder)]) == 0
+    page = Page(written.folder / "journeys.html", tmp_path)
+    truth = written.truth
+    assert page.figures["journeys"] == truth.journeys
+    assert page.figures["lost"] == truth.outcomes["lost"]
+    assert page.figures["redelivered"] == len(truth.redelivered)
+    assert {row[0]: int(row[1].replace(",", "")) for row in page.rows("Outcomes")} == truth.outcomes
+    latency = "Latency by destination, from the first step to the last"
+    assert page.drawn(latency).startswith("Range plot of p50_ms, p90_ms, p99_ms in ms by destination")
+    assert {row[0] for row in page.rows(latency)} <= set(truth.destinations)
+    assert page.drawn("The slowest journeys, one of each destination").startswith("Time line of 4 journeys. ID:7-")
+    assert [row[0] for row in page.rows("Latency by link, from received by a link to durable at its target")] == ["bridge/lake"]
+
+
+def test_of_one_journey(written: Written, tmp_path: Path) -> None:
+    message = min(written.truth.redelivered, key=lambda name: (len(name), name))
+    assert main(["journeys", str(written.table), "--message", message, "--report", str(written.folder / "one")]) == 0
+    page = Page(written.folder / "one" / "journeys.html", tmp_path)
+    steps = [row[1] for row in page.rows("Steps")]
+    assert steps[:6] == ["produced", "stored", "confirmed", "delivered", "returned", "redelivered"]
+    told = page.drawn("Steps")
+    assert told.startswith("Time line of 1 journey. produced at 2026-03-0")
+    assert all(f"{step} after " in told for step in steps[1:])
+
+
+def test_of_dead_letters(written: Written, tmp_path: Path) -> None:
+    assert main(["dead-letters", str(written.table), "--report", str(written.folder)]) == 0
+    page = Page(written.folder / "dead-letters.html", tmp_path)
+    truth = written.truth.outcomes
+    assert page.figures["dead messages"] == truth["dead"] + truth["expired"]
+    by_reason = {row[0]: int(row[1].replace(",", "")) for row in page.rows("Dead messages by reason")}
+    assert sum(by_reason.values()) == truth["dead"] + truth["expired"]
+    assert len(by_reason) > 1
+    assert page.drawn("Dead messages by reason").startswith("Bar chart of messages")
+    [per_time] = [heading for heading in page.headings if heading.startswith("Dead messages per ")]
+    assert sum(int(row[2]) for row in page.rows(per_time)) == truth["dead"] + truth["expired"]
+
+
+def test_of_reconcile(written: Written, tmp_path: Path) -> None:
+    assert main(["reconcile", str(written.table), "--report", str(written.folder)]) == 1
+    page = Page(written.folder / "reconcile.html", tmp_path)
+    assert page.figures["in doubt"] == written.truth.outcomes["in doubt"]
+    findings = {row[0]: row[1] for row in page.rows("What does not agree")}
+    assert findings["in doubt"] == str(written.truth.outcomes["in doubt"])
+    assert set(findings) == {"lost", "in doubt", "doubled", "reordered", "altered", "late"}
+    assert len(page.rows("In doubt")) == written.truth.outcomes["in doubt"]
+    assert "agree" in page.document.xpath("//dl[1]//dd/text()")[0]
+
+
+def test_of_an_archive_and_of_nothing_dead(spark: SparkSession, graveyard: Graveyard, tmp_path: Path) -> None:
+    connection = graveyard.connection().options
+    options = ["--port", connection["port"], "--login", connection["login"], "--passcode-file", connection["passcodeFile"]]
+    graveyard.emptied("kept")
+    with graveyard.client() as client:
+        for number in range(3):
+            client.store("/queue/kept", b"<script>" * number)
+    reports = tmp_path / "reports"
+    assert main(["archive", "kept", str(tmp_path / "archive"), "--report", str(reports), *options]) == 0
+    page = Page(reports / "archive.html", tmp_path)
+    assert page.figures == {"messages added": 3}
+    assert [sum(int(row[1]) for row in page.rows(f"{what} per second")) for what in ("Messages", "Octets")] == [3, 24]
+    graveyard.emptied("kept")
+    assert main(["dead-letters", "--queue", "mq.sys.dmq", "--report", str(reports), *options]) == 0
+    page = Page(reports / "dead-letters.html", tmp_path)
+    assert page.document.xpath("//p[@class='empty']/text()") == ["There is nothing to show: no rows were found."]
+    assert page.headings == ["What was asked for"]
+    assert connection["passcodeFile"] in page.document.body.text_content()

@@ -1,0 +1,105 @@
+"""The command: quick help, exit codes, one line for each failure."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sql
+
+from pipeline.command import JOBS, main
+from pipeline.failures import sentence
+from pipeline.session import SessionOptions, settings
+
+_ROOT = Path(__file__).parents[2]
+
+
+def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, **environment}
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, cwd=_ROOT, env=env, check=False, timeout=120
+    )
+
+
+def test_help_names_all_jobs_and_needs_no_spark() -> None:
+    done = _run("-c", "import sys; from pipeline.command import main; main(['--help']); sys.exit('pyspark' in sys.modules)")
+    assert done.returncode == 0
+    assert all(f"  {job}" in done.stdout for job in JOBS)
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_each_job_says_what_it_can_do(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([job, "--help"]) == 0
+    said = capsys.readouterr().out
+    assert "--master URL" in said
+    assert "--report DIR" in said
+
+
+def test_without_java_it_says_so_in_one_line() -> None:
+    done = _run("-m", "pipeline", "journeys", "/nowhere", JAVA_HOME="/nowhere")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("gateway-pipeline: /nowhere/bin/java cannot be run")
+    assert done.stderr.endswith("Spark needs Java 17 or later: install it, or set JAVA_HOME to where it is\n")
+    done = _run("-m", "pipeline", "journeys", "/nowhere", JAVA_HOME="", PATH="/nowhere")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "there is no java on the path" in done.stderr
+
+
+def test_without_pyspark_it_says_what_to_install() -> None:
+    program = "import sys; sys.modules['pyspark'] = None; from pipeline.command import main; sys.exit(main(['ingest', '--help']))"
+    done = _run("-c", program)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "gateway-pipeline: the Python package pyspark is not installed: the pipeline needs pip install 'stomp-gateway[pipeline]'\n"
+    )
+
+
+def _refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("gateway-pipeline: ")
+    assert said.count("\n") == 1
+    return said
+
+
+def test_what_is_wrong_is_one_line(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = str(tmp_path / "table")
+    assert "the journal's folder /nowhere does not exist" in _refused(capsys, "journeys", "/nowhere")
+    assert "there is no segment" in _refused(capsys, "ingest", "--journal", str(tmp_path), "--into", table)
+    line = {"v": 7, "run": "r", "line": 1, "time": 1, "ids": ["a"], "steps": ["produced"]}
+    (tmp_path / "r-0000000001.jsonl").write_text(json.dumps(line) + "\n")
+    assert "is of version 7, and this pipeline knows version 1" in _refused(capsys, "journeys", str(tmp_path))
+    assert "--since soon: expected a time" in _refused(capsys, "journeys", str(tmp_path), "--since", "soon")
+    assert main(["journeys", str(tmp_path), "--conf", "nonsense"]) == 2
+    assert "expected NAME=VALUE" in capsys.readouterr().err
+
+
+def test_what_spark_says_is_one_line(spark: SparkSession) -> None:
+    with pytest.raises(Exception, match="UNRESOLVED") as raised:
+        spark.range(1).where("colour = 'red'").count()
+    said = sentence(raised.value)
+    assert (
+        said
+        == "A column, variable, or function parameter with name `colour` cannot be resolved. Did you mean one of the following? [`id`]."
+    )
+    with pytest.raises(Exception, match="USER_RAISED") as raised:
+        spark.range(1).select(sql.raise_error(sql.lit("said by us"))).collect()
+    assert sentence(raised.value) == "said by us"
+    assert sentence(ValueError("somebody else's")) is None
+
+
+def test_the_operator_s_settings_win_and_this_machine_s_stay_on_loopback() -> None:
+    here = settings(SessionOptions())
+    assert here["spark.master"] == "local[*]"
+    assert here["spark.driver.bindAddress"] == here["spark.driver.host"] == "127.0.0.1"
+    assert here["spark.ui.enabled"] == "false"
+    there = settings(SessionOptions("spark://host:7077", settings={"spark.sql.session.timeZone": "Asia/Tokyo"}))
+    assert there["spark.sql.session.timeZone"] == "Asia/Tokyo"
+    assert "spark.driver.host" not in there
+    submitted = settings(SessionOptions(), submitted=True, master="yarn")
+    assert not {"spark.master", "spark.driver.memory", "spark.driver.host"} & set(submitted)

@@ -1,0 +1,178 @@
+"""What a link received against what it sent: journals made with a known truth, and the answers compared with it exactly."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.pipeline import linked
+from tests.pipeline.linked import LATE_US, LinkJournal, Truth, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+FLAGS = ("doubled", "possibly_doubled", "repeated", "altered", "transformed", "late")
+
+
+def judged(spark: SparkSession, folder: Path, **options: Any) -> list[Row]:
+    from pipeline.tables.events import read_events
+    from pipeline.transforms.reconcile import messages, transfers
+
+    events = read_events(spark, [str(folder)])
+    found: list[Row] = messages(transfers(events.frame), events.seen, **options).collect()
+    return found
+
+
+def agree(found: Sequence[Row], truth: Truth) -> None:
+    """The answers are the truth, message by message."""
+    assert {row.id: row.outcome for row in found} == truth.outcomes
+    for flag in FLAGS:
+        assert {row.id for row in found if row[flag]} == truth.said.get(flag, set()), flag
+    for name, value in (("reordered", "by the link"), ("reordered_by_redelivery", "by redelivery")):
+        assert {row.id for row in found if row.reordered == value} == truth.said.get(name, set()), name
+    assert {row.id for row in found if row.attempts > 1} == truth.said.get("redelivered", set())
+    assert {row.id for row in found if row.transformed and row.changed} == truth.said.get("changed_by_transformer", set())
+    for why in ("the gateway ended", "the journal ends"):
+        assert {row.id for row in found if row.doubt == why} == truth.said.get(why, set()), why
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_each_message_is_what_became_of_it(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    truth = write(tmp_path, seed, troubles=80)
+    agree(judged(spark, tmp_path, late=LATE_US / 1e6), truth)
+
+
+def test_each_trouble_on_a_link_of_its_own_is_told_and_nothing_else(spark: SparkSession, tmp_path: Path) -> None:
+    journal = LinkJournal(tmp_path, 7)
+    for kind in linked.EVENTS:
+        journal.link = f"bridge/{kind.__name__}"
+        linked.moved(journal)
+        kind(journal)
+        linked.moved(journal)
+    journal.roll()
+    agree(judged(spark, tmp_path, late=LATE_US / 1e6), journal.truth)
+
+
+def test_a_link_is_judged_for_the_messages_that_begin_in_the_window(spark: SparkSession, tmp_path: Path) -> None:
+    """Each belongs to the window in which a transfer of it began, with all that became of it, whenever that was."""
+    journal = LinkJournal(tmp_path, 3)
+    linked.moved(journal)
+    across = journal.fresh().received()
+    edge = journal.time + 1
+    across.sent().arrived().step("settled")
+    linked.moved(journal)
+    journal.roll()
+    text = f"{_text(edge)}"
+    before, behind = judged(spark, tmp_path, until=text), judged(spark, tmp_path, since=text)
+    assert {row.outcome for row in (*before, *behind)} == {"arrived"}
+    assert set(across.ids) <= {row.id for row in before}
+    assert not {row.id for row in before} & {row.id for row in behind}
+    assert len(before) + len(behind) == len(journal.truth.outcomes) + len(across.ids)
+
+
+def test_a_message_that_comes_again_is_judged_with_what_was_before_the_window(spark: SparkSession, tmp_path: Path) -> None:
+    journal = LinkJournal(tmp_path, 3)
+    again = journal.fresh().received().sent().arrived()
+    edge = journal.time + 1
+    again.received(2).sent().arrived().step("settled")
+    journal.roll()
+    assert {row.doubled for row in judged(spark, tmp_path, since=_text(edge))} == {True}
+
+
+def test_where_lines_are_missing_nothing_is_called_lost(spark: SparkSession, tmp_path: Path) -> None:
+    from pipeline.tables.events import read_events
+    from pipeline.transforms.reconcile import gaps, transfers
+
+    journal = LinkJournal(tmp_path, 3)
+    linked.moved(journal)
+    batch = journal.fresh().received().sent()
+    journal.lose_line()
+    batch.step("settled")
+    linked.moved(journal)
+    journal.roll()
+    found = judged(spark, tmp_path)
+    assert {row.id for row in found if row.doubt == "lines are missing"} == set(batch.ids)
+    assert not [row for row in found if row.outcome == "lost"]
+    events = read_events(spark, [str(tmp_path)])
+    assert [row.missing for row in gaps(transfers(events.frame), events.seen).collect()] == [1]
+
+
+def test_links_are_judged_apart(spark: SparkSession, tmp_path: Path) -> None:
+    from pipeline.tables.events import read_events
+    from pipeline.transforms.reconcile import counts, messages, transfers
+
+    journal = LinkJournal(tmp_path, 3)
+    linked.lost(journal)
+    gone = len(journal.truth.outcomes)
+    linked.moved(journal)
+    moved = len(journal.truth.outcomes) - gone
+    journal.link = "bridge/pond"
+    linked.moved(journal)
+    journal.roll()
+    events = read_events(spark, [str(tmp_path)])
+    lake, pond = counts(messages(transfers(events.frame), events.seen)).collect()
+    assert (lake.link, pond.link) == ("bridge/lake", "bridge/pond")
+    assert (lake.lost, lake.arrived, pond.lost, pond.arrived) == (gone, moved, 0, pond.messages)
+
+
+def test_what_lies_at_the_target_is_known_by_its_id_its_duplicate_id_or_its_body(spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark.sql import functions as sql
+
+    from pipeline.columns import MESSAGES
+    from pipeline.tables.events import read_events
+    from pipeline.transforms.reconcile import compared, messages, transfers
+
+    journal = LinkJournal(tmp_path, 5)
+    batch = journal.fresh()
+    while len(batch.ids) < 5:
+        batch = journal.fresh()
+    batch.received().sent().arrived().step("settled")
+    journal.roll()
+    by_id, by_duplicate, by_body, changed, gone, *rest = batch.ids
+    hashes = dict(zip(batch.ids, batch.hashes, strict=True))
+    numbers = dict(zip(batch.ids, batch.numbers, strict=True))
+    lying = [
+        (f"T:{by_id}:{numbers[by_id]}", None, hashes[by_id]),
+        ("else:1", {"_AMQ_DUPL_ID": f"queue:harbour/{by_duplicate}"}, hashes[by_duplicate]),
+        ("else:2", None, hashes[by_body]),
+        (f"T:{changed}:{numbers[changed]}", None, "0" * 32),
+        ("else:3", None, "1" * 32),
+    ]
+    names = [column.split()[0] for column in MESSAGES.replace("map<string,string>", "map").split(",")]
+    rows = [tuple({"message_id": id, "headers": headers}.get(name) for name in names) for id, headers, _ in lying]
+    frame = spark.createDataFrame(rows, MESSAGES)
+    hashed = spark.createDataFrame([(id, [body]) for id, _, body in lying], "message_id string, body_hashes array<string>")
+    events = read_events(spark, [str(tmp_path)])
+    found = messages(transfers(events.frame), events.seen)
+    answer = compared(found, frame.join(hashed, "message_id"), linked.TARGET).select("id", "lies", "known_by", "altered_there")
+    assert {row.id: tuple(row)[1:] for row in answer.where(~sql.col("id").isin(rest)).collect()} == {
+        by_id: (1, "id", False),
+        by_duplicate: (1, "duplicate id", False),
+        by_body: (1, "body", False),
+        changed: (1, "id", True),
+        gone: (0, None, False),
+    }
+
+
+def test_the_counts_are_those_of_the_messages(spark: SparkSession, tmp_path: Path) -> None:
+    from pipeline.tables.events import read_events
+    from pipeline.transforms.reconcile import Outcome, counts, messages, transfers
+
+    truth = write(tmp_path, 11, troubles=40)
+    events = read_events(spark, [str(tmp_path)])
+    (row,) = counts(messages(transfers(events.frame), events.seen, late=LATE_US / 1e6)).collect()
+    expected = truth.counted()
+    assert Counter({one.value: row[one.value.replace(" ", "_")] for one in Outcome}) == expected
+    assert row.messages == len(truth.outcomes)
+    for name in (*FLAGS, "reordered", "reordered_by_redelivery", "redelivered", "changed_by_transformer"):
+        assert row[name] == len(truth.said.get(name, ())), name
+
+
+def _text(us: int) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
