@@ -56,7 +56,8 @@ class LogFile:
             #: Whether the log was written at another place before.
             self.moved = bool(place and before.place) and place != before.place
             if self.moved:
-                runs, former = (), (*(run.identity for run in runs), *former)
+                former = (*[run.identity for run in runs], *former)
+                runs = ()
             #: With the identity and generation of the run that begins.
             self.header: Final = Header(
                 random_bytes(IDENTITY_OCTETS),

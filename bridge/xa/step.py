@@ -9,7 +9,7 @@ The rules, all of them here and nowhere else:
   another by the same name, that is remembered, and a branch that comes to light after all is committed. Where one name is that of several, nothing follows
   from it.
 * A branch that was completed on its own as it should have been is forgotten at its resource manager. One that was not, or of which that is not known,
-  is recorded, and stays until an operator has it forgotten.
+  is recorded, and stays until an operator has it forgotten. One that was decided and not known, and comes to light before that or after, is committed.
 
 Owns the rules. Pure: talks to nobody, knows no Deferred, no clock and no disk.
 """

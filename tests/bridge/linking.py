@@ -233,6 +233,7 @@ class Rig:
     def link(
         self,
         *,
+        name: str = "link",
         transformer: MessageTransformer | None = None,
         source: dict[str, Any] | None = None,
         target: dict[str, Any] | None = None,
@@ -246,7 +247,7 @@ class Rig:
         link.setdefault("quality_of_service", QualityOfService.DUPLICATES_OK)
         link.setdefault("failure_retry_interval_ms", 20)
         configured = Link(
-            "link",
+            name,
             Source(self.source.config, _configured("source", of), **(source or {})),
             Target(self.target.config, **{"destination": None if to is None else _configured("target", to), **(target or {})}),
             **link,

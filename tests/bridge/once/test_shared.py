@@ -134,7 +134,7 @@ async def test_a_link_that_reconnects_leaves_a_prepared_transaction_of_another_a
     for side in (brokers.source, brokers.target):
         slow[side.config.ref_name] = Slow(side.provider._provider, call)
         side.provider._provider = slow[side.config.ref_name]
-    other = await brokers.started(quality_of_service=ONCE, of=OTHER_SOURCE, to=OTHER_TARGET)
+    other = await brokers.started(name="other", quality_of_service=ONCE, of=OTHER_SOURCE, to=OTHER_TARGET)
     others = {side.config.ref_name: list(side.provider._made) for side in (brokers.source, brokers.target)}
     await brokers.source.send(*NUMBERS)
     link = await brokers.started(quality_of_service=ONCE, max_batch_size=5, max_batch_time_ms=20)

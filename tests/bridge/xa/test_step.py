@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bridge.xa import codes
 from bridge.xa.errors import Misuse
 from bridge.xa.status import BranchState, TransactionState
 from bridge.xa.step import step
@@ -38,6 +39,7 @@ from bridge.xa.transaction import (
     Record,
     Remove,
     RollbackAsked,
+    Separated,
     Started,
     StartFailed,
     Tell,
@@ -316,3 +318,41 @@ def test_whatever_is_answered_it_is_told_once_and_right(
     assert (now.state is TransactionState.HEURISTIC) <= bool(states & HEURISTIC)
     if len(associations) == 1:
         assert not decided
+
+
+def unheard_of() -> tuple[GlobalTransaction, list[Action]]:
+    """A hazard: after an XAER_RMERR the branch was not known."""
+    now, _ = after(*committing(0, codes.XAER_RMERR))
+    now, _ = step(now, Reached(1))
+    return step(now, Answered(Call.COMMIT, 1, codes.XAER_NOTA))
+
+
+def test_a_hazard_that_is_held_after_all_is_committed_and_else_it_is_left() -> None:
+    now, _ = unheard_of()
+    assert (now.state, now.branches[1].state) == (TransactionState.HEURISTIC, BranchState.HEURISTIC_HAZARD)
+    with pytest.raises(Misuse):
+        step(now, Reached(1))
+    now, actions = step(now, Reached(1, holds=True))
+    assert actions == [Ask(Call.COMMIT, 1)]
+    assert step(now, Answered(Call.COMMIT, 1))[0].state is TransactionState.COMMITTED
+    again, actions = step(now, Answered(Call.COMMIT, 1, codes.XAER_RMFAIL))
+    assert (again.state, again.branches[1].state, actions) == (TransactionState.WAITING, BranchState.WAITING, [Note()])
+
+
+def test_a_hazard_is_remembered_when_it_is_forgotten_and_what_is_asked_then_changes_nothing() -> None:
+    now, _ = unheard_of()
+    now, _ = step(now, Ordered(Order.FORGET))
+    assert step(now, Ordered(Order.FORGET))[1] == [Presume(1), Remove(now=True)]
+    now, actions = step(now, Reached(1))
+    assert actions == [Ask(Call.FORGET, 1)]
+    assert step(now, Answered(Call.FORGET, 1))[1] == [Presume(1), Remove()]
+    now, _ = step(now, Answered(Call.FORGET, 1, codes.XAER_PROTO))
+    assert now.branches[1].error == codes.XAER_NOTA
+    assert step(now, Reached(1, holds=True))[1] == [Ask(Call.COMMIT, 1)]
+
+
+def test_a_branch_whose_name_is_that_of_others_is_called_otherwise_while_it_is_active() -> None:
+    now, _ = after(Started(A), Separated(0, "rm:a (branch 1)"))
+    assert now.branches[0].rm == "rm:a (branch 1)"
+    with pytest.raises(Misuse):
+        after(*committing(), Separated(0, "rm:a (branch 1)"))
