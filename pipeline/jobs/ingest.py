@@ -33,7 +33,8 @@ _MIB: Final = 1 << 20
 BATCH: Final = 256 * _MIB
 #: That a report has a row for.
 _BATCHES: Final = 500
-_POLL_SECONDS: Final = 0.2
+#: How long it may take until it is seen that it is over.
+_POLL_SECONDS: Final = 1
 
 
 def run(

@@ -122,6 +122,10 @@ def _collected(events: DataFrame) -> DataFrame:
         times += [sql.min(time).alias(_first(step)), sql.max(time).alias(_last(step))]
     handed = sql.col("step").isin([list(Step).index(step) for step in (Step.DELIVERED, Step.REDELIVERED)])
     produced = sql.col("step") == list(Step).index(Step.PRODUCED)
+    # Of a broker that is not ours nothing else says that it was handed out. Several links may take one message of a topic.
+    received = sql.col("step") == list(Step).index(Step.RECEIVED)
+    of_queue = sql.count_if(received & sql.col("destination").startswith("queue:"))
+    taken = sql.greatest(of_queue, sql.max(received.cast("int"))).cast("int")
     known = sql.col("run").isNotNull()
 
     def two(column: str, where: Column) -> Column:
@@ -137,7 +141,7 @@ def _collected(events: DataFrame) -> DataFrame:
             sql.max(sql.when(known, sql.struct("time", "run", "line", "step"))).alias("_last"),
             *times,
             sql.max(sql.when(sql.col("reason").isNotNull(), sql.struct("time", "run", "line", "reason", "comment"))).alias("_said"),
-            sql.greatest(sql.max("attempt"), sql.count_if(handed).cast("int")).alias("attempts"),
+            sql.greatest(sql.max("attempt"), sql.count_if(handed).cast("int"), taken).alias("attempts"),
             sql.max("size").alias("size"),
             two("who", produced).alias("producers"),
             two("who", handed).alias("consumers"),

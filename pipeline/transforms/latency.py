@@ -14,7 +14,7 @@ from pyspark.sql import functions as sql
 from pipeline.transforms.journeys import LATENCIES
 
 PERCENTILES: Final = {"p50_ms": 0.5, "p90_ms": 0.9, "p99_ms": 0.99, "p999_ms": 0.999}
-#: A percentile is the value of a rank that is off by no more than one in so many.
+#: A percentile is the value of a rank that is off by no more than one in so many, rounded up; of no more than so many it is exact.
 ACCURACY: Final = 10_000
 #: By what latencies are told apart: the first destination, the link, and the hour of the first step.
 GRAIN: Final = ("destination", "link", "hour")

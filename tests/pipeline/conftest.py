@@ -19,7 +19,8 @@ from pipeline.session import SessionOptions, spark_session
 #: Small and quick: two tasks at a time, and few partitions after a shuffle.
 SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+    # Less work for the compiler than it would save.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.sql.streaming.stopTimeout": "30s",
 }
 

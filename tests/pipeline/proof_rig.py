@@ -11,28 +11,31 @@ of that is read from the journal. ::
 
 from __future__ import annotations
 
+import json
 import os
 import re
-import signal
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from bridge.admin.client import AdminError
 from bridge.crash_points import BEFORE_ACKNOWLEDGE, VARIABLE
-from gateway.instance.killing import KILL, ORDER
+from gateway.instance.killing import HELD, HOLD, ORDER
+from gateway.journal.schema import Step
 from gateway.messaging import dead
 from gateway.messaging.destination import Queue
 from gateway.messaging.envelope import CONTENT_TYPE, encode
 from gateway.messaging.message import BodyType, Headers, Message
-from tests.crash.client import PATIENCE, Client, Frame
+from tests.crash.client import Client, Frame
 from tests.crash.client import encode as frame
 from tests.crash.waiting import until
 from tests.faults.links import AT_MOST_ONCE, BRIDGE, HERE, BridgedGateway, Link, activemq, stomp
 from tests.faults.proxy import Fault, Proxy, Toward, Trigger
+from tests.gateway.journal.reading import ids_of
 from tests.pipeline.proof_truth import Truth
 from tests.servers import ActiveMQ, started
 
@@ -153,8 +156,10 @@ class Rig:
         ids = self._through("most", bodies)
         for trigger in triggers:
             trigger.wait()
-        arrived = Counter(self.far_bodies("most.out"))
-        missing = {body for body in bodies if not arrived[body]}
+        # They are settled before they are sent.
+        last = bodies[-1]
+        until(lambda: last in self.far_bodies("most.out"), "the last one never came")
+        missing = set(bodies) - set(self.far_bodies("most.out"))
         assert missing == {bodies[number] for number in LOST}
         for id, body in ids.items():
             self.truth.note("most.in", {id: body}, "lost" if body in missing else "delivered")
@@ -178,20 +183,23 @@ class Rig:
         """The gateway is killed when a batch has arrived and its source has not been told; what was in memory only is gone."""
         ids = self.put("memory", [f"memory {number}" for number in range(6)], persistent="false")
         self.truth.note("memory", ids, "lost", 0)
-
-        def order() -> None:
-            given = self._orders / "given"
-            given.write_text(f"{BEFORE_ACKNOWLEDGE}:1 {KILL}")
-            given.rename(self._orders / ORDER)
-
         self.gateway.operate("stop", "twice")
         ids = self.put("twice.in", [f"twice {number}" for number in range(FAULTY)])
-        order()
-        with suppress(AdminError):
-            # It may be killed before it can answer.
-            self.gateway.operate("start", "twice")
-        assert self.gateway.wait(PATIENCE) == -signal.SIGKILL, self.gateway.said
-        (self._orders / ORDER).unlink()
+        given = self._orders / "given"
+        given.write_text(f"{BEFORE_ACKNOWLEDGE}:1 {HOLD}")
+        given.rename(self._orders / ORDER)
+        with ThreadPoolExecutor(1) as beside:
+            # It has no answer while the gateway is held.
+            asked = beside.submit(self.gateway.operate, "start", "twice")
+            until((self._orders / HELD).exists, lambda: f"no batch came to its acknowledgement:\n{self.gateway.log[-3000:]}")
+            # What is told goes to the kernel a little later. What was not yet there when it is killed, nobody knows of.
+            until(
+                lambda: self._told_of("twice", Step.ARRIVED) == self._told_of("twice", Step.RECEIVED) > CLEAN, "not in the journal"
+            )
+            self.gateway.kill()
+            assert isinstance(asked.exception(), AdminError | OSError | None)
+        for file in (ORDER, HELD):
+            (self._orders / file).unlink()
         self.gateway.start()
         self.gateway.until_moving(*LINKS)
         self._until_at_rest("twice", FAULTY)
@@ -221,7 +229,10 @@ class Rig:
         with Client(self.gateway.port) as client:
             for body in bodies:
                 client.store("/queue/late", body.encode(), ttl="1")
-        until(lambda: len(self._broker_dead("late")) == len(bodies), lambda: f"{self._broker_dead('late')}\n{self.gateway.log[-2000:]}")
+        until(
+            lambda: len(self._broker_dead("late")) == len(bodies),
+            lambda: f"{self._broker_dead('late')}\n{self.gateway.log[-2000:]}",
+        )
         self.truth.note("late", self._broker_dead("late"), "expired", 0)
         self.truth.note("kept", self.put("kept", [f"kept {number}" for number in range(25)]), "waiting", 0)
 
@@ -239,7 +250,9 @@ class Rig:
     def taken_at_the_target(self) -> set[str]:
         """Somebody takes some of what a link has brought to ActiveMQ. :returns: their bodies there."""
         with Client(self.far.port) as client:
-            client.ask("SUBSCRIBE", {"destination": "/queue/out.out", "id": "1", "ack": "client-individual", "activemq.prefetchSize": "1"})
+            client.ask(
+                "SUBSCRIBE", {"destination": "/queue/out.out", "id": "1", "ack": "client-individual", "activemq.prefetchSize": "1"}
+            )
             bodies = set()
             for _ in range(TAKEN):
                 frame = client.message()
@@ -250,12 +263,16 @@ class Rig:
     def changed_at_the_target(self) -> str:
         """Somebody changes a message that a link has brought, and leaves everything else of it. :returns: its body as it was."""
         with Client(self.gateway.port, login="admin", passcode=self.passcode_file.read_text()) as client:
-            client.ask("SUBSCRIBE", {"destination": "/queue/within.out", "id": "1", "ack": "client-individual", "prefetch-count": "1"})
+            client.ask(
+                "SUBSCRIBE", {"destination": "/queue/within.out", "id": "1", "ack": "client-individual", "prefetch-count": "1"}
+            )
             frame = client.message()
             client.ask("ACK", {"id": frame.headers["ack"]})
             client.ask("UNSUBSCRIBE", {"id": "1"})
             headers = Headers(Queue("within.out"), body_type=BodyType.TEXT, persistent=True)
-            changed = Message(headers, b"another body", message_id=frame.headers["message-id"], timestamp=int(frame.headers["timestamp"]))
+            changed = Message(
+                headers, b"another body", message_id=frame.headers["message-id"], timestamp=int(frame.headers["timestamp"])
+            )
             client.ask("SEND", {"destination": "/queue/within.out", "content-type": CONTENT_TYPE}, encode(changed))
         return frame.body.decode()
 
@@ -310,6 +327,12 @@ class Rig:
             lambda told: told["counters"]["acknowledged"] >= count and not told["in_flight"] and told["state"] == "STARTED",
             f"{count} settled",
         )
+
+    def _told_of(self, link: str, step: Step) -> int:
+        """Messages of a link of which a step is in the journal's files, whole or not."""
+        texts = [path.read_text() for path in self.journal.iterdir()]
+        lines = [json.loads(line) for text in texts for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        return sum(len(ids_of(line)) for line in lines if line.get("link") == f"{BRIDGE}/{link}" and step in line["steps"])
 
     def _twice(self, link: str, ids: dict[str, str]) -> set[str]:
         """What lies more than once at a link's target, by the ids at its source."""

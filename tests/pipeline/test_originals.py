@@ -109,7 +109,7 @@ def whole(found: Message, **columns: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", BodyType)
 def test_of_the_brokers_own_queue_an_envelope_gives_back_every_type(kind: BodyType) -> None:
-    added = {
+    added: dict[str, Value] = {
         dead.UNDELIVERED_REASON: "EXPIRED",
         dead.UNDELIVERED_TIMESTAMP: NOW,
         dead.DELIVERY_COUNT: Int(6),

@@ -81,13 +81,14 @@ def test_what_the_headers_ask_for_reaches_the_provider() -> None:
         no_local=True,
         durable_name="d",
         redelivery=RedeliveryChanges(maximum_redeliveries=2, use_exponential_back_off=False),
+        name="s",
     )
 
 
 def test_durable_and_no_local_mean_nothing_on_a_queue() -> None:
     client = Server().connected()
     client.say(f"{SUBSCRIBE}durable-subscriber-name:d\nno-local:true\n\n")
-    assert client.consumer().spec == Subscription(Queue("a"))
+    assert client.consumer().spec == Subscription(Queue("a"), name="s")
 
 
 def test_a_durable_subscription_needs_a_client_id() -> None:
