@@ -66,9 +66,9 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def sources() -> Iterator[str]:
     """What must be in the wheel: every module, and what they read."""
-    for package in ("gateway", "bridge", "certs"):
+    for package in ("gateway", "bridge", "certs", "pipeline"):
         for path in (ROOT / package).rglob("*"):
-            if path.suffix in {".py", ".sql", ".dtd", ".java", ".jar"} or path.name == "py.typed":
+            if path.suffix in {".py", ".sql", ".dtd", ".java", ".jar", ".html"} or path.name == "py.typed":
                 yield path.relative_to(ROOT).as_posix()
     yield "twisted/plugins/stomp_gateway_plugin.py"
 
