@@ -30,7 +30,7 @@ from bridge.arrivals import Received
 from bridge.batch import Item
 from bridge.dead_messages import DeadMessage
 from bridge.fair_share import FairShare
-from bridge.journal_lines import NO_LINES, LinkLines, Transfers, known, reason_of
+from bridge.journal_lines import NO_LINES, LinkLines, Transfers, reason_of
 from bridge.once import refusals
 from bridge.once.buried import Buried
 from bridge.once.errors import NotDecided, is_loss, not_begun, not_rolled_back, target_lost
@@ -263,8 +263,7 @@ class OncePump:
         self._passed(crash_points.BEFORE_ACKNOWLEDGE)
         one.source.acknowledge(received)
         self._passed(crash_points.AFTER_ACKNOWLEDGE)
-        await known(transfers, self._check)
-        waiting = await self._committed(one, refusal)
+        waiting = await self._committed(one, refusal, transfers)
         self._passed(crash_points.AFTER_SETTLEMENT)
         done = partial(self._done, items, sending, transfers)
         if waiting:
@@ -299,13 +298,13 @@ class OncePump:
         why: Deferred[BaseException | None] = unbegun.addCallback(lambda lost: lost or refusal)
         return why
 
-    async def _committed(self, one: _One, refusal: Deferred[BaseException | None]) -> Sequence[str]:
-        """:param refusal: of the target. :returns: the factories whose resource manager has yet to hear of it.
+    async def _committed(self, one: _One, refusal: Deferred[BaseException | None], transfers: Transfers) -> Sequence[str]:
+        """:param refusal: of the target. :param transfers: what is told of it, which is to be known before the decision. :returns: the factories whose resource manager has yet to hear of it.
 
         :raises Refused: :raises TargetLost: why the target has not. :raises RolledBack: for a reason other than a lost provider.
         """
         try:
-            return (await one.transaction.commit(one.before)).waiting
+            return (await one.transaction.commit(one.before, transfers.written())).waiting
         except RolledBack as error:
             why = await refusal
             if why is not None:

@@ -104,6 +104,8 @@ class Course:
         self.decided: Final[Deferred[None]] = Deferred()
         #: The one before this, where its messages are before these: unless that is committed clean, this one is not decided.
         self.after: Course | None = None
+        #: What is to have happened before this one is decided; never fails.
+        self.first: Deferred[None] | None = None
         self._around: Final = around
         self._passed: Final = around.passed if at_points else _nowhere
         self._counts: Final[dict[tuple[str, str], int]] = {}
@@ -266,6 +268,10 @@ class Course:
             )
 
     def _decide(self) -> None:
+        first, self.first = self.first, None
+        if first is not None and not first.called:
+            first.addCallback(lambda _: self._decide()).addErrback(self._broken)
+            return
         before, self.after = self.after, None
         if before is None:
             self._decide_now()

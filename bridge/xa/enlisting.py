@@ -182,11 +182,12 @@ class Transaction:
         if self._started <= len(_POINTS):
             self._passed(_POINTS[self._started - 1])
 
-    async def commit(self, after: Transaction | None = None) -> Committed:
+    async def commit(self, after: Transaction | None = None, first: Deferred[None] | None = None) -> Committed:
         """End the associations, then commit: by two phases, or by one where there is one branch.
 
         :param after: one that is decided, and whose messages are before these. Where its outcome is anything but committed everywhere, this one is rolled
             back, with ProviderUnavailable as the cause.
+        :param first: what is to have happened before it is decided, or committed by one phase; never fails.
         :raises RolledBack: nothing happened anywhere. :raises Heuristic: final and not clean.
         :raises OutcomeUnknown: there was one branch, and it is not known whether it was committed.
         :raises LogFailed: everything is prepared and stays so until the bridge is started anew.
@@ -194,8 +195,12 @@ class Transaction:
         """
         if self._unasked:
             raise Misuse(f"transaction {self.id} cannot be committed while somebody is being enlisted")
-        self._course.after = None if after is None else after._course
-        self._course.tell(CommitAsked())
+        course = self._course
+        course.after = None if after is None else after._course
+        course.first = first
+        if first is not None and len(course.now.branches) < 2:
+            await _fired(first)
+        course.tell(CommitAsked())
         await self._outcome()
         return self._committed()
 

@@ -214,3 +214,30 @@ def test_where_nothing_is_decided_the_outcome_is_waited_for() -> None:
     with pytest.raises(RolledBack):
         done(transaction.commit())
     assert result(deciding) is False
+
+
+def test_what_is_to_happen_first_happens_before_the_decision() -> None:
+    two = Two()
+    transaction = two.moved()
+    first: Deferred[None] = Deferred()
+    committing = begin(transaction.commit(first=first))
+    two.process.reactor.advance(1)
+    assert transaction.state is TransactionState.DECIDING
+    assert (len(two.a.prepared), len(two.b.prepared), two.process.file.entries()) == (1, 1, ())
+    first.callback(None)
+    assert result(committing) == Committed()
+    assert (two.a.messages, two.b.messages) == ([2, 3], [1])
+
+
+def test_what_is_to_happen_first_happens_before_a_commit_by_one_phase() -> None:
+    two = Two()
+    transaction = two.coordinator.begin()
+    done(transaction.enlist("source", "rm:a", two.source))
+    result(two.source.take())
+    first: Deferred[None] = Deferred()
+    committing = begin(transaction.commit(first=first))
+    two.process.reactor.advance(1)
+    assert transaction.state is TransactionState.ACTIVE
+    first.callback(None)
+    assert result(committing) == Committed()
+    assert two.a.messages == [2, 3]
