@@ -19,6 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any, Final
 
+from pipeline.durable import sync
 from pipeline.errors import PipelineError
 
 VERSION: Final = 1
@@ -90,7 +91,7 @@ def opened(folder: Path, new_id: str) -> Iterator[Ledger]:
             id = new_id
             file.write(_line({"ledger": VERSION, "id": id}))
             file.flush()
-            _sync_folder(folder)
+            sync(folder)
         os.fsync(file.fileno())
         yield Ledger(path, id, file)
 
@@ -124,11 +125,3 @@ def _checked(path: Path) -> tuple[str, int]:
 
 def _line(values: Mapping[str, Any]) -> bytes:
     return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

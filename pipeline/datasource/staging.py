@@ -42,6 +42,7 @@ import pyarrow.compute as pc
 from pipeline.datasource.errors import StagingError
 from pipeline.datasource.remembered import Remembered
 from pipeline.datasource.rows import SCHEMA, with_text, without_text
+from pipeline.durable import sync
 
 #: Ids of messages that were acknowledged and committed; the broker has promised not to send those again.
 SETTLED_IDS: Final = 200_000
@@ -241,7 +242,7 @@ class Staging:
                         made.unlink()
                         made = self._write(path, received)
                 made.rename(path)
-                _sync(self.folder)
+                sync(self.folder)
                 self._remembered.add(path.stem, received.batches)
                 return replace(received, mine=True)
         finally:
@@ -282,9 +283,9 @@ class Staging:
     def _write_state(self, state: State) -> None:
         made = self.folder / f"state.{uuid4().hex}.tmp"
         made.write_text(json.dumps({"version": _VERSION, **asdict(state)}), encoding="utf-8")
-        _sync(made)
+        sync(made)
         made.rename(self.folder / "state.json")
-        _sync(self.folder)
+        sync(self.folder)
 
     def _write(self, path: Path, received: Staged) -> Path:
         """A file with these messages beside the one that it is to become, synced."""
@@ -293,7 +294,7 @@ class Staging:
         with pa.OSFile(str(made), "wb") as file, pa.ipc.new_file(file, schema) as writer:
             for batch in received.batches:
                 writer.write_batch(without_text(batch).replace_schema_metadata(schema.metadata))
-        _sync(made)
+        sync(made)
         return made
 
     def _read(self, path: Path, rows: bool) -> Staged:
@@ -310,7 +311,7 @@ class Staging:
     def _remember(self, path: Path) -> None:
         """Keep the ids of a file that is to go."""
         end = "settled" if path.with_suffix(".settled").exists() else "unsettled"
-        self._remembered.keep(path, self.folder / _IDS, end, _sync)
+        self._remembered.keep(path, self.folder / _IDS, end, sync)
 
     def _forget(self) -> None:
         """Remove the ids that need not be remembered any more."""
@@ -324,11 +325,3 @@ class Staging:
                 if old or bounds[path.suffix] <= 0:
                     path.unlink()
                 bounds[path.suffix] -= int(path.stem.rpartition(".")[2])
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

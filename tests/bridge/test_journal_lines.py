@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet.defer import Deferred
 
 from bridge import crash_points
 from bridge.config.model import QualityOfService
-from bridge.journal_lines import BridgeLines
 from bridge.link import JMSLink
 from bridge.status import LinkState
-from gateway.journal.journal import Journal
-from gateway.journal.schema import Level, run_name
-from gateway.journal.settings import JournalOptions
+from gateway.journal.schema import Level
 from gateway.messaging.destination import Queue
 from gateway.messaging.digest import body_digest, headers_digest
 from gateway.messaging.jms_message import JMSMessage
 from gateway.messaging.transformer import MessageTransformer
-from tests.bridge.linking import SOURCE, TARGET, Rig, clock, close, on_reactor, rig, until
-from tests.gateway.journal.reading import Event, Line, events_of, lines_of
+from tests.bridge.journaled import Journaled, steps
+from tests.bridge.linking import SOURCE, TARGET, clock, on_reactor, until
+from tests.gateway.journal.reading import Event, events_of
 
 TOLERANT = {"consume_no_transfer_on_transform_error": True}
 NUMBERS = [str(number) for number in range(30)]
@@ -32,54 +27,6 @@ PLAIN = QualityOfService.DUPLICATES_OK
 ONCE = QualityOfService.ONCE_AND_ONLY_ONCE
 LOSSY = QualityOfService.AT_MOST_ONCE
 ALL = pytest.mark.parametrize("quality", [PLAIN, ONCE, LOSSY])
-
-
-class Journaled:
-    """The brokers of a test, and the journal of the links between them."""
-
-    def __init__(self, rig: Rig, folder: Path) -> None:
-        self.rig = rig
-        self.folder = folder
-        folder.mkdir()
-        self.journal = self.opened()
-
-    def opened(self, level: Level = Level.LINKS, **options: bool) -> Journal:
-        self._closed = False
-        run = run_name("test", int(clock.seconds() * 1_000_000))
-        self.journal = Journal(clock, self.folder, run, "test", JournalOptions(level, segment_age=3600, **options))
-        self.rig.lines = BridgeLines(self.journal)
-        return self.journal
-
-    async def close(self) -> None:
-        """Have all lines written."""
-        if not self._closed:
-            self._closed = True
-            await self.journal.close()
-
-    async def lines(self) -> list[Line]:
-        """All that was told, with which the journal ends."""
-        await self.close()
-        return lines_of(self.folder)
-
-    async def transfers(self) -> dict[int, list[Event]]:
-        """The events of each transfer, in order."""
-        found: dict[int, list[Event]] = {}
-        for event in events_of(await self.lines()):
-            found.setdefault(event.line["transfers"][event.place], []).append(event)
-        return found
-
-
-@pytest_twisted.async_yield_fixture
-async def journaled(tmp_path: Path) -> AsyncIterator[Journaled]:
-    brokers = await rig(tmp_path)
-    made = Journaled(brokers, tmp_path / "journal")
-    yield made
-    await close(brokers)
-    await made.close()
-
-
-def steps(events: Sequence[Event]) -> list[str]:
-    return [event.step for event in events]
 
 
 def of(event: Event, field: str) -> Any:
@@ -222,17 +169,18 @@ async def test_what_expires_is_told(journaled: Journaled, quality: QualityOfServ
 # --- what goes wrong
 
 
+def third_to_where_it_is_refused(transformer: MessageTransformer, message: JMSMessage) -> JMSMessage:
+    if message.text == "2":
+        transformer.branch_to(Queue("denied"))
+    return message
+
+
 @on_reactor
 async def test_what_the_target_refuses_is_told_as_rolled_back_and_buried(journaled: Journaled) -> None:
     brokers = journaled.rig
 
-    def act(transformer: MessageTransformer, message: JMSMessage) -> JMSMessage:
-        if message.text == "2":
-            transformer.branch_to(Queue("denied"))
-        return message
-
     await brokers.source.send(*NUMBERS[:4])
-    link = await brokers.started(transformer=transforming(act), max_batch_size=4, max_batch_time_ms=-1)
+    link = await brokers.started(transformer=transforming(third_to_where_it_is_refused), max_batch_size=4, max_batch_time_ms=-1)
     await brokers.target.arrived(3)
     await until(lambda: link.status().counters.acknowledged == 4)
     await link.stop()
@@ -245,14 +193,13 @@ async def test_what_the_target_refuses_is_told_as_rolled_back_and_buried(journal
 async def test_a_transacted_link_tells_of_each_attempt(journaled: Journaled) -> None:
     brokers = journaled.rig
 
-    def act(transformer: MessageTransformer, message: JMSMessage) -> JMSMessage:
-        if message.text == "2":
-            transformer.branch_to(Queue("denied"))
-        return message
-
     await brokers.source.send(*NUMBERS[:4])
     link = await brokers.started(
-        transformer=transforming(act), quality_of_service=ONCE, max_batch_size=4, max_batch_time_ms=20, failure_retry_interval_ms=1
+        transformer=transforming(third_to_where_it_is_refused),
+        quality_of_service=ONCE,
+        max_batch_size=4,
+        max_batch_time_ms=20,
+        failure_retry_interval_ms=1,
     )
     await brokers.target.arrived(3)
     await until(lambda: link.status().counters.acknowledged == 4)

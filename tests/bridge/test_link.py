@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
@@ -24,17 +22,10 @@ from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import AuthenticationFailed, ProviderUnavailable, UnknownDelivery
 from gateway.messaging.jms_message import JMSMessage
 from gateway.messaging.transformer import MessageTransformer
-from tests.bridge.linking import SOURCE, TARGET, Rig, close, in_state, on_reactor, rig, until
+from tests.bridge.linking import SOURCE, TARGET, Rig, in_state, on_reactor, until
 
 clock: Any = reactor
 NUMBERS = [str(number) for number in range(100)]
-
-
-@pytest_twisted.async_yield_fixture
-async def brokers(tmp_path: Path) -> AsyncIterator[Rig]:
-    made = await rig(tmp_path)
-    yield made
-    await close(made)
 
 
 def failing(times: int = 1_000_000) -> MessageTransformer:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 from twisted.logger import Logger
@@ -24,17 +22,10 @@ from bridge.once.coordination import AGAIN_S, Coordination
 from bridge.status import LinkState
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Capabilities, Connection, Credentials
-from tests.bridge.linking import SOURCE, Rig, close, on_reactor, rig, until
+from tests.bridge.linking import SOURCE, Rig, on_reactor, until
 from tests.bridge.xa.machines import MemoryStorage, Process
 
 ONCE = QualityOfService.ONCE_AND_ONLY_ONCE
-
-
-@pytest_twisted.async_yield_fixture
-async def brokers(tmp_path: Path) -> AsyncIterator[Rig]:
-    made = await rig(tmp_path)
-    yield made
-    await close(made)
 
 
 @on_reactor

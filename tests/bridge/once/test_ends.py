@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet.defer import Deferred
 
 from bridge import link as links
@@ -18,7 +15,7 @@ from bridge.status import LinkState
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.errors import XAError
 from gateway.messaging.provider import Provider, Xid
-from tests.bridge.linking import SOURCE, TARGET, Rig, close, on_reactor, rig, until
+from tests.bridge.linking import SOURCE, TARGET, Rig, on_reactor, until
 from tests.bridge.once.test_shared import Behind, Slow
 
 ONCE = QualityOfService.ONCE_AND_ONLY_ONCE
@@ -72,13 +69,6 @@ class _Other:
 
     def __getattr__(self, name: str) -> Any:
         return self._other.get(name) or getattr(self._behind, name)
-
-
-@pytest_twisted.async_yield_fixture
-async def brokers(tmp_path: Path) -> AsyncIterator[Rig]:
-    made = await rig(tmp_path)
-    yield made
-    await close(made)
 
 
 async def started(rig: Rig, **link: Any) -> JMSLink:

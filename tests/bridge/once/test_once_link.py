@@ -32,13 +32,6 @@ ONCE = QualityOfService.ONCE_AND_ONLY_ONCE
 
 
 @pytest_twisted.async_yield_fixture
-async def brokers(tmp_path: Path) -> AsyncIterator[Rig]:
-    made = await rig(tmp_path)
-    yield made
-    await close(made)
-
-
-@pytest_twisted.async_yield_fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Rig]:
     """Source and target are one."""
     made = await rig(tmp_path, both=True)

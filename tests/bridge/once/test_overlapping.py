@@ -10,9 +10,7 @@ from bridge import crash_points
 from bridge.config.model import QualityOfService
 from bridge.link import JMSLink
 from tests.bridge.linking import Rig, on_reactor, until
-from tests.bridge.once.test_once_link import NUMBERS, brokers, nothing_is_left, started
-
-__all__ = ["brokers"]
+from tests.bridge.once.test_once_link import NUMBERS, nothing_is_left, started
 
 BEGUN = crash_points.AFTER_RECEIVE
 COMMITTED = crash_points.AFTER_COMMIT_2

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet.defer import Deferred, fail
 
 from bridge import link as links
@@ -19,7 +18,7 @@ from gateway.messaging.destination import Destination, Topic
 from gateway.messaging.errors import OutcomeUnknown, ProviderUnavailable, XAError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Provider, Vote, Xid
-from tests.bridge.linking import SOURCE, TARGET, Away, Rig, clock, close, on_reactor, rig, until
+from tests.bridge.linking import SOURCE, TARGET, Away, Rig, clock, close, on_reactor, until
 from tests.contract.backends.embedded import EmbeddedMemory
 from tests.contract.backends.jms_xa import JMSXA
 
@@ -106,13 +105,6 @@ class Silent:
             session.commit(lambda failed: done(failed if said else OutcomeUnknown("its connection is lost")))
 
         return _Like(session, commit=commit)
-
-
-@pytest_twisted.async_yield_fixture
-async def brokers(tmp_path: Path) -> AsyncIterator[Rig]:
-    made = await rig(tmp_path)
-    yield made
-    await close(made)
 
 
 async def started(rig: Rig, **link: Any) -> JMSLink:

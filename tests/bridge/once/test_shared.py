@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
-import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet.defer import Deferred, succeed
 
 from bridge.config.model import QualityOfService
@@ -15,7 +13,7 @@ from bridge.status import LinkState
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.provider import Flags, Provider, Vote, Xid
-from tests.bridge.linking import SOURCE, TARGET, Rig, close, on_reactor, rig, until
+from tests.bridge.linking import SOURCE, TARGET, Rig, on_reactor, until
 
 ONCE: Final = QualityOfService.ONCE_AND_ONLY_ONCE
 OTHER_SOURCE: Final = Queue("other.source")
@@ -117,13 +115,6 @@ class Slow:
             return Behind(connection, xa_session=lambda: session(connection))
 
         return self._provider.connect(*given).addCallback(connected)
-
-
-@pytest_twisted.async_yield_fixture
-async def brokers(tmp_path: Path) -> AsyncIterator[Rig]:
-    made = await rig(tmp_path)
-    yield made
-    await close(made)
 
 
 @pytest.mark.parametrize("cut", ["source", "target", "both"])

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
-import pytest_twisted  # type: ignore[import-untyped]
 
 from bridge import link as links
 from bridge.config.model import QualityOfService
@@ -14,21 +10,12 @@ from bridge.status import LinkState
 from gateway.journal.schema import Level
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.errors import ProviderUnavailable
-from tests.bridge.linking import Rig, close, on_reactor, rig, until
+from tests.bridge.journaled import Journaled, steps
+from tests.bridge.linking import Rig, on_reactor, until
 from tests.bridge.once.test_ends import Heuristic
 from tests.bridge.once.test_shared import Slow
-from tests.bridge.test_journal_lines import Journaled, steps
 
 ONCE = QualityOfService.ONCE_AND_ONLY_ONCE
-
-
-@pytest_twisted.async_yield_fixture
-async def journaled(tmp_path: Path) -> AsyncIterator[Journaled]:
-    brokers = await rig(tmp_path)
-    made = Journaled(brokers, tmp_path / "journal")
-    yield made
-    await close(brokers)
-    await made.close()
 
 
 def away_behind_the_decision(brokers: Rig) -> None:

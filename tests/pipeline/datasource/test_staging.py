@@ -189,7 +189,7 @@ class Attempt:
 def test_no_message_is_lost_or_repeated_whatever_ends_when(data: st.DataObject) -> None:
     """Tasks, their zombies and the driver end at any point; the folder is the real one, on a disk that needs no fsync."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(module, "_sync", lambda path: None)
+        patched.setattr(module, "sync", lambda path: None)
         run_queries(data)
 
 
