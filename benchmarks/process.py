@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import platform
 import signal
 import subprocess
 import time
@@ -16,6 +17,9 @@ from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PR_SET_PDEATHSIG = 1
+#: kcmp(2), where its number is known, and what it compares.
+_KCMP = {"x86_64": 312, "aarch64": 272}.get(platform.machine())
+_KCMP_VM = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -110,7 +114,9 @@ class ProcessTree:
 
     def _status(self, name: str) -> int:
         total = 0
-        for pid in self.pids():
+        for pid, parent in [(pid, int(fields[1])) for pid, fields in _stat() if int(fields[3]) == self.pid and fields[0] != "Z"]:
+            if _same_memory(pid, parent):
+                continue
             try:
                 text = Path(f"/proc/{pid}/status").read_text()
             except (FileNotFoundError, ProcessLookupError):
@@ -119,6 +125,11 @@ class ProcessTree:
                 if line.startswith(name):
                     total += int(line.split()[1]) * 1024
         return total
+
+
+def _same_memory(pid: int, other: int) -> bool:
+    """Whether the processes share all their memory, as they do between a vfork and its exec; it would count twice."""
+    return _KCMP is not None and _libc.syscall(_KCMP, pid, other, _KCMP_VM, 0, 0) == 0
 
 
 def _stat() -> Iterator[tuple[int, list[str]]]:

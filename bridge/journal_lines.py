@@ -29,14 +29,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
+from bridge.journal_contents import BatchContents, Places, attempts, numbers, target_ids
 from gateway.journal import contents
 from gateway.journal.schema import Level, Step
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination
-from gateway.messaging.digest import digest_of_body, digest_of_headers
-from gateway.messaging.message import BodyType, Headers, Message
+from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
@@ -69,9 +69,6 @@ _WHY: Final = {
 
 #: What a line takes in memory for each message while it waits, beside bodies.
 _OCTETS: Final = 200
-
-#: Which messages of a batch: their places, from 0.
-Places: TypeAlias = Sequence[int]
 
 
 class _Numbers:
@@ -139,7 +136,7 @@ class Transfers:
     A message is named by its place in the batch. What is told is as the journal's level was when the batch was received.
     """
 
-    __slots__ = ("_alike", "_bodies", "_first", "_hashes", "_journal", "_judged", "_lines", "_messages", "_written", "everything")
+    __slots__ = ("_alike", "_first", "_journal", "_judged", "_lines", "_messages", "_told", "_written", "everything")
 
     def __init__(self, lines: LinkLines, journal: Journal, received: Sequence[Received]) -> None:
         self._lines = lines
@@ -147,13 +144,14 @@ class Transfers:
         self.everything = journal.level is not Level.DEAD
         messages = self._messages = [arrived.message for arrived in received]
         self._first = lines.numbers.take(len(messages))
+        self._told = BatchContents(messages)
         #: How many are judged.
         self._judged = 0
         self._written: Deferred[None] | None = None
         if not self.everything:
             return
-        bodies = self._bodies = [message.body for message in messages]
-        self._hashes: list[str] | None = None
+        told = self._told
+        bodies = told.octets
         given = [message.headers for message in messages]
         parts = _parted([headers.destination for headers in given])
         #: Where all are from, if they are from one place.
@@ -161,11 +159,11 @@ class Transfers:
         for destination, places in parts:
             fields = self._fields((Step.RECEIVED,), places, destination, lines.source)
             mine = self._chosen(places)
-            fields["sizes"] = partial(_sizes, bodies, places)
-            fields["bodies_hash"] = partial(self._received_bodies, places)
-            fields["headers_hash"] = partial(_hashes_of_headers, [given[place] for place in places])
-            fields["timestamps"] = partial(_timestamps, mine)
-            fields["attempts"] = partial(_attempts, received, places)
+            fields["sizes"] = partial(told.sizes, places)
+            fields["bodies_hash"] = partial(told.bodies, places)
+            fields["headers_hash"] = partial(told.headers, places)
+            fields["timestamps"] = partial(told.timestamps, places)
+            fields["attempts"] = partial(attempts, received, places)
             self._whole(fields, mine)
             journal.add(
                 fields, _OCTETS * len(places) + sum(map(len, bodies if mine is messages else [bodies[place] for place in places]))
@@ -196,8 +194,10 @@ class Transfers:
         for destination, chosen in _parted([headers.destination for headers in given]):
             places = [items[at].place for at in chosen]
             fields = self._fields((Step.SENT,), places, destination, self._lines.target)
-            fields["bodies_hash"] = partial(self._sent_bodies, places, [given[at] for at in chosen], [bodies[at] for at in chosen])
-            fields["headers_hash"] = partial(_hashes_of_headers, [given[at] for at in chosen])
+            fields["bodies_hash"] = partial(
+                self._told.sent_bodies, places, [given[at] for at in chosen], [bodies[at] for at in chosen]
+            )
+            fields["headers_hash"] = partial(self._told.sent_headers, places, [given[at] for at in chosen])
             # What is not as it was received is held in memory, too.
             octets = sum([len(bodies[at]) for at in chosen]) if self._lines.transforms else 0
             self._journal.add(fields, octets + _OCTETS * len(chosen))
@@ -281,18 +281,20 @@ class Transfers:
         for destination, chosen in _parted([message.headers.destination for message in messages]):
             fields = self._fields(steps, [items[at].place for at in chosen], destination, self._lines.target)
             if self._lines.tells_ids:
-                fields["target_ids"] = partial(_target_ids, [messages[at] for at in chosen])
+                fields["target_ids"] = partial(target_ids, [messages[at] for at in chosen])
             fields["reason"] = reason
             self._journal.add(fields, _OCTETS * len(chosen))
 
     def _fields(self, steps: tuple[str, ...], places: Places, destination: Destination, provider: str) -> dict[str, object]:
         return {
             "steps": steps,
-            "ids": partial(_ids, self._messages, places),
+            "ids": partial(self._told.ids, places),
+            "prefix": self._told.prefix,
+            "numbers": partial(self._told.ends, places),
             "destination": str(destination),
             "provider": provider,
             "link": self._lines.link,
-            "transfers": partial(_numbers, self._first, places),
+            "transfers": partial(numbers, self._first, places),
         }
 
     def _chosen(self, places: Places) -> list[Message]:
@@ -309,24 +311,6 @@ class Transfers:
             fields["body_types"] = partial(contents.body_types, messages)
             return sum([len(message.body) for message in messages])
         return 0
-
-    # --- on the journal's thread
-
-    def _received_bodies(self, places: Places) -> list[str]:
-        hashes = self._hashes
-        if hashes is None:
-            kinds = [message.headers.body_type for message in self._messages]
-            hashes = self._hashes = list(map(digest_of_body, kinds, self._bodies))
-        return hashes if len(places) == len(hashes) else [hashes[place] for place in places]
-
-    def _sent_bodies(self, places: Places, given: Sequence[Headers], bodies: Sequence[bytes]) -> list[str]:
-        received, messages, known = self._bodies, self._messages, self._received_bodies(range(len(self._bodies)))
-        hashes = []
-        for place, headers, body in zip(places, given, bodies, strict=True):
-            kind: BodyType = headers.body_type
-            same = body is received[place] and kind is messages[place].headers.body_type
-            hashes.append(known[place] if same else digest_of_body(kind, body))
-        return hashes
 
 
 class _Untold(Transfers):
@@ -355,36 +339,6 @@ def _parted(destinations: list[Destination]) -> list[tuple[Destination, Places]]
     for at, destination in enumerate(destinations):
         parts.setdefault(destination, []).append(at)
     return list(parts.items())
-
-
-def _ids(messages: Sequence[Message], places: Places) -> list[str]:
-    return [messages[place].message_id for place in places]
-
-
-def _target_ids(messages: Sequence[Message]) -> list[str] | None:
-    ids = [message.message_id for message in messages]
-    return ids if any(ids) else None
-
-
-def _numbers(first: int, places: Places) -> list[int]:
-    return [first + place for place in places]
-
-
-def _attempts(received: Sequence[Received], places: Places) -> list[int] | None:
-    attempts = [received[place].attempts for place in places]
-    return attempts if max(attempts) > 1 else None
-
-
-def _sizes(bodies: Sequence[bytes], places: Places) -> list[int]:
-    return [len(bodies[place]) for place in places]
-
-
-def _timestamps(messages: Sequence[Message]) -> list[int]:
-    return [message.timestamp for message in messages]
-
-
-def _hashes_of_headers(given: Sequence[Headers]) -> list[str]:
-    return [digest_of_headers(headers) for headers in given]
 
 
 def reason_of(error: BaseException) -> str:

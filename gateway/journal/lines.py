@@ -43,7 +43,8 @@ class Lines:
             if callable(value):
                 value = value()
             if name == "numbers":
-                said["runs"] = runs_of(value)  # type: ignore[arg-type]
+                if value is not None:
+                    said["runs"] = runs_of(value)  # type: ignore[arg-type]
             elif value is not None and value != "" and value != () and value != [] and name != "time":
                 said[name] = value
         for many, one in _FOLDED:

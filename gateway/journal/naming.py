@@ -1,11 +1,17 @@
-"""How numbers that mostly rise by one are written in a few.
+"""How numbers that mostly rise by one, and ids that end in such numbers, are written in a few.
 
 Owns that notation. Knows nothing of what is numbered.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Final
+
+#: The number that an id ends in, as it is written in one way only, and that a reader's 64 bits can hold.
+_DIGITS: Final = 18
+_ENDS: Final = re.compile(rf"(?<![0-9])(?:0|[1-9][0-9]{{0,{_DIGITS - 1}}})\Z")
 
 
 def runs_of(numbers: Sequence[int]) -> list[list[int]]:
@@ -34,6 +40,26 @@ def runs_of(numbers: Sequence[int]) -> list[list[int]]:
         last = number
     runs.append([first, length, step if length > 1 else 1])
     return runs
+
+
+def numbered(ids: Sequence[str]) -> tuple[str, list[int]] | None:
+    """What all of the ids begin with, and the number that each ends in: nearly all brokers number what a connection sends. None where they are not like that.
+
+    >>> numbered(["ID:host-4000-1:2:1:9", "ID:host-4000-1:2:1:10"])
+    ('ID:host-4000-1:2:1:', [9, 10])
+    """
+    found = _ENDS.search(ids[0]) if ids else None
+    if found is None or not found.start():
+        return None
+    prefix = ids[0][: found.start()]
+    begin = len(prefix)
+    ends = [one[begin:] for one in ids if one.startswith(prefix)]
+    digits = "".join(ends)
+    if len(ends) < len(ids) or not all(ends) or not (digits.isascii() and digits.isdecimal()):
+        return None
+    numbers = [int(end) for end in ends]
+    # One with a leading zero, or too many digits, would not come back.
+    return (prefix, numbers) if max(map(len, ends)) <= _DIGITS and list(map(str, numbers)) == ends else None
 
 
 def numbers_of(runs: Sequence[Sequence[int]]) -> list[int]:

@@ -41,6 +41,8 @@ sets anew; JMSExpiration; headers whose names are not those of JMS properties, a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
 from hashlib import blake2b
 from typing import Final
 
@@ -81,27 +83,63 @@ def digest_of_body(kind: BodyType, body: bytes) -> str:
     return hashed.hexdigest()
 
 
-def digest_of_headers(headers: Headers) -> str:
-    """The same as :func:`headers_digest`. It is computed once and kept in ``memo``. On any thread."""
+def digest_of_headers(headers: Headers, like: Headers | None = None) -> str:
+    """The same as :func:`headers_digest`. It is computed once and kept in ``memo``. On any thread.
+
+    :param like: headers that may say the same, as those that these were made of do mostly: then it is theirs.
+    """
     known = headers.memo.get(MEMO_DIGEST)
     if known is None:
-        known = headers.memo[MEMO_DIGEST] = blake2b(_kept(headers), digest_size=SIZE).hexdigest()
+        if like is not None and _say_the_same(headers, like):
+            known = digest_of_headers(like)
+        else:
+            known = _digest(headers)
+        headers.memo[MEMO_DIGEST] = known
     assert isinstance(known, str)
     return known
 
 
-def _kept(headers: Headers) -> bytes:
-    mode = DeliveryMode.PERSISTENT if headers.persistent else DeliveryMode.NON_PERSISTENT
-    names = [name for name in headers.properties if name not in ADDED and not name.startswith(_SET_BY_PROVIDERS)]
-    properties = {name: headers.properties[name] for name in sorted(names, key=_octets)}
-    return b"".join(
-        (
-            bytes((_VERSION, mode, headers.priority)),
-            encode_value(headers.correlation_id),
-            encode_value(headers.type),
-            encode_properties(properties),
-        )
-    )
+def _digest(headers: Headers) -> str:
+    properties = _kept(headers.properties)
+    if not properties and headers.correlation_id is None and headers.type is None:
+        # As most of them are.
+        return _plain(headers.persistent, headers.priority)
+    ordered = {name: properties[name] for name in sorted(properties)}
+    said = encode_value(headers.correlation_id) + encode_value(headers.type) + encode_properties(ordered)
+    return _hashed(headers.persistent, headers.priority, said)
+
+
+@cache
+def _plain(persistent: bool, priority: int) -> str:
+    return _hashed(persistent, priority, encode_value(None) + encode_value(None) + encode_properties({}))
+
+
+def _hashed(persistent: bool, priority: int, said: bytes) -> str:
+    mode = DeliveryMode.PERSISTENT if persistent else DeliveryMode.NON_PERSISTENT
+    return blake2b(bytes((_VERSION, mode, priority)) + said, digest_size=SIZE).hexdigest()
+
+
+def _kept(properties: Mapping[str, Value]) -> Mapping[str, Value]:
+    """Those that are in the hash."""
+    if not properties:
+        return properties
+    return {name: value for name, value in properties.items() if name not in ADDED and not name.startswith(_SET_BY_PROVIDERS)}
+
+
+def _say_the_same(one: Headers, other: Headers) -> bool:
+    """Whether both have one hash; false where that is not plain to see."""
+    if (
+        one.persistent is not other.persistent
+        or one.priority != other.priority
+        or one.correlation_id != other.correlation_id
+        or one.type != other.type
+    ):
+        return False
+    if one.properties is other.properties:
+        return True
+    mine, theirs = _kept(one.properties), _kept(other.properties)
+    # By identity: a number may be equal to one of another type.
+    return mine.keys() == theirs.keys() and all(theirs[name] is value for name, value in mine.items())
 
 
 def _in_order(body: bytes) -> bytes:
@@ -109,9 +147,6 @@ def _in_order(body: bytes) -> bytes:
         entries = decode_map(body)
     except MalformedValues:
         return body
-    ordered: dict[str, Value] = {name: entries[name] for name in sorted(entries, key=_octets)}
+    # Texts have the order of their octets in UTF-8, which has that of code points.
+    ordered: dict[str, Value] = {name: entries[name] for name in sorted(entries)}
     return encode_map(ordered)
-
-
-def _octets(name: str) -> bytes:
-    return name.encode("utf-8", "surrogatepass")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bridge.config.model import BRIDGE_NAME_PROPERTY
 from bridge.transfer import HOPS, MESSAGE_IDS
 from gateway.messaging.destination import Queue, Topic
-from gateway.messaging.digest import ADDED, body_digest, headers_digest
+from gateway.messaging.digest import ADDED, body_digest, digest_of_headers, headers_digest
 from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.values import Byte, Char, Float, Int, Short, Value, encode_map, encode_value
@@ -137,3 +137,20 @@ def test_what_a_link_does_not_keep_is_not_in_it() -> None:
 def test_headers_that_are_shared_are_hashed_once() -> None:
     headers = Headers(Queue("q"), properties={"a": 1})
     assert headers_digest(Message(headers)) is headers_digest(Message(headers))
+
+
+@given(SAID, SAID, st.data())
+def test_it_is_the_same_beside_headers_that_are_alike(said: dict[str, Any], other: dict[str, Any], data: st.DataObject) -> None:
+    changed = {name: data.draw(st.sampled_from([said[name], other[name]])) for name in said}
+    names = sorted({*said["properties"], *other["properties"]})
+    both = {**other["properties"], **said["properties"]}
+    if names:
+        changed["properties"] = {name: both[name] for name in data.draw(st.lists(st.sampled_from(names), unique=True))}
+    changed["properties"] |= data.draw(st.dictionaries(st.sampled_from(sorted(ADDED)), st.text(max_size=3)))
+    like = Headers(Queue("q"), **said)
+    assert digest_of_headers(Headers(Topic("t"), **changed), like) == of_headers(**changed)
+
+
+def test_a_property_without_a_value_is_not_one_that_is_missing() -> None:
+    like = Headers(Queue("q"), properties={"b": 1})
+    assert digest_of_headers(Headers(Queue("q"), properties={"a": None}), like) == of_headers(properties={"a": None})
