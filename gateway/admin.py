@@ -6,6 +6,7 @@ Part of the composition: it joins the service, which knows no users, with those 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
@@ -110,7 +111,7 @@ def admin_service(
                 JournalCollector(journal.standing),
                 DestinationCollector(broker, settings[METRICS_DESTINATIONS]),
             ),
-            BrokerResources(broker),
+            BrokerResources(broker, lambda: {"journal": asdict(journal.standing())}),
             BranchResources(BranchAdministration(provider)),
         ],
         administrators(users, rules),

@@ -37,7 +37,7 @@ class BrokerResources:
     """The resources.
 
     :param administration: what they are about.
-    :param about: more to tell of the broker as a whole, such as ``primary_port``.
+    :param about: more to tell of the broker as a whole, such as ``journal``.
     """
 
     def __init__(self, administration: BrokerAdministration, about: Callable[[], Mapping[str, object]] = dict) -> None:

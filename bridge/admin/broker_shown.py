@@ -238,8 +238,22 @@ def broker_details(broker: Json, port: int) -> str:
             ("Auto Create Topics", _truth(broker["auto_create_topics"])),
             ("Auto Created Queue Max Number of Active Consumers", _limit(broker["auto_max_consumers"])),
             ("Auto Created Queue Max Number of Backup Consumers", 0),
+            *_journal(broker.get("journal")),
         ]
     )
+
+
+def _journal(journal: Json | None) -> list[Line]:
+    if journal is None:
+        return []
+    said = "true: the disk takes nothing" if journal["stopped"] else "false"
+    return [
+        ("", ""),
+        ("Journal Level", journal["level"]),
+        ("Journal Written Since the Start", f"{journal['lines']} lines, {journal['octets']} bytes"),
+        ("Journal Lines Lost", journal["lost"]),
+        ("Journal is Stopped", said),
+    ]
 
 
 def listed(lines: Sequence[Line]) -> str:

@@ -12,7 +12,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
@@ -32,6 +32,7 @@ from gateway.broker.branch_administration import BranchAdministration
 from gateway.broker.settings import BrokerOptions
 from gateway.instance.listening import server_endpoint
 from gateway.instance.portmapper import PortMapper
+from gateway.journal.journal import JournalStanding
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.provider import Mode
 from gateway.stomp.service import StompService
@@ -50,6 +51,7 @@ else:
 reactor = cast(Any, global_reactor)
 HOST = "127.0.0.1"
 Q = Queue("orders")
+JOURNAL = {"journal": asdict(JournalStanding("links", 12, 3456, 2, True))}
 T = Topic("quotes")
 
 
@@ -105,7 +107,7 @@ async def running(tmp_path: Path, capsys: pytest.CaptureFixture[str], options: B
     service = AdminService(
         reactor,
         AdminOptions(user=ADMIN[0], password=ADMIN[1]),
-        [BrokerResources(administration), BranchResources(BranchAdministration(deployment.provider))],
+        [BrokerResources(administration, lambda: JOURNAL), BranchResources(BranchAdministration(deployment.provider))],
         register_port=mapper.register,
     )
     await stomp.start()
@@ -539,6 +541,11 @@ async def test_the_broker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
             "Auto Create Topics                                   true\n"
             "Auto Created Queue Max Number of Active Consumers    unlimited (-1)\n"
             "Auto Created Queue Max Number of Backup Consumers    0\n"
+            "\n"
+            "Journal Level                                        links\n"
+            "Journal Written Since the Start                      12 lines, 3456 bytes\n"
+            "Journal Lines Lost                                   2\n"
+            "Journal is Stopped                                   true: the disk takes nothing\n"
             "\n"
             "Successfully queried the broker.\n"
         )

@@ -46,7 +46,9 @@ def test_what_was_done_survives_a_kill(gateway: GatewayProcess) -> None:
     assert (found["messages"], found["properties"]["maxNumMsgs"], found["origin"]) == (2, 2, "administrator")
     assert imqcmd(gateway, "purge", "dst", "-t", "q", "-n", "orders")["purged"] == 2
     gateway.restart(crash=True)
-    assert imqcmd(gateway, "query", "bkr")["messages"] == 0
+    broker = imqcmd(gateway, "query", "bkr")
+    assert broker["messages"] == 0
+    assert broker["journal"] == {"level": "links", "lines": 0, "octets": 0, "lost": 0, "stopped": False}
     imqcmd(gateway, "destroy", "dst", "-t", "q", "-n", "orders")
     gateway.restart(crash=True)
     listed = imqcmd(gateway, "list", "dst")["destinations"]
