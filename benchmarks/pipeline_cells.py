@@ -51,7 +51,10 @@ class Jobs:
         return [
             Measurement(seconds, extra=parts),
             Measurement(cpu / truth.events * 1e6, extra={"processor s": cpu}),
-            Measurement(max(ingest.peak, journeys.peak) / 2**20),
+            Measurement(
+                max(ingest.peak, journeys.peak) / 2**20,
+                extra={"journal MiB": _mebibytes(folder / "journal"), "table MiB": _mebibytes(folder / "table")},
+            ),
         ]
 
 
@@ -83,6 +86,10 @@ def _run(folder: Path, job: str, *arguments: str) -> _Cost:
     if not said or said[-1].startswith("gateway-pipeline:"):
         raise Refused(f"{job}: {said[-1] if said else 'it said nothing'}")
     return _Cost(time.monotonic() - began, cpu, peak)
+
+
+def _mebibytes(folder: Path) -> float:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 2**20
 
 
 def _cell(name: str, events: int) -> Cell:

@@ -14,12 +14,17 @@ _CONDITION: Final = re.compile(r"^\[(?P<name>[A-Z0-9_.]+)\]\s*")
 _STATE: Final = re.compile(r"\s*SQLSTATE: [0-9A-Z]{5}(?=\W|$)")
 _POSITION: Final = re.compile(r"; line \d+ pos \d+;?$")
 _LENGTH: Final = 500
+#: What stands before what a Python worker has raised.
+_TRACEBACK: Final = "Traceback (most recent call last):"
+#: The last line of that, from the name of the exception's class on.
+_RAISED: Final = re.compile(r"^(?P<module>(?:\w+\.)*)(?P<name>\w+)(?:: (?P<text>.*))?$", re.MULTILINE)
 
 
 def sentence(error: BaseException) -> str | None:
     """What to tell the operator of a failure that Spark, or its Java machine, has raised: one line. None where it is not one of theirs."""
     module = type(error).__module__.split(".")[0]
-    if module == "py4j" and type(error).__name__ != "Py4JJavaError":
+    # That nobody listens there any more is said by the socket, and not by py4j, which has asked it.
+    if (module == "py4j" and type(error).__name__ != "Py4JJavaError") or (isinstance(error, ConnectionError) and _from_py4j(error)):
         return (
             f"Spark's Java machine ended, or cannot be reached any more; --spark-log FILE keeps what it says ({_line(str(error))})"
         )
@@ -34,6 +39,13 @@ def sentence(error: BaseException) -> str | None:
         if type(gone).__module__.split(".")[0] not in ("pyspark", "py4j"):
             raise
         return _line(str(getattr(error, "_desc", "") or type(error).__name__))
+
+
+def _from_py4j(error: BaseException) -> bool:
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return place is not None and str(place.tb_frame.f_globals.get("__name__", "")).startswith("py4j.")
 
 
 def _cause(java: Any) -> str:
@@ -54,15 +66,30 @@ def _cause(java: Any) -> str:
     if name == "OutOfMemoryError":
         return f"Spark's Java machine had too little memory ({_line(message)}): give it more by --memory"
     text = _line(message)
+    if _TRACEBACK in message:
+        return text
     return text if _CONDITION.match(message) or name.endswith("SparkException") else f"{text} ({name})"
 
 
 def _line(message: str) -> str:
     """The first line of a message, without Spark's names of conditions and states."""
     text = message.strip()
+    if _TRACEBACK in text:
+        return _raised(text)
     found = _CONDITION.match(text)
     if found and found["name"] == "USER_RAISED_EXCEPTION":
         # Ours, by raise_error: whole, and one line already.
         return _STATE.sub("", text[found.end() :].split("\n")[0])
     first = _POSITION.sub("", _STATE.sub("", _CONDITION.sub("", text).split("\n")[0].strip()))
     return first if len(first) <= _LENGTH else first[:_LENGTH] + "..."
+
+
+def _raised(text: str) -> str:
+    """What a Python worker has raised, of all that Spark says of it; of our own errors the sentence alone."""
+    found = _RAISED.search(_STATE.sub("", text.rpartition(_TRACEBACK)[2]))
+    if found is None:
+        return "a Python worker failed; --spark-log FILE keeps what it says"
+    said = found["text"] or ""
+    if not found["module"].startswith("pipeline.") or not said:
+        said = f"{found['name']}: {said}" if said else found["name"]
+    return said if len(said) <= _LENGTH else said[:_LENGTH] + "..."

@@ -60,9 +60,7 @@ class Ledger:
         fields = ("key", "twin", "message_id", "target")
         records = [{"state": state.value, "at": at_us, **{name: each[name] for name in fields}, "plan": plan} for each in messages]
         try:
-            self._file.write(b"".join(map(_line, records)))
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            _write(self._file, b"".join(map(_line, records)))
         except OSError as error:
             raise PipelineError(f"the ledger {self.path} cannot be written: {error.strerror}") from None
 
@@ -77,29 +75,42 @@ def opened(folder: Path, new_id: str) -> Iterator[Ledger]:
     path = folder / FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = path.open("a+b")
+        # Without a buffer: what a full disk has refused is not tried once more when the file is closed.
+        file = path.open("a+b", buffering=0)
     except OSError as error:
         raise PipelineError(f"--ledger {folder}: {error.strerror}") from None
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise PipelineError(f"--ledger {folder}: another replay uses it") from None
+        except OSError as error:
+            raise PipelineError(f"--ledger {folder}: it cannot be locked: {error.strerror}") from None
         id, whole = _checked(path)
-        file.truncate(whole)
-        if not id:
-            id = new_id
-            file.write(_line({"ledger": VERSION, "id": id}))
-            file.flush()
+        try:
+            file.truncate(whole)
+            _write(file, b"" if id else _line({"ledger": VERSION, "id": new_id}))
             sync(folder)
-        os.fsync(file.fileno())
-        yield Ledger(path, id, file)
+        except OSError as error:
+            raise PipelineError(f"the ledger {path} cannot be written: {error.strerror}") from None
+        yield Ledger(path, id or new_id, file)
 
 
 def exists(folder: Path) -> bool:
-    """Whether there is a ledger with anything in it."""
+    """Whether there is a ledger with anything in it. :raises PipelineError: as :func:`opened`."""
     path = folder / FILE
-    return path.is_file() and bool(_checked(path)[0])
+    try:
+        return path.is_file() and bool(_checked(path)[0])
+    except OSError as error:
+        raise PipelineError(f"--ledger {folder}: {error.strerror}") from None
+
+
+def _write(file: IO[bytes], octets: bytes) -> None:
+    """Write all of it, and return when it is on the disk."""
+    left = memoryview(octets)
+    while left:
+        left = left[file.write(left) :]
+    os.fsync(file.fileno())
 
 
 def _checked(path: Path) -> tuple[str, int]:

@@ -29,6 +29,15 @@ FRAME_HEADERS: Final = frozenset(
         *("ttl", "expiration", "JMSXDeliveryCount", "JMSXUserID"),
     )
 )
+#: These, and what else to STOMP or to one of the brokers is not the message's own: no SEND of a plain message has a property or header of its under these names.
+RESERVED: Final = FRAME_HEADERS | frozenset(
+    (
+        *("id", "session", "server", "amq-msg-type", "destination-type", "subscription-type", "original-destination", "selector"),
+        *("x-queue-name", "durable", "auto-delete", "exclusive", "amqp-message-id", DUPLICATE_ID),
+    )
+)
+#: The last millisecond of the year 9999: the latest that a table can show.
+LATEST: Final = 253_402_300_799_999
 #: What the embedded broker adds to a message that it gives up.
 DEAD_PROPERTIES: Final = frozenset(
     (
@@ -189,22 +198,32 @@ def spelled_out(message: Message, now_ms: int) -> Send:
     for name, value in headers.properties.items():
         if name == DUPLICATE_ID:
             continue
-        if name in FRAME_HEADERS or name == "id":
+        if name in RESERVED:
             lost.append(f"property {name}: to STOMP that is another header")
             continue
         if type(value) is not str:
             lost.append(f"property {name} becomes text: it is of type {_TYPES.get(type(value), type(value).__name__)}")
         given[name] = text_of(value)
-    given |= {name: value for name, value in headers.extras if name not in given and name not in FRAME_HEADERS}
+    for name, value in headers.extras:
+        if name in RESERVED:
+            lost.append(f"header {name}: to STOMP, or to a broker, that is something else")
+        else:
+            given.setdefault(name, value)
     if headers.reply_to is not None and headers.reply_to.temporary:
         lost.append("JMSReplyTo: it is temporary")
+    if headers.body_type is BodyType.TEXT and not _is_utf8(message.body):
+        lost.append("the body: it is text that is not UTF-8, and goes as octets")
+    expires = _alive(message.expires, now_ms)
+    if expires > LATEST:
+        lost.append("JMSExpiration: it is after the year 9999, and becomes never")
+        expires = 0
     return Send(
         message.body,
         headers.body_type.name,
         given,
         persistent=headers.persistent,
         priority=headers.priority,
-        expires=_alive(message.expires, now_ms),
+        expires=expires,
         type=headers.type,
         correlation_id=headers.correlation_id,
         reply_to=None if headers.reply_to is None or headers.reply_to.temporary else str(headers.reply_to),
@@ -217,6 +236,14 @@ def _without_duplicate_id(headers: Headers) -> Headers:
     if DUPLICATE_ID not in headers.properties:
         return headers
     return headers.replace(properties={name: value for name, value in headers.properties.items() if name != DUPLICATE_ID})
+
+
+def _is_utf8(octets: bytes) -> bool:
+    try:
+        octets.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _alive(expires: int, now_ms: int) -> int:

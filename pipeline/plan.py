@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,18 +76,8 @@ def read_plan(path: Path) -> Plan:
 
     :raises PipelineError: it cannot be read, is none, is of a version that is not known here, or was changed since it was written.
     """
-    digest = hashlib.sha256()
-    messages = -1
-    first = last = b""
     try:
-        with path.open("rb") as file:
-            for line in file:
-                if messages < 0:
-                    first = line
-                if last:
-                    digest.update(last)
-                last = line
-                messages += 1
+        digest, messages, first, last = _looked_at(path)
     except OSError as error:
         raise PipelineError(f"--approve {path}: {error.strerror}") from None
     header, footer = _object(first), _object(last)
@@ -94,9 +85,38 @@ def read_plan(path: Path) -> Plan:
         raise PipelineError(f"--approve {path}: this is no plan of a replay")
     if header["plan"] != VERSION:
         raise PipelineError(f"--approve {path}: the plan has version {header['plan']}; this program knows version {VERSION}")
-    if "sha256" not in footer or footer["sha256"] != digest.hexdigest() or footer.get("messages") != messages - 1:
+    if "sha256" not in footer or footer["sha256"] != digest or footer.get("messages") != messages - 1:
         raise PipelineError(f"--approve {path}: the plan was changed, or cut short, since it was written: make a new one")
-    return Plan(path, header.get("request", {}), header.get("made", ""), messages - 1, digest.hexdigest())
+    return Plan(path, header.get("request", {}), header.get("made", ""), messages - 1, digest)
+
+
+def copy_plan(plan: Plan, folder: Path) -> Path:
+    """Copy a plan that was read into a folder, which is made. :returns: the copy. :raises PipelineError: it cannot be made, or the plan is not what it was."""
+    copy = folder / "plan"
+    try:
+        folder.mkdir()
+        shutil.copyfile(plan.path, copy)
+    except OSError as error:
+        raise PipelineError(f"--approve {plan.path}: it cannot be copied to {folder}: {error.strerror}") from None
+    if _looked_at(copy)[0] != plan.digest:
+        raise PipelineError(f"--approve {plan.path}: the plan was changed while it was carried out: nothing was sent")
+    return copy
+
+
+def _looked_at(path: Path) -> tuple[str, int, bytes, bytes]:
+    """The digest of all lines but the last, how many these are, the first line and the last."""
+    digest = hashlib.sha256()
+    lines = -1
+    first = last = b""
+    with path.open("rb") as file:
+        for line in file:
+            if lines < 0:
+                first = line
+            if last:
+                digest.update(last)
+            last = line
+            lines += 1
+    return digest.hexdigest(), lines, first, last
 
 
 def _lines(first: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> Iterable[bytes]:

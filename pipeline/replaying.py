@@ -13,7 +13,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from secrets import token_hex
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,21 +24,23 @@ from pyspark.sql import functions as sql
 from pipeline.datasource.options import Use, parse
 from pipeline.datasource.source import register
 from pipeline.errors import PipelineError
-from pipeline.ledger import RECORDS, Ledger, State
-from pipeline.plan import ROWS, Plan
+from pipeline.ledger import Ledger, State
+from pipeline.plan import Plan, copy_plan
 from pipeline.removing import DEAD, removing
 from pipeline.tables.messages import archived, browsed
+from pipeline.tables.replays import named, read, records, sent, written
 from pipeline.target import Target
-from pipeline.transforms.replay import candidates, choose, directed, planned, replayed, sends
+from pipeline.transforms.doubts import doubtful
+from pipeline.transforms.replay import candidates, choose, directed, outcomes, planned, replayed, sends
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 #: Messages between two records on the disk. The gateway remembers 20,000 duplicate ids of a ledger for each destination: what is in doubt must be well among them.
 PORTION: Final = 5_000
 MOST_IN_A_PORTION: Final = 10_000
-#: How long the gateway is trusted to remember a duplicate id, in microseconds: it does for a day.
-_REMEMBERED_US: Final = 20 * 3600 * 1_000_000
+#: What a run keeps beside the ledger while it is at work.
+_STAGE: Final = "staged-"
 _PASSED: Final = ("key", "twin", "message_id", "queue", "time", "target", "place", "planned")
 _SHOWN: Final = 3
 
@@ -77,7 +81,7 @@ def looked_at(spark: SparkSession, request: Request, target: Target, ledger: Pat
     """
     lies = request.queue if request.source == request.target else None
     rows = directed(choose(candidates(_messages(spark, request)), request.where), request.to, target.gateway, lies)
-    return replayed(planned(rows, target.gateway), _sent(spark, ledger))
+    return replayed(planned(rows, target.gateway), sent(spark, ledger))
 
 
 def _messages(spark: SparkSession, request: Request) -> DataFrame:
@@ -119,76 +123,88 @@ class Replay:
         self._portion: Final = portion if rate is None else max(1, min(portion, math.ceil(rate * 10)))
         self._reached: Final = reached
         self._address: Final = parse(request.target, Use.WRITE).address
-        self._stage: Final = ledger.path.parent / f"staged-{plan.digest[:16]}"
+        # Another one for each run: Spark's Java machine may go on for a moment when the process that drove it was killed.
+        self._stage: Final = ledger.path.parent / f"{_STAGE}{token_hex(8)}"
 
-    def run(self, remove: bool, in_doubt: str | None, advanced: Callable[[int], None] = lambda count: None) -> Outcome:
+    def run(
+        self,
+        remove: bool,
+        in_doubt: str | None,
+        advanced: Callable[[int], None] = lambda count: None,
+        told: Callable[[DataFrame], None] = lambda rows: None,
+    ) -> Outcome:
         """Send what was not sent yet, each message once.
 
         :param remove: take the dead messages that were sent from their queue.
         :param in_doubt: ``send`` or ``skip`` messages of which nobody knows whether an earlier replay has sent them; None refuses the plan if there are any.
-        :param advanced: told of messages that were sent.
+        :param advanced: told of messages that were sent. :param told: at the end, of all messages of the plan, as :func:`pipeline.transforms.replay.outcomes` has them.
         :raises PipelineError: a message that the plan names is gone or not what it was; there are doubts; the broker cannot be reached or refuses. What was
             sent until then is in the ledger.
         """
-        with self._named() as named:
-            pending = named.where("replayed is null")
-            doubtful = self._doubtful(pending)
-            doubts = doubtful.count()
+        began = datetime.fromtimestamp(self._now_us() / 1_000_000, UTC)
+        with self._named() as rows:
+            pending = rows.where("replayed is null")
+            doubted = self._doubted(pending)
+            doubts = doubted.count()
             if doubts and in_doubt is None:
-                first = doubtful.select("message_id").limit(1).collect()[0][0]
+                first = doubted.select("message_id").limit(1).collect()[0][0]
                 raise PipelineError(
                     f"nobody knows whether {_messages_of(doubts)}, the first {first}, were sent by a replay that was interrupted, and the broker would "
                     "not drop a second one: say --in-doubt send or --in-doubt skip"
                 )
             if doubts and in_doubt == "skip":
-                pending = pending.join(doubtful.select("key"), "key", "left_anti")
-            before = named.where("replayed is not null").count()
-            removed = self._remove_rest() if remove else 0
-            sent = 0
-            try:
-                for part in self._staged(pending):
-                    count, gone = self._send(part, remove)
-                    sent, removed = sent + count, removed + gone
-                    advanced(count)
-            finally:
-                rmtree(self._stage, ignore_errors=True)
-        return Outcome(sent, before, doubts if in_doubt == "skip" else 0, removed)
+                pending = pending.join(doubted.select("key"), "key", "left_anti")
+            before = rows.where("replayed is not null").count()
+            removed = self._remove_rest(rows) if remove else 0
+            count = 0
+            for part in self._staged(pending):
+                more, gone = self._send(part, remove)
+                count, removed = count + more, removed + gone
+                advanced(more)
+            told(outcomes(rows.drop("replayed"), sent(self._spark, self._ledger.path), began))
+        return Outcome(count, before, doubts if in_doubt == "skip" else 0, removed)
 
     @contextmanager
     def _named(self) -> Iterator[DataFrame]:
-        """The rows of the plan, with the columns of the messages that they name, and ``replayed``."""
-        wanted = self._spark.read.schema(ROWS).json(str(self._plan.path)).where("key is not null")
-        wanted = wanted.withColumn("time", sql.timestamp_millis("died"))
-        found = replayed(wanted, _sent(self._spark, self._ledger.path)).persist()
+        """The rows of the plan, which are counted and read once, and ``replayed``. Whatever is kept for this run is gone at the end."""
+        for left in self._ledger.path.parent.glob(f"{_STAGE}*"):
+            # Of a run that was killed: this one has the ledger.
+            rmtree(left, ignore_errors=True)
+        found = None
         try:
+            # What was approved, whatever becomes of the file meanwhile.
+            copy = copy_plan(self._plan, self._stage)
+            found = replayed(named(self._spark, copy), sent(self._spark, self._ledger.path)).persist()
+            if found.count() != self._plan.messages:
+                raise PipelineError(
+                    f"--approve {self._plan.path}: Spark does not find its messages in {self._stage}: nothing was sent"
+                )
             yield found
         finally:
-            found.unpersist()
+            if found is not None:
+                found.unpersist()
+            rmtree(self._stage, ignore_errors=True)
 
-    def _doubtful(self, pending: DataFrame) -> DataFrame:
+    def _doubted(self, pending: DataFrame) -> DataFrame:
         """Those that were intended and not sent, and that the broker would not know again."""
-        intended = _records(self._spark, self._ledger.path, State.INTENDED).groupBy("key")
-        latest = intended.agg(sql.max("at").alias("at"), sql.collect_set("target").alias("targets"))
-        rows = pending.join(latest, "key")
-        if not self._target.gateway:
-            return rows
-        elsewhere = sql.exists("targets", lambda each: each != sql.concat(sql.col("target"), sql.lit(f" at {self._address}")))
-        return rows.where(elsewhere | (sql.unix_micros("at") < self._now_us() - _REMEMBERED_US))
+        all_records = records(self._spark, self._ledger.path, State.INTENDED, State.SENT)
+        return doubtful(pending, all_records, self._address if self._target.gateway else None, self._now_us())
 
     def _staged(self, pending: DataFrame) -> Iterator[DataFrame]:
         """What is to be sent, in portions, in order, as it is when all of it was looked at: nothing is sent as long as anything is amiss."""
         wanted = pending.select("key", "target", "place", sql.col("digest").alias("planned"))
-        rows = candidates(_messages(self._spark, self._request)).dropDuplicates(["key"]).join(wanted, "key")
+        rows = candidates(_messages(self._spark, self._request)).join(wanted, "key")
         now_ms = self._now_us() // 1000
         made = sends(rows, _PASSED, self._target.gateway, now_ms, self._request.new_ids)
+        # An archive may hold one by this name that is not what was approved, beside the one that is.
+        made = made.where("digest = planned").dropDuplicates(["key"])
         made = made.withColumn("portion", sql.floor((sql.col("place") - 1) / self._portion).cast("int"))
-        stage = str(self._stage)
+        stage = self._stage / "messages"
         made.repartition("portion").sortWithinPartitions("portion", "place").write.mode("overwrite").partitionBy("portion").parquet(
-            stage
+            written(stage)
         )
-        whole = self._spark.read.schema(made.schema).parquet(stage)
-        same = whole.where("digest = planned").select("key", "portion")
-        amiss = pending.join(same, "key", "left_anti").orderBy("place")
+        whole = self._spark.read.schema(made.schema).parquet(read(stage))
+        amiss = pending.join(whole.select("key"), "key", "left_anti").orderBy("place")
         first = [row[0] for row in amiss.select("message_id").limit(_SHOWN).collect()]
         if first:
             raise PipelineError(
@@ -196,7 +212,7 @@ class Replay:
             )
         schema = made.drop("portion").schema
         for row in whole.select("portion").distinct().orderBy("portion").collect():
-            part = self._spark.read.schema(schema).parquet(f"{stage}/portion={row[0]}")
+            part = self._spark.read.schema(schema).parquet(read(stage / f"portion={row[0]}"))
             yield part.coalesce(1).sortWithinPartitions("place")
 
     def _send(self, part: DataFrame, remove: bool) -> tuple[int, int]:
@@ -240,13 +256,12 @@ class Replay:
         self._reached("removed")
         return len(taken)
 
-    def _remove_rest(self) -> int:
-        """What an earlier run of this plan has sent, and did not come to remove."""
-        wanted = self._spark.read.schema(ROWS).json(str(self._plan.path)).where("key is not null")
+    def _remove_rest(self, rows: DataFrame) -> int:
+        """What an earlier run of this plan has sent, and did not come to remove. :param rows: of the plan."""
         of_plan = sql.col("plan") == self._plan.digest
-        sent = _records(self._spark, self._ledger.path, State.SENT).where(of_plan).select("key").distinct()
-        gone = _records(self._spark, self._ledger.path, State.REMOVED).select("key")
-        left = wanted.join(sent, "key", "left_semi").join(gone, "key", "left_anti")
+        sent = records(self._spark, self._ledger.path, State.SENT).where(of_plan).select("key").distinct()
+        gone = records(self._spark, self._ledger.path, State.REMOVED).select("key")
+        left = rows.join(sent, "key", "left_semi").join(gone, "key", "left_anti")
         removed, portion = 0, []
         for row in left.toLocalIterator():
             portion.append(row)
@@ -255,31 +270,8 @@ class Replay:
         return removed + (self._remove(portion) if portion else 0)
 
 
-def _sent(spark: SparkSession, path: Path | None) -> DataFrame:
-    """What was sent, as :func:`pipeline.transforms.replay.replayed` wants it."""
-
-    def of(state: State) -> Column:
-        return sql.when(sql.col("state") == state.value, sql.col("at"))
-
-    by_key = _records(spark, path, State.INTENDED, State.SENT).groupBy("key", "twin")
-    return by_key.agg(sql.min(of(State.INTENDED)).alias("begun"), sql.max(of(State.SENT)).alias("at")).where("at is not null")
-
-
-def _records(spark: SparkSession, path: Path | None, *states: State) -> DataFrame:
-    """The records of these states, with ``at`` as a timestamp. A line that was cut short, and the first one, are none."""
-    if path is None:
-        frame = spark.range(0).select(*[sql.lit(None).cast(kind).alias(name) for name, kind in _columns(RECORDS)])
-    else:
-        frame = spark.read.schema(RECORDS).json(str(path))
-    return frame.where(sql.col("state").isin([state.value for state in states])).withColumn("at", sql.timestamp_micros("at"))
-
-
 def _messages_of(count: int) -> str:
     return "1 message" if count == 1 else f"{count:,} messages"
-
-
-def _columns(ddl: str) -> list[list[str]]:
-    return [column.split() for column in ddl.split(",")]
 
 
 def plan_rows(rows: DataFrame) -> Iterator[dict[str, Any]]:

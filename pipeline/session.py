@@ -12,6 +12,7 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from pipeline.errors import PipelineError
+from pipeline.failures import sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,11 +33,15 @@ if TYPE_CHECKING:
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 LOCAL: Final = "local[*]"
+#: That a standalone master is given to take a connection.
+_ANSWER_SECONDS: Final = 10
 _JAVA: Final = "Spark needs Java 17 or later: install it, or set JAVA_HOME to where it is"
 
-#: What all sessions have. Small files are cheap to open here, so that a task reads many of them; a listing of a journal is not worth a job of its own.
+#: What all sessions have. Small files are cheap to open here, so that a task reads many of them; a listing of a journal is not worth a job of its own; what is
+#: kept to be asked again is put into as few partitions as fit its size, as is what is asked once.
 SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
     "spark.sql.files.openCostInBytes": str(256 * 1024),
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1024",
     "spark.sql.parquet.compression.codec": "zstd",
@@ -105,7 +111,7 @@ def spark_session(name: str, options: SessionOptions | None = None) -> Iterator[
     One that runs in this process already is used as it is, and not stopped.
 
     :param name: of the application, as Spark shows it.
-    :raises PipelineError: when there is no PySpark, no Java, or Spark does not start.
+    :raises PipelineError: when there is no PySpark, no Java, or Spark does not start; and for what Spark raises in the body, whose reason cannot be asked for later.
     """
     options = options or SessionOptions()
     try:
@@ -133,6 +139,7 @@ def spark_session(name: str, options: SessionOptions | None = None) -> Iterator[
             conf = SparkConf()
         else:
             _check_java()
+            _check_master(options.master)
             conf = SparkConf(loadDefaults=False)
         for key, value in settings(options, submitted, conf.get("spark.master", None)).items():
             conf.set(key, value)
@@ -140,17 +147,24 @@ def spark_session(name: str, options: SessionOptions | None = None) -> Iterator[
         if not submitted:
             if conf.get("spark.master").startswith("local"):  # type: ignore[union-attr]
                 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-                # The workers need what this process has, and not what python3 on the path happens to have.
-                os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            # The workers need what this process has, and not what python3 on the path happens to have; on a cluster at the same place, as the driver has workers of
+            # its own. PySpark heeds the setting of that name only where spark-submit has started Python.
+            os.environ.setdefault("PYSPARK_PYTHON", conf.get("spark.pyspark.python", None) or sys.executable)
             gateway = _launch(launch_gateway, conf, log)
         try:
             context = SparkContext(conf=conf, gateway=gateway)
         except Exception as error:
-            from pipeline.failures import sentence
-
             raise PipelineError(f"Spark did not start: {sentence(error) or error}") from error
         try:
             yield SparkSession(context)
+        except Exception as error:
+            # Now, as the Java machine that knows why is about to end.
+            text = sentence(error)
+            if text is None:
+                raise
+            if "stopped SparkContext" in text:
+                text = f"the session at {context.master} was ended by Spark, or its cluster; --spark-log FILE keeps what it says"
+            raise PipelineError(text) from error
         finally:
             context.stop()
             if not submitted:
@@ -205,6 +219,22 @@ def _check_java() -> None:
     number = version.split(".")[0]
     if number.isdigit() and int(number) < 17:
         raise PipelineError(f"{java} is Java {version}. {_JAVA}")
+
+
+def _check_master(master: str | None) -> None:
+    """Whether a standalone master answers; Spark would try for a minute, and then say something else."""
+    if master is None or not master.startswith("spark://"):
+        return
+    failed: OSError | ValueError | None = None
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS).close()
+        except (OSError, ValueError) as error:
+            failed = error
+        else:
+            return
+    raise PipelineError(f"--master {master}: nobody answers there ({failed})")
 
 
 class _Deaf(dict[str, Any]):

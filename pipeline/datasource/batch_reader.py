@@ -17,7 +17,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pipeline.datasource.client import Client
+from pipeline.datasource.client import Client, tells_end
 from pipeline.datasource.errors import BrokerError, OptionError
 from pipeline.datasource.options import READ_BATCH, Options
 from pipeline.datasource.receiving import Rows, Task, read
@@ -63,8 +63,7 @@ class StompBrowser(DataSourceReader):
                     raise BrokerError(
                         f"the broker at {options.address} did not tell the end of {place} within {options.timeout:g} s"
                     )
-                # ActiveMQ sends the end with the octets of nothing; no message of a queue has that header.
-                over = run[-1].head.headers.get("browser") == "end"
+                over = tells_end(run[-1])
                 if over:
                     run.pop()
                 del run[most - shown :]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Final, Self
 
@@ -33,10 +34,13 @@ class Client:
     """One connection, made by :meth:`open` and closed by ``with`` or :meth:`close`.
 
     :param options: where, as whom, and how long to wait.
+    :param receiving: it does little but :meth:`receive`, and so can promise heart-beats, by which a broker knows when the messages that it holds may go
+        to another. Who waits for Spark between two calls cannot, and would be taken for dead.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, receiving: bool = False) -> None:
         self._options: Final = options
+        self._receiving: Final = receiving
         self._transport: Transport | None = None
         self._version = Version.V1_2
         self._receipts = 0
@@ -75,8 +79,9 @@ class Client:
         passcode = options.passcode()
         self._transport = Transport(options)
         self._waiting, self._early = [], []
-        milliseconds = round(options.heart_beat * 1000)
-        headers = [("accept-version", "1.0,1.1,1.2"), ("host", "/"), ("heart-beat", f"{milliseconds},{milliseconds}")]
+        wanted = round(options.heart_beat * 1000)
+        promised = wanted if self._receiving else 0
+        headers = [("accept-version", "1.0,1.1,1.2"), ("host", "/"), ("heart-beat", f"{promised},{wanted}")]
         if options.login is not None:
             headers += [("login", options.login), ("passcode", passcode or "")]
         if options.client_id is not None:
@@ -98,7 +103,7 @@ class Client:
         self._version = {"1.2": Version.V1_2, "1.1": Version.V1_1}.get(headers.get("version", "1.0"), Version.V1_0)
         ours = round(options.heart_beat * 1000)
         theirs, wants = _beats(headers.get("heart-beat", "0,0"))
-        beats = max(ours, wants) / 1000 / 2 if ours and wants else 0.0
+        beats = max(ours, wants) / 1000 / 2 if ours and wants and self._receiving else 0.0
         silence = max(ours, theirs) / 1000 * 2.5 if ours and theirs else 0.0
         self._living().agreed(self._version, beats, silence)
         server = headers.get("server", "")
@@ -201,6 +206,10 @@ class Client:
             found = [frame for frame in found if frame.head.command == "MESSAGE"]
             if found:
                 return found
+
+    def beating(self) -> AbstractContextManager[None]:
+        """For a block that does something else for long, and does not use this: heart-beats are sent as promised."""
+        return self._living().beating()
 
     def unsubscribe(self) -> None:
         """End the subscription of a browser, so that another can be made."""
@@ -313,6 +322,12 @@ class Client:
         if self._transport is None:
             raise ConnectionLost(f"the connection to the STOMP broker at {self._options.address} is closed")
         return self._transport
+
+
+def tells_end(frame: Frame) -> bool:
+    """Whether this MESSAGE is none, and tells a browser that it has seen all. A message may have that header, too, and has a ``timestamp`` besides."""
+    headers = frame.head.headers
+    return headers.get("browser") == "end" and "timestamp" not in headers
 
 
 def _beats(text: str) -> tuple[int, int]:

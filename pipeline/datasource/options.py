@@ -24,6 +24,8 @@ READ_BATCH: Final = 20_000
 WRITE_BATCH: Final = 1_000
 #: The longest that a task of a stream receives, in seconds, where ``maxSeconds`` says nothing.
 STREAM_SECONDS: Final = 10.0
+#: The longest time that may be given, in seconds; a socket takes about twice as much.
+_LONGEST: Final = 1_000_000
 
 _PORT, _TLS_PORT = 7672, 7673
 _AUTO: Final = "auto"
@@ -196,7 +198,7 @@ def _read(values: Mapping[str, str]) -> Options:
         raise OptionError("broker", f"is {broker!r}, expected {_AUTO} or one of {', '.join(DIALECTS)}")
     port = _whole(values, "port", 1, 65535)
     return Options(
-        host=_text(values, "host") or "127.0.0.1",
+        host=_host(values) or "127.0.0.1",
         port=port if port is not None else (_TLS_PORT if tls else _PORT),
         login=_text(values, "login"),
         passcode_file=_text(values, "passcodeFile"),
@@ -211,7 +213,7 @@ def _read(values: Mapping[str, str]) -> Options:
         ack=ack,
         browse=_boolean(values, "browse"),
         max_messages=_whole(values, "maxMessages", 1),
-        max_seconds=_number(values, "maxSeconds"),
+        max_seconds=_seconds(values, "maxSeconds"),
         batch=_whole(values, "batchSize", 1, 1_000_000),
         rate=_number(values, "ratePerSecond"),
         partitions=_whole(values, "partitions", 1, 1000) or 1,
@@ -220,10 +222,10 @@ def _read(values: Mapping[str, str]) -> Options:
         staging_path=_folder(values, "stagingPath"),
         id_column=_text(values, "idColumn"),
         broker=None if broker == _AUTO else broker,
-        timeout=_number(values, "timeoutSeconds") or Options.timeout,
+        timeout=_seconds(values, "timeoutSeconds") or Options.timeout,
         heart_beat=Options.heart_beat
         if "heartBeatSeconds" not in values
-        else _number(values, "heartBeatSeconds", zero=True) or 0.0,
+        else _seconds(values, "heartBeatSeconds", zero=True) or 0.0,
     )
 
 
@@ -344,6 +346,23 @@ def _number(values: Mapping[str, str], name: str, zero: bool = False) -> float |
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value.strip()) or (float(value) == 0 and not zero):
         raise OptionError(name, f"is {value!r}, expected a number {'of 0 or more' if zero else 'above 0'}")
     return float(value)
+
+
+def _seconds(values: Mapping[str, str], name: str, zero: bool = False) -> float | None:
+    number = _number(values, name, zero)
+    if number is not None and number > _LONGEST:
+        raise OptionError(name, f"is {values[name]!r}, expected at most {_LONGEST} s")
+    return number
+
+
+def _host(values: Mapping[str, str]) -> str | None:
+    host = _text(values, "host")
+    if host is not None:
+        try:
+            host.encode("idna")
+        except UnicodeError:
+            raise OptionError("host", f"is {host!r}, expected a host's name or address") from None
+    return host
 
 
 def _place(text: str) -> Place:

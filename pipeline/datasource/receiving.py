@@ -99,25 +99,30 @@ def read(options: Options, staging: Staging, task: Task, reached: Callable[[str]
 
 
 def _receive_and_stage(options: Options, staging: Staging, task: Task, reached: Callable[[str], None]) -> Staged:
-    until = time.monotonic() + options.timeout
+    until: float | None = None
     while True:
+        client = Client(options, receiving=True).open()
         try:
-            return _once(options, staging, task, reached)
+            return _once(client, options, staging, task, reached)
         except ConnectionLost as error:
-            # Nothing was staged, so it begins anew, until the broker has been away for too long.
-            if time.monotonic() > until:
+            # Nothing was staged, so it begins anew, until it has been lost for too long: a task may have received for longer than that before.
+            if until is None:
+                until = time.monotonic() + options.timeout
+            elif time.monotonic() > until:
                 raise
             _log.warning("%s; trying again", error)
             time.sleep(0.2)
 
 
-def _once(options: Options, staging: Staging, task: Task, reached: Callable[[str], None]) -> Staged:
+def _once(client: Client, options: Options, staging: Staging, task: Task, reached: Callable[[str], None]) -> Staged:
     place = options.destination
     assert place is not None
-    with Client(options).open() as client:
+    with client:
         received, frames = _receive_quickly(client, place, task)
         reached("received")
-        staged = staging.publish(task.batch, task.partition, task.epoch, received, client.dialect.stable_ids)
+        # A broker that thinks it dead delivers again, and if the disk is slow each time, for ever.
+        with client.beating():
+            staged = staging.publish(task.batch, task.partition, task.epoch, received, client.dialect.stable_ids)
         reached("staged")
         if not staged.mine:
             # Another task was first; what came here goes back.
@@ -150,9 +155,13 @@ def _receive_quickly(client: Client, place: Place, task: Task) -> tuple[Staged, 
 
 def _receive(client: Client, place: Place, task: Task) -> tuple[Staged, list[Frame]]:
     """What comes, and those of its deliveries that are needed to acknowledge it."""
-    most = task.most if task.rate is None else min(task.most, max(1, math.ceil(task.rate)))
+    dialect = client.dialect
+    # More than that it does not send before some are acknowledged, and would seem to have no more.
+    most = min(task.most, dialect.most)
+    if task.rate is not None:
+        most = min(most, math.ceil(task.rate))
     client.subscribe(place, most)
-    rows = Rows(client.dialect, client.enveloped)
+    rows = Rows(dialect, client.enveloped)
     frames: list[Frame] = []
     count = octets = 0
     began = time.monotonic()
@@ -162,7 +171,8 @@ def _receive(client: Client, place: Place, task: Task) -> tuple[Staged, list[Fra
         until = min(end, time.monotonic() + wait)
         run = client.receive(until)
         if not run:
-            ended = End.QUIET if until < end or not count else End.TIME
+            # Where nobody knows how much a broker sends unacknowledged, its silence says little once there was something.
+            ended = End.QUIET if not count or (until < end and dialect.prefetch) else End.TIME
             break
         del run[most - count :]
         count += len(run)

@@ -14,9 +14,10 @@ from uuid import uuid4
 import pyarrow as pa
 
 from pipeline.datasource.errors import StagingError
+from pipeline.datasource.rows import SCHEMA
 
-#: Ids in memory, from which on those that are in no file any more are dropped.
-_MANY: Final = 3_000_000
+#: Ids in memory that are in no file any more, and as many again as were in files, from which on those are dropped.
+_MANY: Final = 500_000
 _COLUMN: Final = "message_id"
 
 
@@ -30,6 +31,7 @@ class Remembered:
         self._ids: set[str] = set()
         #: Micro-batches and partitions whose ids are in memory, as their files' names begin.
         self._known: set[str] = set()
+        self._most = _MANY
         self._identity = ""
 
     @classmethod
@@ -98,7 +100,8 @@ class Remembered:
 
     def _refresh(self, own: str) -> None:
         """Read what has come into the folder since."""
-        if len(self._ids) > _MANY:
+        full = len(self._ids) > self._most
+        if full:
             self._ids, self._known = set(), set()
         for path in self._folder.glob("*.arrow"):
             if path.stem not in self._known and path.stem != own:
@@ -109,14 +112,23 @@ class Remembered:
             if name not in self._known and path.suffix in (".settled", ".unsettled"):
                 self._ids.update(path.read_text(encoding="utf-8").split("\0"))
                 self._known.add(name)
+        if full:
+            self._most = 2 * len(self._ids) + _MANY
+
+
+def column_of(path: Path, name: str) -> list[pa.Array]:
+    """One column of a staged file; nothing else of it is read.
+
+    :raises StagingError: it cannot be read.
+    """
+    options = pa.ipc.IpcReadOptions(included_fields=[SCHEMA.get_field_index(name)])
+    try:
+        with pa.memory_map(str(path)) as file, pa.ipc.open_file(file, options=options) as reader:
+            return [reader.get_batch(number).column(name) for number in range(reader.num_record_batches)]
+    except (OSError, pa.ArrowInvalid) as error:
+        raise StagingError(f"{path} cannot be read: {error}") from None
 
 
 def _of_staged(path: Path) -> list[str]:
-    """The ids in a staged file; nothing else of it is read."""
-    options = pa.ipc.IpcReadOptions(included_fields=[3])
-    try:
-        with pa.memory_map(str(path)) as file, pa.ipc.open_file(file, options=options) as reader:
-            columns = [reader.get_batch(number).column(_COLUMN).to_pylist() for number in range(reader.num_record_batches)]
-    except (OSError, pa.ArrowInvalid) as error:
-        raise StagingError(f"{path} cannot be read: {error}") from None
-    return [one for column in columns for one in column if one is not None]
+    """The ids in a staged file."""
+    return [one for column in column_of(path, _COLUMN) for one in column.to_pylist() if one is not None]

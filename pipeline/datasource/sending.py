@@ -192,7 +192,8 @@ class Sending:
                     f"column {self._options.id_column}: is {'null' if value is None else 'empty'}, and it is the idColumn"
                 )
             return [(name, str(value))]
-        digest = blake2b(repr(headers).encode("utf-8", "surrogatepass"), digest_size=16)
+        # A map may have its entries in another order when Spark makes it again.
+        digest = blake2b(repr(sorted(headers)).encode("utf-8", "surrogatepass"), digest_size=16)
         digest.update(body)
         octets = digest.digest()
         equal = self._equal[octets]
@@ -205,7 +206,7 @@ class Sending:
             return envelope, [("content-type", CONTENT_TYPE), ("content-length", str(len(envelope)))]
         body, text = row.get("body"), row.get("text")
         if text is None and (isinstance(body, str) or (body is not None and row.get("body_type") == "TEXT")):
-            text = body if isinstance(body, str) else body.decode("utf-8", "replace")
+            text = body if isinstance(body, str) else _text(body)
         kind = self._dialect.text_type
         if text is not None:
             octets = text.encode("utf-8", "replace")
@@ -241,3 +242,11 @@ class Sending:
         if place.wild and place.kind is Kind.TOPIC:
             raise PipelineError(f"column {column}: {place} has wildcards, and messages are sent to one destination")
         return place
+
+
+def _text(body: bytes) -> str | None:
+    """The text that a body is; None where it is none, as half a surrogate from Java: then the octets are sent as they are."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None

@@ -7,8 +7,8 @@ Owns its name and which reader or writer serves what. Register it once for each 
     spark.read.format("stomp").option("destination", "queue:orders").load()
 
 Spark finds readers and writers by importing them in its Python workers, so this package must be installed wherever they run: on a cluster in the
-environment that ``PYSPARK_PYTHON`` names, or as an archive that ``spark-submit --archives`` brings. ``--py-files`` with this package's wheel does as well
-where the workers have pyarrow.
+environment that ``PYSPARK_PYTHON`` names, or as an archive that ``spark-submit --archives`` brings. ``--py-files`` with a
+zip file of the packages does as well where the workers have pyarrow; a wheel does not.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pipeline.columns import MESSAGES
@@ -65,7 +66,8 @@ def register(spark: SparkSession) -> None:
 
 
 def _check_schema(schema: StructType) -> None:
-    if schema.names != SCHEMA.names:
+    # As Spark compares them later, when messages have been consumed.
+    if schema.names != SCHEMA.names or not to_arrow_schema(schema, timezone="UTC").equals(SCHEMA):
         raise PipelineError(
-            f"the columns of stomp are {', '.join(SCHEMA.names)}; expected no schema(), and a select() behind load()"
+            f"the columns of stomp are {' '.join(MESSAGES.split())}; expected no schema(), and a select() behind load()"
         )

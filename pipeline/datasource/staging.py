@@ -40,7 +40,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.datasource.errors import StagingError
-from pipeline.datasource.remembered import Remembered
+from pipeline.datasource.remembered import Remembered, column_of
 from pipeline.datasource.rows import SCHEMA, with_text, without_text
 from pipeline.durable import sync
 
@@ -115,8 +115,12 @@ class Staging:
 
         :raises StagingError: the folder cannot be used, or is of another source.
         """
+        ids = self.folder / _IDS
         try:
-            (self.folder / _IDS).mkdir(parents=True, exist_ok=True)
+            made = [path for path in (ids, *ids.parents) if not path.exists()]
+            ids.mkdir(parents=True, exist_ok=True)
+            for path in made:
+                sync(path.parent)
         except OSError as error:
             raise StagingError(f"stagingPath {self.folder} cannot be used: {error.strerror}") from None
         with self._locked():
@@ -196,14 +200,17 @@ class Staging:
         """What the partitions of a micro-batch have received, without their rows; empty once it is committed."""
         return [self._read(path, rows=False) for path in sorted(self.folder.glob(f"{batch:012}-*.arrow"))]
 
-    def newest(self, batch: int) -> int:
-        """The latest ``timestamp`` of a micro-batch's messages, in microseconds since 1970; 0 where there is none."""
-        found = [0]
+    def younger(self, batch: int, moment: int) -> bool:
+        """Whether most messages of a micro-batch have a later ``timestamp``: one of a sender whose clock is wrong says nothing.
+
+        :param moment: in microseconds since 1970.
+        """
+        rows = young = 0
         for path in self.folder.glob(f"{batch:012}-*.arrow"):
-            for one in self._read(path, rows=True).batches:
-                values = one.column("timestamp").cast(pa.int64())
-                found.append(pc.max(values).as_py() or 0)
-        return max(found)
+            for times in column_of(path, "timestamp"):
+                rows += len(times)
+                young += pc.sum(pc.greater(times.cast(pa.int64()), moment)).as_py() or 0
+        return 2 * young > rows
 
     # --- tasks
 

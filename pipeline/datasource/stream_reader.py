@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from gateway.messaging.destination import Kind
-from pipeline.datasource.client import Client
+from pipeline.datasource.client import Client, tells_end
 from pipeline.datasource.errors import BrokerError, ConnectionLost
 from pipeline.datasource.options import READ_BATCH, STREAM_SECONDS, Options
 from pipeline.datasource.receiving import Task, read
@@ -73,7 +73,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         staging = self._staging()
         parts = staging.counts(batch)
         if self._available is not None:
-            if batch == self._offered and parts and (_drained(parts) or staging.newest(batch) > self._available * 1000):
+            if batch == self._offered and parts and (_drained(parts) or staging.younger(batch, self._available * 1000)):
                 return start
         elif parts:
             self._idle = not any(part.received for part in parts)
@@ -150,7 +150,7 @@ class Look:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._client: Client | None = None
-        #: False once the broker is known to be one that cannot browse.
+        #: False once the broker is known to be one that cannot browse, or that does not let this user.
         self.possible = True
 
     def empty(self, seconds: float, every: float) -> bool:
@@ -170,8 +170,10 @@ class Look:
                 # Spark may have let it wait for longer than the broker does.
                 self.close()
             except BrokerError:
+                # Whoever may not browse there may consume still: if not, the task will tell.
+                self.possible = False
                 break
-        # The task will tell, and try longer.
+        # The task will try longer.
         self.close()
         return False
 
@@ -187,7 +189,7 @@ class Look:
             return False
         client.subscribe(place, 1, browse=True)
         run = client.receive(time.monotonic() + self._options.timeout)
-        if run and run[0].head.headers.get("browser") == "end":
+        if run and tells_end(run[0]):
             client.unsubscribe()
             return True
         # The rest of what would be shown is of no interest.
@@ -205,6 +207,9 @@ def staging_of(options: Options) -> Staging:
     assert options.staging_path is not None
     assert options.destination is not None
     source = str(options.destination)
+    if options.browse is False:
+        # Both would begin with the same file names.
+        source += " by a batch read"
     if options.subscription_name is not None:
         source += f" subscription {options.subscription_name} of {options.client_id}"
     return Staging(Path(options.staging_path), source)

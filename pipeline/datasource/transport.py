@@ -9,6 +9,9 @@ from __future__ import annotations
 import socket
 import ssl
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
 from typing import Final
 
 from gateway.stomp.wire import Frame, FrameParser, Limits, ProtocolError, Version
@@ -98,10 +101,32 @@ class Transport:
                     self.write(b"\n")
                 wait = min(wait, self._beats)
             if self._silence:
-                if now - self._heard > self._silence:
-                    raise ConnectionLost(f"the STOMP broker at {self._address} has been silent for {now - self._heard:.0f} s")
-                wait = min(wait, self._silence)
-            self._read(max(wait, 0.001))
+                wait = min(wait, self._heard + self._silence - now)
+            # What came while nobody looked is still to be read, so this looks before it says that nothing came.
+            if not self._read(max(wait, 0.001)) and self._silence:
+                silent = time.monotonic() - self._heard
+                if silent > self._silence:
+                    raise ConnectionLost(f"the STOMP broker at {self._address} has been silent for {silent:.0f} s")
+
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """Keep the promise of heart-beats, by a thread, in a block that does something else for long; nobody else may use the connection in it."""
+        over = Event()
+
+        def beat() -> None:
+            with suppress(ConnectionLost):  # whoever uses it next is told
+                while not over.wait(self._beats):
+                    self.write(b"\n")
+
+        thread = Thread(target=beat, daemon=True)
+        if self._beats:
+            thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            if self._beats:
+                thread.join()
 
     def write(self, octets: bytes | bytearray) -> None:
         """Send octets.
@@ -120,19 +145,21 @@ class Transport:
             raise self._lost(error) from None
         self._sent = time.monotonic()
 
-    def _read(self, wait: float) -> None:
+    def _read(self, wait: float) -> bool:
+        """Take what comes within so many seconds. :returns: whether something did."""
         connection = self._living()
         connection.settimeout(wait)
         try:
             data = connection.recv(_CHUNK)
         except TimeoutError:
-            return
+            return False
         except OSError as error:
             raise self._lost(error) from None
         if not data:
             raise ConnectionLost(f"the STOMP broker at {self._address} closed the connection")
         self._heard = time.monotonic()
         self._parser.receive(data)
+        return True
 
     def _living(self) -> socket.socket:
         if self._socket is None:

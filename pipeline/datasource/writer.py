@@ -6,6 +6,7 @@ each SEND has a RECEIPT of its own. What makes a repetition harmless are the dup
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -86,6 +87,9 @@ def send(options: Options, rows: Iterator[pa.RecordBatch], run: str) -> Sent:
     context = TaskContext.get()
     partition = context.partitionId() if context is not None else 0
     most = options.batch or WRITE_BATCH
+    if options.rate is not None:
+        # No more than those of a second at once.
+        most = min(most, math.ceil(options.rate))
     count = 0
     began = time.monotonic()
     client: Client | None = None

@@ -132,9 +132,9 @@ def run(
         added = _consume(spark, options, place, every if continuously else None)
     facts = {"messages added": added, "from": f"{source} at {connection.address}", "to": place}
     tables = []
-    if _holds(spark, place)[1]:
-        days = _days(spark, place)
-        output.write(days)
+    days = _days(spark, place) if _holds(spark, place)[1] else None
+    output.write(spark.createDataFrame([], "day string, messages bigint, octets bigint") if days is None else days)
+    if days is not None:
         rows = [tuple(row) for row in days.limit(_SHOWN).collect()]
         tables.append(Table("The archive", tuple(days.columns), rows, chart=Chart("bar", "day", ("messages",), unit="messages")))
         if output.report is not None:

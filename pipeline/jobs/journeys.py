@@ -60,12 +60,19 @@ def run(
     limits = limits or Limits()
     events = read_events(spark, paths, destinations, since, until)
     found = journeys(events.frame, events.seen, whole=not (destinations or since or until))
+    # Computed once, whatever is asked of them: what is written is read again where that is as good, else Spark keeps them.
+    columnar = output.path is not None and output.format == "parquet"
+    if not columnar:
+        found = found.persist(StorageLevel.DISK_ONLY)
     place = output.write(found, "journeys")
-    kept = spark.read.parquet(place) if place is not None and output.format == "parquet" else found.persist(StorageLevel.DISK_ONLY)
+    kept = spark.read.parquet(place) if columnar and place is not None else found
     try:
-        end = _end(kept)
+        end = _newest(kept, "ended")
         if end is None:
             raise PipelineError(f"there is no event in {', '.join(paths)} of what was asked for")
+        if destinations:
+            # Where nothing happens any more something may be stuck: the journal goes on elsewhere.
+            end = _newest(read_events(spark, paths, (), since, until).frame, "time") or end
         output.write(latencies(kept), "latencies")
         return summary(kept, end, limits, drawn=output.report is not None)
     finally:
@@ -216,9 +223,9 @@ def command(
         output.finish(found)
 
 
-def _end(found: DataFrame) -> datetime | None:
-    """When the last thing happened; None where nothing did."""
-    row = found.agg(sql.max("ended")).first()
+def _newest(rows: DataFrame, time: str) -> datetime | None:
+    """When the last thing happened; None where nothing did. :param time: the column."""
+    row = rows.agg(sql.max(time)).first()
     assert row is not None
     end = row[0]
     assert end is None or isinstance(end, datetime)

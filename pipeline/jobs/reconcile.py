@@ -72,6 +72,8 @@ def run(spark: SparkSession, paths: Sequence[str], output: Output, wanted: Wante
         by_link = counts(judged).collect()
         _check_links(wanted, paths, by_link)
         missing = gaps(found, events.seen).collect()
+        if missing and (since or until):
+            missing = gaps(found, events.seen, events.frame).collect()
         output.write(judged, "messages")
         output.write(counts(judged), "links")
         lying = [] if wanted.browse is None else _at_target(spark, judged, wanted.browse, output)

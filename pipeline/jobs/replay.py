@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 _SHOWN = 20
 _OCTETS = 64 << 20
+#: Messages a second.
+_SLOWEST = 0.001
+_FASTEST = 1_000_000
 #: Of a connection, what may be said anew when a plan is carried out: not where it goes.
 _ANEW = ("login", "passcodeFile", "passcodeEnv", "caFile", "certFile", "keyFile", "timeoutSeconds")
 
@@ -93,6 +96,10 @@ def command(session: SessionOptions, **given: Any) -> None:
 def check(given: Mapping[str, Any]) -> None:
     """Whether the options go together. :raises PipelineError: they do not."""
     sources = [name for name in ("queue", "archive") if given[name] is not None]
+    if given["where"] is not None and not given["where"].strip():
+        raise PipelineError("--where is empty: expected an SQL predicate, or no --where, by which all are chosen")
+    if given["rate"] is not None and not _SLOWEST <= given["rate"] <= _FASTEST:
+        raise PipelineError(f"--rate {given['rate']:g}: expected {_SLOWEST:g} to {_FASTEST:,} messages a second")
     if given["approve"] is not None:
         of_plan = [name for name in ("queue", "archive", "where", "to", "new_ids", "strict", "plan") if given[name]]
         of_plan += [f"target-{name}" for name in given["target"].options if name not in _ANEW]
@@ -174,6 +181,7 @@ def run(
 def _look(spark: SparkSession, request: Request, folder: Path | None, plan: Path | None, strict: bool, output: Output) -> None:
     from pyspark import StorageLevel
 
+    from pipeline.drawn_replays import looked
     from pipeline.replaying import looked_at, plan_rows
     from pipeline.target import look_at
     from pipeline.transforms.replay import once
@@ -185,6 +193,8 @@ def _look(spark: SparkSession, request: Request, folder: Path | None, plan: Path
         with progress(spark, "looking at messages"):
             wanted = once(rows.where("problem is null and replayed is null"))
             summary, refused = _summary(rows, wanted, request, target, folder)
+            if output.report is not None and summary.tables:
+                summary = replace(summary, tables=[*looked(rows), *summary.tables])
             if strict and refused:
                 raise PipelineError(f"--strict: {refused}")
             output.write(rows)
@@ -276,6 +286,7 @@ def _carry_out(
     in_doubt: str | None,
     portion: int,
 ) -> Outcome:
+    from pipeline.drawn_replays import done as drawn
     from pipeline.replaying import Replay, Request
     from pipeline.target import look_at
 
@@ -283,12 +294,19 @@ def _carry_out(
     same = request.source == request.target
     request = replace(
         request,
-        source={**request.source, **connection.options},
-        target={**request.target, **(target.options or (connection.options if same else {}))},
+        source=anew(request.source, connection.options),
+        target=anew(request.target, target.options or (connection.options if same else {})),
     )
     if remove and request.queue is None:
         raise PipelineError("--remove: the plan is of an archive, and nothing is removed from one")
     found = look_at(request.target)
+    tables: list[Table] = []
+
+    def told(rows: DataFrame) -> None:
+        output.write(rows)
+        if output.report is not None:
+            tables.extend(drawn(rows))
+
     console = Console(stderr=True)
     with (
         opened(folder, secrets.token_hex(4)) as ledger,
@@ -296,7 +314,7 @@ def _carry_out(
     ):
         task = bar.add_task("sending", total=plan.messages)
         replay = Replay(spark, plan, request, found, ledger, _now_us, rate=rate, portion=portion)
-        done = replay.run(remove, in_doubt, lambda count: bar.advance(task, count))
+        done = replay.run(remove, in_doubt, lambda count: bar.advance(task, count), told)
     facts: dict[str, object] = {
         "plan": f"{plan.path} ({plan.digest[:16]})",
         "messages": plan.messages,
@@ -305,8 +323,17 @@ def _carry_out(
     }
     facts |= {"in doubt, not sent": done.doubtful} if done.doubtful else {}
     facts |= {"removed": done.removed} if remove else {}
-    output.finish(Summary("Replayed", {**facts, "ledger": str(folder)}))
+    output.finish(Summary("Replayed", {**facts, "ledger": str(folder)}, tables))
     return done
+
+
+def anew(planned: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """The options of a connection as the plan has them, with what is said anew. A passcode is in one place only."""
+    kept = dict(planned)
+    if "passcodeFile" in given or "passcodeEnv" in given:
+        kept.pop("passcodeFile", None)
+        kept.pop("passcodeEnv", None)
+    return {**kept, **given}
 
 
 def _now_us() -> int:

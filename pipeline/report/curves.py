@@ -18,7 +18,7 @@ from matplotlib.path import Path
 from pipeline.report.axes import SIZE, WIDTH, caption, colour_of, is_wide, measure
 from pipeline.report.series import Data
 from pipeline.report.svg import MUTED, PAPER
-from pipeline.report.text import moment
+from pipeline.report.text import FIRST, LAST, moment
 
 _HEIGHT: Final = 3.1
 #: By which lines differ besides their colour: lengths of strokes and gaps, as SVG writes them.
@@ -111,7 +111,11 @@ def _upright(axes: Axes, found: Data, logarithmic: bool) -> None:
 def _along(axes: Axes, found: Data, step: float, margin: float, beyond: float = 0) -> None:
     places = [float(place) for place in found.places]
     margin += max(0.0, _FEWEST * step - (places[-1] + beyond - places[0])) / 2
-    axes.set_xlim(_at(places[0] - margin, found), _at(places[-1] + beyond + margin, found))
+    first, last = places[0] - margin, places[-1] + beyond + margin
+    if found.along == "time":
+        # There may be a message of the year 9999, and no date is after it.
+        first, last = max(first, FIRST), min(last, LAST)
+    axes.set_xlim(_at(first, found), _at(last, found))
     if found.along == "number":
         axes.xaxis.set_major_locator(ticker.MaxNLocator(9))
         return
@@ -122,8 +126,8 @@ def _along(axes: Axes, found: Data, step: float, margin: float, beyond: float = 
         # A second alone does not say of which minute.
         shown.formats[5] = "%H:%M:%S"
     axes.xaxis.set_major_formatter(shown)
-    first, last = moment(places[0]), moment(places[-1])
-    axes.set_xlabel(f"{first if first == last else f'{first} to {last}'} UTC", loc="right", fontsize=SIZE)
+    began, ended = moment(places[0]), moment(places[-1])
+    axes.set_xlabel(f"{began if began == ended else f'{began} to {ended}'} UTC", loc="right", fontsize=SIZE)
 
 
 def _at(place: float, found: Data) -> float:

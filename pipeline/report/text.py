@@ -15,6 +15,9 @@ from typing import Final
 LONGEST: Final = 2_000
 _LABEL: Final = 64
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+#: The first and the last second that there is, since 1970-01-01 UTC.
+FIRST: Final = datetime(1, 1, 1, tzinfo=UTC).timestamp()
+LAST: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
 #: Needed inside words of several scripts, and harmless.
 _JOINERS: Final = frozenset("\u200c\u200d")
 _UNSEEN: Final = frozenset(("Cc", "Cf", "Cs", "Cn", "Zl", "Zp"))
@@ -68,7 +71,7 @@ def quantity(value: float, unit: str = "") -> str:
 
 def moment(seconds: float, timespec: str = "minutes") -> str:
     """A time as a sentence has it, in UTC. :param seconds: since 1970-01-01 UTC. :param timespec: as of datetime."""
-    return (_EPOCH + timedelta(seconds=seconds)).isoformat(sep=" ", timespec=timespec).removesuffix("+00:00")
+    return (_EPOCH + timedelta(seconds=max(FIRST, min(seconds, LAST)))).isoformat(sep=" ", timespec=timespec).removesuffix("+00:00")
 
 
 def in_seconds(unit: str) -> float:

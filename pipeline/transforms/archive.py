@@ -10,6 +10,8 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
+from gateway.messaging import dead
+
 #: What an archive is partitioned by.
 BY: Final = "day"
 
@@ -24,7 +26,12 @@ def archived(messages: DataFrame) -> DataFrame:
 
 
 def missing(messages: DataFrame, archive: DataFrame) -> DataFrame:
-    """Of these messages those that are not in the archive, by id and destination. Those without an id are taken to be new."""
-    there = archive.select(sql.col("message_id").alias("_id"), sql.col("destination").alias("_destination")).distinct()
-    same = (sql.col("message_id") == sql.col("_id")) & (sql.col("destination") == sql.col("_destination"))
+    """Of these messages those that are not in the archive, by id, destination, and when they died. Those without an id are taken to be new.
+
+    A message that the broker gives up again, after it was sent again, has the id that it had.
+    """
+    died = sql.coalesce(sql.try_element_at("headers", sql.lit(dead.UNDELIVERED_TIMESTAMP)), sql.lit(""))
+    names = {"_id": sql.col("message_id"), "_destination": sql.col("destination"), "_died": died}
+    there = archive.select([column.alias(name) for name, column in names.items()]).distinct()
+    same = [column == there[name] for name, column in names.items()]
     return messages.join(there, same, "left_anti")

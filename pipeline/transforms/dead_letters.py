@@ -27,6 +27,8 @@ UNKNOWN: Final = "UNKNOWN"
 #: Octets of a comment that are looked at; what follows is a stack.
 _LOOKED_AT: Final = 2_000
 _KEPT: Final = 300
+#: Milliseconds to the year 3000: what says that it died later does not say when it died.
+_LATEST: Final = 32_503_680_000_000
 
 #: What tells one death of a trouble from the next, and what is put in its place, in order. Patterns are Java's.
 _FOLDED: Final = (
@@ -35,6 +37,7 @@ _FOLDED: Final = (
     (r"\bID:[^\s,;'\")\]]*[^\s,;'\")\].:]", "<id>"),
     (r"(?<![\p{L}\p{N}])'[^']*'(?![\p{L}\p{N}])", "<value>"),
     (r'"[^"]*"', "<value>"),
+    (r"\b\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:Z|[-+]\d{2}:?\d{2})?(?![\p{L}\p{N}])", "<n>"),
     (r"(?i)\b[a-z][a-z0-9+.-]*://[^\s,;)\]]*[^\s,;)\].:]", "<address>"),
     (r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?\b", "<address>"),
     (r"(?i)(?<![\p{L}\p{N}:])\[?(?:[0-9a-f]{0,4}:){2,7}[0-9a-f]{1,4}\]?(?::\d{1,5})?(?![\p{L}\p{N}:])", "<address>"),
@@ -123,7 +126,9 @@ def described(messages: DataFrame) -> DataFrame:
     sides = sql.concat(
         sql.coalesce(said(dead.BRIDGE_SOURCE_DESTINATION), sql.lit("?")), sql.lit(" --> "), sql.coalesce(to, sql.lit("?"))
     )
-    died = sql.timestamp_millis(said(dead.BRIDGE_TIMESTAMP, dead.UNDELIVERED_TIMESTAMP).try_cast("bigint"))
+    when = said(dead.BRIDGE_TIMESTAMP, dead.UNDELIVERED_TIMESTAMP).try_cast("bigint")
+    # Anybody may send a message with such a property: one that is no time must not be the end of all the others.
+    died = sql.timestamp_millis(sql.when(when.between(0, _LATEST), when))
     own = sql.regexp_replace(sql.regexp_replace("destination", "^/queue/", "queue:"), "^/topic/", "topic:")
     return messages.withColumns(
         {

@@ -33,24 +33,25 @@ _OF_LINE: Final = (
 )
 #: Where a line was cut short or is no JSON: what was read of it (of Spark's readers), else null.
 DAMAGED: Final = "_damaged"
+#: Milliseconds since 1970 of the years 1 to 9999. A broker that is not ours hands on what a producer may have written.
+_TIMESTAMPS: Final = (-62_135_596_800_000, 253_402_300_799_999)
 #: Which of its line's steps an event is, from 0 on: with ``place`` 0 it is the first event of its line.
 POSITION: Final = "position"
 
 
 def whole_lines(lines: DataFrame) -> DataFrame:
-    """The lines that can be read, without those that are damaged.
+    """The lines that can be read, or are of another version, without those that are damaged.
 
     :param lines: of :data:`pipeline.columns.LINES`, maybe with :data:`DAMAGED`.
     """
-    if DAMAGED in lines.columns:
-        lines = lines.where(sql.col(DAMAGED).isNull()).drop(DAMAGED)
-    return lines.where(sql.col("v").isNotNull() & sql.col("run").isNotNull() & sql.col("line").isNotNull())
+    return lines.where(~is_damaged(lines)).drop(DAMAGED)
 
 
 def is_damaged(lines: DataFrame) -> Column:
-    """Whether a line is damaged: true, or false; never null."""
-    lacking = sql.col("v").isNull() | sql.col("run").isNull() | sql.col("line").isNull()
-    return (lacking | sql.col(DAMAGED).isNotNull()) if DAMAGED in lines.columns else lacking
+    """Whether a line is damaged: true, or false; never null. What looks so in a line of another version may be as it should be there."""
+    lacking = sql.col("run").isNull() | sql.col("line").isNull()
+    wrong = (lacking | sql.col(DAMAGED).isNotNull()) if DAMAGED in lines.columns else lacking
+    return sql.col("v").isNull() | ((sql.col("v") == VERSION) & wrong)
 
 
 def events(lines: DataFrame) -> DataFrame:
@@ -89,9 +90,10 @@ def unnamed_events(lines: DataFrame) -> DataFrame:
         each("headers_hash", "").alias("headers_hash"),
         sql.nullif(each("target_ids", ""), sql.lit("")).alias("target_id"),
         each("headers", "").alias("headers"),
-        sql.unbase64(each("bodies", "")).alias("body"),
+        # A body that is damaged is none, and keeps nobody from the other events.
+        sql.try_to_binary(each("bodies", ""), sql.lit("base64")).alias("body"),
         each("body_types", "body_type").alias("body_type"),
-        sql.timestamp_millis(sql.nullif(each("timestamps", "timestamp"), sql.lit(0).cast("bigint"))).alias("timestamp"),
+        _timestamp(each("timestamps", "timestamp")).alias("timestamp"),
     )
     kept = [name for name in narrow.columns if name != "steps"]
     stepped = narrow.select(*kept, sql.posexplode("steps").alias(POSITION, "step"))
@@ -122,14 +124,19 @@ def _known_version() -> Column:
     """The steps; an error where the line is of another version. On the steps, since nobody can do without them."""
     text = sql.concat(
         sql.lit("the journal's line "),
-        sql.col("line").cast("string"),
+        sql.coalesce(sql.col("line").cast("string"), sql.lit("without a number")),
         sql.lit(" of run "),
-        sql.col("run"),
+        sql.coalesce("run", sql.lit("without a name")),
         sql.lit(" is of version "),
         sql.col("v").cast("string"),
         sql.lit(f", and this pipeline knows version {VERSION} only: use the one that belongs to the gateway that wrote it"),
     )
     return sql.when(sql.col("v") == VERSION, sql.col("steps")).otherwise(sql.raise_error(text).cast("array<string>"))
+
+
+def _timestamp(milliseconds: Column) -> Column:
+    """The time; null where it is not known, or no calendar has it."""
+    return sql.timestamp_millis(sql.when((milliseconds != 0) & milliseconds.between(*_TIMESTAMPS), milliseconds))
 
 
 def _ids() -> Column:
@@ -143,4 +150,5 @@ def _ids() -> Column:
     counted = sql.transform(
         sql.flatten(sql.transform("runs", progression)), lambda number: sql.concat("prefix", number.cast("string"))
     )
-    return sql.coalesce(sql.col("ids"), counted)
+    # What is of another version has one, so that it is not left out before somebody sees that.
+    return sql.when(sql.col("v") == VERSION, sql.coalesce(sql.col("ids"), counted)).otherwise(sql.array(sql.lit("")))

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
 
 from gateway.journal.schema import BROKER_STEPS, Step
-from pipeline.transforms.seen import gaps
+from pipeline.transforms.seen import gaps, store
 
 
 class Outcome(StrEnum):
@@ -33,6 +33,8 @@ class Outcome(StrEnum):
     IN_DOUBT = "in doubt"
     #: Its consumer has acknowledged it, or its link's target has it.
     DELIVERED = "delivered"
+    #: It was purged, went with its destination or subscription, or was refused after it had been accepted.
+    REMOVED = "removed"
     #: On a topic, and no subscription was given it, nor is it stored for one.
     UNCLAIMED = "unclaimed"
     #: None of these: it is still there, with a consumer or without.
@@ -52,7 +54,15 @@ LATENCIES: Final = {
 }
 _LANE: Final = "subscription"
 _CARRIED: Final = ("run", "line", "instance", "destination", "link", "size", "attempt", "reason", "comment", "target_id", "who")
-_RUN_STARTED: Final = r"-\d{17}$"
+_CODES: Final = {step: code for code, step in enumerate(Step)}
+#: What a topic's message does before it comes to its subscriptions.
+_BEFORE: Final = (Step.PRODUCED, Step.STORED, Step.CONFIRMED)
+#: How it may end for a subscription that is not durable, which the journal does not name then.
+_ENDS: Final = (Step.EXPIRED, Step.DEAD, Step.DELETED)
+_SETTLED: Final = (Step.ACKNOWLEDGED, Step.DELETED)
+#: The steps of which the last says whether a message is with a consumer, or on its way to a link's target.
+_AT_BROKER: Final = (Step.DELIVERED, Step.REDELIVERED, Step.RETURNED, *_SETTLED)
+_ON_LINK: Final = (Step.SENT, Step.ARRIVED, Step.SETTLED, Step.ROLLED_BACK)
 
 
 def journeys(events: DataFrame, seen: DataFrame, *, whole: bool = True) -> DataFrame:
@@ -63,9 +73,7 @@ def journeys(events: DataFrame, seen: DataFrame, *, whole: bool = True) -> DataF
     :param whole: false where the events of some destinations were left out; then a link is not blamed for a step that is not there.
     """
     merged = _with_common_steps(_collected(events))
-    decided = merged.withColumn("_store", sql.regexp_replace("_last.run", _RUN_STARTED, "")).join(
-        sql.broadcast(_runs(seen)), "_store", "left"
-    )
+    decided = merged.withColumn("_store", store("_last.run")).join(sql.broadcast(_runs(seen)), "_store", "left")
     after = sql.struct(sql.col("_last.run").alias("run"), sql.bitmap_bucket_number("_last.line").alias("bucket"))
     return decided.select(
         "message_id",
@@ -97,7 +105,7 @@ def _collected(events: DataFrame) -> DataFrame:
 
     All columns are least and greatest values, so that Spark sorts the events by message once and keeps one message at a time in memory.
     """
-    codes = sql.create_map(*(sql.lit(part) for code, step in enumerate(Step) for part in (step.value, code)))
+    codes = sql.create_map(*(sql.lit(part) for step, code in _CODES.items() for part in (step.value, code)))
     of_topic = sql.col("destination").startswith("topic:") & sql.col("step").isin([step.value for step in BROKER_STEPS])
     told = sql.col("step").isin(Step.SENT.value, Step.ARRIVED.value) & sql.col("target_id").isNotNull()
     # The message at a link's target is told of its source by a row without a step.
@@ -117,13 +125,18 @@ def _collected(events: DataFrame) -> DataFrame:
         sql.when(~itself, sql.col("message_id")).alias("source_id"),
     )
     times: list[Column] = []
-    for code, step in enumerate(Step):
+    for step, code in _CODES.items():
         time = sql.when(sql.col("step") == code, sql.col("time"))
         times += [sql.min(time).alias(_first(step)), sql.max(time).alias(_last(step))]
-    handed = sql.col("step").isin([list(Step).index(step) for step in (Step.DELIVERED, Step.REDELIVERED)])
-    produced = sql.col("step") == list(Step).index(Step.PRODUCED)
+    delivered, again, produced, acknowledged = (
+        _is(step) for step in (Step.DELIVERED, Step.REDELIVERED, Step.PRODUCED, Step.ACKNOWLEDGED)
+    )
+    handed = delivered | again
+    # Subscriptions of several connections may have one name: each is handed it for the first time.
+    of_lane = sql.count_if(again) + sql.max(delivered.cast("int"))
+    attempts = sql.when(sql.col(_LANE).isNull(), sql.count_if(handed)).otherwise(of_lane).cast("int")
     # Of a broker that is not ours nothing else says that it was handed out. Several links may take one message of a topic.
-    received = sql.col("step") == list(Step).index(Step.RECEIVED)
+    received = _is(Step.RECEIVED)
     of_queue = sql.count_if(received & sql.col("destination").startswith("queue:"))
     taken = sql.greatest(of_queue, sql.max(received.cast("int"))).cast("int")
     known = sql.col("run").isNotNull()
@@ -133,6 +146,10 @@ def _collected(events: DataFrame) -> DataFrame:
         value = sql.when(where & sql.col(column).isNotNull(), sql.struct(sql.col("time"), sql.col(column).alias("value")))
         return sql.array_compact(sql.array(sql.min(value)["value"], sql.max(value)["value"]))
 
+    def newest(*steps: Step) -> Column:
+        """The last of these steps, by the order of the journal and not by the clock, which may be set back."""
+        return sql.max(sql.when(_is(*steps), sql.struct("run", "line", "step")))["step"]
+
     return (
         rows.repartition("message_id")
         .groupBy("message_id", _LANE)
@@ -141,7 +158,10 @@ def _collected(events: DataFrame) -> DataFrame:
             sql.max(sql.when(known, sql.struct("time", "run", "line", "step"))).alias("_last"),
             *times,
             sql.max(sql.when(sql.col("reason").isNotNull(), sql.struct("time", "run", "line", "reason", "comment"))).alias("_said"),
-            sql.greatest(sql.max("attempt"), sql.count_if(handed).cast("int"), taken).alias("attempts"),
+            newest(*_AT_BROKER).alias("_at_broker"),
+            newest(*_ON_LINK).alias("_on_link"),
+            (sql.count_if(delivered) > sql.count_if(acknowledged)).alias("_owed"),
+            sql.greatest(sql.max("attempt"), attempts, taken).alias("attempts"),
             sql.max("size").alias("size"),
             two("who", produced).alias("producers"),
             two("who", handed).alias("consumers"),
@@ -153,25 +173,44 @@ def _collected(events: DataFrame) -> DataFrame:
 
 
 def _with_common_steps(collected: DataFrame) -> DataFrame:
-    """What a topic's message did before it came to its subscriptions is given to the journey of each."""
+    """What a topic's message did before it came to its subscriptions is given to the journey of each, and how it ended to those that have not acknowledged it.
+
+    A link that takes it from there has a journey of its own: the one of no subscription.
+    """
     of_message = Window.partitionBy("message_id")
-    given = [name for name in collected.columns if name not in ("message_id", _LANE)]
+    before = [name(step) for step in _BEFORE for name in (_first, _last)]
+    ends = [name(step) for step in _ENDS for name in (_first, _last)]
+    given = [*before, *ends, "_first", "_last", "_said", "size", "producers", "source_ids"]
     common = sql.max(sql.when(sql.col(_LANE).isNull(), sql.struct(*given))).over(of_message)
     spread = collected.withColumn("_common", common).withColumn("_lanes", sql.count(_LANE).over(of_message))
-    own = spread.where(sql.col(_LANE).isNotNull() | (sql.col("_lanes") == 0))
+    own = spread.where(sql.col(_LANE).isNotNull() | (sql.col("_lanes") == 0) | (sql.size("links") > 0))
+
+    def common_has(step: Step) -> Column:
+        return sql.col(f"_common.{_first(step)}").isNotNull()
+
+    open_yet = ~sql.coalesce(sql.col("_at_broker").isin([_CODES[step] for step in _SETTLED]), sql.lit(False))
+    # One that is stored is owed to a durable subscription, which the journal names.
+    gone = common_has(Step.DELETED) & ~common_has(Step.STORED)
+    ended = open_yet & (common_has(Step.DEAD) | common_has(Step.EXPIRED) | gone)
 
     def merged(name: str) -> Column:
-        mine, theirs = sql.col(name), sql.col(f"_common.{name}")
-        if name in ("producers", "consumers", "links", "target_ids", "source_ids"):
+        mine = sql.col(name)
+        if name in ("consumers", "links", "target_ids"):
+            return sql.array_distinct(mine).alias(name)
+        if name not in given:
+            return mine
+        theirs = sql.col(f"_common.{name}")
+        if name in ("producers", "source_ids"):
             both = sql.array_distinct(sql.concat(mine, sql.coalesce(theirs, sql.array().cast("array<string>"))))
         elif name == "_first" or name.startswith("first_"):
             both = sql.least(mine, theirs)
         else:
             both = sql.greatest(mine, theirs)
-        return both.alias(name)
+        return (sql.when(ended, both).otherwise(mine) if name in (*ends, "_last", "_said") else both).alias(name)
 
+    names = [name for name in collected.columns if name not in ("message_id", _LANE)]
     return (
-        own.select("message_id", _LANE, *(merged(name) for name in given))
+        own.select("message_id", _LANE, *(merged(name) for name in names))
         .select("*", sql.col("_said.reason").alias("reason"), sql.col("_said.comment").alias("comment"))
         .where("_first is not null")
     )
@@ -181,20 +220,23 @@ def _outcome(whole: bool) -> Column:
     def there(*steps: Step) -> Column:
         return sql.coalesce(*(sql.col(_first(step)) for step in steps)).isNotNull()
 
-    def latest(*steps: Step) -> Column:
-        """The last time of any of the steps; before all times where there is none."""
-        never = sql.lit("1970-01-01").cast("timestamp")
-        return sql.greatest(never, *(sql.coalesce(sql.col(_last(step)), never) for step in steps), never)
-
-    settled = latest(Step.ACKNOWLEDGED, Step.DELETED)
-    handed = latest(Step.DELIVERED, Step.REDELIVERED, Step.RETURNED)
-    not_there = there(Step.SETTLED) & ~there(Step.ARRIVED)
-    forgotten = not_there if whole else not_there & there(Step.SENT)
-    unknown = there(Step.SENT) & (latest(Step.SENT) > latest(Step.ARRIVED, Step.SETTLED, Step.ROLLED_BACK))
-    taken = there(Step.ARRIVED, Step.SETTLED) | (there(Step.ACKNOWLEDGED, Step.DELETED) & (settled >= handed))
+    # Of one that was received before the journal begins it is not known what else was.
+    known = there(Step.RECEIVED, Step.SENT) if whole else there(Step.SENT)
+    forgotten = there(Step.SETTLED) & ~there(Step.ARRIVED) & known
+    unknown = sql.col("_on_link") == _CODES[Step.SENT]
+    # With a subscription of that name of another connection. Only a durable one outlives a run, and may be handed it for the first time again.
+    owed = sql.col("_owed") & sql.col(_LANE).isNotNull() & (sql.col("_first.run") == sql.col("_last.run"))
+    settled = sql.col("_at_broker").isin([_CODES[step] for step in _SETTLED]) & ~owed
+    why = sql.when(there(Step.DELETED) & ~there(Step.ACKNOWLEDGED), sql.col("reason"))
+    removed, unsubscribed = why.isin("removed", "refused"), why == "unsubscribed"
+    taken = there(Step.ARRIVED, Step.SETTLED) | (settled & ~sql.coalesce(removed | unsubscribed, sql.lit(False)))
     in_memory = there(Step.PRODUCED) & ~there(Step.STORED) & (sql.col("_newest") > sql.col("_last.run"))
     topic = (
-        sql.col("_first.destination").startswith("topic:") & sql.col(_LANE).isNull() & there(Step.PRODUCED) & ~there(Step.STORED)
+        sql.col("_first.destination").startswith("topic:")
+        & sql.col(_LANE).isNull()
+        & (sql.size("links") == 0)
+        & there(Step.PRODUCED)
+        & ~there(Step.STORED)
     )
     return (
         sql.when(there(Step.DEAD, Step.BURIED), Outcome.DEAD)
@@ -203,6 +245,7 @@ def _outcome(whole: bool) -> Column:
         .when(forgotten, Outcome.LOST)
         .when(unknown, Outcome.IN_DOUBT)
         .when(taken, Outcome.DELIVERED)
+        .when(removed, Outcome.REMOVED)
         .when(topic, Outcome.UNCLAIMED)
         .when(in_memory, Outcome.LOST)
         .otherwise(Outcome.WAITING)
@@ -213,10 +256,13 @@ def _latencies() -> list[Column]:
     def between(name: str, start: str, end: str) -> Column:
         return ((sql.unix_micros(end) - sql.unix_micros(start)) / 1000).alias(name)
 
+    # Who takes the copy of a dead one from its queue acknowledges that.
+    died = sql.coalesce(_first(Step.DEAD), _first(Step.EXPIRED)).isNotNull()
+    acknowledge = between("acknowledge_ms", _first(Step.DELIVERED), _last(Step.ACKNOWLEDGED))
     return [
         between("confirm_ms", _first(Step.PRODUCED), _first(Step.CONFIRMED)),
         between("deliver_ms", _first(Step.PRODUCED), _first(Step.DELIVERED)),
-        between("acknowledge_ms", _first(Step.DELIVERED), _last(Step.ACKNOWLEDGED)),
+        sql.when(~died, acknowledge).alias("acknowledge_ms"),
         between("transfer_ms", _first(Step.RECEIVED), _last(Step.ARRIVED)),
         between("settle_ms", _first(Step.RECEIVED), _last(Step.SETTLED)),
         between("total_ms", "_first.time", "_last.time"),
@@ -225,9 +271,13 @@ def _latencies() -> list[Column]:
 
 def _runs(seen: DataFrame) -> DataFrame:
     """For each gateway its newest run, and where the last line is missing: ``_store``, ``_newest`` and ``_gap``, a run and a bucket of lines."""
-    store = sql.regexp_replace("run", _RUN_STARTED, "").alias("_store")
     gap = sql.when(sql.col("missing") > 0, sql.struct("run", "bucket"))
-    return gaps(seen).groupBy(store).agg(sql.max("run").alias("_newest"), sql.max(gap).alias("_gap"))
+    return gaps(seen).groupBy(store("run").alias("_store")).agg(sql.max("run").alias("_newest"), sql.max(gap).alias("_gap"))
+
+
+def _is(*steps: Step) -> Column:
+    """Whether an event is one of these steps; null where it is none."""
+    return sql.col("step").isin([_CODES[step] for step in steps])
 
 
 def _named_times() -> list[Column]:

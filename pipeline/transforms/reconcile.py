@@ -115,6 +115,7 @@ def transfers(events: DataFrame) -> DataFrame:
             # Nothing was handed over since that may have taken effect.
             "given_back": (sql.col("arrivals") == 0)
             & ~sql.col("settled")
+            & (sql.col("sends") <= sql.col("rolled_back"))
             & sql.coalesce(sql.col("_rolled_back") > sql.coalesce("_sent", sql.lit(0)), sql.lit(False)),
             "doubtful_sends": sql.greatest(sql.col("sends") - sql.col("rolled_back") - sql.col("arrivals"), sql.lit(0)),
             "transacted": sql.coalesce(sql.col("_settled") == sql.col("_arrived"), sql.lit(False)),
@@ -127,13 +128,14 @@ def messages(
 ) -> DataFrame:
     """Each message of the window, with what is wrong with it.
 
-    A message is in the window if one of its transfers has begun in it; then all its transfers count, whenever they were.
+    A message is in the window if one of its transfers has begun in it; then all its transfers count, whenever they were. One of which the journal has the end only, as it
+    was begun before the first line, has begun in none.
 
     :param found: of :func:`transfers`. :param seen: which lines are known, as :mod:`pipeline.transforms.seen` has them.
     :param since: a time, as Spark reads it. :param until: likewise; the window ends before it. :param late: seconds.
     """
     known = _with_doubt(found, seen)
-    in_window = sql.lit(True)
+    in_window = sql.col("begins")
     if since is not None:
         in_window &= sql.col("began") >= sql.lit(since).cast("timestamp")
     if until is not None:
@@ -146,7 +148,7 @@ def messages(
         sql.min("began").alias("received"),
         sql.min("arrived").alias("arrived"),
         sql.count("*").alias("transfers"),
-        sql.count_if(came).alias("arrivals"),
+        sql.sum("arrivals").alias("arrivals"),
         sql.count_if(came & ~sql.col("remembered")).alias("_kept"),
         sql.max("attempt").alias("attempts"),
         sql.sum("doubtful_sends").alias("doubtful_sends"),
@@ -161,9 +163,10 @@ def messages(
         sql.min("received_at").alias("_first"),
         sql.min_by("received_at", "arrived_at").alias("_given"),
         sql.min("arrived_at").alias("_came"),
+        *[sql.min_by(name, "arrived_at").alias(name) for name in ("body_sent", "target_id")],
         *[
-            sql.min_by(name, "arrived_at").alias(name)
-            for name in ("body_received", "headers_received", "body_sent", "headers_sent", "target_id")
+            sql.bool_or(came & (sql.col(f"{part}_received") != sql.col(f"{part}_sent"))).alias(f"_{part}_changed")
+            for part in ("body", "headers")
         ],
         sql.collect_set("target_id").alias("target_ids"),
         sql.max_by("body_sent", "received_at").alias("_last_body"),
@@ -180,12 +183,7 @@ def messages(
         .otherwise(Outcome.GIVEN_BACK.value)
     )
     seconds = (sql.unix_micros("arrived") - sql.unix_micros("received")) / 1e6
-    changed = sql.array_compact(
-        sql.array(
-            sql.when(sql.col("body_received") != sql.col("body_sent"), sql.lit("body")),
-            sql.when(sql.col("headers_received") != sql.col("headers_sent"), sql.lit("headers")),
-        )
-    )
+    changed = sql.array_compact(sql.array(*[sql.when(sql.col(f"_{part}_changed"), sql.lit(part)) for part in ("body", "headers")]))
     judged = grouped.withColumns(
         {
             "outcome": outcome,
@@ -213,11 +211,19 @@ def messages(
     )
 
 
-def gaps(found: DataFrame, seen: DataFrame) -> DataFrame:
-    """The lines that are missing of runs in which these transfers were: ``run`` and ``missing``."""
-    runs = found.select("run").distinct()
-    missing = lines_seen.gaps(seen).where("missing > 0").join(sql.broadcast(runs), "run", "left_semi")
-    return missing.groupBy("run").agg(sql.sum("missing").alias("missing")).orderBy("run")
+def gaps(found: DataFrame, seen: DataFrame, events: DataFrame | None = None) -> DataFrame:
+    """The lines that are missing of runs in which these transfers were: ``run`` and ``missing``.
+
+    :param events: all that was read, where that is not the whole journal: only lines that may have been among it are missing then.
+    """
+    missing = lines_seen.gaps(seen).join(sql.broadcast(found.select("run").distinct()), "run", "left_semi")
+    if events is not None:
+        spans = events.groupBy("run").agg(sql.min("line").alias("_first"), sql.max("line").alias("_last"))
+        # What is missing is counted at the next line, which may be in a later bucket than that of the last that was read.
+        before = sql.coalesce(sql.lag("bucket").over(Window.partitionBy("run").orderBy("bucket")), sql.lit(0))
+        placed = missing.withColumn("_before", before).join(sql.broadcast(spans), "run")
+        missing = placed.where("bucket >= bitmap_bucket_number(_first) and _before <= bitmap_bucket_number(_last)")
+    return missing.where("missing > 0").groupBy("run").agg(sql.sum("missing").alias("missing")).orderBy("run")
 
 
 def counts(judged: DataFrame) -> DataFrame:
@@ -289,7 +295,7 @@ def _lying(found: DataFrame, known_by: str) -> DataFrame:
 
 
 def _with_doubt(found: DataFrame, seen: DataFrame) -> DataFrame:
-    """``doubt``: why the journal does not say how a transfer ended; null where it does."""
+    """``doubt``: why the journal does not say how a transfer ended; null where it does. ``begins``: whether it says how one began, or would if no line were missing."""
     missing = lines_seen.gaps(seen).where("missing > 0").groupBy("run").agg(sql.collect_list("bucket").alias("_missing"))
     of_link = Window.partitionBy("instance", "run", "link")
     of_instance = Window.partitionBy("instance")
@@ -298,7 +304,9 @@ def _with_doubt(found: DataFrame, seen: DataFrame) -> DataFrame:
     ended = sql.col("settled") | sql.col("given_back")
     told = (sql.col("arrivals") > 0) | sql.col("buried") | sql.col("expired") | sql.col("not_transferred")
     begin, end = sql.bitmap_bucket_number("first_line"), sql.bitmap_bucket_number("last_line")
-    beside = sql.exists("_missing", lambda bucket: (bucket >= begin) & (~ended | (bucket <= end)))
+    headless = sql.col("received_at").isNull()
+    beside = sql.exists("_missing", lambda bucket: (headless | (bucket >= begin)) & (~ended | (bucket <= end)))
+    begins = ~headless | sql.coalesce(sql.exists("_missing", lambda bucket: bucket <= end), sql.lit(False))
     end_of = sql.when(sql.col("run") == last_run, Doubt.END_OF_JOURNAL.value).otherwise(Doubt.END_OF_RUN.value)
     doubt = (
         sql.when(sql.col("given_back") | (sql.col("settled") & told), None)
@@ -307,7 +315,7 @@ def _with_doubt(found: DataFrame, seen: DataFrame) -> DataFrame:
         # What is settled first is sent afterwards: only if something followed it is known that it was not.
         .when(sql.col("last_line") == last_of_link, end_of)
     )
-    return found.join(sql.broadcast(missing), "run", "left").withColumn("doubt", doubt).drop("_missing")
+    return found.join(sql.broadcast(missing), "run", "left").withColumns({"doubt": doubt, "begins": begins}).drop("_missing")
 
 
 def _with_order(judged: DataFrame) -> DataFrame:
@@ -317,7 +325,8 @@ def _with_order(judged: DataFrame) -> DataFrame:
         # From the last to the first, so that what came after is a running minimum.
         later = Window.partitionBy("instance", "link", "source").orderBy(sql.desc_nulls_last(given))
         later = later.rowsBetween(Window.unboundedPreceding, -1)
-        return sql.coalesce(sql.min("_came").over(later) < sql.col("_came"), sql.lit(False))
+        # Where it is not known when one was given, nothing is known to have come after it.
+        return sql.coalesce(sql.col(given).isNotNull() & (sql.min("_came").over(later) < sql.col("_came")), sql.lit(False))
 
     marked = judged.withColumn("_by_link", behind("_given")).withColumn("_at_all", behind("_first"))
     reordered = sql.when(sql.col("_by_link"), Reordered.LINK.value).when(sql.col("_at_all"), Reordered.REDELIVERY.value)

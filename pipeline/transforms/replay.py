@@ -10,6 +10,7 @@ import hashlib
 import logging
 import re
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any, Final, cast
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
-from gateway.messaging.envelope import encode
+from gateway.messaging.envelope import EnvelopeError, encode
 from gateway.messaging.message import Message
 from pipeline.errors import PipelineError
 from pipeline.originals import NotRestorable, Row, enveloped, original_of, spelled_out
@@ -189,6 +190,28 @@ def once(rows: DataFrame) -> DataFrame:
     return rows.withColumn("_twins", sql.row_number().over(same)).where(sql.col("_twins") == 1).drop("_twins")
 
 
+def with_status(rows: DataFrame) -> DataFrame:
+    """The rows with ``status``, what would become of each: ``to be sent``, ``replayed before``, ``cannot be sent``, or ``told of twice``.
+
+    :param rows: with ``problem``, ``replayed`` and the columns that :func:`once` looks at.
+    """
+    wanted = sql.col("problem").isNull() & sql.col("replayed").isNull()
+    first = sql.row_number().over(Window.partitionBy("twin", wanted).orderBy("time", "key", "queue")) == 1
+    status = sql.when(sql.col("replayed").isNotNull(), "replayed before").when(sql.col("problem").isNotNull(), "cannot be sent")
+    return rows.withColumn("status", status.when(first, "to be sent").otherwise("told of twice"))
+
+
+def outcomes(rows: DataFrame, sent: DataFrame, began: datetime) -> DataFrame:
+    """What has become of the messages of a plan: ``place``, ``message_id``, ``queue``, ``target``, ``size``, ``died``, ``sent``, when that was, and ``status``: ``sent``, ``sent before`` or ``not sent``.
+
+    :param rows: of :data:`pipeline.plan.ROWS`, with ``time``, when each died. :param sent: as for :func:`replayed`. :param began: this run.
+    """
+    at = sql.col("replayed")
+    status = sql.when(at.isNull(), "not sent").when(at < sql.lit(began), "sent before").otherwise("sent")
+    columns = ("place", "message_id", "queue", "target", "size")
+    return replayed(rows, sent).select(*columns, sql.col("time").alias("died"), at.alias("sent"), status.alias("status"))
+
+
 Batches = Iterator[pa.RecordBatch]
 # An envelope is a binary format of ours, which Spark SQL has no function for, so this is Python. Arrow takes whole batches to it and back, and what is
 # only passed through is never looked at.
@@ -222,10 +245,12 @@ def _looking(to_gateway: bool) -> Callable[[Row], dict[str, Any]]:
     def look(row: Row) -> dict[str, Any]:
         try:
             original = original_of(row)
-        except NotRestorable as error:
+            digest = _digest(original)
+        except (NotRestorable, EnvelopeError) as error:
+            # The latter of what another broker has, such as an id of a hundred thousand characters.
             return {"body_type": row["body_type"], "size": len(row["body"] or b""), "cannot": str(error)}
         headers = original.headers
-        found: dict[str, Any] = {"body_type": headers.body_type.name, "size": len(original.body), "digest": _digest(original)}
+        found: dict[str, Any] = {"body_type": headers.body_type.name, "size": len(original.body), "digest": digest}
         if to_gateway:
             return found
         try:
@@ -241,10 +266,11 @@ def _sending(to_gateway: bool, now_ms: int, new_ids: bool) -> Callable[[Row], di
         try:
             original = original_of(row)
             made = enveloped(original, now_ms, new_ids) if to_gateway else spelled_out(original, now_ms)
-        except NotRestorable:
+            digest = _digest(original)
+        except (NotRestorable, EnvelopeError):
             return {}
         return {
-            "digest": _digest(original),
+            "digest": digest,
             "body": made.body,
             "body_type": made.body_type,
             "headers": [*made.headers.items()],

@@ -16,6 +16,12 @@ from pipeline.transforms.events import POSITION
 
 #: Lines of a bucket.
 BUCKET: Final = 32768
+_STARTED: Final = r"-\d{17}$"
+
+
+def store(run: str) -> Column:
+    """Whose run it is: the same for all runs of one gateway, which sort by their age. :param run: the column with its name."""
+    return sql.regexp_replace(run, _STARTED, "")
 
 
 def lines_of(events: DataFrame) -> DataFrame:
@@ -63,12 +69,14 @@ def unseen(lines: DataFrame, seen: DataFrame) -> DataFrame:
 def gaps(seen: DataFrame) -> DataFrame:
     """How many lines are missing between the first and the last that was seen of a run: the columns ``run``, ``bucket`` and ``missing``.
 
-    There is a row for each bucket of which a line was seen; what is missing is counted at the next line after it. Lines before the first are not missed, since
-    they may be too old to be kept; of those after the last nobody knows.
+    There is a row for each bucket of which a line was seen; what is missing is counted at the next line after it. Lines before the first are not missed in the oldest
+    run of a gateway, since they may be too old to be kept, and are in the others, since what is older was kept; of those after the last nobody knows.
     """
     buckets = united(seen).select("run", "bucket", sql.bitmap_count("lines").alias("count"), *_ends())
     before = sql.lag("last_line").over(Window.partitionBy("run").orderBy("bucket"))
-    missing = sql.col("last_line") - sql.coalesce(before, sql.col("first_line") - 1) - sql.col("count")
+    oldest = sql.min("run").over(Window.partitionBy(store("run"))) == sql.col("run")
+    first = sql.when(oldest, sql.col("first_line") - 1).otherwise(0)
+    missing = sql.col("last_line") - sql.coalesce(before, first) - sql.col("count")
     return buckets.select("run", "bucket", missing.alias("missing"))
 
 

@@ -71,6 +71,11 @@ class LinkJournal:
             (self._folder / segment_name(self.run, self._number)).write_text("".join(self._lines), encoding="ascii")
             self._lines = []
 
+    def cut(self) -> None:
+        """What was written until now is too old to be kept."""
+        assert not self._number, "it is in no segment yet"
+        self._lines = []
+
     def lose_line(self) -> None:
         """The next line is lost."""
         self._line += 1

@@ -6,13 +6,18 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from py4j.clientserver import ClientServer, JavaParameters, PythonParameters  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sql
 
 from pipeline.command import JOBS, main
+from pipeline.datasource.errors import BrokerError
 from pipeline.failures import sentence
 from pipeline.session import SessionOptions, settings
 
@@ -91,6 +96,41 @@ def test_what_spark_says_is_one_line(spark: SparkSession) -> None:
         spark.range(1).select(sql.raise_error(sql.lit("said by us"))).collect()
     assert sentence(raised.value) == "said by us"
     assert sentence(ValueError("somebody else's")) is None
+
+
+def _refusing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        try:
+            raise OSError("before that")
+        except OSError:
+            raise BrokerError("the broker refused: [colour] is red") from None
+    yield from batches
+
+
+def _failing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        raise KeyError("colour")
+    yield from batches
+
+
+def test_what_a_worker_raises_is_its_own_sentence(spark: SparkSession) -> None:
+    for work, said in ((_refusing, "the broker refused: [colour] is red"), (_failing, "KeyError: 'colour'")):
+        with pytest.raises(PySparkException) as raised:
+            spark.range(1).mapInArrow(work, "id bigint").collect()
+        assert sentence(raised.value) == said
+
+
+def test_a_java_machine_that_is_gone_is_one_line() -> None:
+    there = ClientServer(JavaParameters(port=1, auto_convert=False), PythonParameters(port=0))
+    try:
+        with pytest.raises(ConnectionRefusedError) as refused:
+            there.jvm.System.currentTimeMillis()
+    finally:
+        there.shutdown_callback_server()
+    said = sentence(refused.value)
+    assert said is not None
+    assert said.startswith("Spark's Java machine ended, or cannot be reached any more; --spark-log FILE keeps what it says")
+    assert sentence(ConnectionRefusedError("somebody else's")) is None
 
 
 def test_the_operator_s_settings_win_and_this_machine_s_stay_on_loopback() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,3 +75,31 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PipelineError, match=r"--ledger .*file/l: "), opened(tmp_path / "file" / "l", "x"):
         pass
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from pipeline.errors import PipelineError
+from pipeline.ledger import State, opened
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
+row = {"key": "k" * 100, "twin": "t", "message_id": "ID:1", "target": "queue:a"}
+try:
+    with opened(Path(sys.argv[1]), "x") as ledger:
+        while True:
+            ledger.append(State.INTENDED, 1, "plan", [row] * 3)
+except PipelineError as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.mark.parametrize("room", [10, 1_000])
+def test_a_disk_without_room_is_one_line_and_what_was_said_to_be_there_is(room: int, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path), str(room)], capture_output=True, text=True, check=False)
+    assert done.stderr == f"the ledger {tmp_path / FILE} cannot be written: File too large\n"
+    # Half of a record is no record.
+    with opened(tmp_path, "y") as ledger:
+        ledger.append(State.SENT, 2, "plan", messages("c"))
+    states = [line.get("state") for line in lines(tmp_path)]
+    assert states == [None, *["intended"] * (len(states) - 2), "sent"]
+    assert (len(states) > 2) == (room > 500)

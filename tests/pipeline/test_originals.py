@@ -14,7 +14,7 @@ from gateway.messaging.envelope import CONTENT_TYPE, decode, encode
 from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.values import Byte, Float, Int, Short, Value, encode_map
-from pipeline.originals import NotRestorable, destination_of, enveloped, original_of, spelled_out
+from pipeline.originals import RESERVED, NotRestorable, destination_of, enveloped, original_of, spelled_out
 
 NOW = 1_700_000_000_000
 TYPED: dict[str, Value] = {
@@ -215,6 +215,31 @@ def test_to_another_broker_each_thing_lost_is_named() -> None:
         "property nothing becomes text: it is of type null",
         "JMSReplyTo: it is temporary",
     )
+
+
+def test_what_the_data_source_would_leave_out_is_named_too() -> None:
+    from pipeline.datasource import sending
+
+    assert sending._RESERVED <= RESERVED
+    properties: dict[str, Value] = {"session": "s", "selector": "x", "durable": "true", "id": "i", "kept": "k"}
+    extras = (("x-queue-name", "q"), ("x-extra", "first"), ("x-extra", "second"), ("destination-type", "ANYCAST"))
+    made = spelled_out(message(properties, extras=extras), NOW)
+    assert made.headers == {"kept": "k", "x-extra": "first"}
+    assert made.lost == (
+        *[f"property {name}: to STOMP that is another header" for name in ("session", "selector", "durable", "id")],
+        *[f"header {name}: to STOMP, or to a broker, that is something else" for name in ("x-queue-name", "destination-type")],
+    )
+
+
+def test_text_and_times_that_no_other_broker_can_be_given_are_named() -> None:
+    sent = Message(Headers(Queue("a")), b"half \xed\xa0\x80", expires=2**63 - 1)
+    made = spelled_out(sent, NOW)
+    assert made.expires == 0
+    assert made.lost == (
+        "the body: it is text that is not UTF-8, and goes as octets",
+        "JMSExpiration: it is after the year 9999, and becomes never",
+    )
+    assert decode(enveloped(sent, NOW, False).body).expires == 2**63 - 1
 
 
 def test_a_map_goes_to_no_other_broker() -> None:

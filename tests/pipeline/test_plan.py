@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import PipelineError
-from pipeline.plan import Plan, read_plan, write_plan
+from pipeline.plan import Plan, copy_plan, read_plan, write_plan
 
 ROWS = [{"place": place, "key": f"k{place}", "target": "queue:ä"} for place in range(1, 4)]
 
@@ -63,3 +63,15 @@ def test_what_is_no_plan_is_said_to_be_none(tmp_path: Path) -> None:
     (tmp_path / "plan").write_text('{"plan":2}\n{}\n')
     with pytest.raises(PipelineError, match="version 2"):
         read_plan(tmp_path / "plan")
+
+
+def test_a_copy_is_of_the_plan_that_was_read_or_there_is_none(tmp_path: Path) -> None:
+    plan = written(tmp_path / "plan")
+    copy = copy_plan(plan, tmp_path / "one")
+    assert copy.read_bytes() == plan.path.read_bytes()
+    other = write_plan(tmp_path / "other", plan.request, plan.made, ROWS[:2])
+    other.path.replace(plan.path)
+    with pytest.raises(PipelineError, match="was changed while it was carried out: nothing was sent"):
+        copy_plan(plan, tmp_path / "two")
+    with pytest.raises(PipelineError, match=r"cannot be copied to .*one: File exists"):
+        copy_plan(plan, tmp_path / "one")

@@ -1,4 +1,4 @@
-"""One gateway for the tests of the data source, with TLS and one queue that nobody may read."""
+"""One gateway for the tests of the data source, with TLS, one queue that nobody may use, and one that nobody may browse."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ topic.*.consume.allow.user=*
 queue.secret.consume.deny.user=*
 queue.secret.browse.deny.user=*
 queue.secret.produce.deny.user=*
+queue.unseen.browse.deny.user=*
 """
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from pipeline.columns import MESSAGES
 from pipeline.datasource.source import register
 from tests.pipeline.datasource.brokers import Broker
 from tests.servers import activemq
@@ -64,6 +65,11 @@ def test_a_passcode_is_nowhere(
     assert SECRET not in (session.conf.get("spark.app.name") or "")
 
 
-def test_other_columns_are_refused(session: SparkSession, gateway: Broker) -> None:
-    with pytest.raises(Exception, match=r"the columns of stomp are body, text"):
-        session.read.format("stomp").schema("a string").options(**gateway.queue).load().collect()
+@pytest.mark.parametrize("schema", ["a string", MESSAGES.replace("priority int", "priority bigint")])
+def test_other_columns_are_refused(session: SparkSession, gateway: Broker, tmp_path: Path, schema: str) -> None:
+    gateway.fill(["m"])
+    consuming = gateway.reads(browse="false", maxMessages=1, stagingPath=tmp_path / "staging")
+    for options in (gateway.queue, consuming):
+        with pytest.raises(Exception, match=r"the columns of stomp are body binary, text string"):
+            session.read.format("stomp").schema(schema).options(**options).load().collect()
+    assert gateway.waiting() == ["m"]

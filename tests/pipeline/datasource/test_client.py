@@ -120,6 +120,17 @@ def test_browsing_consumes_nothing(server: Callable[[], object] | None, gateway:
     assert browse(broker.reads(destination=f"queue:{broker.name}-empty")) == []
 
 
+@pytest.mark.parametrize("server", [None, activemq])
+def test_a_message_does_not_pass_for_the_end(server: Callable[[], object] | None, gateway: Broker) -> None:
+    broker = gateway if server is None else Broker(activemq().port, {})
+    broker.fill(["a"], browser="end")
+    # So large that the first is read by itself.
+    large = b"b" * (1 << 20)
+    with broker.client() as client:
+        client.ask("SEND", {"destination": f"/queue/{broker.name}"}, large)
+    assert browse(broker.queue) == [b"a", large]
+
+
 def test_browsing_is_refused_where_the_broker_cannot(tmp_path: Path) -> None:
     server = rabbitmq()
     (tmp_path / "passcode").write_text("guest")
@@ -135,6 +146,31 @@ def test_a_rate_is_kept(gateway: Broker) -> None:
     began = time.monotonic()
     assert len(browse(gateway.reads(ratePerSecond=100))) == 30
     assert time.monotonic() - began >= 0.29
+
+
+def test_a_pause_of_ours_is_no_silence_of_the_broker() -> None:
+    """Spark may leave a connection alone for longer than the broker may be silent; what came meanwhile is there."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        paused = threading.Event()
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"CONNECTED\nversion:1.2\nheart-beat:100,0\n\n\0")
+                for _ in range(10):
+                    time.sleep(0.1)
+                    connection.sendall(b"\n")
+                connection.sendall(b"MESSAGE\nmessage-id:1\nsubscription:1\ndestination:/queue/a\n\n\0")
+                paused.set()
+                while connection.recv(1000):
+                    pass
+
+        threading.Thread(target=answer, daemon=True).start()
+        with Client(Options(port=server.getsockname()[1], heart_beat=0.1)).open() as client:
+            assert paused.wait(60)
+            assert [frame.head.headers["message-id"] for frame in client.receive(time.monotonic() + 60)] == ["1"]
+            client.close()
 
 
 def test_silence_ends_a_connection() -> None:

@@ -15,12 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.stomp.wire import Frame, Head
+from pipeline.datasource import remembered
 from pipeline.datasource import staging as module
 from pipeline.datasource.dialect import GATEWAY
 from pipeline.datasource.errors import StagingError
 from pipeline.datasource.remembered import Remembered
 from pipeline.datasource.rows import record_batch
 from pipeline.datasource.staging import End, Staged, Staging
+from pipeline.durable import sync
 
 SOURCE = "queue:orders"
 
@@ -48,7 +50,6 @@ def test_the_first_to_publish_counts(tmp_path: Path) -> None:
     assert found.batches == list(first.batches)
     assert (found.received, found.ended) == (2, End.FULL)
     assert staging.plan(epoch, 1, 5) == 2
-    assert staging.newest(1) == 1_700_000_000_000_000
     assert list((tmp_path / "s").glob("*.tmp")) == []
 
 
@@ -116,6 +117,51 @@ def test_a_folder_of_another_query_is_refused(tmp_path: Path) -> None:
         Staging(tmp_path / "file", SOURCE).begin()
     with pytest.raises(StagingError, match="stagingPath"):
         Staging(tmp_path / "nowhere", SOURCE).publish(1, 0, 1, messages(["a"]), True)
+
+
+def test_most_messages_say_how_old_a_micro_batch_is(tmp_path: Path) -> None:
+    """One sender whose clock is ahead, or behind, does not."""
+    staging = Staging(tmp_path, SOURCE)
+    epoch = staging.begin().epoch
+    for batch, times in enumerate(([1, 1, 9], [1, 9, 9], [], [0, 9]), 1):
+        staging.plan(epoch, batch, 1)
+        frames = [
+            Frame(Head("MESSAGE", {"message-id": f"{batch}-{n}", "timestamp": str(time)}), b"") for n, time in enumerate(times)
+        ]
+        rows = [record_batch(frames, GATEWAY)] if frames else []
+        staging.publish(batch, 0, epoch, Staged(rows, len(times), End.FULL), True)
+    assert [staging.younger(batch, 5_000) for batch in range(1, 5)] == [False, True, False, False]
+
+
+def test_a_new_folder_is_on_the_disk_with_its_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+
+    def noting(path: Path) -> None:
+        sync(path)
+        synced.append(path)
+
+    monkeypatch.setattr(module, "sync", noting)
+    Staging(tmp_path / "a" / "b", SOURCE).begin()
+    assert {tmp_path, tmp_path / "a", tmp_path / "a" / "b"} <= set(synced)
+
+
+def test_ids_that_are_in_no_file_leave_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "_MANY", 50)
+    monkeypatch.setattr(module, "SETTLED_IDS", 20)
+    staging = Staging(tmp_path, SOURCE)
+    epoch = staging.begin().epoch
+    most = 0
+    for batch in range(1, 60):
+        staging.plan(epoch, batch, 1)
+        known = [f"{batch - 1}-{one}" for one in range(10)]
+        found = staging.publish(batch, 0, epoch, messages([*known, *[f"{batch}-{one}" for one in range(10)]]), True)
+        assert ids(found)[-10:] == [f"{batch}-{one}" for one in range(10)]
+        assert len(ids(found)) == (20 if batch == 1 else 10)
+        staging.settled(batch, 0)
+        staging.commit(batch)
+        most = max(most, len(Remembered.of(tmp_path)._ids))
+    # 50 and twice what the files have, and the batch with which it is too many.
+    assert 50 <= most <= 50 + 2 * 30 + 20
 
 
 def test_ids_are_forgotten_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

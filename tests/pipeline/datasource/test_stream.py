@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,16 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from pipeline.datasource import staging
+from pipeline.datasource.batch_reader import StompConsumer
+from pipeline.datasource.dialect import ACTIVEMQ, DIALECTS
 from pipeline.datasource.errors import StagingError
 from pipeline.datasource.options import Use, parse
 from pipeline.datasource.source import register
-from pipeline.datasource.stream_reader import Look, StompStreamReader
+from pipeline.datasource.staging import End
+from pipeline.datasource.stream_reader import Look, StompStreamReader, staging_of
+from pipeline.durable import sync
+from tests.faults.proxy import Fault, Proxy, Toward, Trigger
 from tests.gateway_process import GatewayProcess
 from tests.pipeline.datasource.brokers import Broker
 from tests.pipeline.datasource.crashing import NAME, POINTS, CrashingSource, death, into_parquet
@@ -249,6 +256,95 @@ def test_a_broker_that_comes_back_does_not_end_the_query(start_gateway: Callable
         receiving = threads.submit(receive, query, 0)
         process.start()
         assert receiving.result() == numbers(0, 10)
+
+
+def test_a_connection_that_is_lost_late_is_made_again(gateway: Broker, tmp_path: Path) -> None:
+    """``timeoutSeconds`` is how long a broker may be away, whenever that begins."""
+    with Proxy(gateway.port) as proxy:
+        options = gateway.reads(browse="false", maxMessages=1, maxSeconds=60, timeoutSeconds=1, stagingPath=tmp_path / "s")
+        consumer = StompConsumer(parse({**options, "port": str(proxy.port)}, Use.CONSUME))
+        (part,) = consumer.partitions()
+        with ThreadPoolExecutor(1) as threads:
+            receiving = threads.submit(lambda: [row["text"] for batch in consumer.read(part) for row in batch.to_pylist()])
+            began = time.monotonic()
+            while not proxy.connections or time.monotonic() - began < 1.5:
+                assert not receiving.done()
+                time.sleep(0.01)
+            proxy.drop()
+            gateway.fill(["m"])
+            assert receiving.result() == ["m"]
+    assert gateway.waiting() == []
+
+
+@pytest.mark.parametrize(
+    ("toward", "pattern"), [(Toward.SERVER, b"ACK\nid:"), (Toward.CLIENT, b"RECEIPT\nreceipt-id:2\n")], ids=["ack", "receipt"]
+)
+@pytest.mark.parametrize("peer", ["gateway", "activemq"])
+def test_an_acknowledgement_that_nobody_confirms(
+    peer: str, gateway: Broker, tmp_path: Path, toward: Toward, pattern: bytes
+) -> None:
+    """It is lost on its way, or its RECEIPT is: the rows are there once, whether the broker delivers again or not."""
+    broker = gateway if peer == "gateway" else Broker(activemq().port, {})
+    broker.fill(numbers(0, 15))
+    with Proxy(broker.port) as proxy:
+        # The first RECEIPT is that of SUBSCRIBE.
+        lost = proxy.when(Trigger(toward, pattern, Fault.DROP, after=False))
+        query = reader(broker, tmp_path, batchSize=10, port=proxy.port)
+        found = receive(query, 0)
+        assert found == numbers(0, 10)
+        lost.wait()
+        query.commit({"batch": 1})
+        for batch in (1, 2):
+            found += receive(query, batch)
+    assert sorted(found) == numbers(0, 15)
+    assert broker.waiting() == []
+
+
+def test_a_slow_disk_does_not_cost_the_connection(gateway: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway.fill(numbers(0, 20))
+    query = reader(gateway, tmp_path, batchSize=10, heartBeatSeconds=0.5)
+
+    def slowly(path: Path) -> None:
+        if path.name.startswith("0"):
+            time.sleep(2.5)
+        sync(path)
+
+    monkeypatch.setattr(staging, "sync", slowly)
+    assert receive(query, 0) == numbers(0, 10)
+    assert [path.name for path in tmp_path.glob("*.settled")] == ["000000000001-0000.settled"]
+    assert receive(query, 1) == numbers(10, 20)
+
+
+def test_a_micro_batch_is_as_large_as_the_brokers_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that sends no more until some are acknowledged has not come to its end."""
+    broker = Broker(activemq().port, {})
+    broker.fill(numbers(0, 80))
+    monkeypatch.setitem(DIALECTS, "activemq", replace(ACTIVEMQ, most=50))
+    query = reader(broker, tmp_path, batchSize=60)
+    assert receive(query, 0) == numbers(0, 50)
+    assert staging_of(parse(broker.reads(stagingPath=tmp_path), Use.STREAM)).counts(1)[0].ended is End.FULL
+    # One whose window nobody knows.
+    monkeypatch.setitem(DIALECTS, "activemq", replace(ACTIVEMQ, prefetch=""))
+    assert receive(query, 1) == numbers(50, 80)
+    assert staging_of(parse(broker.reads(stagingPath=tmp_path), Use.STREAM)).counts(2)[0].ended is not End.QUIET
+
+
+def test_who_may_not_look_waits_in_tasks(gateway: Broker, tmp_path: Path) -> None:
+    query = reader(gateway, tmp_path, destination="queue:unseen", maxSeconds=3)
+    limit = ReadAllAvailable()
+    assert receive(query, 0) == []
+    assert query.latestOffset({"batch": 1}, limit) == {"batch": 2}
+    (part,) = query.partitions({"batch": 1}, {"batch": 2})
+    assert part.value.first == 3
+    gateway.fill(["m"], "/queue/unseen")
+    assert receive(query, 1) == ["m"]
+
+
+def test_a_batch_read_has_a_folder_of_its_own(gateway: Broker, tmp_path: Path) -> None:
+    reader(gateway, tmp_path).partitions({"batch": 0}, {"batch": 1})
+    options = gateway.reads(browse="false", maxMessages=1, stagingPath=tmp_path)
+    with pytest.raises(StagingError, match=rf"is that of queue:{gateway.name}, and this query reads .* by a batch read"):
+        StompConsumer(parse(options, Use.CONSUME)).partitions()
 
 
 def test_a_rate_is_kept(gateway: Broker, tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, DataType, IntegerType, MapType, StringType, StructType
 
 from gateway.stomp.wire import FrameParser, Limits, Version
-from pipeline.datasource.dialect import ACTIVEMQ, GATEWAY
+from pipeline.datasource.batch_reader import StompBrowser
+from pipeline.datasource.dialect import ACTIVEMQ, GATEWAY, Dialect
 from pipeline.datasource.errors import OptionError
 from pipeline.datasource.options import Options, Use, parse
 from pipeline.datasource.sending import Sending, check_columns
@@ -119,9 +121,35 @@ def test_other_brokers_are_written_to(server: object, tmp_path: Path) -> None:
         send(writes(broker, idColumn="correlation_id"), iter([batch(bodies)]), "run")
 
 
-def test_a_refusal_names_the_destination(gateway: Broker) -> None:
+@pytest.mark.parametrize("count", [1, 20_000])
+def test_a_refusal_names_the_destination(gateway: Broker, count: int) -> None:
+    """Also where the broker has closed the connection before all was sent."""
+    rows = batch([f"{number:0500}" for number in range(count)])
     with pytest.raises(PipelineError, match=rf"127\.0\.0\.1:{gateway.port} refused.*secret"):
-        send(writes(gateway, destination="queue:secret"), iter([batch(["a"])]), "run")
+        send(writes(gateway, destination="queue:secret", batchSize=count), iter([rows]), "run")
+
+
+def test_rows_that_are_slow_to_come_do_not_cost_the_connection(gateway: Broker) -> None:
+    """Nobody sends heart-beats while Spark makes the next rows."""
+
+    def slowly() -> Iterator[pa.RecordBatch]:
+        for number in range(4):
+            yield batch([str(number)])
+            time.sleep(2.6 if number < 1 else 0)
+
+    assert send(writes(gateway, heartBeatSeconds=0.5), slowly(), "run").messages == 4
+    assert sorted(gateway.waiting()) == ["0", "1", "2", "3"]
+
+
+def test_a_rate_is_kept_all_the_time(gateway: Broker) -> None:
+    began = time.monotonic()
+    assert send(writes(gateway, ratePerSecond=4, heartBeatSeconds=0.5), iter([batch(["m"] * 11)]), "run").messages == 11
+    assert time.monotonic() - began >= 2.7
+    browser = StompBrowser(parse(gateway.queue, Use.BROWSE))
+    (found,) = browser.read(browser.partitions()[0])
+    times = [moment.timestamp() for moment in found.column("timestamp").to_pylist()]
+    # Never more than those of a second at once, and one where a second ends.
+    assert max(sum(start <= other < start + 0.5 for other in times) for start in times) <= 4
 
 
 def schema(**columns: DataType) -> StructType:
@@ -220,6 +248,31 @@ def test_what_a_row_becomes() -> None:
     plain |= {"expires": "1893456000000", "n": "1", "content-type": "text/plain", "transaction": "t"}
     assert ours.head.headers == plain
     assert theirs.head.headers == {**plain, "amq-msg-type": "text", "content-length": "5"}
+
+
+def test_a_map_in_another_order_is_the_same_message() -> None:
+    columns = pa.schema([("text", pa.string()), ("headers", pa.map_(pa.string(), pa.string()))])
+
+    def identifier(entries: list[tuple[str, str]]) -> str:
+        parser = FrameParser(Limits(), Version.V1_2)
+        rows = pa.RecordBatch.from_pylist([{"text": "a", "headers": entries}], schema=columns)
+        for frame in Sending(WRITE, GATEWAY, Version.V1_2, "run", 0).frames(rows, ()):
+            parser.receive(frame)
+        return parser.frames(1)[0].head.headers["_AMQ_DUPL_ID"]
+
+    assert identifier([("n", "1"), ("m", "2")]) == identifier([("m", "2"), ("n", "1")]) != identifier([("m", "1"), ("n", "2")])
+
+
+@pytest.mark.parametrize("dialect", [GATEWAY, ACTIVEMQ])
+def test_octets_that_are_no_text_are_sent_as_they_are(dialect: Dialect) -> None:
+    body = b"half \xed\xa0\x80"
+    columns = pa.schema([("text", pa.string()), ("body", pa.binary()), ("body_type", pa.string())])
+    rows = pa.RecordBatch.from_pylist([{"text": None, "body": body, "body_type": "TEXT"}], schema=columns)
+    parser = FrameParser(Limits(), Version.V1_2)
+    for frame in Sending(WRITE, dialect, Version.V1_2, "run", 0).frames(rows, ()):
+        parser.receive(frame)
+    (found,) = parser.frames(2)
+    assert (found.body, found.head.headers["content-length"]) == (body, "8")
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=12), st.randoms())

@@ -13,7 +13,7 @@ from gateway.messaging.message import BodyType
 from pipeline.errors import PipelineError
 from pipeline.output import Output
 from tests.crash.waiting import until
-from tests.pipeline.graveyard import BRIDGE_DMQ, Graveyard
+from tests.pipeline.graveyard import BRIDGE_DMQ, BROKER_DMQ, Graveyard
 from tests.pipeline.jobs.test_replay import Job, compared, order
 
 if TYPE_CHECKING:
@@ -61,6 +61,39 @@ def test_a_queue_is_browsed_into_a_folder_each_message_once_and_comes_back_from_
     ]
     assert [frame.body for frame in found] == [frame.body for frame in sent[:7]]
     graveyard.emptied("orders")
+
+
+def test_what_died_again_after_it_was_sent_again_is_another_dead_message(
+    spark: SparkSession, graveyard: Graveyard, tmp_path: Path
+) -> None:
+    folder = tmp_path / "archive"
+    graveyard.refused("shop", [b"one"])
+    assert archive(spark, graveyard, folder, destination=BROKER_DMQ) == 1
+    job = Job(spark, graveyard, tmp_path)
+    assert job.run(approve=job.make(BROKER_DMQ), remove=True).removed == 1
+    with graveyard.client() as client:
+        client.ask("SUBSCRIBE", {"destination": "/queue/shop", "id": "1", "ack": "client-individual"})
+        client.ask("NACK", {"id": client.message().headers["ack"], "requeue": "false"})
+    [dead] = graveyard.browsed(BROKER_DMQ)
+    assert [archive(spark, graveyard, folder, destination=BROKER_DMQ) for _ in range(2)] == [1, 0]
+    ids = [row.message_id for row in spark.read.parquet(str(folder)).select("message_id").collect()]
+    assert ids == [dead.headers["message-id"]] * 2
+    # Its second death can be sent again from there, and the first one not.
+    plan = job.make(None, archive=str(folder))
+    assert job.run(approve=plan).sent == 1
+    graveyard.emptied("shop")
+
+
+@pytest.mark.parametrize("consume", [False, True])
+def test_nothing_is_archived_of_nothing(
+    consume: bool, spark: SparkSession, graveyard: Graveyard, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given: dict[str, Any] = {"consume": True, "staging": str(tmp_path / "staging")} if consume else {}
+    output = Output(str(tmp_path / "days"), "csv", tmp_path / "report")
+    graveyard.emptied("orders")
+    assert archive(spark, graveyard, tmp_path / "archive", output=output, **given) == 0
+    assert "messages added  0" in capsys.readouterr().out
+    assert (tmp_path / "days").is_dir()
 
 
 @pytest.mark.parametrize("consume", [False, True])

@@ -22,7 +22,7 @@ from tests.pipeline.generated import write_journal
 
 _STORE = "broker"
 _FIRST, _SECOND = (f"{_STORE}-{number:017d}" for number in (1, 2))
-_QUEUE, _TOPIC = "queue:q", "topic:t"
+_QUEUE, _TOPIC, _DMQ = "queue:q", "topic:t", "queue:mq.sys.dmq"
 
 
 def test_generated_traffic_has_the_outcomes_that_it_was_made_with(spark: SparkSession, tmp_path: Path) -> None:
@@ -154,6 +154,120 @@ def test_each_outcome_is_known_by_its_steps(spark: SparkSession, tmp_path: Path)
     ]
     with pytest.raises(PipelineError, match="the journal knows no message nobody"):
         time_line(spark, [journal], "nobody")
+
+
+def test_what_nobody_acknowledged_is_not_delivered_and_what_was_is_whatever_the_clock_says(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    link = {"link": "b/l"}
+    journal = _journal(
+        tmp_path / "journal",
+        # The lines before are too old to be kept.
+        _line("began before", "settled", **link),
+        _line("purged", "produced", "stored"),
+        _line("purged", "deleted", reason="removed"),
+        _line("refused", "produced"),
+        _line("refused", "deleted", reason="refused", comment="the disk is full"),
+        _line("to nobody", "produced", "deleted", destination=_TOPIC, reason="unsubscribed"),
+        _line("came back", "produced", "stored", "delivered"),
+        _line("came back", "returned", reason="unsettled"),
+        _line("came back", "redelivered", attempts=[2]),
+        _line("came back", "acknowledged"),
+        _line("came back", "deleted"),
+        _line("set back", "produced", "stored", "delivered", time=90_000_000),
+        _line("set back", "acknowledged", "deleted", time=80_000_000),
+        _line("set back on a link", "received", "sent", time=90_000_000, **link),
+        _line("set back on a link", "arrived", "settled", time=80_000_000, **link),
+        _line("from the dead", "produced", "stored", "delivered"),
+        _line("from the dead", "dead", reason="undeliverable"),
+        _line("from the dead", "deleted"),
+        _line("from the dead", "stored", "delivered", destination=_DMQ),
+        _line("from the dead", "acknowledged", "deleted", destination=_DMQ),
+    )
+    found = _found(spark, journal)
+    assert {key[0]: row.outcome for key, row in found.items()} == {
+        "began before": "delivered",
+        "purged": "removed",
+        "refused": "removed",
+        "to nobody": "unclaimed",
+        "came back": "delivered",
+        "set back": "delivered",
+        "set back on a link": "delivered",
+        "from the dead": "dead",
+    }
+    # That was who took it from the dead message queue.
+    assert found["from the dead", None].acknowledge_ms is None
+    assert found["came back", None].acknowledge_ms == 3000
+
+
+def test_what_happens_to_one_subscription_of_a_topic_is_not_told_of_the_others(spark: SparkSession, tmp_path: Path) -> None:
+    topic: dict[str, Any] = {"destination": _TOPIC}
+    one, other = {**topic, "subscription": "1", "connection": 4}, {**topic, "subscription": "1", "connection": 5}
+    a, b = {**topic, "subscription": "a"}, {**topic, "subscription": "b"}
+    journal = _journal(
+        tmp_path / "journal",
+        # Clients like to call their first subscription the same.
+        *(_line(name, "produced", **topic) for name in ("one owes", "both have")),
+        *(_line(name, "delivered", **each) for name in ("one owes", "both have") for each in (one, other)),
+        _line("one owes", "acknowledged", "deleted", **one),
+        *(_line("both have", "acknowledged", "deleted", **each) for each in (one, other)),
+        _line("again", "produced", "stored", **topic),
+        _line("again", "delivered", **a),
+        _line("again", "delivered", run=_SECOND, **a),
+        _line("again", "acknowledged", "deleted", run=_SECOND, **a),
+        # It died for one, and its copy was taken from the dead message queue.
+        _line("died once", "produced", "stored", **topic),
+        _line("died once", "delivered", **a),
+        _line("died once", "delivered", **b),
+        _line("died once", "dead", "deleted", reason="undeliverable", **a),
+        _line("died once", "stored", "delivered", "acknowledged", "deleted", destination=_DMQ),
+        # Of subscriptions that are not durable the journal does not say which it died for.
+        _line("died for who has it", "produced", **topic),
+        _line("died for who has it", "delivered", **a),
+        _line("died for who has it", "delivered", "acknowledged", "deleted", **b),
+        _line("died for who has it", "dead", "deleted", reason="undeliverable", **topic),
+        # A link took it as well.
+        _line("linked", "produced", "stored", **topic),
+        _line("linked", "delivered", **a),
+        _line("linked", "delivered", **b),
+        _line("linked", "received", link="b/l", **topic),
+        _line("linked", "sent", destination=_QUEUE, link="b/l"),
+        _line("linked", "arrived", destination=_QUEUE, link="b/l"),
+        _line("linked", "settled", link="b/l", **topic),
+        _line("linked", "acknowledged", "deleted", **b),
+    )
+    found = _found(spark, journal)
+    assert {key: row.outcome for key, row in found.items()} == {
+        ("one owes", "1"): "lost",
+        ("both have", "1"): "delivered",
+        ("again", "a"): "delivered",
+        ("died once", "a"): "dead",
+        ("died once", "b"): "waiting",
+        ("died for who has it", "a"): "dead",
+        ("died for who has it", "b"): "delivered",
+        ("linked", None): "delivered",
+        ("linked", "a"): "waiting",
+        ("linked", "b"): "delivered",
+    }
+    assert {key: row.attempts for key, row in found.items() if key[1] == "1"} == {("one owes", "1"): 1, ("both have", "1"): 1}
+    assert {key: row.links for key, row in found.items() if key[0] == "linked"} == {
+        ("linked", None): ["b/l"],
+        ("linked", "a"): [],
+        ("linked", "b"): [],
+    }
+    assert all(row.produced is not None for row in found.values())
+
+
+def test_a_message_is_stuck_where_nothing_else_happens(spark: SparkSession, tmp_path: Path) -> None:
+    journal = _journal(
+        tmp_path / "journal",
+        _line("stuck", "produced", "stored", destination="queue:quiet"),
+        _line("of today", "produced", "stored", time=1_000_000_000),
+    )
+    for destinations in (), ["queue:quiet"]:
+        found = run(spark, [journal], Output(), destinations=destinations, limits=Limits(stuck=300))
+        assert found.facts["stuck"] == 1
+        assert str(found.facts["journal's end"]) == "1970-01-01 00:16:40"
 
 
 def test_what_may_be_in_a_missing_line_is_beside_a_gap(spark: SparkSession, tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,7 @@ from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.values import Byte, Float, Int, Short, Value, encode_map, encode_stream
 from pipeline.connection import Connection
 from pipeline.errors import PipelineError
+from pipeline.failures import sentence
 from pipeline.output import Output
 from tests.gateway_process import ROOT
 from tests.pipeline.graveyard import BRIDGE_DMQ, BROKER_DMQ, Graveyard
@@ -188,6 +191,72 @@ def test_a_plan_is_carried_out_as_it_is_or_not_at_all(job: Job) -> None:
         job.run(approve=plan)
     assert job.graveyard.browsed("revived") == []
     assert job.states() == {"": 1}
+
+
+@pytest.mark.parametrize("name", ["_plan", ".plan", "plan[1]", "a,{b} ü"])
+def test_a_plan_and_a_ledger_may_have_any_name(name: str, job: Job, tmp_path: Path) -> None:
+    job.graveyard.buried([order(1)])
+    job.plan, job.ledger = tmp_path / name, tmp_path / f"{name} ledger"
+    assert job.run(approve=job.make(to="queue:revived")).sent == 1
+    assert [path.name for path in job.ledger.iterdir()] == ["ledger.jsonl"]
+    assert len(job.graveyard.browsed("revived")) == 1
+    job.graveyard.emptied("revived")
+
+
+def test_what_became_of_each_is_written(job: Job, tmp_path: Path) -> None:
+    job.graveyard.buried([order(1), order(2)])
+    output = Output(str(tmp_path / "told"), "json")
+    job.run(approve=job.make(where="comment like '%order 2 %'", to="queue:revived"))
+    plan = job.make(to="queue:revived")
+    assert len(plan.read_text().splitlines()) == 3
+    job.run(approve=plan, output=output)
+    job.run(approve=plan, output=replace(output, path=str(tmp_path / "again")))
+    for name, status in (("told", "sent"), ("again", "sent before")):
+        [row] = [json.loads(line) for path in (tmp_path / name).glob("*.json") for line in path.read_text().splitlines()]
+        assert (row["place"], row["target"], row["status"]) == (1, "queue:revived", status)
+        assert row["sent"] > row["died"]
+    job.graveyard.emptied("revived")
+
+
+def test_the_passcode_may_be_somewhere_else_when_a_plan_is_carried_out() -> None:
+    from pipeline.datasource.options import Use, parse
+    from pipeline.jobs.replay import anew
+
+    planned = {"port": "1", "login": "admin", "passcodeEnv": "SECRET"}
+    for given, file, env in (({}, None, "SECRET"), ({"passcodeFile": "f"}, "f", None), ({"login": "me"}, None, "SECRET")):
+        found = parse(anew(planned, given), Use.WRITE)
+        assert (found.port, found.login, found.passcode_file, found.passcode_env) == (1, given.get("login", "admin"), file, env)
+
+
+def test_what_the_broker_refuses_is_one_line_and_what_it_has_is_in_the_ledger(job: Job) -> None:
+    job.graveyard.buried([order(1)])
+    plan = job.make(to="queue:no?such=queue")
+    with pytest.raises(Exception) as refused:  # noqa: PT011
+        job.run(approve=plan)
+    said = sentence(refused.value) or str(refused.value)
+    assert "the STOMP broker at 127.0.0.1:" in said
+    assert "refused" in said
+    assert "\n" not in said
+    assert job.states() == {"": 1, "intended": 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"where": " ", "queue": "q"}, "--where is empty: "),
+        ({"rate": math.inf, "approve": Path("x")}, "--rate inf: expected 0.001 to 1,000,000 messages a second"),
+        ({"rate": math.nan, "approve": Path("x")}, "--rate nan: expected "),
+        ({"rate": 1e-9, "approve": Path("x")}, "--rate 1e-09: expected "),
+    ],
+)
+def test_options_that_make_no_sense_are_one_line(options: dict[str, Any], said: str) -> None:
+    from pipeline.jobs.replay import check
+
+    names = ("queue", "archive", "where", "to", "new_ids", "strict", "plan", "approve", "journal", "rate", "remove", "in_doubt")
+    given = {**dict.fromkeys(names), "connection": NOBODY, "target": NOBODY, "ledger": Path("l"), **options}
+    with pytest.raises(PipelineError) as refused:
+        check(given)
+    assert str(refused.value).startswith(said)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.command import main
 from tests.pipeline.generated import Truth, write_journal
-from tests.pipeline.graveyard import Graveyard
+from tests.pipeline.graveyard import BROKER_DMQ, Graveyard
 from tests.pipeline.report.chromium import opened
 
 if TYPE_CHECKING:
@@ -150,3 +150,41 @@ def test_of_an_archive_and_of_nothing_dead(spark: SparkSession, graveyard: Grave
     assert page.document.xpath("//p[@class='empty']/text()") == ["There is nothing to show: no rows were found."]
     assert page.headings == ["What was asked for"]
     assert connection["passcodeFile"] in page.document.body.text_content()
+
+
+def test_of_a_replay(spark: SparkSession, graveyard: Graveyard, tmp_path: Path) -> None:
+    graveyard.refused("shop<script>", [b"one", b"two"], **{"customer": "<img src=x onerror=alert(1)>"})
+    graveyard.refused("till", [b"three"])
+    reports, ledger = tmp_path / "reports", str(tmp_path / "ledger")
+    words = ["replay", "--ledger", ledger]
+    looking = [*words, *graveyard.arguments(), "--queue", BROKER_DMQ, "--report", str(reports)]
+    assert main([*looking, "--where", "destination like '%till'", "--plan", str(tmp_path / "one")]) == 0
+    assert main([*words, "--approve", str(tmp_path / "one")]) == 0
+    # The queue has all three of them still, and one of them was sent.
+    assert main([*looking, "--plan", str(tmp_path / "plan")]) == 0
+    page = Page(reports / "replay.html", tmp_path)
+    assert (page.figures["chosen"], page.figures["to be sent"], page.figures["replayed before"]) == (3, 2, 1)
+    expected = [("queue:shop<script>", "to be sent", "2"), ("queue:till", "replayed before", "1")]
+    assert page.rows("Messages by target and status") == expected
+    assert page.drawn("Messages by target and status").startswith("Bar chart of messages in messages by target, 2 places. ")
+    assert sum(int(row[2]) for row in page.rows("Messages by reason and status")) == 3
+    [by_time] = [
+        heading for heading in page.headings if heading.startswith("Deaths of these messages per ") and "status" in heading
+    ]
+    assert sum(int(row[2]) for row in page.rows(by_time)) == 3
+    assert page.document.xpath("//script | //img") == []
+
+    assert main([*words, "--approve", str(tmp_path / "plan"), "--remove", "--report", str(reports)]) == 0
+    page = Page(reports / "replay.html", tmp_path)
+    assert (page.figures["sent"], page.figures["removed"]) == (2, 2)
+    assert page.rows("Messages by target and status") == [("queue:shop<script>", "sent", "2")]
+    [per_time] = [heading for heading in page.headings if heading.startswith("Messages sent per ")]
+    assert [row[1:] for row in page.rows(per_time)] == [("queue:shop<script>", "2")]
+    graveyard.emptied("shop<script>", "till")
+
+
+def test_of_a_replay_of_nothing(spark: SparkSession, graveyard: Graveyard, tmp_path: Path) -> None:
+    reports = tmp_path / "reports"
+    assert main(["replay", "--queue", BROKER_DMQ, "--report", str(reports), *graveyard.arguments()]) == 0
+    page = Page(reports / "replay.html", tmp_path)
+    assert page.document.xpath("//p[@class='empty']/text()") == ["There is nothing to show: no rows were found."]

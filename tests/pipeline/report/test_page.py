@@ -168,7 +168,9 @@ VALUES = (
     | TEXTS
     | st.datetimes().map(lambda time: time.replace(tzinfo=UTC))
 )
-TIMES = st.none() | st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1)).map(lambda time: time.replace(tzinfo=UTC))
+TIMES = st.none() | (st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1)) | st.datetimes()).map(
+    lambda time: time.replace(tzinfo=UTC)
+)
 
 
 @settings(max_examples=60)
@@ -207,6 +209,15 @@ def test_a_column_is_as_wide_as_its_time_whatever_lies_between() -> None:
     assert width / all_of_it == pytest.approx(0.86 * 5 / (240 + 0.86 * 5), rel=0.01)
     width, all_of_it = widths(0)
     assert width / all_of_it == pytest.approx(0.86 / 1.86, rel=0.01)
+
+
+@pytest.mark.parametrize("kind", ["bar", "line"])
+@pytest.mark.parametrize("last", [datetime.min, datetime.max])
+def test_a_message_of_the_last_day_that_there_is_has_its_place(kind: Any, last: datetime) -> None:
+    rows = [(START, 1), (last.replace(tzinfo=UTC), 2)]
+    for some in (rows, rows[1:]):
+        [drawn] = drawings(page(Summary("x", {}, [Table("x", ("t", "n"), some, chart=Chart(kind, "t", ("n",)))]), "any", {}, WHEN))
+        assert drawn is not None
 
 
 def test_a_long_table_is_cut_and_says_so() -> None:

@@ -61,6 +61,7 @@ TROUBLES = [
     ("can't and won't\n  at line 3", "can't   and won't at line 12", "can't and won't at line <n>"),
     ("utf8 and Int32 stay", "utf8 and Int32 stay", "utf8 and Int32 stay"),
     ("order4711 is UTF8", "order0815 is UTF8", "order<n> is UTF8"),
+    ("late since 2026-03-01T12:00:00.123Z, twice", "late since 2025-12-31T07:59+01:00, twice", "late since <n>, twice"),
 ]
 
 
@@ -169,6 +170,15 @@ def test_dead_messages_tell_theirs_by_their_properties(spark: SparkSession) -> N
 def _naive(time: datetime) -> datetime:
     # As collect() gives times: of this machine's zone.
     return time.astimezone().replace(tzinfo=None)
+
+
+def test_a_time_that_is_none_is_no_time_and_the_others_are_told_of(spark: SparkSession) -> None:
+    from pipeline.transforms.dead_letters import of_messages
+
+    said = [ms(NOW), str(2**63 - 1), str(-(2**63)), "9" * 40, "253402300799999", "soon", "-1", "0"]
+    rows = [{"message_id": f"ID:{each}", "destination": "queue:q", "headers": {dead.UNDELIVERED_TIMESTAMP: each}} for each in said]
+    found = {row.message_id[3:]: row.time for row in of_messages(messages(spark, *rows)).collect()}
+    assert [each for each in said if found[each] is not None] == [ms(NOW), "0"]
 
 
 def test_groups_agree_with_what_was_made(spark: SparkSession) -> None:

@@ -105,6 +105,29 @@ def test_a_version_that_is_not_known_is_refused_in_one_line(spark: SparkSession)
     )
 
 
+def test_a_body_that_is_damaged_is_none(spark: SparkSession) -> None:
+    line = {"v": 1, "run": "r", "line": 1, "time": 1, "ids": ["a", "b"], "steps": ["received"], "bodies": ["YWJ[", "YWJj"]}
+    assert [row.body for row in events(_read(spark, [json.dumps(line)])).orderBy("place").collect()] == [None, b"abc"]
+
+
+def test_a_line_of_another_version_is_refused_whatever_it_has_become(spark: SparkSession) -> None:
+    for line in (
+        {"v": 2, "run": "r-1", "line": 17, "time": "2026-03-01T06:00:00Z", "ids": {"a": 1}, "steps": ["produced"]},
+        {"v": 2, "events": []},
+    ):
+        read = _read(spark, [json.dumps(line)])
+        assert read.where(is_damaged(read)).count() == 0
+        with pytest.raises(Exception, match="version 2"):
+            events(read).count()
+
+
+def test_a_time_that_no_calendar_has_is_none(spark: SparkSession) -> None:
+    stamps = [2**63 - 1, -(2**63), 1_795_343_560_120_000_000, 253_402_300_800_000, -62_135_596_800_001, 0, 253_402_300_799_999, 1]
+    line = {"v": 1, "run": "r", "line": 1, "time": 1, "ids": ["a"] * len(stamps), "steps": ["received"], "timestamps": stamps}
+    found = events(_read(spark, [json.dumps(line)])).orderBy("place").select(sql.unix_millis("timestamp")).collect()
+    assert [row[0] for row in found] == [None] * 6 + stamps[6:]
+
+
 def test_damaged_lines_are_left_out_and_can_be_counted(spark: SparkSession, tmp_path: Path) -> None:
     good = json.dumps({"v": 1, "run": "r", "line": 1, "time": 1, "ids": ["a", "b"], "steps": ["produced"]})
     cut = [good[:40], '{"v":1,"run":"r"}', '{"v":1,"run":"r","line":"x","time":1,"ids":["a"],"steps":["dead"]}', "{}", "\0\0"]

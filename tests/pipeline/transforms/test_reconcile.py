@@ -101,6 +101,64 @@ def test_where_lines_are_missing_nothing_is_called_lost(spark: SparkSession, tmp
     assert [row.missing for row in gaps(transfers(events.frame), events.seen).collect()] == [1]
 
 
+def test_what_began_before_the_journal_does_is_in_no_window(spark: SparkSession, tmp_path: Path) -> None:
+    journal = LinkJournal(tmp_path, 3)
+    settled, arrived = (journal.fresh().received().sent() for _ in range(2))
+    settled.arrived()
+    journal.cut()
+    settled.step("settled")
+    arrived.arrived()
+    again = journal.fresh().received().sent()
+    arrived.step("settled")
+    again.arrived().step("settled")
+    journal.truth.note(again.ids, "arrived")
+    linked.moved(journal)
+    journal.roll()
+    agree(judged(spark, tmp_path), journal.truth)
+
+
+def test_where_the_head_of_a_run_is_missing_nothing_is_called_lost(spark: SparkSession, tmp_path: Path) -> None:
+    journal = LinkJournal(tmp_path, 3)
+    linked.moved(journal)
+    journal.start()
+    batch = journal.fresh().received().sent().arrived()
+    journal.cut()
+    batch.step("settled")
+    linked.moved(journal)
+    journal.roll()
+    found = judged(spark, tmp_path)
+    assert {row.id for row in found if row.doubt == "lines are missing"} == set(batch.ids)
+    assert not [row for row in found if row.outcome == "lost"]
+
+
+def test_what_a_link_does_wrong_later_is_told_as_well(spark: SparkSession, tmp_path: Path) -> None:
+    journal = LinkJournal(tmp_path, 3)
+    again = journal.fresh().received().sent().arrived().received(2).sent(altered=True).arrived().step("settled")
+    twice = journal.fresh().received().sent().arrived().sent().arrived().step("settled")
+    # The first sending may have taken effect: that only the second did not is known.
+    half_known = journal.fresh().received().sent().sent().step("rolled back", reason="refused")
+    linked.moved(journal)
+    journal.roll()
+    found = judged(spark, tmp_path)
+    assert {row.id for row in found if row.altered} == set(again.ids)
+    assert {row.id for row in found if row.doubled} == {*again.ids, *twice.ids}
+    assert {row.id for row in found if row.outcome == "in doubt"} == set(half_known.ids)
+
+
+def test_lines_are_missing_where_they_may_have_been_of_the_window(spark: SparkSession) -> None:
+    from pyspark.sql import functions as sql
+
+    from pipeline.transforms.reconcile import gaps
+    from pipeline.transforms.seen import seen_in
+
+    lines = spark.range(1, 200_001).select(sql.lit("r-1").alias("run"), sql.col("id").alias("line"))
+    seen = seen_in(lines.where("line not in (50, 70000, 150000)"))
+    for first, last, missing in (1, 200_000, 3), (40_000, 60_000, 1), (100_000, 110_000, 1), (180_000, 200_000, 0):
+        read = lines.where(sql.col("line").between(first, last))
+        assert sum(row.missing for row in gaps(read, seen, read).collect()) == missing
+    assert sum(row.missing for row in gaps(read, seen).collect()) == 3
+
+
 def test_links_are_judged_apart(spark: SparkSession, tmp_path: Path) -> None:
     from pipeline.tables.events import read_events
     from pipeline.transforms.reconcile import counts, messages, transfers

@@ -197,3 +197,27 @@ def test_a_death_is_replayed_once_and_a_new_one_again(spark: SparkSession) -> No
         f"dead2/{NOW_MS}",
         f"ID:3/{ms(later)}",
     }
+
+
+def test_what_becomes_of_each_is_told(spark: SparkSession) -> None:
+    from pyspark.sql import functions as sql
+
+    from pipeline.transforms.replay import candidates, outcomes, replayed, with_status
+
+    rows = candidates(messages(spark, buried(1), buried(1, NOW + timedelta(seconds=1), message_id="again1"), buried(2), buried(3)))
+    twins = {row.key: row.twin for row in rows.collect()}
+    two = f"dead2/{NOW_MS}"
+    ledger = spark.createDataFrame(
+        pa.table({"key": [two], "twin": [twins[two]], "begun": [NOW + timedelta(hours=1)], "at": [NOW + timedelta(hours=2)]})
+    )
+    bad = sql.when(sql.col("message_id") == "dead3", "bad")
+    found = with_status(replayed(rows, ledger).withColumn("problem", bad)).collect()
+    assert {row.message_id: row.status for row in found} == {
+        **{"dead1": "to be sent", "again1": "told of twice", "dead2": "replayed before", "dead3": "cannot be sent"},
+    }
+    plan = rows.select(
+        "key", "twin", "message_id", "queue", "size", "time", sql.lit("queue:x").alias("target"), sql.lit(1).alias("place")
+    )
+    for began, status in ((NOW, "sent"), (NOW + timedelta(hours=3), "sent before")):
+        told = {row.message_id: row.status for row in outcomes(plan, ledger, began).collect()}
+        assert told == {"dead1": "not sent", "again1": "not sent", "dead2": status, "dead3": "not sent"}

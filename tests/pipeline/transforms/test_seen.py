@@ -25,3 +25,10 @@ def test_bitmaps_know_what_sets_know(spark: SparkSession, before: set[int], new:
     assert sorted(row.line for row in unseen(lines, seen).collect()) == sorted(new - before)
     missing = sum(row.missing for row in gaps(seen).collect())
     assert missing == max(before) - min(before) + 1 - len(before)
+
+
+def test_the_head_of_a_run_is_missed_where_an_older_one_of_its_gateway_is_known(spark: SparkSession) -> None:
+    first, second = (f"broker-{number:017d}" for number in (1, 2))
+    lines = [(first, 7), (first, 8), (second, 3), (second, 4), (f"other-{2:017d}", 5)]
+    seen = seen_in(spark.createDataFrame(lines, "run string, line bigint"))
+    assert {row.run: row.missing for row in gaps(seen).collect() if row.missing} == {second: 2}

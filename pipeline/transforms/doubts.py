@@ -1,0 +1,68 @@
+"""Of which messages nobody knows whether an earlier replay has sent them, and a broker that was sent them again could not tell either.
+
+Owns what the gateway is trusted to remember of its duplicate ids. Reads and writes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as sql
+
+from pipeline.ledger import State
+
+#: How long the gateway is trusted to remember a duplicate id, in microseconds: it does for a day, as it comes.
+REMEMBERED_US: Final = 20 * 3600 * 1_000_000
+#: How many ids of one ledger it remembers for each destination.
+REMEMBERED_IDS: Final = 20_000
+
+
+def doubtful(pending: DataFrame, records: DataFrame, gateway: str | None, now_us: int) -> DataFrame:
+    """Those of the messages to be sent that were to be sent before, were not confirmed, and might now be sent a second time.
+
+    :param pending: rows of :data:`pipeline.plan.ROWS` with ``time``, when each died. They are sent by their ``place``.
+    :param records: all of the ledger that say ``intended`` and ``sent``, with ``at`` as a timestamp.
+    :param gateway: the address of the gateway that they go to, which drops what has an id that it remembers; None is another broker, which drops nothing.
+    :param now_us: the clock, microseconds since the epoch.
+    """
+    intended = sql.when(sql.col("state") == State.INTENDED.value, sql.col("at"))
+    to = sql.when(sql.col("state") == State.INTENDED.value, sql.col("target"))
+    opened = (
+        records.groupBy("key")
+        .agg(
+            sql.first("twin").alias("_twin"),
+            sql.max(intended).alias("_at"),
+            sql.max_by(to, intended).alias("_to"),
+            sql.collect_set(to).alias("_all_to"),
+            sql.count_if(sql.col("state") == State.SENT.value).alias("_sent"),
+        )
+        .where("_sent = 0 and _at is not null")
+        .drop("_sent")
+    )
+    # The same death, told of by another dead message: that one has another id.
+    other = opened.groupBy(sql.col("_twin").alias("twin")).agg(
+        sql.max("_at").alias("_twin_at"), sql.collect_set("key").alias("_keys")
+    )
+    rows = pending.join(opened.drop("_twin"), "key", "left").join(other, "twin", "left")
+    by_twin = (sql.col("time") <= sql.col("_twin_at")) & (sql.size(sql.array_remove("_keys", sql.col("key"))) > 0)
+    own = sql.col("_at").isNotNull()
+    if gateway is not None:
+        # Ids that came to the same destination after it, and those that will before it is its turn.
+        since = (
+            records.where(sql.col("state") == State.INTENDED.value)
+            .groupBy(sql.col("target").alias("_to"), sql.col("at").alias("_at"))
+            .count()
+            .withColumn("_after", sql.sum("count").over(Window.partitionBy("_to").orderBy(sql.col("_at").desc())))
+            .drop("count")
+        )
+        rows = rows.join(since, ["_to", "_at"], "left")
+        ahead = sql.count_if(sql.col("_at").isNull()).over(
+            Window.partitionBy("target").orderBy("place").rowsBetween(Window.unboundedPreceding, 0)
+        )
+        rows = rows.withColumn("_ahead", ahead)
+        here = sql.concat(sql.col("target"), sql.lit(f" at {gateway}"))
+        elsewhere = sql.exists("_all_to", lambda each: each != here)
+        old = sql.unix_micros("_at") < now_us - REMEMBERED_US
+        own = own & (elsewhere | old | (sql.col("_after") + sql.col("_ahead") > REMEMBERED_IDS))
+    return rows.where(sql.coalesce(own, sql.lit(False)) | sql.coalesce(by_twin, sql.lit(False))).select(*pending.columns)
