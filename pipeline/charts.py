@@ -11,7 +11,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame
 
-from pipeline.output import Chart, Table
+from pipeline.summary import Chart, Table
 from pipeline.transforms.traffic import MOST_BARS, MOST_NAMES, MOST_STRETCHES, largest, over_time, span, stretch
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

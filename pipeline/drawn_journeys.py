@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from pipeline.charts import traffic
-from pipeline.output import Chart, Table, top
+from pipeline.output import top
+from pipeline.summary import Chart, Table
 from pipeline.transforms.journeys import LATENCIES, STEPS
 from pipeline.transforms.latency import latencies
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from pipeline.charts import counted, traffic
-from pipeline.output import Table
+from pipeline.summary import Table
 from pipeline.transforms.replay import with_status
 
 

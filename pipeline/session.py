@@ -124,7 +124,8 @@ def spark_session(name: str, options: SessionOptions | None = None) -> Iterator[
             f"the Python package {str(error.name).split('.')[0]} is not installed: the pipeline needs pip install 'stomp-gateway[pipeline]'"
         ) from error
     # It writes each refused query to the standard error, with the whole stack.
-    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
+    for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(logger).setLevel("CRITICAL")
     # The same of what a stream calls; it comes here as an error, too.
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
     if (running := SparkSession.getActiveSession()) is not None:

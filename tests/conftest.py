@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With ``--dist loadfile``: all files that need Spark go to one process, as they share its session; else the file decides."""
+    """With ``--dist loadfile``: the files that need Spark go to two processes, as they share its session; else the file decides."""
     if config.getvalue("dist") != "loadfile":
         return None
     from tests.spark_files import FilesAndSpark
@@ -48,6 +48,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             raise pytest.UsageError(
                 f"{item.path} needs the fixture spark and does not say so: a parameter is expected as {PARAMETER!r}"
             )
+    # What takes longest begins first, where tests are shared out in this order.
+    items.sort(key=lambda item: not needs_spark(item.path))
     if config.getoption("--long"):
         return
     left_out = [item for item in items if item.get_closest_marker("long")]

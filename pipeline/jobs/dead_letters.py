@@ -13,8 +13,9 @@ import click
 
 from pipeline.connection import Connection, as_destination, connection_options
 from pipeline.errors import PipelineError
-from pipeline.output import Chart, Output, Summary, Table, output_options, progress
+from pipeline.output import Output, output_options, progress
 from pipeline.session import SessionOptions, session_options, spark_session
+from pipeline.summary import Chart, Summary, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -21,8 +21,9 @@ from pyspark.sql import functions as sql
 from pipeline.charts import traffic
 from pipeline.errors import PipelineError
 from pipeline.failures import sentence
-from pipeline.output import Chart, Output, Summary, Table, progress, report_option, top
+from pipeline.output import Output, progress, report_option, top
 from pipeline.session import SessionOptions, session_options, spark_session
+from pipeline.summary import Chart, Summary, Table
 from pipeline.tables.alone import alone
 from pipeline.tables.ingested import Ingested, Written
 from pipeline.tables.lines import check_folders, has_segments, line_stream, no_segments
@@ -43,7 +44,7 @@ def run(
     table: str,
     *,
     continuous: bool = False,
-    every: str = "10 seconds",
+    every: int = 10,
     octets: int = BATCH,
     shared: int = 0,
     skip_missing: bool = False,
@@ -52,7 +53,7 @@ def run(
     """Ingest what is in the folders and was not ingested before.
 
     :param journals: folders with segments. :param table: the table's folder; made where it is not there.
-    :param continuous: go on until it is over. :param every: how often it looks then, as Spark writes durations.
+    :param continuous: go on until it is over. :param every: how often it looks then, in seconds.
     :param octets: about how much of segments is a batch. :param shared: as of :func:`pipeline.tables.ingested.directory`.
     :param skip_missing: go on without segments that were there, and are gone before they were read.
     :param over: may be set from elsewhere: end now; what is under way is done again by the next run.
@@ -71,7 +72,7 @@ def _run(
     spark: SparkSession,
     journals: Sequence[str],
     kept: Ingested,
-    every: str | None,
+    every: int | None,
     octets: int,
     shared: int,
     skip_missing: bool,
@@ -97,7 +98,7 @@ def _run(
 
     stream = line_stream(spark, journals, octets, skip_missing).writeStream.foreachBatch(write)
     stream = stream.option("checkpointLocation", kept.checkpoint)
-    query = (stream.trigger(availableNow=True) if every is None else stream.trigger(processingTime=every)).start()
+    query = (stream.trigger(availableNow=True) if every is None else stream.trigger(processingTime=f"{every} seconds")).start()
     try:
         # Never interrupted while it waits for Java's answer: the next one would be taken for it.
         while not over.is_set() and not query.awaitTermination(_POLL_SECONDS):
@@ -142,8 +143,15 @@ def summary(spark: SparkSession, table: str, done: dict[str, Written], drawn: bo
 @click.command("ingest")
 @click.option("--journal", "journals", multiple=True, required=True, metavar="DIR", help="A journal's folder. May be repeated.")
 @click.option("--into", "table", required=True, metavar="DIR", help="The table's folder; made where it is not there.")
-@click.option("--continuous", is_flag=True, help="Go on, until interrupted, with what is still to come.")
-@click.option("--every", default="10 seconds", show_default=True, metavar="DURATION", help="How often --continuous looks.")
+@click.option("--continuously", "continuous", is_flag=True, help="Go on, until interrupted, with what is still to come.")
+@click.option(
+    "--every",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --continuously: look so often.",
+)
 @click.option(
     "--batch-size", type=click.IntRange(1), default=BATCH // _MIB, show_default=True, metavar="MIB", help="Of segments, about."
 )
@@ -163,7 +171,7 @@ def command(
     journals: tuple[str, ...],
     table: str,
     continuous: bool,
-    every: str,
+    every: int,
     batch_size: int,
     shared: int,
     skip_missing: bool,

@@ -17,8 +17,9 @@ from pyspark.sql import functions as sql
 
 from pipeline import drawn_journeys
 from pipeline.errors import PipelineError
-from pipeline.output import Chart, Output, Summary, Table, output_options, progress, top
+from pipeline.output import Output, output_options, progress, top
 from pipeline.session import SessionOptions, session_options, spark_session
+from pipeline.summary import Chart, Summary, Table
 from pipeline.tables.events import read_events
 from pipeline.transforms.journeys import Outcome, journeys
 from pipeline.transforms.latency import latencies

@@ -22,8 +22,9 @@ from gateway.messaging.message import BodyType
 from pipeline.charts import traffic
 from pipeline.connection import Connection, connection_options
 from pipeline.errors import PipelineError
-from pipeline.output import Chart, Output, Summary, Table, output_options, progress, top
+from pipeline.output import Output, output_options, progress, top
 from pipeline.session import SessionOptions, session_options, spark_session
+from pipeline.summary import Chart, Summary, Table
 from pipeline.tables.events import read_events
 from pipeline.transforms.reconcile import Outcome, Reordered, compared, counts, gaps, messages, transfers
 

@@ -22,9 +22,10 @@ from rich.progress import Progress
 from pipeline.connection import Connection, as_destination, connection_options
 from pipeline.errors import PipelineError
 from pipeline.ledger import FILE, exists, opened
-from pipeline.output import Output, Summary, Table, output_options, progress
+from pipeline.output import Output, output_options, progress
 from pipeline.plan import Plan, read_plan, write_plan
 from pipeline.session import SessionOptions, session_options, spark_session
+from pipeline.summary import Summary, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

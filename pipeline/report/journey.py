@@ -12,11 +12,11 @@ from typing import Final
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from pipeline.output import Chart, Table
 from pipeline.report.axes import SIZE, WIDTH
 from pipeline.report.series import column, seconds
 from pipeline.report.svg import GRID, INK, MUTED, series_colour
 from pipeline.report.text import label, moment, quantity, round_duration
+from pipeline.summary import Chart, Table
 
 #: Steps and headings that one drawing has.
 MOST_ROWS: Final = 60

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.output import Chart, Table
 from pipeline.report import curves, journey, rows
 from pipeline.report.axes import colour_number
 from pipeline.report.series import Data, Place, data
 from pipeline.report.svg import drawing, inlined
 from pipeline.report.text import label, moment, quantity
+from pipeline.summary import Chart, Table
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Final, Literal
 
-from pipeline.output import Chart, Table
 from pipeline.report.text import label
+from pipeline.summary import Chart, Table
 
 #: Series that can be told apart in one plot, and names in one below the other.
 MOST_SERIES: Final = 8

@@ -33,6 +33,8 @@ _OF_LINE: Final = (
 )
 #: Where a line was cut short or is no JSON: what was read of it (of Spark's readers), else null.
 DAMAGED: Final = "_damaged"
+#: More messages than a line has.
+_MOST: Final = 10_000_000
 #: Milliseconds since 1970 of the years 1 to 9999. A broker that is not ours hands on what a producer may have written.
 _TIMESTAMPS: Final = (-62_135_596_800_000, 253_402_300_799_999)
 #: Which of its line's steps an event is, from 0 on: with ``place`` 0 it is the first event of its line.
@@ -49,7 +51,7 @@ def whole_lines(lines: DataFrame) -> DataFrame:
 
 def is_damaged(lines: DataFrame) -> Column:
     """Whether a line is damaged: true, or false; never null. What looks so in a line of another version may be as it should be there."""
-    lacking = sql.col("run").isNull() | sql.col("line").isNull()
+    lacking = sql.col("run").isNull() | sql.col("line").isNull() | _numbers_nothing()
     wrong = (lacking | sql.col(DAMAGED).isNotNull()) if DAMAGED in lines.columns else lacking
     return sql.col("v").isNull() | ((sql.col("v") == VERSION) & wrong)
 
@@ -132,6 +134,18 @@ def _known_version() -> Column:
         sql.lit(f", and this pipeline knows version {VERSION} only: use the one that belongs to the gateway that wrote it"),
     )
     return sql.when(sql.col("v") == VERSION, sql.col("steps")).otherwise(sql.raise_error(text).cast("array<string>"))
+
+
+def _numbers_nothing() -> Column:
+    """Whether ``runs`` are none that could be counted out."""
+
+    def wrong(run: Column) -> Column:
+        count = sql.get(run, sql.lit(1))
+        right = (sql.size(run) == 3) & sql.get(run, sql.lit(0)).isNotNull() & sql.get(run, sql.lit(2)).isNotNull()
+        return ~sql.coalesce(right & count.between(0, _MOST), sql.lit(False))
+
+    counted = sql.col("ids").isNull() & sql.col("runs").isNotNull()
+    return counted & (sql.col("prefix").isNull() | sql.exists("runs", wrong))
 
 
 def _timestamp(milliseconds: Column) -> Column:

@@ -1,6 +1,6 @@
-"""What the tests of the pipeline share: one Spark session for all of them, as starting one takes ten seconds.
+"""What the tests of the pipeline share: one Spark session for all of a process, as starting one takes ten seconds.
 
-:mod:`tests.conftest` has all tests that ask for it run in one process, whichever files they are in.
+:mod:`tests.conftest` has all tests that ask for it run in two processes, whichever files they are in.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from pipeline.session import SessionOptions, spark_session
 #: Small and quick: two tasks at a time, and few partitions after a shuffle.
 SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "2",
-    # Less work for the compiler than it would save.
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
     "spark.sql.streaming.stopTimeout": "30s",
 }
+#: Of a session that ends soon: less work for the compiler than it would save.
+BRIEF: Final = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 
 
 def options(folder: Path, **more: str) -> SessionOptions:

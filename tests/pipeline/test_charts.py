@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from pipeline.output import Chart, Table, top
+from pipeline.output import top
+from pipeline.summary import Chart, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from pipeline.output import Output, Summary, Table, show, shown, top
+from pipeline.output import Output, show, shown, top
+from pipeline.summary import Summary, Table
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv", "json"])

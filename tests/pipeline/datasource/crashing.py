@@ -81,14 +81,14 @@ class CrashingSource(StompDataSource):
 def main(given: str) -> None:
     """Move a queue into Parquet until this is killed, or, with ``"end": true``, until the queue is empty."""
     from pipeline.session import spark_session
-    from tests.pipeline.conftest import options
+    from tests.pipeline.conftest import BRIEF, options
 
     what = json.loads(given)
     folder = Path(what["folder"])
     own = folder / f"spark-{os.getpid()}"
     own.mkdir()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    with spark_session("killed", options(own)) as spark:
+    with spark_session("killed", options(own, **BRIEF)) as spark:
         register(spark)
         query = into_parquet(spark, "stomp", what["options"], folder, bool(what["end"]))
         print("running", flush=True)

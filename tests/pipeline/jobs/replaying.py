@@ -15,7 +15,7 @@ from pathlib import Path
 import pipeline.replaying
 from pipeline.command import main
 from pipeline.replaying import Replay
-from tests.pipeline.conftest import options
+from tests.pipeline.conftest import BRIEF, options
 
 
 def killing(point: str, times: int) -> partial[Replay]:
@@ -36,7 +36,7 @@ if __name__ == "__main__":
     pipeline.replaying.Replay = killing(point, int(times))  # type: ignore[assignment,misc]
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory() as folder:
-        session = options(Path(folder))
+        session = options(Path(folder), **BRIEF)
         settings = [word for name, value in session.settings.items() for word in ("--conf", f"{name}={value}")]
         words = [
             "replay",

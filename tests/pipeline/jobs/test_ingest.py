@@ -145,9 +145,9 @@ _INGEST = """
 import sys
 from pathlib import Path
 from pipeline.command import main
-from tests.pipeline.conftest import options
+from tests.pipeline.conftest import BRIEF, options
 folder = Path(sys.argv[1])
-session = options(folder)
+session = options(folder, **BRIEF)
 settings = [text for pair in session.settings.items() for text in ("--conf", "=".join(pair))]
 session = ["--master", session.master, "--memory", session.memory, "--spark-log", str(session.log), *settings]
 sys.exit(main(["ingest", "--journal", str(folder / "journal"), "--into", str(folder / "table"), *sys.argv[2:], *session]))
@@ -196,7 +196,7 @@ def _batches(folder: Path) -> int:
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))])
 def test_killed_at_any_time_and_run_again_it_has_each_event_once(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     truth = write_journal(tmp_path / "journal", _EVENTS, seed=seed, octets=_OCTETS, queues=_QUEUES)
-    with _ingest(tmp_path, "--continuous") as process:
+    with _ingest(tmp_path, "--continuously") as process:
         # At one of many places in a batch: while its files appear, between them and the ledger, or after it.
         _until_more(_files, seed - 1, tmp_path, process)
     run(spark, [str(tmp_path / "journal")], str(tmp_path / "table"))
@@ -217,7 +217,7 @@ def test_while_the_java_machine_of_one_that_was_killed_lives_nobody_else_writes(
 ) -> None:
     truth = write_journal(tmp_path / "journal", _EVENTS, seed=seed, octets=_OCTETS, queues=_QUEUES)
     journal, table = str(tmp_path / "journal"), str(tmp_path / "table")
-    with _ingest(tmp_path, "--continuous") as process:
+    with _ingest(tmp_path, "--continuously") as process:
         _until_more(_files, seed - 1, tmp_path, process)
         (java,) = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
         os.kill(java, signal.SIGSTOP)
@@ -246,7 +246,7 @@ def test_continuously_until_a_signal_says_that_it_is_over(spark: SparkSession, t
 
     for number, more in (signal.SIGTERM, []), (signal.SIGINT, ["--compact"]):
         done = _batches(tmp_path)
-        with _ingest(tmp_path, "--continuous", "--every", "0 seconds", *more) as process:
+        with _ingest(tmp_path, "--continuously", "--every", "0", *more) as process:
             appear()
             _until_more(_batches, done, tmp_path, process)
             files = _files(tmp_path)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Final
 
-from pipeline.output import Chart, Summary, Table
+from pipeline.summary import Chart, Summary, Table
 
 START: Final = datetime(2026, 3, 1, 6, tzinfo=UTC)
 WHEN: Final = datetime(2026, 3, 3, 12, 30, tzinfo=UTC)

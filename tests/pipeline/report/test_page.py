@@ -22,8 +22,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from pipeline.errors import PipelineError
-from pipeline.output import Chart, Output, Summary, Table, output_options
+from pipeline.output import Output, output_options
 from pipeline.report.page import MOST_ROWS, page, write_page
+from pipeline.summary import Chart, Summary, Table
 from tests.pipeline.report.samples import HOSTILE, START, WHEN, summaries
 
 KINDS = tuple(summaries())

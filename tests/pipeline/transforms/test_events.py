@@ -132,10 +132,13 @@ def test_damaged_lines_are_left_out_and_can_be_counted(spark: SparkSession, tmp_
     good = json.dumps({"v": 1, "run": "r", "line": 1, "time": 1, "ids": ["a", "b"], "steps": ["produced"]})
     cut = [good[:40], '{"v":1,"run":"r"}', '{"v":1,"run":"r","line":"x","time":1,"ids":["a"],"steps":["dead"]}', "{}", "\0\0"]
     no_objects = ["[]", f"[{good}]", "[1, 2]", "7", "-1.5", '"text"', "null", "true", "not JSON"]
-    (tmp_path / "r-0000000001.jsonl").write_text("\n".join([good, *cut, *no_objects, "", good[:-1]]))
+    runs = ["[[1,2]]", "[null]", "[[1,1000000000000,1]]", "[[1,-1,1]]", "[[1,null,1]]", "[[],[1,1,1]]"]
+    no_ids = [f'{{"v":1,"run":"r","line":2,"time":1,"prefix":"a","runs":{each},"steps":["dead"]}}' for each in runs]
+    no_ids.append('{"v":1,"run":"r","line":3,"time":1,"runs":[[1,1,1]],"steps":["dead"]}')
+    (tmp_path / "r-0000000001.jsonl").write_text("\n".join([good, *cut, *no_objects, *no_ids, "", good[:-1]]))
     (tmp_path / "r-0000000002.jsonl.open").write_text(good + "\n")
     read = lines(spark, [str(tmp_path)])
-    assert read.where(is_damaged(read)).count() == len(cut) + len(no_objects) + 1
+    assert read.where(is_damaged(read)).count() == len(cut) + len(no_objects) + len(no_ids) + 1
     assert events(read).count() == 2
 
 
