@@ -35,6 +35,14 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.01)
 
 
+def named(process: psutil.Process) -> str:
+    """Its name; empty where it has ended already, as what Java starts does soon."""
+    try:
+        return str(process.name())
+    except psutil.NoSuchProcess:
+        return ""
+
+
 class Feeder(threading.Thread):
     """Sends numbered messages, a few at a time, as many as it was allowed to."""
 
@@ -87,7 +95,7 @@ class Query:
     def kill(self) -> list[psutil.Process]:
         """SIGKILL for driver and Java machine. :returns: the workers, which are left."""
         tree = psutil.Process(self._process.pid).children(recursive=True)
-        java = [one for one in tree if one.name() == "java"]
+        java = [one for one in tree if named(one) == "java"]
         assert java, tree
         for one in java:
             one.kill()
