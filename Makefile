@@ -20,8 +20,8 @@ KEYS = $(INSTANCE)/etc/tls
 COMPILED = build/compiled
 USED = $(if $(STOMP_GATEWAY_PURE),,$(wildcard $(COMPILED)/.built))
 
-# Three files of tests at a time, as many wait, all that need Spark as if they were two; none of them counts time. make SIDE_BY_SIDE= test: one after the other.
-SIDE_BY_SIDE ?= -n 3 --dist loadfile --no-loadscope-reorder
+# Two files of tests at a time, all that need Spark as if they were two; none of them counts time. make SIDE_BY_SIDE= test: one after the other.
+SIDE_BY_SIDE ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .DELETE_ON_ERROR:
 .PHONY: run test test-full test-compiled lint bench compiled docs packages
