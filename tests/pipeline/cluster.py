@@ -103,7 +103,7 @@ class Cluster:
         try:
             with urllib.request.urlopen(f"http://{HOST}:{self._page}/json/", timeout=10) as answer:
                 told = json.load(answer)
-        except OSError:
+        except (OSError, json.JSONDecodeError):  # while it starts its page has other things to say
             return {}
         assert isinstance(told, dict)
         return told
