@@ -60,7 +60,7 @@ class ProcessTree:
 
     def pids(self) -> list[int]:
         """All live processes of the command's session."""
-        return [pid for pid, fields in _stat() if int(fields[3]) == self.pid and fields[0] != "Z"]
+        return [pid for pid, _ in self._living()]
 
     def cpu_seconds(self) -> float:
         """Processor time of the tree so far, user and system, descendants that have ended included as far as they were waited for."""
@@ -112,9 +112,13 @@ class ProcessTree:
                     continue
             time.sleep(0.02)
 
+    def _living(self) -> list[tuple[int, int]]:
+        """The live processes, each with its parent."""
+        return [(pid, int(fields[1])) for pid, fields in _stat() if int(fields[3]) == self.pid and fields[0] != "Z"]
+
     def _status(self, name: str) -> int:
         total = 0
-        for pid, parent in [(pid, int(fields[1])) for pid, fields in _stat() if int(fields[3]) == self.pid and fields[0] != "Z"]:
+        for pid, parent in self._living():
             if _same_memory(pid, parent):
                 continue
             try:

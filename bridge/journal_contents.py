@@ -23,13 +23,14 @@ Places: TypeAlias = Sequence[int]
 class BatchContents:
     """A batch as it was received. Keeps hold of what its messages have now: a provider may change what it was given."""
 
-    __slots__ = ("_hashes", "_headers", "_messages", "_named", "octets")
+    __slots__ = ("_hashes", "_messages", "_named", "octets", "said")
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._messages = messages
         #: The bodies.
         self.octets = [message.body for message in messages]
-        self._headers = [message.headers for message in messages]
+        #: What is said about them.
+        self.said = [message.headers for message in messages]
         self._hashes: list[str] | None = None
         #: What the ids begin with and the numbers that they end in, or None; empty before that is known.
         self._named: list[tuple[str, list[int]] | None] = []
@@ -66,18 +67,18 @@ class BatchContents:
         """Hashes of the bodies as received."""
         hashes = self._hashes
         if hashes is None:
-            kinds = [headers.body_type for headers in self._headers]
+            kinds = [headers.body_type for headers in self.said]
             hashes = self._hashes = list(map(digest_of_body, kinds, self.octets))
         return hashes if len(places) == len(hashes) else [hashes[place] for place in places]
 
     def headers(self, places: Places) -> list[str]:
         """Hashes of the headers as received."""
-        given = self._headers
-        return [digest_of_headers(given[place]) for place in places]
+        said = self.said
+        return [digest_of_headers(said[place]) for place in places]
 
     def sent_bodies(self, places: Places, given: Sequence[Headers], bodies: Sequence[bytes]) -> list[str]:
         """Hashes of bodies as sent. :param given: the headers that they are sent with, which say what kind of body that is."""
-        octets, received, known = self.octets, self._headers, self.bodies(range(len(self.octets)))
+        octets, received, known = self.octets, self.said, self.bodies(range(len(self.octets)))
         return [
             known[place]
             if body is octets[place] and headers.body_type is received[place].body_type
@@ -87,7 +88,7 @@ class BatchContents:
 
     def sent_headers(self, places: Places, given: Sequence[Headers]) -> list[str]:
         """Hashes of headers as sent."""
-        received = self._headers
+        received = self.said
         return [digest_of_headers(headers, received[place]) for place, headers in zip(places, given, strict=True)]
 
     def _numbered(self) -> tuple[str, list[int]] | None:

@@ -152,8 +152,7 @@ class Transfers:
             return
         told = self._told
         bodies = told.octets
-        given = [message.headers for message in messages]
-        parts = _parted([headers.destination for headers in given])
+        parts = _parted([headers.destination for headers in told.said])
         #: Where all are from, if they are from one place.
         self._alike = parts[0][0] if len(parts) == 1 else None
         for destination, places in parts:

@@ -9,6 +9,9 @@ from typing import Final
 
 from gateway.journal.schema import FIELDS
 
+#: The last millisecond of the year 9999: the latest that a table can show.
+LATEST: Final = 253_402_300_799_999
+
 #: A line of the journal, as it is in its file.
 LINES: Final = ", ".join([f"{field.name} {field.type}" for field in FIELDS])
 

@@ -16,10 +16,11 @@ from typing import Any, Final
 from gateway.messaging import dead
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.envelope import CONTENT_TYPE, EnvelopeError, decode, encode
-from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, Headers, Message
+from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, Headers, Message, text_of_body
 from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.selector_names import is_property_name
 from gateway.messaging.values import Byte, Char, Float, Int, Short, Value
+from pipeline.columns import LATEST
 
 #: Headers of a MESSAGE that are the broker's, or that columns of their own hold.
 FRAME_HEADERS: Final = frozenset(
@@ -36,8 +37,6 @@ RESERVED: Final = FRAME_HEADERS | frozenset(
         *("x-queue-name", "durable", "auto-delete", "exclusive", "amqp-message-id", DUPLICATE_ID),
     )
 )
-#: The last millisecond of the year 9999: the latest that a table can show.
-LATEST: Final = 253_402_300_799_999
 #: What the embedded broker adds to a message that it gives up.
 DEAD_PROPERTIES: Final = frozenset(
     (
@@ -211,7 +210,7 @@ def spelled_out(message: Message, now_ms: int) -> Send:
             given.setdefault(name, value)
     if headers.reply_to is not None and headers.reply_to.temporary:
         lost.append("JMSReplyTo: it is temporary")
-    if headers.body_type is BodyType.TEXT and not _is_utf8(message.body):
+    if headers.body_type is BodyType.TEXT and text_of_body(message.body) is None:
         lost.append("the body: it is text that is not UTF-8, and goes as octets")
     expires = _alive(message.expires, now_ms)
     if expires > LATEST:
@@ -236,14 +235,6 @@ def _without_duplicate_id(headers: Headers) -> Headers:
     if DUPLICATE_ID not in headers.properties:
         return headers
     return headers.replace(properties={name: value for name, value in headers.properties.items() if name != DUPLICATE_ID})
-
-
-def _is_utf8(octets: bytes) -> bool:
-    try:
-        octets.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _alive(expires: int, now_ms: int) -> int:

@@ -38,6 +38,14 @@ class BodyType(IntEnum):
     OBJECT = 5
 
 
+def text_of_body(body: bytes) -> str | None:
+    """The text that a body is; None where it is none: not UTF-8, as what Java writes of half a surrogate."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
 class DeliveryMode(IntEnum):
     """JMSDeliveryMode, with the numbers of ``javax.jms.DeliveryMode``."""
 

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gateway.messaging.envelope import CONTENT_TYPE
-from gateway.messaging.message import DEFAULT_PRIORITY, BodyType
+from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, text_of_body
 from gateway.stomp.wire import Frame
+from pipeline.columns import LATEST
 from pipeline.datasource.dialect import Dialect
 from pipeline.datasource.envelopes import opened
 
@@ -45,8 +46,6 @@ _BODY: Final = "JMS_STOMP_BODY"
 _TEXT, _BYTES = BodyType.TEXT.name, BodyType.BYTES.name
 _BODY_TYPES: Final = {kind.name.lower(): kind.name for kind in BodyType}
 _find_nul: Final = re.compile(b"\0").search
-#: The largest time, in milliseconds, that Spark can show: the end of the year 9999.
-_LATEST: Final = 253_402_300_799_999
 _TRUE: Final = frozenset(("true", "1"))
 
 
@@ -118,7 +117,9 @@ def _body_types(heads: list[dict[str, str]], bodies: list[bytes], body: pa.Array
     try:
         body.cast(pa.string())
     except pa.ArrowInvalid:
-        found = [_BYTES if kind is _TEXT and not _is_utf8(octets) else kind for kind, octets in zip(found, bodies, strict=True)]
+        found = [
+            _BYTES if kind is _TEXT and text_of_body(octets) is None else kind for kind, octets in zip(found, bodies, strict=True)
+        ]
     return found
 
 
@@ -138,18 +139,10 @@ def _is_textual(content_type: str | None) -> bool:
     return kind.startswith("text/") or kind.endswith(("json", "xml"))
 
 
-def _is_utf8(octets: bytes) -> bool:
-    try:
-        octets.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def _texts(bodies: list[bytes], body: pa.Array, types: list[str]) -> pa.Array:
     texts = _all_text(body, types)
     if texts is None:
-        found = [_text(octets) if kind == _TEXT else None for kind, octets in zip(types, bodies, strict=True)]
+        found = [text_of_body(octets) if kind == _TEXT else None for kind, octets in zip(types, bodies, strict=True)]
         texts = pa.array(found, pa.string())
     return texts
 
@@ -161,13 +154,6 @@ def _all_text(body: pa.Array, types: list[str]) -> pa.Array | None:
     try:
         return body.cast(pa.string())
     except pa.ArrowInvalid:
-        return None
-
-
-def _text(octets: bytes) -> str | None:
-    try:
-        return octets.decode()
-    except UnicodeDecodeError:
         return None
 
 
@@ -184,7 +170,7 @@ def _times(heads: list[dict[str, str]], name: str) -> pa.Array:
         numbers = pa.array(
             [int(text) if text and text.isdecimal() and len(text) < 16 else None for text in texts.to_pylist()], pa.int64()
         )
-    known = pc.and_(pc.greater(numbers, 0), pc.less_equal(numbers, _LATEST))
+    known = pc.and_(pc.greater(numbers, 0), pc.less_equal(numbers, LATEST))
     return pc.multiply(pc.if_else(known, numbers, pa.scalar(None, pa.int64())), 1000).cast(SCHEMA.field(name).type)
 
 

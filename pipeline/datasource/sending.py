@@ -34,6 +34,7 @@ from pyspark.sql.types import (
 
 from gateway.messaging.destination import Kind
 from gateway.messaging.envelope import CONTENT_TYPE
+from gateway.messaging.message import text_of_body
 from gateway.stomp.wire import Version, serialize
 from pipeline.datasource.dialect import Dialect, Place
 from pipeline.datasource.errors import OptionError
@@ -206,7 +207,7 @@ class Sending:
             return envelope, [("content-type", CONTENT_TYPE), ("content-length", str(len(envelope)))]
         body, text = row.get("body"), row.get("text")
         if text is None and (isinstance(body, str) or (body is not None and row.get("body_type") == "TEXT")):
-            text = body if isinstance(body, str) else _text(body)
+            text = body if isinstance(body, str) else text_of_body(body)
         kind = self._dialect.text_type
         if text is not None:
             octets = text.encode("utf-8", "replace")
@@ -242,11 +243,3 @@ class Sending:
         if place.wild and place.kind is Kind.TOPIC:
             raise PipelineError(f"column {column}: {place} has wildcards, and messages are sent to one destination")
         return place
-
-
-def _text(body: bytes) -> str | None:
-    """The text that a body is; None where it is none, as half a surrogate from Java: then the octets are sent as they are."""
-    try:
-        return body.decode()
-    except UnicodeDecodeError:
-        return None

@@ -62,11 +62,11 @@ def run(
     events = read_events(spark, paths, destinations, since, until)
     found = journeys(events.frame, events.seen, whole=not (destinations or since or until))
     # Computed once, whatever is asked of them: what is written is read again where that is as good, else Spark keeps them.
-    columnar = output.path is not None and output.format == "parquet"
-    if not columnar:
-        found = found.persist(StorageLevel.DISK_ONLY)
-    place = output.write(found, "journeys")
-    kept = spark.read.parquet(place) if columnar and place is not None else found
+    columnar = output.format == "parquet" and output.path is not None
+    kept = found if columnar else found.persist(StorageLevel.DISK_ONLY)
+    place = output.write(kept, "journeys")
+    if columnar and place is not None:
+        kept = spark.read.parquet(place)
     try:
         end = _newest(kept, "ended")
         if end is None:

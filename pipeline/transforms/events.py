@@ -15,7 +15,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from gateway.journal.schema import VERSION
-from pipeline.columns import EVENTS
+from pipeline.columns import EVENTS, LATEST
 
 #: Columns that every event of a line has from the line as it is.
 _OF_LINE: Final = (
@@ -36,7 +36,7 @@ DAMAGED: Final = "_damaged"
 #: More messages than a line has.
 _MOST: Final = 10_000_000
 #: Milliseconds since 1970 of the years 1 to 9999. A broker that is not ours hands on what a producer may have written.
-_TIMESTAMPS: Final = (-62_135_596_800_000, 253_402_300_799_999)
+_TIMESTAMPS: Final = (-62_135_596_800_000, LATEST)
 #: Which of its line's steps an event is, from 0 on: with ``place`` 0 it is the first event of its line.
 POSITION: Final = "position"
 

@@ -13,7 +13,7 @@ from bridge.providers.stomp.dialect import Dialect
 from bridge.providers.stomp.encoding import BODY, BODY_TYPES, ORIGIN, decode_headers, encode_headers
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import InvalidDestination
-from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, Headers, Message
+from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, Headers, Message, text_of_body
 
 #: Headers that are STOMP's, the JMS bindings' or some broker's own: no property goes by such a name, and none comes by it.
 RESERVED: Final = frozenset(
@@ -152,21 +152,13 @@ def from_headers(given: Mapping[str, str], body: bytes, dialect: Dialect, kind: 
 def _body_type(given: Mapping[str, str], body: bytes, dialect: Dialect) -> BodyType:
     marked = BODY_TYPES.get(given.get(BODY, ""))
     if marked is not None:
-        return marked if marked is not BodyType.TEXT or _is_text(body) else BodyType.BYTES
+        return marked if marked is not BodyType.TEXT or text_of_body(body) is not None else BodyType.BYTES
     if dialect.types_told:
-        return BodyType.BYTES if "content-length" in given or not _is_text(body) else BodyType.TEXT
+        return BodyType.BYTES if "content-length" in given or text_of_body(body) is None else BodyType.TEXT
     # The broker tells no difference, and whoever sent it did not, either.
     content = given.get("content-type", "text/").strip().lower()
     said = content.startswith("text/") or content.partition(";")[0].endswith(("json", "xml"))
-    return BodyType.TEXT if said and b"\0" not in body and _is_text(body) else BodyType.BYTES
-
-
-def _is_text(body: bytes) -> bool:
-    try:
-        body.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    return BodyType.TEXT if said and b"\0" not in body and text_of_body(body) is not None else BodyType.BYTES
 
 
 def _number(text: str | None, default: int, most: int = 0x7FFF_FFFF_FFFF_FFFF) -> int:

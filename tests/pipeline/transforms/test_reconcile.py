@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +83,12 @@ def test_a_message_that_comes_again_is_judged_with_what_was_before_the_window(sp
     assert {row.doubled for row in judged(spark, tmp_path, since=_text(edge))} == {True}
 
 
+def doubted(found: list[Row], ids: Iterable[str]) -> None:
+    """These are doubted, as lines are missing, and none is called lost."""
+    assert {row.id for row in found if row.doubt == "lines are missing"} == set(ids)
+    assert not [row for row in found if row.outcome == "lost"]
+
+
 def test_where_lines_are_missing_nothing_is_called_lost(spark: SparkSession, tmp_path: Path) -> None:
     from pipeline.tables.events import read_events
     from pipeline.transforms.reconcile import gaps, transfers
@@ -94,9 +100,7 @@ def test_where_lines_are_missing_nothing_is_called_lost(spark: SparkSession, tmp
     batch.step("settled")
     linked.moved(journal)
     journal.roll()
-    found = judged(spark, tmp_path)
-    assert {row.id for row in found if row.doubt == "lines are missing"} == set(batch.ids)
-    assert not [row for row in found if row.outcome == "lost"]
+    doubted(judged(spark, tmp_path), batch.ids)
     events = read_events(spark, [str(tmp_path)])
     assert [row.missing for row in gaps(transfers(events.frame), events.seen).collect()] == [1]
 
@@ -126,9 +130,7 @@ def test_where_the_head_of_a_run_is_missing_nothing_is_called_lost(spark: SparkS
     batch.step("settled")
     linked.moved(journal)
     journal.roll()
-    found = judged(spark, tmp_path)
-    assert {row.id for row in found if row.doubt == "lines are missing"} == set(batch.ids)
-    assert not [row for row in found if row.outcome == "lost"]
+    doubted(judged(spark, tmp_path), batch.ids)
 
 
 def test_what_a_link_does_wrong_later_is_told_as_well(spark: SparkSession, tmp_path: Path) -> None:
