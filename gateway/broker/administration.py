@@ -18,7 +18,6 @@ from twisted.internet.defer import Deferred
 from gateway import __version__
 from gateway.broker import properties, standing
 from gateway.broker.broker import fail_consumers
-from gateway.broker.dead_letters import DMQ
 from gateway.broker.limits import DestinationProperties
 from gateway.broker.names import check_name
 from gateway.broker.properties import PropertyRefused
@@ -27,6 +26,7 @@ from gateway.broker.queue import PhysicalQueue
 from gateway.broker.standing import BrokerStanding, Client, ConnectionStanding, DestinationStanding, DurableStanding
 from gateway.broker.store.interface import StoreError, StoreFull
 from gateway.broker.wildcards import is_wild
+from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
     DurableInUse,

@@ -14,7 +14,7 @@ from twisted.logger import Logger
 from gateway.broker import properties
 from gateway.broker.branches import Branches
 from gateway.broker.commit import GroupCommit
-from gateway.broker.dead_letters import DMQ, DeadLetters
+from gateway.broker.dead_letters import DeadLetters
 from gateway.broker.duplicates import DuplicateIds
 from gateway.broker.housekeeping import Housekeeping
 from gateway.broker.limit_reports import LimitReports
@@ -32,6 +32,7 @@ from gateway.broker.store.interface import Batch, DestinationRow, Store, StoreEr
 from gateway.broker.subscription import TopicSubscription
 from gateway.broker.topic import PhysicalTopic
 from gateway.broker.wildcards import is_wild, matches
+from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import InvalidDestination
 from gateway.messaging.message import Message

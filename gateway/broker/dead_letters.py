@@ -1,6 +1,6 @@
 """The broker's dead message queue, ``mq.sys.dmq``.
 
-Owns what a dead message looks like and whether it is kept. The reasons and property names are ``messaging.dead``'s.
+Owns what a dead message looks like and whether it is kept. Its name, the reasons and property names are ``messaging.dead``'s.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.broker.store.interface import Batch, StoreError
 from gateway.messaging import dead
-from gateway.messaging.dead import DeadReason
-from gateway.messaging.destination import Destination, Queue
+from gateway.messaging.dead import DMQ, DeadReason
 from gateway.messaging.message import Message
 from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.values import Int, Value
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from gateway.broker.distribution import Distribution
     from gateway.broker.journey import Journey
     from gateway.broker.physical import Physical
-
-DMQ: Final[Destination] = Queue("mq.sys.dmq")
 
 #: Where the message was, which the original leaves to the reader to guess.
 ORIGINAL_DESTINATION: Final = "JMS_SUN_DMQ_DESTINATION"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.broker.dead_letters import DMQ
 from gateway.broker.wildcards import is_wild
+from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import InvalidDestination
 

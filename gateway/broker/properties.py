@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from gateway.broker.dead_letters import DMQ
 from gateway.broker.limits import DestinationProperties, LimitBehavior
 from gateway.broker.settings import POLICY_SETTINGS, PROPERTY_SETTINGS
 from gateway.instance.declaration import nearest
 from gateway.instance.settings import Setting
+from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 
 #: By property name.

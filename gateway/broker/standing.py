@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gateway.broker import properties
-from gateway.broker.dead_letters import DMQ
 from gateway.broker.queue import PhysicalQueue
 from gateway.broker.topic import PhysicalTopic
 from gateway.broker.wildcards import is_wild
+from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination
 
 if TYPE_CHECKING:

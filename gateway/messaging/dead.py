@@ -8,6 +8,11 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
+from gateway.messaging.destination import Destination, Queue
+
+#: The broker's dead message queue.
+DMQ: Final[Destination] = Queue("mq.sys.dmq")
+
 
 class DeadReason(Enum):
     """Why the broker gave a message up; the values are those of ``JMS_SUN_DMQ_UNDELIVERED_REASON``."""

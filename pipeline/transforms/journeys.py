@@ -14,12 +14,13 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
 
-from gateway.journal.schema import BROKER_STEPS, Step
+from gateway.journal.schema import BROKER_STEPS, DEAD_STEPS, Step
+from gateway.messaging.dead import DMQ
 from pipeline.transforms.seen import gaps, store
 
 
 class Outcome(StrEnum):
-    """What became of a message. Of several that hold it is the first."""
+    """What became of a message. Of several that hold it is the first; of one that died and was sent again under its old id only what came then counts."""
 
     #: The broker or a link gave it up.
     DEAD = "dead"
@@ -146,10 +147,14 @@ def _collected(events: DataFrame) -> DataFrame:
         value = sql.when(where & sql.col(column).isNotNull(), sql.struct(sql.col("time"), sql.col(column).alias("value")))
         return sql.array_compact(sql.array(sql.min(value)["value"], sql.max(value)["value"]))
 
-    def newest(*steps: Step) -> Column:
+    def newest(where: Column) -> Column:
         """The last of these steps, by the order of the journal and not by the clock, which may be set back."""
-        return sql.max(sql.when(_is(*steps), sql.struct("run", "line", "step")))["step"]
+        return sql.max(sql.when(where, sql.struct("run", "line", "step", "time")))
 
+    at_broker = _is(*_AT_BROKER)
+    in_dead_queue = sql.col("destination") == str(DMQ)
+    # Of a broker that is not ours nothing else says that it was sent again. Of a topic's message it may be another link.
+    sent = produced | (received & sql.col("destination").startswith("queue:") & ~in_dead_queue)
     return (
         rows.repartition("message_id")
         .groupBy("message_id", _LANE)
@@ -158,8 +163,11 @@ def _collected(events: DataFrame) -> DataFrame:
             sql.max(sql.when(known, sql.struct("time", "run", "line", "step"))).alias("_last"),
             *times,
             sql.max(sql.when(sql.col("reason").isNotNull(), sql.struct("time", "run", "line", "reason", "comment"))).alias("_said"),
-            newest(*_AT_BROKER).alias("_at_broker"),
-            newest(*_ON_LINK).alias("_on_link"),
+            # The copy of a dead one in its queue has its id.
+            sql.coalesce(newest(at_broker & ~in_dead_queue), newest(at_broker)).alias("_at_broker"),
+            newest(_is(*_ON_LINK)).alias("_on_link"),
+            newest(_is(*DEAD_STEPS)).alias("_died"),
+            newest(sent).alias("_sent"),
             (sql.count_if(delivered) > sql.count_if(acknowledged)).alias("_owed"),
             sql.greatest(sql.max("attempt"), attempts, taken).alias("attempts"),
             sql.max("size").alias("size"),
@@ -180,7 +188,7 @@ def _with_common_steps(collected: DataFrame) -> DataFrame:
     of_message = Window.partitionBy("message_id")
     before = [name(step) for step in _BEFORE for name in (_first, _last)]
     ends = [name(step) for step in _ENDS for name in (_first, _last)]
-    given = [*before, *ends, "_first", "_last", "_said", "size", "producers", "source_ids"]
+    given = [*before, *ends, "_first", "_last", "_said", "_died", "_sent", "size", "producers", "source_ids"]
     common = sql.max(sql.when(sql.col(_LANE).isNull(), sql.struct(*given))).over(of_message)
     spread = collected.withColumn("_common", common).withColumn("_lanes", sql.count(_LANE).over(of_message))
     own = spread.where(sql.col(_LANE).isNotNull() | (sql.col("_lanes") == 0) | (sql.size("links") > 0))
@@ -188,7 +196,7 @@ def _with_common_steps(collected: DataFrame) -> DataFrame:
     def common_has(step: Step) -> Column:
         return sql.col(f"_common.{_first(step)}").isNotNull()
 
-    open_yet = ~sql.coalesce(sql.col("_at_broker").isin([_CODES[step] for step in _SETTLED]), sql.lit(False))
+    open_yet = ~sql.coalesce(sql.col("_at_broker.step").isin([_CODES[step] for step in _SETTLED]), sql.lit(False))
     # One that is stored is owed to a durable subscription, which the journal names.
     gone = common_has(Step.DELETED) & ~common_has(Step.STORED)
     ended = open_yet & (common_has(Step.DEAD) | common_has(Step.EXPIRED) | gone)
@@ -206,7 +214,7 @@ def _with_common_steps(collected: DataFrame) -> DataFrame:
             both = sql.least(mine, theirs)
         else:
             both = sql.greatest(mine, theirs)
-        return (sql.when(ended, both).otherwise(mine) if name in (*ends, "_last", "_said") else both).alias(name)
+        return (sql.when(ended, both).otherwise(mine) if name in (*ends, "_last", "_said", "_died") else both).alias(name)
 
     names = [name for name in collected.columns if name not in ("message_id", _LANE)]
     return (
@@ -217,17 +225,26 @@ def _with_common_steps(collected: DataFrame) -> DataFrame:
 
 
 def _outcome(whole: bool) -> Column:
+    again = sql.coalesce(sql.col("_sent") > sql.col("_died"), sql.lit(False))
+
     def there(*steps: Step) -> Column:
-        return sql.coalesce(*(sql.col(_first(step)) for step in steps)).isNotNull()
+        """Whether it took one of these, since it was sent again if it was."""
+        last = sql.greatest(*(sql.col(_last(step)) for step in steps)) if len(steps) > 1 else sql.col(_last(steps[0]))
+        return last.isNotNull() & (~again | (last >= sql.col("_sent.time")))
+
+    def now(step: str) -> Column:
+        """The newest of some steps, unless it was sent again since."""
+        return sql.when(~again | (sql.col(step) > sql.col("_sent")), sql.col(f"{step}.step"))
 
     # Of one that was received before the journal begins it is not known what else was.
     known = there(Step.RECEIVED, Step.SENT) if whole else there(Step.SENT)
     forgotten = there(Step.SETTLED) & ~there(Step.ARRIVED) & known
-    unknown = sql.col("_on_link") == _CODES[Step.SENT]
+    unknown = now("_on_link") == _CODES[Step.SENT]
     # With a subscription of that name of another connection. Only a durable one outlives a run, and may be handed it for the first time again.
     owed = sql.col("_owed") & sql.col(_LANE).isNotNull() & (sql.col("_first.run") == sql.col("_last.run"))
-    settled = sql.col("_at_broker").isin([_CODES[step] for step in _SETTLED]) & ~owed
-    why = sql.when(there(Step.DELETED) & ~there(Step.ACKNOWLEDGED), sql.col("reason"))
+    settled = now("_at_broker").isin([_CODES[step] for step in _SETTLED]) & (again | ~owed)
+    gone = there(Step.DELETED) & (~again | (now("_at_broker") == _CODES[Step.DELETED]))
+    why = sql.when(gone & ~there(Step.ACKNOWLEDGED), sql.col("reason"))
     removed, unsubscribed = why.isin("removed", "refused"), why == "unsubscribed"
     taken = there(Step.ARRIVED, Step.SETTLED) | (settled & ~sql.coalesce(removed | unsubscribed, sql.lit(False)))
     in_memory = there(Step.PRODUCED) & ~there(Step.STORED) & (sql.col("_newest") > sql.col("_last.run"))

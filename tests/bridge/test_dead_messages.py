@@ -10,9 +10,9 @@ from bridge.config import model
 from bridge.config.model import BUILT_IN_DMQ_NAME, Dmq
 from bridge.connections import ConnectionKind
 from bridge.dead_messages import NotBuried
-from gateway.broker.dead_letters import DMQ as BROKERS_DMQ
 from gateway.broker.limits import DestinationProperties, LimitBehavior
 from gateway.messaging import dead
+from gateway.messaging.dead import DMQ as BROKERS_DMQ
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Kind, Queue
 from gateway.messaging.envelope import decode

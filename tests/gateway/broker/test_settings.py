@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.broker.dead_letters import DMQ
 from gateway.broker.limits import DestinationProperties, LimitBehavior
 from gateway.broker.settings import DMQ_PROPERTIES, SETTINGS, BrokerOptions, broker_options
 from gateway.instance.settings import read
+from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.redelivery import RedeliveryPolicy
 

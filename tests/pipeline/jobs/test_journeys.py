@@ -200,6 +200,67 @@ def test_what_nobody_acknowledged_is_not_delivered_and_what_was_is_whatever_the_
     assert found["came back", None].acknowledge_ms == 3000
 
 
+def test_of_one_that_was_sent_again_under_its_old_id_only_what_came_then_counts(spark: SparkSession, tmp_path: Path) -> None:
+    link, topic = {"link": "b/l"}, {"destination": _TOPIC}
+    a, b = {**topic, "subscription": "a"}, {**topic, "subscription": "b"}
+    queued = ("delivered anew", "waits anew", "died anew", "purged anew", "waits, its copy purged", "waits, its copy removed")
+    linked = ("linked anew", "waits for its link", "buried anew", "sent anew")
+    journal = _journal(
+        tmp_path / "journal",
+        *(_line(name, "produced", "stored", "delivered") for name in queued),
+        *(_line(name, "dead", "deleted", reason="undeliverable") for name in queued),
+        *(_line(name, "stored", destination=_DMQ) for name in queued),
+        *(_line(name, "produced", "stored", "confirmed") for name in queued),
+        *(_line(name, "delivered") for name in queued[:3]),
+        _line("delivered anew", "acknowledged", "deleted"),
+        _line("delivered anew", "deleted", destination=_DMQ, reason="removed"),
+        _line("died anew", "dead", "deleted", reason="undeliverable"),
+        _line("died anew", "stored", destination=_DMQ),
+        _line("purged anew", "deleted", reason="removed"),
+        _line("waits, its copy purged", "deleted", destination=_DMQ, reason="removed"),
+        _line("waits, its copy removed", "delivered", "acknowledged", "deleted", destination=_DMQ),
+        # On links; the first is of another broker, whose journal there is not.
+        *(_line(name, "received", "sent", **link) for name in linked),
+        *(_line(name, "rolled back", **link) for name in linked),
+        *(_line(name, "buried", reason="target", **link) for name in linked),
+        *(_line(name, "settled", **link) for name in linked),
+        *(_line(name, "produced", "stored", "confirmed") for name in linked[1:]),
+        *(_line(name, "received", "sent", **link) for name in linked if name != "waits for its link"),
+        _line("linked anew", "arrived", "settled", **link),
+        _line("buried anew", "buried", "settled", reason="target", **link),
+        # A link that empties the dead message queue sends nothing again.
+        _line("carried off", "produced", "stored", "delivered"),
+        _line("carried off", "dead", "deleted", reason="undeliverable"),
+        _line("carried off", "received", destination=_DMQ, **link),
+        _line("carried off", "sent", "arrived", "settled", **link),
+        # It died for one subscription, and is sent to both.
+        _line("for two", "produced", "stored", **topic),
+        *(_line("for two", "delivered", **each) for each in (a, b)),
+        _line("for two", "acknowledged", "deleted", **b),
+        _line("for two", "dead", "deleted", reason="undeliverable", **a),
+        _line("for two", "produced", "stored", **topic),
+        *(_line("for two", "delivered", **each) for each in (a, b)),
+        *(_line("for two", "acknowledged", "deleted", **each) for each in (a, b)),
+    )
+    found = _found(spark, journal)
+    lanes = {subscription: row.outcome for (name, subscription), row in found.items() if name == "for two"}
+    assert lanes == {"a": "delivered", "b": "delivered"}
+    assert {name: row.outcome for (name, _), row in found.items() if name != "for two"} == {
+        "delivered anew": "delivered",
+        "waits anew": "waiting",
+        "died anew": "dead",
+        "purged anew": "removed",
+        "waits, its copy purged": "waiting",
+        "waits, its copy removed": "waiting",
+        "linked anew": "delivered",
+        "waits for its link": "waiting",
+        "buried anew": "dead",
+        "sent anew": "in doubt",
+        "carried off": "dead",
+    }
+    assert found["delivered anew", None].dead is not None
+
+
 def test_what_happens_to_one_subscription_of_a_topic_is_not_told_of_the_others(spark: SparkSession, tmp_path: Path) -> None:
     topic: dict[str, Any] = {"destination": _TOPIC}
     one, other = {**topic, "subscription": "1", "connection": 4}, {**topic, "subscription": "1", "connection": 5}
