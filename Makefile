@@ -20,8 +20,12 @@ KEYS = $(INSTANCE)/etc/tls
 COMPILED = build/compiled
 USED = $(if $(STOMP_GATEWAY_PURE),,$(wildcard $(COMPILED)/.built))
 
-# Two files of tests at a time, all that need Spark as if they were two; none of them counts time. make SIDE_BY_SIDE= test: one after the other.
-SIDE_BY_SIDE ?= -n 2 --dist loadfile --no-loadscope-reorder
+# Four files of tests at a time, as most wait more than they work, and all that need Spark as if they were two; none of them counts time.
+# make SIDE_BY_SIDE= test: one after the other.
+SIDE_BY_SIDE ?= -n 4 --dist loadfile --no-loadscope-reorder
+
+# Images of containers like to set it; then each of the hundreds of processes that tests start would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .PHONY: run test test-full test-compiled lint bench compiled docs packages

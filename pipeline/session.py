@@ -38,7 +38,8 @@ _ANSWER_SECONDS: Final = 10
 _JAVA: Final = "Spark needs Java 17 or later: install it, or set JAVA_HOME to where it is"
 
 #: What all sessions have. Small files are cheap to open here, so that a task reads many of them; a listing of a journal is not worth a job of its own; what is
-#: kept to be asked again is put into as few partitions as fit its size, as is what is asked once.
+#: kept to be asked again is put into as few partitions as fit its size, as is what is asked once. Where in our code an expression was made is of no use to an operator,
+#: and finding out takes a second of each job.
 SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
@@ -49,6 +50,7 @@ SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     "spark.sql.pyspark.jvmStacktrace.enabled": "false",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
 _LOCAL_SETTINGS: Final = {

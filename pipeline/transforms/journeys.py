@@ -153,8 +153,6 @@ def _collected(events: DataFrame) -> DataFrame:
 
     at_broker = _is(*_AT_BROKER)
     in_dead_queue = sql.col("destination") == str(DMQ)
-    # Of a broker that is not ours nothing else says that it was sent again. Of a topic's message it may be another link.
-    sent = produced | (received & sql.col("destination").startswith("queue:") & ~in_dead_queue)
     return (
         rows.repartition("message_id")
         .groupBy("message_id", _LANE)
@@ -167,7 +165,8 @@ def _collected(events: DataFrame) -> DataFrame:
             sql.coalesce(newest(at_broker & ~in_dead_queue), newest(at_broker)).alias("_at_broker"),
             newest(_is(*_ON_LINK)).alias("_on_link"),
             newest(_is(*DEAD_STEPS)).alias("_died"),
-            newest(sent).alias("_sent"),
+            # Brokers that are not ours give what is sent again another id.
+            newest(produced).alias("_sent"),
             (sql.count_if(delivered) > sql.count_if(acknowledged)).alias("_owed"),
             sql.greatest(sql.max("attempt"), attempts, taken).alias("attempts"),
             sql.max("size").alias("size"),

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -16,10 +14,15 @@ from pyspark.sql import SparkSession
 
 from pipeline.session import SessionOptions, spark_session
 
+#: Each method is compiled thoroughly ten times as late as by default: most are never worth it here, where no query is long.
+_COMPILED_LATE: Final = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
+    " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
 #: Small and quick: two tasks at a time, and few partitions after a shuffle.
 SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {_COMPILED_LATE}",
     "spark.sql.streaming.stopTimeout": "30s",
 }
 #: Of a session that ends soon: less work for the compiler than it would save.
@@ -32,9 +35,17 @@ def options(folder: Path, **more: str) -> SessionOptions:
     return SessionOptions("local[2]", "1g", {**SETTINGS, **folders, **more}, folder / "spark.log")
 
 
+def brief_arguments(folder: Path) -> list[str]:
+    """What a command in a process of its own is given for a session that ends soon."""
+    session = options(folder, **BRIEF)
+    assert session.master
+    assert session.memory
+    settings = [word for name, value in session.settings.items() for word in ("--conf", f"{name}={value}")]
+    return ["--master", session.master, "--memory", session.memory, "--spark-log", str(session.log), *settings]
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The Spark session of this test run: ``local[2]`` on loopback."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with spark_session("tests", options(tmp_path_factory.mktemp("spark"))) as session:
         yield session

@@ -71,6 +71,7 @@ def test_messages_are_received_by_an_executor(cluster: Cluster, tmp_path: Path) 
     assert cluster.finished()[-1] == "archive"
 
 
+@pytest.mark.long
 def test_what_an_executor_cannot_do_is_one_line(cluster: Cluster, tmp_path: Path) -> None:
     with GatewayProcess(tmp_path / "var") as gateway:
         broker = Broker(gateway.port, {})

@@ -87,7 +87,6 @@ def main(given: str) -> None:
     folder = Path(what["folder"])
     own = folder / f"spark-{os.getpid()}"
     own.mkdir()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with spark_session("killed", options(own, **BRIEF)) as spark:
         register(spark)
         query = into_parquet(spark, "stomp", what["options"], folder, bool(what["end"]))

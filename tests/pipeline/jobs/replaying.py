@@ -15,7 +15,7 @@ from pathlib import Path
 import pipeline.replaying
 from pipeline.command import main
 from pipeline.replaying import Replay
-from tests.pipeline.conftest import BRIEF, options
+from tests.pipeline.conftest import brief_arguments
 
 
 def killing(point: str, times: int) -> partial[Replay]:
@@ -34,23 +34,6 @@ def killing(point: str, times: int) -> partial[Replay]:
 if __name__ == "__main__":
     point, times, plan, ledger, portion = sys.argv[1:]
     pipeline.replaying.Replay = killing(point, int(times))  # type: ignore[assignment,misc]
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory() as folder:
-        session = options(Path(folder), **BRIEF)
-        settings = [word for name, value in session.settings.items() for word in ("--conf", f"{name}={value}")]
-        words = [
-            "replay",
-            "--approve",
-            plan,
-            "--ledger",
-            ledger,
-            "--remove",
-            "--portion",
-            portion,
-            "--master",
-            "local[2]",
-            "--memory",
-            "1g",
-            *settings,
-        ]
-        sys.exit(main(words))
+        given = ["--approve", plan, "--ledger", ledger, "--remove", "--portion", portion]
+        sys.exit(main(["replay", *given, *brief_arguments(Path(folder))]))

@@ -24,6 +24,7 @@ from pipeline.jobs.ingest import run
 from pipeline.tables import alone
 from pipeline.tables.events import read_events
 from pipeline.tables.ingested import Ingested
+from tests.pipeline.conftest import brief_arguments
 from tests.pipeline.generated import Truth, write_journal
 
 _ROOT = Path(__file__).parents[3]
@@ -141,24 +142,12 @@ def test_what_cannot_be_read_is_said_in_one_line(spark: SparkSession, tmp_path: 
     assert written.events == 1
 
 
-_INGEST = """
-import sys
-from pathlib import Path
-from pipeline.command import main
-from tests.pipeline.conftest import BRIEF, options
-folder = Path(sys.argv[1])
-session = options(folder, **BRIEF)
-settings = [text for pair in session.settings.items() for text in ("--conf", "=".join(pair))]
-session = ["--master", session.master, "--memory", session.memory, "--spark-log", str(session.log), *settings]
-sys.exit(main(["ingest", "--journal", str(folder / "journal"), "--into", str(folder / "table"), *sys.argv[2:], *session]))
-"""
-
-
 @contextmanager
 def _ingest(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """The command in a process of its own, and its Java machine in the same group; at the end nothing is left of them."""
+    places = ("--journal", str(folder / "journal"), "--into", str(folder / "table"))
     process = subprocess.Popen(
-        [sys.executable, "-c", _INGEST, str(folder), *arguments],
+        [sys.executable, "-m", "pipeline", "ingest", *places, *arguments, *brief_arguments(folder)],
         cwd=_ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -234,7 +223,8 @@ def test_while_the_java_machine_of_one_that_was_killed_lives_nobody_else_writes(
     _check(spark, tmp_path / "table", truth)
 
 
-def test_continuously_until_a_signal_says_that_it_is_over(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
+def test_continuously_until_a_signal_says_that_it_is_over(spark: SparkSession, tmp_path: Path, number: signal.Signals) -> None:
     journal = tmp_path / "journal"
     truth = write_journal(tmp_path / "to come", _EVENTS, octets=_OCTETS, queues=_QUEUES)
     journal.mkdir()
@@ -244,24 +234,23 @@ def test_continuously_until_a_signal_says_that_it_is_over(spark: SparkSession, t
         segment = next(coming)
         segment.rename(journal / segment.name)
 
-    for number, more in (signal.SIGTERM, []), (signal.SIGINT, ["--compact"]):
-        done = _batches(tmp_path)
-        with _ingest(tmp_path, "--continuously", "--every", "0", *more) as process:
+    with _ingest(tmp_path, "--continuously", "--every", "0", "--compact") as process:
+        for done in range(2):
             appear()
             _until_more(_batches, done, tmp_path, process)
-            files = _files(tmp_path)
-            appear()
-            # In the midst of a batch, and to the Java machine as well, as systemd and terminals do.
-            _until_more(_files, files, tmp_path, process)
-            os.killpg(process.pid, number)
-            appear()
-            said, _ = process.communicate()
-        assert process.returncode == 0, said
-        assert said.startswith(f"Ingested into {tmp_path / 'table'}\n"), said
-        assert re.search(r"^  batches +[1-9]$", said, re.MULTILINE), said
+        files = _files(tmp_path)
+        appear()
+        # In the midst of a batch, and to the Java machine as well, as systemd and terminals do.
+        _until_more(_files, files, tmp_path, process)
+        os.killpg(process.pid, number)
+        appear()
+        said, _ = process.communicate()
+    assert process.returncode == 0, said
+    assert said.startswith(f"Ingested into {tmp_path / 'table'}\n"), said
+    assert re.search(r"^  batches +[2-9]$", said, re.MULTILINE), said
     assert re.search(r"^  batches compacted +[2-9]$", said, re.MULTILINE), said
     assert any("-compacted" in path.name for path in (tmp_path / "table" / "events").iterdir())
-    for _ in range(len(truth.segments) - 6):
+    for _ in range(len(truth.segments) - 4):
         appear()
     run(spark, [str(journal)], str(tmp_path / "table"))
     _check(spark, tmp_path / "table", truth)

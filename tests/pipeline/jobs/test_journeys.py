@@ -204,7 +204,7 @@ def test_of_one_that_was_sent_again_under_its_old_id_only_what_came_then_counts(
     link, topic = {"link": "b/l"}, {"destination": _TOPIC}
     a, b = {**topic, "subscription": "a"}, {**topic, "subscription": "b"}
     queued = ("delivered anew", "waits anew", "died anew", "purged anew", "waits, its copy purged", "waits, its copy removed")
-    linked = ("linked anew", "waits for its link", "buried anew", "sent anew")
+    linked = ("linked anew", "waits for its link", "buried anew", "sent anew", "came back")
     journal = _journal(
         tmp_path / "journal",
         *(_line(name, "produced", "stored", "delivered") for name in queued),
@@ -219,14 +219,13 @@ def test_of_one_that_was_sent_again_under_its_old_id_only_what_came_then_counts(
         _line("purged anew", "deleted", reason="removed"),
         _line("waits, its copy purged", "deleted", destination=_DMQ, reason="removed"),
         _line("waits, its copy removed", "delivered", "acknowledged", "deleted", destination=_DMQ),
-        # On links; the first is of another broker, whose journal there is not.
         *(_line(name, "received", "sent", **link) for name in linked),
         *(_line(name, "rolled back", **link) for name in linked),
         *(_line(name, "buried", reason="target", **link) for name in linked),
-        *(_line(name, "settled", **link) for name in linked),
-        *(_line(name, "produced", "stored", "confirmed") for name in linked[1:]),
+        *(_line(name, "settled", **link) for name in linked[:-1]),
+        *(_line(name, "produced", "stored", "confirmed") for name in linked[:-1]),
         *(_line(name, "received", "sent", **link) for name in linked if name != "waits for its link"),
-        _line("linked anew", "arrived", "settled", **link),
+        *(_line(name, "arrived", "settled", **link) for name in ("linked anew", "came back")),
         _line("buried anew", "buried", "settled", reason="target", **link),
         # A link that empties the dead message queue sends nothing again.
         _line("carried off", "produced", "stored", "delivered"),
@@ -256,6 +255,8 @@ def test_of_one_that_was_sent_again_under_its_old_id_only_what_came_then_counts(
         "waits for its link": "waiting",
         "buried anew": "dead",
         "sent anew": "in doubt",
+        # Its source gave it out again, as it was not told to forget it; its copy lies with the dead.
+        "came back": "dead",
         "carried off": "dead",
     }
     assert found["delivered anew", None].dead is not None

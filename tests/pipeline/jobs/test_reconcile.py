@@ -18,6 +18,7 @@ from pipeline.output import Output
 from tests.faults.linked_gateway import KINDS, LinkedGateway, linked_gateway
 from tests.gateway_process import ROOT
 from tests.pipeline import linked
+from tests.pipeline.conftest import brief_arguments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,7 +116,7 @@ def test_the_exit_code_is_1_if_it_cannot_be_proved(tmp_path: Path) -> None:
     linked.moved(journal)
     journal.roll()
     lost = [id for id, outcome in journal.truth.outcomes.items() if outcome == "lost"]
-    command = [sys.executable, "-m", "pipeline", "reconcile", str(tmp_path / "journal"), "--memory", "1g", "--master", "local[2]"]
+    command = [sys.executable, "-m", "pipeline", "reconcile", str(tmp_path / "journal"), *brief_arguments(tmp_path)]
     command += ["--output", str(tmp_path / "found"), "--format", "json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
