@@ -11,6 +11,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from pipeline.errors import PipelineError
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 BROKERS: Final = ("auto", "gateway", "activemq", "artemis", "rabbitmq", "openmq")
@@ -45,16 +47,32 @@ _HELP: Final = {
 class Connection:
     """A broker and who speaks to it.
 
-    :param options: of the data source ``stomp``, those that were given.
+    :param options: of the data source ``stomp``, those that were given. :param prefix: of the command's options for it.
     """
 
     options: dict[str, str]
+    prefix: str = ""
 
     @property
     def address(self) -> str:
         """``HOST:PORT``, for sentences."""
         port = self.options.get("port") or ("7673" if self.options.get("tls") == "true" else "7672")
         return f"{self.options.get('host', '127.0.0.1')}:{port}"
+
+    def check(self) -> None:
+        """Connect once, and go: so an operator is told of a mistake at once, and not when Spark has started.
+
+        :raises PipelineError: an option is wrong, there is no connection, or the login is refused.
+        """
+        from pipeline.datasource.client import Client
+        from pipeline.datasource.errors import OptionError
+        from pipeline.datasource.options import Use, parse
+
+        try:
+            Client(parse(self.options, Use.WRITE)).open(patient=False).disconnect()
+        except OptionError as error:
+            flags = {option: name for name, option in _NAMES.items()}
+            raise PipelineError(f"--{self.prefix}{flags.get(error.option, error.option)}: {error.problem}") from error
 
 
 def connection_options(parameter: str = "connection", prefix: str = "", of: str = "") -> Callable[[_Function], _Function]:
@@ -70,7 +88,7 @@ def connection_options(parameter: str = "connection", prefix: str = "", of: str 
                 value = given.pop(_variable(prefix, name))
                 if value is not None and value is not False:
                     options[option] = "true" if value is True else str(value)
-            return command(*arguments, **{parameter: Connection(options)}, **given)
+            return command(*arguments, **{parameter: Connection(options, prefix)}, **given)
 
         with_connection.__doc__ = command.__doc__
         with_connection.__name__ = command.__name__

@@ -51,8 +51,8 @@ class Client:
 
     # --- the connection
 
-    def open(self) -> Self:
-        """Connect; tries again for ``timeoutSeconds`` where the broker cannot be reached.
+    def open(self, patient: bool = True) -> Self:
+        """Connect; tries again for ``timeoutSeconds`` where the broker cannot be reached, if ``patient``.
 
         :raises ConnectionLost: it could not be reached for so long. :raises BrokerError: it refuses the login, or the TLS handshake fails.
         :raises OptionError: the passcode or a certificate cannot be read here, or the broker is not what ``broker`` says.
@@ -67,7 +67,7 @@ class Client:
                 self.close()
                 pause = _PAUSES[min(attempt, len(_PAUSES) - 1)]
                 attempt += 1
-                if time.monotonic() + pause > until:
+                if not patient or time.monotonic() + pause > until:
                     raise
                 time.sleep(pause)
             except BaseException:

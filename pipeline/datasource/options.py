@@ -111,7 +111,8 @@ class Options:
             value = os.environ.get(self.passcode_env)
             if not value:
                 raise OptionError(
-                    "passcodeEnv", f"the environment variable {self.passcode_env} is not set in Spark's Python worker"
+                    "passcodeEnv",
+                    f"the environment variable {self.passcode_env} is not set; on a cluster it must be in Spark's Python workers, too",
                 )
             return value
         if self.passcode_file is None:

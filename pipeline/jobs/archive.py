@@ -63,6 +63,7 @@ _SHOWN: Final = 14
 def command(session: SessionOptions, **given: Any) -> None:
     """The click command."""
     check(given)
+    given["connection"].check()
     with spark_session("archive", session) as spark:
         run(spark, **given)
 

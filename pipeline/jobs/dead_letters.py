@@ -61,6 +61,8 @@ def command(
     session: SessionOptions,
 ) -> None:
     """The click command."""
+    if queue is not None:
+        connection.check()
     with spark_session("dead-letters", session) as spark:
         run(spark, journal, queue, connection, output, since=since, until=until, period=period, examples=examples)
 

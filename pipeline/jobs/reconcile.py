@@ -157,6 +157,8 @@ def command(
     """
     if target.options and not browse_target:
         raise PipelineError("--target-... says where the target is, which is looked at only with --browse-target")
+    if browse_target:
+        target.check()
     wanted = Wanted(links, since, until, late, duplicates_ok, target if browse_target else None)
     with spark_session("gateway-pipeline reconcile", session) as spark:
         with progress(spark, "Reconciling"):

@@ -90,6 +90,11 @@ _ANEW = ("login", "passcodeFile", "passcodeEnv", "caFile", "certFile", "keyFile"
 def command(session: SessionOptions, **given: Any) -> None:
     """The click command."""
     check(given)
+    # A plan says where by itself.
+    if given["queue"] is not None:
+        given["connection"].check()
+    if given["target"].options and given["approve"] is None:
+        given["target"].check()
     with spark_session("replay", session) as spark:
         run(spark, **given)
 

@@ -80,7 +80,9 @@ def test_what_an_executor_cannot_do_is_one_line(cluster: Cluster, tmp_path: Path
         done = cluster.run("archive", broker.name, "archive", *connection, folder=tmp_path, PASSCODE_OF_THE_DRIVER="guest")
         assert broker.waiting() == ["one"]
     assert (done.returncode, done.stdout) == (2, "")
-    expected = "the environment variable PASSCODE_OF_THE_DRIVER is not set in Spark's Python worker\n"
+    expected = (
+        "the environment variable PASSCODE_OF_THE_DRIVER is not set; on a cluster it must be in Spark's Python workers, too\n"
+    )
     assert done.stderr.startswith("gateway-pipeline: ")
     assert done.stderr.endswith(expected)
     assert done.stderr.count("\n") == 1

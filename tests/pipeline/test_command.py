@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -143,3 +144,41 @@ def test_the_operator_s_settings_win_and_this_machine_s_stay_on_loopback() -> No
     assert "spark.driver.host" not in there
     submitted = settings(SessionOptions(), submitted=True, master="yarn")
     assert not {"spark.master", "spark.driver.memory", "spark.driver.host"} & set(submitted)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("archive", "orders", "{folder}/archive"),
+        ("dead-letters", "--queue", "mq.sys.dmq"),
+        ("replay", "--queue", "mq.sys.dmq"),
+        ("replay", "--archive", "{folder}/archive", "target"),
+        ("reconcile", "{folder}", "--browse-target", "target"),
+    ],
+)
+def test_a_wrong_connection_is_told_before_spark_starts(
+    arguments: tuple[str, ...],
+    free_port: Callable[[], int],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def started(name: str, options: SessionOptions) -> None:
+        pytest.fail(f"Spark is started for {name}")
+
+    job = importlib.import_module(f"pipeline.jobs.{arguments[0].replace('-', '_')}")
+    monkeypatch.setattr(job, "spark_session", started)
+    words = [word.format(folder=tmp_path) for word in arguments if word != "target"]
+    prefix = "--target-" if "target" in arguments else "--"
+    port = free_port()
+    login = [f"{prefix}login", "ann"]
+    for given, said in (
+        ([f"{prefix}port", str(port)], f"no connection to the STOMP broker at 127.0.0.1:{port}: Connection refused"),
+        ([f"{prefix}port", "none"], f"{prefix}port: is 'none', expected a whole number from 1 to 65535"),
+        ([*login, f"{prefix}passcode-file", "/none"], f"{prefix}passcode-file: /none cannot be read: No such file or directory"),
+        ([*login, f"{prefix}passcode-env", "NONE"], f"{prefix}passcode-env: the environment variable NONE is not set"),
+    ):
+        assert main([*words, *given]) == 2
+        told = capsys.readouterr().err
+        assert told.startswith(f"gateway-pipeline: {said}")
+        assert told.count("\n") == 1
