@@ -42,7 +42,7 @@ def check_moves(mover: Mover, route: Route, messages: int) -> None:
     assert [each.messages for each in measured] == expected[mover.many]
 
 
-@pytest.mark.parametrize("route", [WITHIN, BETWEEN], ids=lambda route: route.name)
+@pytest.mark.parametrize("route", [WITHIN, pytest.param(BETWEEN, marks=pytest.mark.long)], ids=lambda route: route.name)
 def test_the_gateways_links_move_everything_once_and_in_order(gateway: Mover, route: Route) -> None:
     check_moves(gateway, route, 2000)
 
@@ -92,6 +92,7 @@ def test_each_link_is_what_it_is_said_to_be(tmp_path: Path) -> None:
             assert (link.source.destination.name, link.target.destination.name) == mover.queues(route, batch)
 
 
+@pytest.mark.long
 def test_activemqs_own_bridge_moves_both_ways_and_by_itself_it_is_measured(tmp_path: Path) -> None:
     mover = ActiveMQWithBridge(tmp_path / "activemq")
     mover.start()

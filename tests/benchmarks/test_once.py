@@ -55,7 +55,11 @@ def check(measured: Sequence[Measurement], messages: Sequence[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("route", "counts"), [(ONCE_TO_ACTIVEMQ, {1: 200, 100: 2000}), (ONCE_FROM_ACTIVEMQ, {10: 1000})], ids=["to", "from"]
+    ("route", "counts"),
+    [
+        pytest.param(ONCE_TO_ACTIVEMQ, {1: 200, 100: 2000}, id="to", marks=pytest.mark.long),
+        pytest.param(ONCE_FROM_ACTIVEMQ, {10: 1000}, id="from"),
+    ],
 )
 def test_transacted_links_move_everything_once_beside_clients_that_do_as_much(
     gateway: Mover, route: Route, counts: Mapping[int, int]

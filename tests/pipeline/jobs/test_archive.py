@@ -63,6 +63,7 @@ def test_a_queue_is_browsed_into_a_folder_each_message_once_and_comes_back_from_
     graveyard.emptied("orders")
 
 
+@pytest.mark.long
 def test_what_died_again_after_it_was_sent_again_is_another_dead_message(
     spark: SparkSession, graveyard: Graveyard, tmp_path: Path
 ) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,13 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from pipeline.command import main
 from pipeline.connection import Connection
 from pipeline.errors import PipelineError
 from pipeline.output import Output
 from tests.faults.linked_gateway import KINDS, LinkedGateway, linked_gateway
-from tests.gateway_process import ROOT
 from tests.pipeline import linked
-from tests.pipeline.conftest import brief_arguments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,18 +106,15 @@ def test_what_a_killed_gateway_has_moved_is_proved(spark: SparkSession, running:
 # --- the job
 
 
-def test_the_exit_code_is_1_if_it_cannot_be_proved(tmp_path: Path) -> None:
+def test_the_exit_code_is_1_if_it_cannot_be_proved(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     journal = linked.LinkJournal(tmp_path / "journal", 1)
     linked.moved(journal)
     linked.lost(journal)
     linked.moved(journal)
     journal.roll()
     lost = [id for id, outcome in journal.truth.outcomes.items() if outcome == "lost"]
-    command = [sys.executable, "-m", "pipeline", "reconcile", str(tmp_path / "journal"), *brief_arguments(tmp_path)]
-    command += ["--output", str(tmp_path / "found"), "--format", "json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "do not agree" in done.stdout
+    assert main(["reconcile", str(tmp_path / "journal"), "--output", str(tmp_path / "found"), "--format", "json"]) == 1
+    assert "do not agree" in capsys.readouterr().out
     rows = [json.loads(line) for path in (tmp_path / "found" / "messages").glob("*.json") for line in path.open()]
     assert sorted(row["id"] for row in rows if row["outcome"] == "lost") == sorted(lost)
 
