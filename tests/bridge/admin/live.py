@@ -86,3 +86,4 @@ def wait(condition: Callable[[], bool]) -> None:
     until = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < until
+        time.sleep(0.02)
