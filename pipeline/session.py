@@ -37,6 +37,8 @@ LOCAL: Final = "local[*]"
 _ANSWER_SECONDS: Final = 10
 _JAVA: Final = "Spark needs Java 17 or later: install it, or set JAVA_HOME to where it is"
 
+#: Columns of :data:`pipeline.columns.MESSAGES` whose values have nothing in common: Parquet would look each up in a dictionary, and compare all.
+_UNLIKE: Final = ("body", "text", "envelope")
 #: What all sessions have. Small files are cheap to open here, so that a task reads many of them; a listing of a journal is not worth a job of its own; what is
 #: kept to be asked again is put into as few partitions as fit its size, as is what is asked once. Where in our code an expression was made is of no use to an operator,
 #: and finding out takes a second of each job.
@@ -48,6 +50,11 @@ SETTINGS: Final = {
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    **{
+        f"spark.hadoop.parquet.{what}#{column}": "false"
+        for column in _UNLIKE
+        for what in ("enable.dictionary", "column.statistics.enabled")
+    },
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     "spark.sql.pyspark.jvmStacktrace.enabled": "false",
     "spark.python.sql.dataFrameDebugging.enabled": "false",

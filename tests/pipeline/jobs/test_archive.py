@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as parquet
 import pytest
 
 from gateway.messaging.message import BodyType
@@ -39,6 +40,13 @@ def bodies(spark: SparkSession, folder: Path) -> Counter[bytes]:
     return Counter(bytes(row.body) for row in spark.read.parquet(str(folder)).select("body").collect())
 
 
+def encodings(path: Path, name: str) -> str:
+    """How a column is written."""
+    group = parquet.ParquetFile(path).metadata.row_group(0)
+    columns = (group.column(number) for number in range(group.num_columns))
+    return " ".join(encoding for column in columns if column.path_in_schema == name for encoding in column.encodings)
+
+
 def test_a_queue_is_browsed_into_a_folder_each_message_once_and_comes_back_from_there(
     spark: SparkSession, graveyard: Graveyard, tmp_path: Path
 ) -> None:
@@ -50,6 +58,10 @@ def test_a_queue_is_browsed_into_a_folder_each_message_once_and_comes_back_from_
     sent = graveyard.browsed("orders")
     assert bodies(spark, folder) == Counter(b"order %d" % number for number in range(8))
     assert [path.name[:4] for path in folder.glob("day=*")] == ["day="]
+    # No two bodies are alike, so no dictionary of them is kept.
+    of_body, of_type = (encodings(next(folder.glob("day=*/*.parquet")), name) for name in ("body", "body_type"))
+    assert "DICTIONARY" not in of_body
+    assert "DICTIONARY" in of_type
     graveyard.emptied("orders")
     job = Job(spark, graveyard, tmp_path)
     done = job.run(approve=job.make(None, archive=str(folder), where="correlation_id <> 'c7'"))
