@@ -21,7 +21,7 @@ from pipeline.datasource.client import Client, tells_end
 from pipeline.datasource.errors import BrokerError, OptionError
 from pipeline.datasource.options import READ_BATCH, Options
 from pipeline.datasource.receiving import Rows, Task, read
-from pipeline.datasource.staging import End
+from pipeline.datasource.staged import End
 from pipeline.datasource.stream_reader import staging_of
 
 #: Messages of a browse on their way.

@@ -215,16 +215,20 @@ class Client:
         """End the subscription of a browser, so that another can be made."""
         self.confirm([("UNSUBSCRIBE", [("id", _SUBSCRIPTION)], b"")])
 
-    def acknowledge(self, frames: list[Frame]) -> None:
+    def acknowledge(self, frames: list[Frame], more: bool = False) -> None:
         """Acknowledge these deliveries; returns when the broker has confirmed it.
 
         :param frames: all that were received, in order; with ``ack=client`` the last is enough, and the only one that is looked at.
+        :param more: what comes meanwhile is received next; else it is dropped, and goes back.
         :raises BrokerError: it did not; then they are delivered again, to whomever.
         """
         asked: list[tuple[str, list[tuple[str, str]], bytes]] = []
-        if self.dialect.over_first:
+        if self.dialect.over_first and not more:
             # Else the broker would at once send as many again.
             asked.append(("UNSUBSCRIBE", [("id", _SUBSCRIPTION)], b""))
+        transaction = [("transaction", "1")] if self.dialect.acks_in_transaction else []
+        if transaction:
+            asked.append(("BEGIN", transaction, b""))
         for frame in frames if self.individual else frames[-1:]:
             headers = frame.head.headers
             if self._version is Version.V1_2:
@@ -234,17 +238,24 @@ class Client:
                     ("message-id", headers.get("message-id", "")),
                     ("subscription", headers.get("subscription", _SUBSCRIPTION)),
                 ]
-            asked.append(("ACK", named, b""))
-        self.confirm(asked)
+            asked.append(("ACK", [*named, *transaction], b""))
+        if transaction:
+            asked.append(("COMMIT", transaction, b""))
+        meanwhile = self.confirm(asked)
+        if more:
+            self._early += meanwhile
 
-    def confirm(self, frames: list[tuple[str, list[tuple[str, str]], bytes]]) -> None:
-        """Send frames, and wait until the broker has carried out the last, and so all. MESSAGEs that come meanwhile are dropped."""
+    def confirm(self, frames: list[tuple[str, list[tuple[str, str]], bytes]]) -> list[Frame]:
+        """Send frames, and wait until the broker has carried out the last, and so all.
+
+        :returns: the MESSAGEs that have come meanwhile.
+        """
         receipt = self._receipt()
         command, headers, body = frames[-1]
         octets = [serialize(*frame, version=self._version) for frame in frames[:-1]]
         octets.append(serialize(command, [*headers, ("receipt", receipt)], body, self._version))
         self._write(b"".join(octets))
-        self.wait_for(receipt, command)
+        return self.wait_for(receipt, command)
 
     def send(self, octets: bytes | bytearray) -> None:
         """Frames that ask for nothing, or whose RECEIPTs are waited for by :meth:`wait_for`."""
@@ -269,24 +280,29 @@ class Client:
         """The version that is spoken."""
         return self._version
 
-    def wait_for(self, receipt: str, what: str) -> None:
+    def wait_for(self, receipt: str, what: str) -> list[Frame]:
         """Wait for a RECEIPT.
 
         :param what: the command or destination, for the sentence.
+        :returns: the MESSAGEs that have come before it.
         :raises BrokerError: an ERROR came instead, or nothing within ``timeoutSeconds``.
         """
-        self.wait_for_all({receipt}, what)
+        return self.wait_for_all({receipt}, what)
 
-    def wait_for_all(self, receipts: Iterable[str], what: str) -> None:
+    def wait_for_all(self, receipts: Iterable[str], what: str) -> list[Frame]:
         """As :meth:`wait_for`, for several in any order."""
         missing = set(receipts)
         until = time.monotonic() + self._options.timeout
+        meanwhile: list[Frame] = []
         while missing:
             frame = self._next(until, what)
             if frame.head.command == "ERROR":
                 self._refused(frame, what)
             if frame.head.command == "RECEIPT":
                 missing.discard(frame.head.headers.get("receipt-id", ""))
+            elif frame.head.command == "MESSAGE":
+                meanwhile.append(frame)
+        return meanwhile
 
     def _receipt(self) -> str:
         self._receipts += 1

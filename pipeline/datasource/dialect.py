@@ -63,6 +63,8 @@ class Dialect:
     :param duplicate_ids: the header of SEND by which a message is kept once, "" where there is none or where it fails the transaction.
     :param over_first: UNSUBSCRIBE ends the delivery, and what was delivered can be acknowledged after it.
     :param prefetch: the header of SUBSCRIBE for the messages that may be unsettled, and :param most: what it may say at most.
+    :param keeps_window: it sends as many as ``prefetch`` says before any is settled; else it may fall silent sooner, whatever else it has.
+    :param acks_in_transaction: it syncs once for all that a transaction acknowledges, and else once for each message, if it is to confirm that.
     :param durable: the headers of SUBSCRIBE that have the name of a durable subscription.
     :param queue_headers: of each SUBSCRIBE and SEND to a queue.
     :param prefixes: ``destination`` has ``/queue/`` or ``/topic/`` before the name; else headers tell the kind.
@@ -81,6 +83,8 @@ class Dialect:
     over_first: bool = False
     prefetch: str = ""
     most: int = 1_000_000
+    keeps_window: bool = False
+    acks_in_transaction: bool = False
     durable: str = "durable-subscriber-name"
     queue_headers: tuple[tuple[str, str], ...] = ()
     prefixes: bool = True
@@ -118,6 +122,7 @@ GATEWAY: Final = Dialect(
     duplicate_ids="_AMQ_DUPL_ID",
     over_first=True,
     prefetch="prefetch-count",
+    keeps_window=True,
     types_told=False,
     envelopes=True,
 )
@@ -128,8 +133,9 @@ ACTIVEMQ: Final = Dialect(
     stable_ids=True,
     transacted=True,
     prefetch="activemq.prefetchSize",
-    # What its own clients ask for at most.
-    most=32_766,
+    # After some hundreds that nobody acknowledges it pages no more in, however many it may send. Few are to go back when a task has enough.
+    most=1000,
+    acks_in_transaction=True,
     durable="activemq.subscriptionName",
     text_type=("amq-msg-type", "text", "bytes"),
 )
@@ -148,6 +154,7 @@ RABBITMQ: Final = Dialect(
     over_first=True,
     prefetch="prefetch-count",
     most=65_535,
+    keeps_window=True,
     durable="x-queue-name",
     # Else its queues are exclusive to a connection, or gone with the last consumer.
     queue_headers=(("durable", "true"), ("auto-delete", "false"), ("exclusive", "false")),

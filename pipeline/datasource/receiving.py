@@ -3,6 +3,9 @@
 Owns the order, which is what keeps messages: receive, stage and sync, acknowledge on the connection that received, and only then give rows away.
 A task that dies anywhere leaves either nothing, and the broker delivers again, or a file, and whoever comes next reads that.
 
+A broker that keeps its window sends what a task is to have before anything is acknowledged. Another falls silent when it likes; then what has come is staged and
+acknowledged as a piece, and the task goes on. So silence with nothing in hand says of any broker that it has no more.
+
 Knows Spark no more than that rows are yielded.
 """
 
@@ -24,7 +27,8 @@ from pipeline.datasource.dialect import Dialect, Place
 from pipeline.datasource.errors import BrokerError, ConnectionLost
 from pipeline.datasource.options import Options
 from pipeline.datasource.rows import record_batch
-from pipeline.datasource.staging import End, Staged, Staging
+from pipeline.datasource.staged import End, Staged, whole
+from pipeline.datasource.staging import Staging
 
 _log: Final = logging.getLogger("pipeline.datasource")
 
@@ -33,6 +37,8 @@ ROWS: Final = 4096
 _OCTETS: Final = 8 << 20
 #: Octets of bodies that one task takes, whatever the batch size: they are in memory until they are staged.
 _MOST_OCTETS: Final = 96 << 20
+#: Seconds of silence after which a broker that keeps no window is given what it may wait for.
+_PAUSE: Final = 0.02
 
 
 @dataclass(frozen=True)
@@ -103,9 +109,14 @@ def _receive_and_stage(options: Options, staging: Staging, task: Task, reached: 
     while True:
         client = Client(options, receiving=True).open()
         try:
-            return _once(client, options, staging, task, reached)
+            with client:
+                return _all(client, options, staging, task, reached)
         except ConnectionLost as error:
-            # Nothing was staged, so it begins anew, until it has been lost for too long: a task may have received for longer than that before.
+            # What was staged is what it is. Else it begins anew, until it has been lost for too long: a task may have received for longer than that before.
+            found = staging.find(task.batch, task.partition)
+            if found is not None:
+                _log.warning("%s; the micro-batch has what was staged before", error)
+                return found
             if until is None:
                 until = time.monotonic() + options.timeout
             elif time.monotonic() > until:
@@ -114,77 +125,104 @@ def _receive_and_stage(options: Options, staging: Staging, task: Task, reached: 
             time.sleep(0.2)
 
 
-def _once(client: Client, options: Options, staging: Staging, task: Task, reached: Callable[[str], None]) -> Staged:
+def _all(client: Client, options: Options, staging: Staging, task: Task, reached: Callable[[str], None]) -> Staged:
+    """Every piece, each staged and acknowledged before the next is received."""
     place = options.destination
     assert place is not None
-    with client:
-        received, frames = _receive_quickly(client, place, task)
+    reception = Reception(client, place, task)
+    pieces: list[Staged] = []
+    while not pieces or pieces[-1].ended is End.MORE:
+        received, frames = reception.piece()
         reached("received")
         # A broker that thinks it dead delivers again, and if the disk is slow each time, for ever.
         with client.beating():
-            staged = staging.publish(task.batch, task.partition, task.epoch, received, client.dialect.stable_ids)
+            piece = staging.publish(task.batch, task.partition, len(pieces), task.epoch, received, client.dialect.stable_ids)
         reached("staged")
-        if not staged.mine:
-            # Another task was first; what came here goes back.
+        if not piece.mine:
+            # Another task was first, or has ended it; what came here goes back.
             client.close()
-        elif frames:
+            return piece
+        pieces.append(piece)
+        if frames:
             try:
-                client.acknowledge(frames)
+                client.acknowledge(frames, more=piece.ended is End.MORE)
             except BrokerError as error:
                 # It is staged, and will be known when it comes again.
                 _log.warning("%s; the messages are staged, and will be dropped when they are delivered again", error)
                 client.close()
-            else:
-                staging.settled(task.batch, task.partition)
-        else:
-            staging.settled(task.batch, task.partition)
+                return staging.find(task.batch, task.partition) or whole(pieces)
+        staging.settled(task.batch, task.partition, len(pieces) - 1)
         reached("acknowledged")
-    return staged
+    return whole(pieces)
 
 
-def _receive_quickly(client: Client, place: Place, task: Task) -> tuple[Staged, list[Frame]]:
-    """As :func:`_receive`, without the search for cycles, which frames do not make: there are so many that it would take a third of the time."""
-    searched = gc.isenabled()
-    gc.disable()
-    try:
-        return _receive(client, place, task)
-    finally:
-        if searched:
-            gc.enable()
+class Reception:
+    """What a task receives on one connection, in pieces.
 
+    :param place: to which it subscribes.
+    """
 
-def _receive(client: Client, place: Place, task: Task) -> tuple[Staged, list[Frame]]:
-    """What comes, and those of its deliveries that are needed to acknowledge it."""
-    dialect = client.dialect
-    # More than that it does not send before some are acknowledged, and would seem to have no more.
-    most = min(task.most, dialect.most)
-    if task.rate is not None:
-        most = min(most, math.ceil(task.rate))
-    client.subscribe(place, most)
-    rows = Rows(dialect, client.enveloped)
-    frames: list[Frame] = []
-    count = octets = 0
-    began = time.monotonic()
-    end = math.inf if task.seconds is None else began + task.seconds
-    wait, ended = task.first, End.FULL
-    while count < most and octets < _MOST_OCTETS:
-        until = min(end, time.monotonic() + wait)
-        run = client.receive(until)
-        if not run:
-            # Where nobody knows how much a broker sends unacknowledged, its silence says little once there was something.
-            ended = End.QUIET if not count or (until < end and dialect.prefetch) else End.TIME
-            break
-        del run[most - count :]
-        count += len(run)
-        octets += sum([len(frame.body) for frame in run])
-        rows.add(run)
-        if client.individual:
-            frames += run
-        else:
-            frames = run[-1:]
-        if task.quiet is not None:
-            wait = task.quiet
-        if count < most and time.monotonic() >= end:
-            ended = End.TIME
-            break
-    return Staged(rows.finish(), count, ended), frames
+    def __init__(self, client: Client, place: Place, task: Task) -> None:
+        self._client: Final = client
+        self._task: Final = task
+        dialect = client.dialect
+        self._most = task.most
+        if dialect.keeps_window:
+            # More than that it does not send before some are acknowledged, and would seem to have no more.
+            self._most = min(self._most, dialect.most)
+        if task.rate is not None:
+            self._most = min(self._most, math.ceil(task.rate))
+        self._octets = _MOST_OCTETS
+        self._end: Final = math.inf if task.seconds is None else time.monotonic() + task.seconds
+        #: Seconds that it waits for a message now.
+        self._wait = task.first
+        self._came = False
+        client.subscribe(place, self._most)
+
+    def piece(self) -> tuple[Staged, list[Frame]]:
+        """What comes, and those of its deliveries that are needed to acknowledge it.
+
+        :raises ConnectionLost: the connection is gone. :raises BrokerError: what comes is no STOMP.
+        """
+        # Frames make no cycles, and there are so many that a search for them would take a third of the time.
+        searched = gc.isenabled()
+        gc.disable()
+        try:
+            return self._piece()
+        finally:
+            if searched:
+                gc.enable()
+
+    def _piece(self) -> tuple[Staged, list[Frame]]:
+        client, task = self._client, self._task
+        rows = Rows(client.dialect, client.enveloped)
+        frames: list[Frame] = []
+        count, ended = 0, End.FULL
+        while self._most > 0 and self._octets > 0:
+            pausing = count > 0 and not client.dialect.keeps_window
+            run = client.receive(min(self._end, time.monotonic() + (_PAUSE if pausing else self._wait)))
+            if not run:
+                ended = self._silent(pausing)
+                break
+            del run[self._most :]
+            count += len(run)
+            self._came = True
+            self._most -= len(run)
+            self._octets -= sum([len(frame.body) for frame in run])
+            rows.add(run)
+            if client.individual:
+                frames += run
+            else:
+                frames = run[-1:]
+            if task.quiet is not None:
+                self._wait = task.quiet
+            if self._most > 0 and time.monotonic() >= self._end:
+                ended = End.TIME
+                break
+        return Staged(rows.finish(), count, ended), frames
+
+    def _silent(self, pausing: bool) -> End:
+        """Why nothing came."""
+        if time.monotonic() >= self._end:
+            return End.TIME if self._came else End.QUIET
+        return End.MORE if pausing else End.QUIET

@@ -13,8 +13,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from pipeline.datasource.errors import StagingError
-from pipeline.datasource.rows import SCHEMA
+from pipeline.datasource.staged import ids_of
 
 #: Ids in memory that are in no file any more, and as many again as were in files, from which on those are dropped.
 _MANY: Final = 500_000
@@ -29,7 +28,7 @@ class Remembered:
     def __init__(self, folder: Path) -> None:
         self._folder: Final = folder
         self._ids: set[str] = set()
-        #: Micro-batches and partitions whose ids are in memory, as their files' names begin.
+        #: Pieces whose ids are in memory, as their files' names begin. Who knows one knows those before it, as they were there.
         self._known: set[str] = set()
         self._most = _MANY
         self._identity = ""
@@ -53,7 +52,7 @@ class Remembered:
 
         To be called while the folder is locked, since others publish.
 
-        :param own: the partition that they are to be, which has no file.
+        :param own: the piece that they are to be, which has no file.
         :raises StagingError: a file cannot be read.
         """
         self._refresh(own)
@@ -80,21 +79,22 @@ class Remembered:
         return found if dropped else None
 
     def add(self, name: str, batches: Sequence[pa.RecordBatch]) -> None:
-        """That partition has been published with these rows."""
+        """That piece has been published with these rows."""
         for batch in batches:
             self._ids.update(batch.column(_COLUMN).to_pylist())
         self._known.add(name)
 
-    def keep(self, staged: Path, folder: Path, end: str, sync: Callable[[Path], None]) -> None:
-        """Write the ids of a staged file into one of its own, which is synced and appears by rename."""
-        ids = _of_staged(staged)
+    def keep(self, pieces: Sequence[Path], folder: Path, end: str, sync: Callable[[Path], None]) -> None:
+        """Write the ids of a partition's staged files into one of its own, which appears by rename, and is synced where that matters."""
+        ids = [one for path in pieces for one in ids_of(path)]
         if not ids:
             return
-        made = folder / f"{staged.stem}.{uuid4().hex}.tmp"
+        name = pieces[-1].stem
+        made = folder / f"{name}.{uuid4().hex}.tmp"
         made.write_text("\0".join(ids), encoding="utf-8")
         if end == "unsettled":
             sync(made)
-        made.rename(folder / f"{staged.stem}.{len(ids)}.{end}")
+        made.rename(folder / f"{name}.{len(ids)}.{end}")
         if end == "unsettled":
             sync(folder)
 
@@ -105,7 +105,7 @@ class Remembered:
             self._ids, self._known = set(), set()
         for path in self._folder.glob("*.arrow"):
             if path.stem not in self._known and path.stem != own:
-                self._ids.update(_of_staged(path))
+                self._ids.update(ids_of(path))
                 self._known.add(path.stem)
         for path in (self._folder / "ids").iterdir():
             name = path.name.split(".")[0]
@@ -114,21 +114,3 @@ class Remembered:
                 self._known.add(name)
         if full:
             self._most = 2 * len(self._ids) + _MANY
-
-
-def column_of(path: Path, name: str) -> list[pa.Array]:
-    """One column of a staged file; nothing else of it is read.
-
-    :raises StagingError: it cannot be read.
-    """
-    options = pa.ipc.IpcReadOptions(included_fields=[SCHEMA.get_field_index(name)])
-    try:
-        with pa.memory_map(str(path)) as file, pa.ipc.open_file(file, options=options) as reader:
-            return [reader.get_batch(number).column(name) for number in range(reader.num_record_batches)]
-    except (OSError, pa.ArrowInvalid) as error:
-        raise StagingError(f"{path} cannot be read: {error}") from None
-
-
-def _of_staged(path: Path) -> list[str]:
-    """The ids in a staged file."""
-    return [one for column in column_of(path, _COLUMN) for one in column.to_pylist() if one is not None]

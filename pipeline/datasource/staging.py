@@ -2,11 +2,13 @@
 
 Owns its files, what is written when, and the proof that a message is given to a query once. Knows rows and message ids, and neither brokers nor Spark.
 
-A file holds what one partition of one micro-batch has received. It appears by rename, synced, and before its messages are acknowledged; from then on it is
-what that partition is, whoever reads it and however often. So a message that its broker delivers again, because nobody acknowledged it, is known by its
-id, and dropped. Who publishes does so under one lock for the whole folder, and only
+A file holds what one partition of one micro-batch has received, or a piece of that where a broker wants some acknowledged before it sends more. It appears
+by rename, synced, and before its messages are acknowledged; from then on it is part of what that partition is, whoever reads it and however often. So a
+message that its broker delivers again, because nobody acknowledged it, is known by its id, and dropped. A partition is over with the piece that says so;
+who finds one that its task has left in the middle ends it where it is, and only then reads it. Who publishes does so under one lock for the whole folder,
+and only
 
-* if the partition has no file yet: of two tasks that do the same the first counts, and the other gives its messages back;
+* if the partition has this piece not yet, and is not over: of two tasks that do the same the first counts, and the other gives its messages back;
 * if no newer run of the query has begun (``epoch``): a worker that outlives its driver changes nothing any more;
 * if the micro-batch is not over.
 
@@ -14,10 +16,11 @@ What is in it::
 
     state.json                  the source, the epoch, the last micro-batch planned, and the last that Spark has committed
     lock                        locked by flock while any of these changes
-    B-P.arrow                   messages of micro-batch B, partition P: Arrow's file format
-    B-P.settled                 their broker has confirmed that they are acknowledged
-    ids/B-P.N.settled           the N ids of a file that is gone, as its sink has its messages, divided by NULs; a rolling number of them
-    ids/B-P.N.unsettled         the same of one whose acknowledgement was never confirmed: kept until they cannot come again
+    B-P-K.arrow                 messages of micro-batch B, partition P, piece K: Arrow's file format
+    B-P-K.settled               their broker has confirmed that they are acknowledged
+    ids/B-P-K.N.settled         the N ids of a partition whose files are gone, as its sink has its messages, divided by NULs; a rolling number of them.
+                                K is its last piece
+    ids/B-P-K.N.unsettled       the same of one whose acknowledgement was never confirmed: kept until they cannot come again
 
 The folder must be one file system for all executors, with rename, flock and fsync that do what POSIX says: a local disk, NFS 4, CephFS and the like.
 """
@@ -28,10 +31,9 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from enum import Enum
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -39,9 +41,10 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.datasource import staged
 from pipeline.datasource.errors import StagingError
-from pipeline.datasource.remembered import Remembered, column_of
-from pipeline.datasource.rows import SCHEMA, with_text, without_text
+from pipeline.datasource.remembered import Remembered
+from pipeline.datasource.staged import End, Staged
 from pipeline.durable import sync
 
 #: Ids of messages that were acknowledged and committed; the broker has promised not to send those again.
@@ -50,20 +53,8 @@ SETTLED_IDS: Final = 200_000
 UNSETTLED_IDS: Final = 1_000_000
 UNSETTLED_AGE: Final = 7 * 86_400
 
-_VERSION: Final = 1
-_RECEIVED, _ENDED = b"received", b"ended"
+_VERSION: Final = 2
 _IDS: Final = "ids"
-
-
-class End(Enum):
-    """Why a task took no more messages."""
-
-    #: It had as many as it was to take.
-    FULL = "full"
-    #: Its time was over.
-    TIME = "time"
-    #: None came.
-    QUIET = "quiet"
 
 
 @dataclass(frozen=True)
@@ -81,20 +72,6 @@ class State:
     planned: int = 0
     partitions: int = 0
     committed: int = 0
-
-
-@dataclass(frozen=True)
-class Staged:
-    """The messages of one partition of one micro-batch.
-
-    :param received: how many came, those dropped included. :param ended: why no more were taken.
-    :param mine: this call has published them, so that it is to acknowledge them.
-    """
-
-    batches: Sequence[pa.RecordBatch]
-    received: int
-    ended: End
-    mine: bool = False
 
 
 class Staging:
@@ -169,9 +146,7 @@ class Staging:
                 return state.partitions
             if batch < state.planned:
                 # A new checkpoint over an old folder: what its last micro-batches have received is given once more.
-                return max(
-                    [int(path.stem.split("-")[1]) + 1 for path in self.folder.glob(f"{batch:012}-*.arrow")], default=partitions
-                )
+                return max(self._partitions(batch), default=partitions - 1) + 1
             self._write_state(replace(state, planned=batch, partitions=partitions))
             return partitions
 
@@ -184,13 +159,13 @@ class Staging:
             raise self._lost(batch, state)
         with self._locked():
             state = self.state()
-            for path in sorted(self.folder.glob("*.arrow")):
-                if int(path.stem.split("-")[0]) <= batch:
-                    self._remember(path)
+            for over in sorted({int(path.name.split("-")[0]) for path in self.folder.glob("*.arrow")}):
+                for partition in self._partitions(over) if over <= batch else ():
+                    self._remember(self._pieces(over, partition))
             if batch > state.committed:
                 self._write_state(replace(state, committed=batch))
             for path in self.folder.iterdir():
-                over = path.suffix in (".arrow", ".settled") and int(path.stem.split("-")[0]) <= batch
+                over = path.suffix in (".arrow", ".settled") and int(path.name.split("-")[0]) <= batch
                 # A day old: left behind by a task that was killed.
                 if over or (path.suffix == ".tmp" and path.stat().st_mtime < time.time() - 86_400):
                     path.unlink()
@@ -198,7 +173,7 @@ class Staging:
 
     def counts(self, batch: int) -> list[Staged]:
         """What the partitions of a micro-batch have received, without their rows; empty once it is committed."""
-        return [self._read(path, rows=False) for path in sorted(self.folder.glob(f"{batch:012}-*.arrow"))]
+        return [self._read(self._pieces(batch, partition), rows=False) for partition in self._partitions(batch)]
 
     def younger(self, batch: int, moment: int) -> bool:
         """Whether most messages of a micro-batch have a later ``timestamp``: one of a sender whose clock is wrong says nothing.
@@ -207,7 +182,7 @@ class Staging:
         """
         rows = young = 0
         for path in self.folder.glob(f"{batch:012}-*.arrow"):
-            for times in column_of(path, "timestamp"):
+            for times in staged.column_of(path, "timestamp"):
                 rows += len(times)
                 young += pc.sum(pc.greater(times.cast(pa.int64()), moment)).as_py() or 0
         return 2 * young > rows
@@ -215,19 +190,23 @@ class Staging:
     # --- tasks
 
     def find(self, batch: int, partition: int) -> Staged | None:
-        """What that partition of that micro-batch is, if that is settled already."""
-        path = self._path(batch, partition)
-        return self._read(path, rows=True) if path.exists() else None
+        """What that partition of that micro-batch is, if a task has begun to settle it: where that has not ended it, it ends now."""
+        if not self._path(batch, partition, 0).exists():
+            return None
+        with self._locked():
+            pieces = self._ended(batch, partition)
+        return self._read(pieces, rows=True) if pieces else None
 
-    def publish(self, batch: int, partition: int, epoch: int | None, received: Staged, stable_ids: bool) -> Staged:
-        """Have that partition be these messages, unless it is others already; they are synced when this returns.
+    def publish(self, batch: int, partition: int, piece: int, epoch: int | None, received: Staged, stable_ids: bool) -> Staged:
+        """Have that partition be these messages, or go on with them, unless it is others already; they are synced when this returns.
 
+        :param piece: how many this task has published of it before; it publishes more if their ``ended`` was ``MORE``.
         :param epoch: of the run that planned it; None where there are no runs.
         :param stable_ids: a message that comes again has the id that it had, so that those known already are left out.
-        :returns: what it is.
+        :returns: the piece, as it is; where it is not ``mine``, the whole partition, which is over.
         :raises StagingError: a newer run of the query has begun, or the micro-batch is over. Nothing is to be acknowledged then.
         """
-        path = self._path(batch, partition)
+        path = self._path(batch, partition, piece)
         try:
             made = self._write(path, received)
         except OSError as error:
@@ -239,8 +218,11 @@ class Staging:
                     raise self._superseded()
                 if batch <= state.committed:
                     raise StagingError(f"micro-batch {batch} is over; this task of it came too late")
-                if path.exists():
-                    return self._read(path, rows=True)
+                there = self._pieces(batch, partition)
+                if len(there) < piece:
+                    raise StagingError(f"stagingPath {self.folder} has lost files of micro-batch {batch} while it ran")
+                if len(there) > piece or not self._goes_on(there):
+                    return self._read(self._ended(batch, partition), rows=True)
                 self._remembered.belongs(state.identity)
                 if stable_ids:
                     fresh = self._remembered.fresh(received.batches, path.stem)
@@ -255,14 +237,40 @@ class Staging:
         finally:
             made.unlink(missing_ok=True)
 
-    def settled(self, batch: int, partition: int) -> None:
-        """The broker has confirmed the acknowledgement of that partition."""
-        self._path(batch, partition).with_suffix(".settled").touch()
+    def settled(self, batch: int, partition: int, piece: int) -> None:
+        """The broker has confirmed the acknowledgement of that piece."""
+        self._path(batch, partition, piece).with_suffix(".settled").touch()
+
+    # --- partitions and their pieces
+
+    def _path(self, batch: int, partition: int, piece: int) -> Path:
+        return self.folder / f"{batch:012}-{partition:04}-{piece:06}.arrow"
+
+    def _partitions(self, batch: int) -> list[int]:
+        """Those of a micro-batch that have files."""
+        return sorted({int(path.stem.split("-")[1]) for path in self.folder.glob(f"{batch:012}-*.arrow")})
+
+    def _pieces(self, batch: int, partition: int) -> list[Path]:
+        return sorted(self.folder.glob(f"{batch:012}-{partition:04}-*.arrow"))
+
+    def _goes_on(self, pieces: list[Path]) -> bool:
+        """Whether a partition that has these pieces may have another."""
+        return not pieces or staged.read(pieces[-1], rows=False).ended is End.MORE
+
+    def _ended(self, batch: int, partition: int) -> list[Path]:
+        """The pieces of a partition, which are all: one that its task has left is ended. The folder is locked."""
+        pieces = self._pieces(batch, partition)
+        if pieces and self._goes_on(pieces):
+            last = self._path(batch, partition, len(pieces))
+            self._write(last, Staged([], 0, End.TIME)).rename(last)
+            sync(self.folder)
+            pieces.append(last)
+        return pieces
+
+    def _read(self, pieces: list[Path], rows: bool) -> Staged:
+        return staged.whole([staged.read(path, rows) for path in pieces])
 
     # --- files
-
-    def _path(self, batch: int, partition: int) -> Path:
-        return self.folder / f"{batch:012}-{partition:04}.arrow"
 
     def _lost(self, batch: int, state: State) -> StagingError:
         return StagingError(
@@ -297,28 +305,14 @@ class Staging:
     def _write(self, path: Path, received: Staged) -> Path:
         """A file with these messages beside the one that it is to become, synced."""
         made = path.with_suffix(f".{uuid4().hex}.tmp")
-        schema = SCHEMA.with_metadata({_RECEIVED: str(received.received), _ENDED: received.ended.value})
-        with pa.OSFile(str(made), "wb") as file, pa.ipc.new_file(file, schema) as writer:
-            for batch in received.batches:
-                writer.write_batch(without_text(batch).replace_schema_metadata(schema.metadata))
+        staged.write(made, received)
         sync(made)
         return made
 
-    def _read(self, path: Path, rows: bool) -> Staged:
-        try:
-            # Not mapped: the file may be removed while Spark has its rows still.
-            with pa.OSFile(str(path), "rb") as file, pa.ipc.open_file(file) as reader:
-                said = reader.schema.metadata
-                found = [reader.get_batch(number) for number in range(reader.num_record_batches)] if rows else []
-        except (OSError, pa.ArrowInvalid) as error:
-            raise StagingError(f"{path} cannot be read: {error}") from None
-        batches = [with_text(batch.replace_schema_metadata(None)) for batch in found]
-        return Staged(batches, int(said[_RECEIVED]), End(said[_ENDED].decode()))
-
-    def _remember(self, path: Path) -> None:
-        """Keep the ids of a file that is to go."""
-        end = "settled" if path.with_suffix(".settled").exists() else "unsettled"
-        self._remembered.keep(path, self.folder / _IDS, end, sync)
+    def _remember(self, pieces: list[Path]) -> None:
+        """Keep the ids of a partition whose files are to go."""
+        end = "settled" if all(path.with_suffix(".settled").exists() for path in pieces) else "unsettled"
+        self._remembered.keep(pieces, self.folder / _IDS, end, sync)
 
     def _forget(self) -> None:
         """Remove the ids that need not be remembered any more."""

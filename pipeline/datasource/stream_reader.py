@@ -23,7 +23,8 @@ from pipeline.datasource.client import Client, tells_end
 from pipeline.datasource.errors import BrokerError, ConnectionLost
 from pipeline.datasource.options import READ_BATCH, STREAM_SECONDS, Options
 from pipeline.datasource.receiving import Task, read
-from pipeline.datasource.staging import End, Staged, Staging
+from pipeline.datasource.staged import End, Staged
+from pipeline.datasource.staging import Staging
 
 #: Seconds without a message after which a task ends, once it has some; and, to be surer, where the query ends with it.
 _QUIET: Final = 0.2

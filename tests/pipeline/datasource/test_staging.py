@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +21,8 @@ from pipeline.datasource.dialect import GATEWAY
 from pipeline.datasource.errors import StagingError
 from pipeline.datasource.remembered import Remembered
 from pipeline.datasource.rows import record_batch
-from pipeline.datasource.staging import End, Staged, Staging
+from pipeline.datasource.staged import End, Staged
+from pipeline.datasource.staging import Staging
 from pipeline.durable import sync
 
 SOURCE = "queue:orders"
@@ -40,9 +41,9 @@ def test_the_first_to_publish_counts(tmp_path: Path) -> None:
     staging = Staging(tmp_path / "s", SOURCE)
     epoch = staging.begin().epoch
     assert staging.plan(epoch, 1, 2) == 2
-    first = staging.publish(1, 0, epoch, messages(["a", "b"]), True)
+    first = staging.publish(1, 0, 0, epoch, messages(["a", "b"]), True)
     assert first.mine
-    second = Staging(tmp_path / "s", SOURCE).publish(1, 0, epoch, messages(["c"]), True)
+    second = Staging(tmp_path / "s", SOURCE).publish(1, 0, 0, epoch, messages(["c"]), True)
     assert not second.mine
     assert ids(second) == ["a", "b"]
     found = staging.find(1, 0)
@@ -57,8 +58,8 @@ def test_what_comes_again_is_dropped_also_by_another_partition_and_another_worke
     staging = Staging(tmp_path, SOURCE)
     epoch = staging.begin().epoch
     staging.plan(epoch, 1, 2)
-    staging.publish(1, 0, epoch, messages(["a", "b"]), True)
-    again = staging.publish(1, 1, epoch, messages(["b", "c", "c"]), True)
+    staging.publish(1, 0, 0, epoch, messages(["a", "b"]), True)
+    again = staging.publish(1, 1, 0, epoch, messages(["b", "c", "c"]), True)
     assert ids(again) == ["c"]
     assert again.received == 3
     staging.commit(1)
@@ -67,8 +68,8 @@ def test_what_comes_again_is_dropped_also_by_another_partition_and_another_worke
     Remembered._all.clear()  # as in a worker that has just begun
     other = Staging(tmp_path, SOURCE)
     other.plan(epoch, 2, 2)
-    assert ids(other.publish(2, 0, epoch, messages(["a", "b", "c"]), True)) == []
-    assert ids(other.publish(2, 1, epoch, messages(["a", "d"]), False)) == ["a", "d"]
+    assert ids(other.publish(2, 0, 0, epoch, messages(["a", "b", "c"]), True)) == []
+    assert ids(other.publish(2, 1, 0, epoch, messages(["a", "d"]), False)) == ["a", "d"]
 
 
 def test_a_worker_of_an_older_run_publishes_nothing(tmp_path: Path) -> None:
@@ -77,22 +78,22 @@ def test_a_worker_of_an_older_run_publishes_nothing(tmp_path: Path) -> None:
     staging.plan(old, 1, 2)
     new = staging.begin().epoch
     with pytest.raises(StagingError, match="another run of the query"):
-        staging.publish(1, 0, old, messages(["a"]), True)
+        staging.publish(1, 0, 0, old, messages(["a"]), True)
     with pytest.raises(StagingError, match="another run of the query"):
         staging.plan(old, 2, 2)
     assert staging.find(1, 0) is None
     assert staging.plan(new, 1, 1) == 2
-    assert staging.publish(1, 0, new, messages(["a"]), True).mine
+    assert staging.publish(1, 0, 0, new, messages(["a"]), True).mine
 
 
 def test_a_micro_batch_that_is_over_takes_no_more(tmp_path: Path) -> None:
     staging = Staging(tmp_path, SOURCE)
     epoch = staging.begin().epoch
     staging.plan(epoch, 1, 2)
-    staging.publish(1, 0, epoch, messages(["a"]), True)
+    staging.publish(1, 0, 0, epoch, messages(["a"]), True)
     staging.commit(1)
     with pytest.raises(StagingError, match="is over"):
-        staging.publish(1, 0, epoch, messages(["b"]), True)
+        staging.publish(1, 0, 0, epoch, messages(["b"]), True)
 
 
 def test_a_folder_of_another_query_is_refused(tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ def test_a_folder_of_another_query_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StagingError, match="stagingPath"):
         Staging(tmp_path / "file", SOURCE).begin()
     with pytest.raises(StagingError, match="stagingPath"):
-        Staging(tmp_path / "nowhere", SOURCE).publish(1, 0, 1, messages(["a"]), True)
+        Staging(tmp_path / "nowhere", SOURCE).publish(1, 0, 0, 1, messages(["a"]), True)
 
 
 def test_most_messages_say_how_old_a_micro_batch_is(tmp_path: Path) -> None:
@@ -129,7 +130,7 @@ def test_most_messages_say_how_old_a_micro_batch_is(tmp_path: Path) -> None:
             Frame(Head("MESSAGE", {"message-id": f"{batch}-{n}", "timestamp": str(time)}), b"") for n, time in enumerate(times)
         ]
         rows = [record_batch(frames, GATEWAY)] if frames else []
-        staging.publish(batch, 0, epoch, Staged(rows, len(times), End.FULL), True)
+        staging.publish(batch, 0, 0, epoch, Staged(rows, len(times), End.FULL), True)
     assert [staging.younger(batch, 5_000) for batch in range(1, 5)] == [False, True, False, False]
 
 
@@ -154,10 +155,10 @@ def test_ids_that_are_in_no_file_leave_the_memory(tmp_path: Path, monkeypatch: p
     for batch in range(1, 60):
         staging.plan(epoch, batch, 1)
         known = [f"{batch - 1}-{one}" for one in range(10)]
-        found = staging.publish(batch, 0, epoch, messages([*known, *[f"{batch}-{one}" for one in range(10)]]), True)
+        found = staging.publish(batch, 0, 0, epoch, messages([*known, *[f"{batch}-{one}" for one in range(10)]]), True)
         assert ids(found)[-10:] == [f"{batch}-{one}" for one in range(10)]
         assert len(ids(found)) == (20 if batch == 1 else 10)
-        staging.settled(batch, 0)
+        staging.settled(batch, 0, 0)
         staging.commit(batch)
         most = max(most, len(Remembered.of(tmp_path)._ids))
     # 50 and twice what the files have, and the batch with which it is too many.
@@ -170,12 +171,14 @@ def test_ids_are_forgotten_in_the_end(tmp_path: Path, monkeypatch: pytest.Monkey
     epoch = staging.begin().epoch
     for batch in range(1, 11):
         staging.plan(epoch, batch, 2)
-        staging.publish(batch, 0, epoch, messages([f"{batch}-{one}" for one in range(10)]), True)
+        staging.publish(batch, 0, 0, epoch, messages([f"{batch}-{one}" for one in range(10)]), True)
         if batch != 2:
-            staging.settled(batch, 0)
+            staging.settled(batch, 0, 0)
         staging.commit(batch)
     kept = sorted(path.name.lstrip("0") for path in (tmp_path / "ids").iterdir())
-    assert kept == ["10-0000.10.settled", "2-0000.10.unsettled", "8-0000.10.settled", "9-0000.10.settled"]
+    assert kept == [
+        f"{name}-0000-000000.10.{end}" for name, end in ((10, "settled"), (2, "unsettled"), (8, "settled"), (9, "settled"))
+    ]
 
 
 def test_a_folder_that_was_removed_and_made_again_remembers_nothing(tmp_path: Path) -> None:
@@ -183,7 +186,7 @@ def test_a_folder_that_was_removed_and_made_again_remembers_nothing(tmp_path: Pa
         staging = Staging(tmp_path / "s", SOURCE)
         epoch = staging.begin().epoch
         staging.plan(epoch, 1, 2)
-        assert ids(staging.publish(1, 0, epoch, messages(["a"]), True)) == ["a"]
+        assert ids(staging.publish(1, 0, 0, epoch, messages(["a"]), True)) == ["a"]
         shutil.rmtree(tmp_path / "s")
 
 
@@ -191,11 +194,82 @@ def test_a_damaged_file_is_told_by_its_name(tmp_path: Path) -> None:
     staging = Staging(tmp_path, SOURCE)
     epoch = staging.begin().epoch
     staging.plan(epoch, 1, 2)
-    staging.publish(1, 0, epoch, messages(["a"]), True)
-    path = tmp_path / "000000000001-0000.arrow"
+    staging.publish(1, 0, 0, epoch, messages(["a"]), True)
+    path = tmp_path / "000000000001-0000-000000.arrow"
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(StagingError, match=r"000000000001-0000\.arrow cannot be read"):
+    with pytest.raises(StagingError, match=r"000000000001-0000-000000\.arrow cannot be read"):
         staging.find(1, 0)
+
+
+def pieces(count: int, *, over: bool) -> list[Staged]:
+    found = [replace(messages([f"{number}a", f"{number}b"]), ended=End.MORE) for number in range(count)]
+    return [*found[:-1], replace(found[-1], ended=End.QUIET)] if over else found
+
+
+def test_a_partition_in_pieces_is_one(tmp_path: Path) -> None:
+    staging = Staging(tmp_path, SOURCE)
+    epoch = staging.begin().epoch
+    staging.plan(epoch, 1, 2)
+    for number, piece in enumerate(pieces(3, over=True)):
+        assert staging.publish(1, 0, number, epoch, piece, True).mine
+        staging.settled(1, 0, number)
+    staging.publish(1, 1, 0, epoch, messages(["c"]), True)
+    found = staging.find(1, 0)
+    assert found is not None
+    assert (ids(found), found.received, found.ended) == (["0a", "0b", "1a", "1b", "2a", "2b"], 6, End.QUIET)
+    assert [(part.received, part.ended) for part in staging.counts(1)] == [(6, End.QUIET), (1, End.FULL)]
+    staging.commit(1)
+    assert sorted(path.name.split("-", 1)[1] for path in (tmp_path / "ids").iterdir()) == [
+        "0000-000002.6.settled",
+        "0001-000000.1.unsettled",
+    ]
+    assert list(tmp_path.glob("*.arrow")) == []
+    # Who knows them as pieces, and who has seen none of them.
+    for _ in range(2):
+        staging.plan(epoch, 2, 1)
+        assert ids(Staging(tmp_path, SOURCE).publish(2, 0, 0, epoch, messages(["1b", "c", "d"]), True)) == ["d"]
+        for path in tmp_path.glob("*.arrow"):
+            path.unlink()
+        Remembered._all.clear()
+
+
+def test_a_partition_that_its_task_has_left_ends_where_it_is(tmp_path: Path) -> None:
+    """Whoever reads it has ended it, so that two never read different rows."""
+    staging = Staging(tmp_path, SOURCE)
+    epoch = staging.begin().epoch
+    staging.plan(epoch, 1, 1)
+    for number, piece in enumerate(pieces(2, over=False)):
+        staging.publish(1, 0, number, epoch, piece, True)
+    found = Staging(tmp_path, SOURCE).find(1, 0)
+    assert found is not None
+    assert (ids(found), found.ended) == (["0a", "0b", "1a", "1b"], End.TIME)
+    late = staging.publish(1, 0, 2, epoch, messages(["x"]), True)
+    assert (late.mine, ids(late)) == (False, ids(found))
+    staging.commit(1)
+    assert [path.name.split(".", 1)[1] for path in (tmp_path / "ids").iterdir()] == ["4.unsettled"]
+
+
+def test_a_second_task_ends_the_partition_of_the_first(tmp_path: Path) -> None:
+    staging = Staging(tmp_path, SOURCE)
+    epoch = staging.begin().epoch
+    staging.plan(epoch, 1, 1)
+    first, second = pieces(2, over=False)
+    staging.publish(1, 0, 0, epoch, first, True)
+    other = Staging(tmp_path, SOURCE).publish(1, 0, 0, epoch, messages(["x"]), True)
+    assert (other.mine, ids(other)) == (False, ["0a", "0b"])
+    again = staging.publish(1, 0, 1, epoch, second, True)
+    assert (again.mine, ids(again)) == (False, ["0a", "0b"])
+
+
+def test_pieces_that_are_gone_are_told(tmp_path: Path) -> None:
+    staging = Staging(tmp_path, SOURCE)
+    epoch = staging.begin().epoch
+    staging.plan(epoch, 1, 1)
+    first, second = pieces(2, over=False)
+    staging.publish(1, 0, 0, epoch, first, True)
+    next(tmp_path.glob("*.arrow")).unlink()
+    with pytest.raises(StagingError, match="has lost files of micro-batch 1 while it ran"):
+        staging.publish(1, 0, 1, epoch, second, True)
 
 
 # --- everything ends at any moment
@@ -222,13 +296,19 @@ class Broker:
 
 @dataclass
 class Attempt:
-    """A task that has received, and may go on at any time later, whether anybody waits for it or not."""
+    """A task that has received, and may go on at any time later, whether anybody waits for it or not.
+
+    :ivar given: the ids of the pieces that it has published.
+    """
 
     batch: int
     partition: int
     epoch: int
     connection: int
     received: list[str]
+    more: bool
+    pieces: int = 0
+    given: list[str] = field(default_factory=list)
 
 
 @given(st.data())
@@ -252,12 +332,13 @@ def run_queries(data: st.DataObject) -> None:
         return data.draw(st.integers(0, 4)) == 0
 
     def proceed(attempt: Attempt) -> list[str] | None:
-        """From received to the rows; None if it dies, or may not go on."""
+        """From received to the rows; None if it dies, hangs once more, or may not go on."""
         if rarely():
             Remembered._all.clear()
+        received = replace(messages(attempt.received), ended=End.MORE if attempt.more else End.FULL)
         try:
             staged = Staging(folder, SOURCE).publish(
-                attempt.batch, attempt.partition, attempt.epoch, messages(attempt.received), True
+                attempt.batch, attempt.partition, attempt.pieces, attempt.epoch, received, True
             )
         except StagingError:
             broker.lose(attempt.connection)
@@ -266,17 +347,23 @@ def run_queries(data: st.DataObject) -> None:
             # It gives its messages back; or dies after it has staged them.
             broker.lose(attempt.connection)
             return ids(staged) if not staged.mine else None
+        attempt.given += ids(staged)
         if broker.acknowledge(attempt.connection):
-            staging.settled(attempt.batch, attempt.partition)
-        return None if rarely() else ids(staged)
+            staging.settled(attempt.batch, attempt.partition, attempt.pieces)
+        elif attempt.more:
+            # Its connection is gone, and no more comes.
+            found = Staging(folder, SOURCE).find(attempt.batch, attempt.partition)
+            return found and ids(found)
+        if rarely():
+            return None
+        if not attempt.more:
+            return attempt.given
+        attempt.pieces += 1
+        return receive(attempt)
 
-    def task(batch: int, partition: int, epoch: int) -> list[str] | None:
-        nonlocal connection
-        found = Staging(folder, SOURCE).find(batch, partition)
-        if found is not None:
-            return ids(found)
-        connection += 1
-        attempt = Attempt(batch, partition, epoch, connection, broker.deliver(connection, data.draw(st.integers(1, 5))))
+    def receive(attempt: Attempt) -> list[str] | None:
+        attempt.received = broker.deliver(attempt.connection, data.draw(st.integers(1, 5)))
+        attempt.more = bool(attempt.received) and rarely()
         if rarely():
             # It hangs. Perhaps its connection is lost meanwhile.
             zombies.append(attempt)
@@ -284,6 +371,14 @@ def run_queries(data: st.DataObject) -> None:
                 broker.lose(attempt.connection)
             return None
         return proceed(attempt)
+
+    def task(batch: int, partition: int, epoch: int) -> list[str] | None:
+        nonlocal connection
+        found = Staging(folder, SOURCE).find(batch, partition)
+        if found is not None:
+            return ids(found)
+        connection += 1
+        return receive(Attempt(batch, partition, epoch, connection, [], False))
 
     try:
         done = 0

@@ -19,7 +19,7 @@ from pipeline.datasource.dialect import ACTIVEMQ, DIALECTS
 from pipeline.datasource.errors import StagingError
 from pipeline.datasource.options import Use, parse
 from pipeline.datasource.source import register
-from pipeline.datasource.staging import End
+from pipeline.datasource.staged import End
 from pipeline.datasource.stream_reader import Look, StompStreamReader, staging_of
 from pipeline.durable import sync
 from tests.faults.proxy import Fault, Proxy, Toward, Trigger
@@ -200,16 +200,27 @@ class Died(Exception):
     """A task has ended, and its connection with it."""
 
 
-@pytest.mark.parametrize("peer", ["gateway", "activemq"])
+#: An ActiveMQ that sends four messages, and more when those are acknowledged.
+IN_FOURS = replace(ACTIVEMQ, most=4)
+
+
+@pytest.mark.parametrize(("peer", "piece"), [("gateway", 1), ("activemq", 1), ("activemq", 2), ("activemq", 3)])
 @pytest.mark.parametrize("point", POINTS)
-def test_what_comes_again_is_known(peer: str, point: str, gateway: Broker, tmp_path: Path) -> None:
+def test_what_comes_again_is_known(
+    peer: str, piece: int, point: str, gateway: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As a task that ends at any point, for each broker whose message ids are stable, and with a partition more each time."""
+    if piece > 1:
+        monkeypatch.setitem(DIALECTS, "activemq", IN_FOURS)
     broker = gateway if peer == "gateway" else Broker(activemq().port, {})
     broker.fill(numbers(0, 30))
     dying = reader(broker, tmp_path, batchSize=10)
+    left = 1 if point == "yielded" else piece
 
     def die(point_reached: str) -> None:
-        if point_reached == point:
+        nonlocal left
+        left -= point_reached == point
+        if not left:
             raise Died
 
     dying.reached = die  # type: ignore[method-assign,assignment]
@@ -223,6 +234,42 @@ def test_what_comes_again_is_known(peer: str, point: str, gateway: Broker, tmp_p
         batch += 1
         assert batch < 10, found
     assert sorted(found) == numbers(0, 30)
+    assert broker.waiting() == []
+
+
+def test_a_broker_that_waits_for_acknowledgements_gives_all_it_has(tmp_path: Path) -> None:
+    """ActiveMQ sends some hundreds of a long queue, and no more until it is told of those, whatever it may send."""
+    broker = Broker(activemq().port, {})
+    broker.fill(numbers(0, 6000))
+    consumer = StompConsumer(parse(broker.reads(browse="false", maxMessages=3000, stagingPath=tmp_path / "batch"), Use.CONSUME))
+    (part,) = consumer.partitions()
+    assert [row["body"].decode() for batch in consumer.read(part) for row in batch.to_pylist()] == numbers(0, 3000)
+    assert receive(reader(broker, tmp_path / "stream", batchSize=2000), 0) == numbers(3000, 5000)
+    assert receive(reader(broker, tmp_path / "stream", batchSize=2000), 1) == numbers(5000, 6000)
+    parts = staging_of(parse(broker.reads(stagingPath=tmp_path / "stream"), Use.STREAM)).counts(2)
+    assert [(part.received, part.ended) for part in parts] == [(1000, End.QUIET)]
+    assert broker.waiting() == []
+
+
+def test_a_connection_lost_between_two_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The micro-batch has what was staged, and the next goes on."""
+    monkeypatch.setitem(DIALECTS, "activemq", IN_FOURS)
+    broker = Broker(activemq().port, {})
+    broker.fill(numbers(0, 10))
+    with Proxy(broker.port) as proxy:
+        query = reader(broker, tmp_path, port=proxy.port)
+        done = 0
+
+        def drop(point: str) -> None:
+            nonlocal done
+            if point == "acknowledged":
+                done += 1
+                if done == 2:
+                    proxy.drop()
+
+        query.reached = drop  # type: ignore[method-assign]
+        assert receive(query, 0) == numbers(0, 8)
+        assert receive(query, 1) == numbers(8, 10)
     assert broker.waiting() == []
 
 
@@ -311,22 +358,30 @@ def test_a_slow_disk_does_not_cost_the_connection(gateway: Broker, tmp_path: Pat
 
     monkeypatch.setattr(staging, "sync", slowly)
     assert receive(query, 0) == numbers(0, 10)
-    assert [path.name for path in tmp_path.glob("*.settled")] == ["000000000001-0000.settled"]
+    assert [path.name for path in tmp_path.glob("*.settled")] == ["000000000001-0000-000000.settled"]
     assert receive(query, 1) == numbers(10, 20)
 
 
-def test_a_micro_batch_is_as_large_as_the_brokers_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("prefetch", ["activemq.prefetchSize", ""], ids=["asked", "unknown"])
+def test_a_micro_batch_is_larger_than_the_brokers_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefetch: str) -> None:
     """A broker that sends no more until some are acknowledged has not come to its end."""
     broker = Broker(activemq().port, {})
     broker.fill(numbers(0, 80))
-    monkeypatch.setitem(DIALECTS, "activemq", replace(ACTIVEMQ, most=50))
+    monkeypatch.setitem(DIALECTS, "activemq", replace(ACTIVEMQ, most=25, prefetch=prefetch))
+    query = reader(broker, tmp_path, batchSize=60)
+    assert receive(query, 0) == numbers(0, 60)
+    assert receive(query, 1) == numbers(60, 80)
+    found = staging_of(parse(broker.reads(stagingPath=tmp_path), Use.STREAM))
+    assert [found.counts(batch)[0].ended for batch in (1, 2)] == [End.FULL, End.QUIET]
+
+
+def test_a_micro_batch_is_as_large_as_a_window_that_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(activemq().port, {})
+    broker.fill(numbers(0, 80))
+    monkeypatch.setitem(DIALECTS, "activemq", replace(ACTIVEMQ, most=50, keeps_window=True))
     query = reader(broker, tmp_path, batchSize=60)
     assert receive(query, 0) == numbers(0, 50)
     assert staging_of(parse(broker.reads(stagingPath=tmp_path), Use.STREAM)).counts(1)[0].ended is End.FULL
-    # One whose window nobody knows.
-    monkeypatch.setitem(DIALECTS, "activemq", replace(ACTIVEMQ, prefetch=""))
-    assert receive(query, 1) == numbers(50, 80)
-    assert staging_of(parse(broker.reads(stagingPath=tmp_path), Use.STREAM)).counts(2)[0].ended is not End.QUIET
 
 
 def test_who_may_not_look_waits_in_tasks(gateway: Broker, tmp_path: Path) -> None:
