@@ -156,6 +156,7 @@ class Client:
             ("id", _SUBSCRIPTION),
             ("destination", dialect.spelled(place)),
             *dialect.kind_headers(place, "subscription-type"),
+            *dialect.subscribe_headers,
         ]
         if browse:
             headers.append(("browser", "true"))

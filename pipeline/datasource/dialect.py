@@ -58,13 +58,15 @@ class Dialect:
     :param name: in options and errors.
     :param marks: parts of ``server``, in small letters, that tell it; the first dialect of :data:`DIALECTS` that has one wins.
     :param browse: a SUBSCRIBE may have ``browser:true``, and a MESSAGE with ``browser:end`` tells the end.
-    :param stable_ids: ``message-id`` is the message's own, and the same at each delivery.
+    :param stable_ids: ``message-id`` has the message's own, which is the same at each delivery.
+    :param id_after: what stands in ``message-id`` before the message's own id, if anything does: the rest is of the delivery.
     :param transacted: BEGIN and COMMIT make what is sent between them durable together or not at all.
     :param duplicate_ids: the header of SEND by which a message is kept once, "" where there is none or where it fails the transaction.
     :param over_first: UNSUBSCRIBE ends the delivery, and what was delivered can be acknowledged after it.
     :param prefetch: the header of SUBSCRIBE for the messages that may be unsettled, and :param most: what it may say at most.
     :param keeps_window: it sends as many as ``prefetch`` says before any is settled; else it may fall silent sooner, whatever else it has.
     :param acks_in_transaction: it syncs once for all that a transaction acknowledges, and else once for each message, if it is to confirm that.
+    :param subscribe_headers: of each SUBSCRIBE.
     :param durable: the headers of SUBSCRIBE that have the name of a durable subscription.
     :param queue_headers: of each SUBSCRIBE and SEND to a queue.
     :param prefixes: ``destination`` has ``/queue/`` or ``/topic/`` before the name; else headers tell the kind.
@@ -78,6 +80,7 @@ class Dialect:
     marks: tuple[str, ...] = ()
     browse: bool = False
     stable_ids: bool = False
+    id_after: str = ""
     transacted: bool = False
     duplicate_ids: str = ""
     over_first: bool = False
@@ -85,6 +88,7 @@ class Dialect:
     most: int = 1_000_000
     keeps_window: bool = False
     acks_in_transaction: bool = False
+    subscribe_headers: tuple[tuple[str, str], ...] = ()
     durable: str = "durable-subscriber-name"
     queue_headers: tuple[tuple[str, str], ...] = ()
     prefixes: bool = True
@@ -101,6 +105,10 @@ class Dialect:
         if not self.prefixes:
             return name
         return f"/{'queue' if place.kind is Kind.QUEUE else 'topic'}/{name}"
+
+    def message_id(self, header: str) -> str:
+        """The message's own id in a ``message-id``."""
+        return header.rpartition(self.id_after)[2] if self.id_after else header
 
     def kind_headers(self, place: Place, header: str) -> tuple[tuple[str, str], ...]:
         """What else says where a message goes or comes from.
@@ -143,7 +151,11 @@ ARTEMIS: Final = Dialect(
     "artemis",
     ("activemq-artemis", "artemis"),
     stable_ids=True,
+    # CONSUMER,MESSAGE from 2.33 on, and MESSAGE before.
+    id_after=",",
     transacted=True,
+    # Octets that may be unsettled; 10 KiB unless told. ActiveMQ's header counts messages, and is understood as octets.
+    subscribe_headers=(("consumer-window-size", str(1 << 20)),),
     durable="durable-subscription-name",
     prefixes=False,
 )

@@ -75,7 +75,7 @@ def record_batch(frames: Sequence[Frame], dialect: Dialect, enveloped: bool = Fa
         body,
         _texts(bodies, body, types),
         pa.array(types, pa.string()),
-        _strings(heads, "message-id"),
+        _message_ids(heads, dialect),
         _places(heads, "destination"),
         _times(heads, "timestamp"),
         _times(heads, "expires"),
@@ -89,6 +89,12 @@ def record_batch(frames: Sequence[Frame], dialect: Dialect, enveloped: bool = Fa
         envelopes,
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _message_ids(heads: list[dict[str, str]], dialect: Dialect) -> pa.Array:
+    if not dialect.id_after:
+        return _strings(heads, "message-id")
+    return pa.array([None if (said := head.get("message-id")) is None else dialect.message_id(said) for head in heads], pa.string())
 
 
 def without_text(batch: pa.RecordBatch) -> pa.RecordBatch:

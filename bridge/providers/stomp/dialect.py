@@ -66,6 +66,7 @@ class Dialect:
     :param text_type: the header that tells text from octets and its two values; None where octets have a ``content-length`` and text has none.
     :param types_told: MESSAGE has a ``content-length`` for octets only.
     :param own_ids: the broker keeps a message id that the sender gives, in this header; "" where it makes its own.
+    :param id_after: what stands in ``message-id`` before the message's own id, "" where it is that alone: the rest is of the delivery.
     :param decimals: selectors compare a String with a whole number only if it is one, too.
     :param relative_expiry: the header that takes a time to live in milliseconds, besides ``expires``; "" for none.
     """
@@ -93,6 +94,7 @@ class Dialect:
     text_type: tuple[str, str, str] | None = None
     types_told: bool = True
     own_ids: str = ""
+    id_after: str = ""
     decimals: bool = False
     relative_expiry: str = ""
 
@@ -123,6 +125,8 @@ ARTEMIS: Final = Dialect(
     prefixes=False,
     wildcards=Wildcards.HASH,
     durable="durable-subscription-name",
+    # CONSUMER,MESSAGE from 2.33 on, and MESSAGE before.
+    id_after=",",
 )
 
 RABBITMQ: Final = Dialect(

@@ -182,5 +182,7 @@ def test_brokers_differ() -> None:
         "a/b%",
         (("subscription-type", "ANYCAST"),),
     )
+    assert [ARTEMIS.message_id(header) for header in ("57", "3,57", "")] == ["57", "57", ""]
+    assert GATEWAY.message_id("ID:a,b") == "ID:a,b"
     assert ("durable", "true") in RABBITMQ.kind_headers(queue, "destination-type")
     assert all(name == dialect.name for name, dialect in DIALECTS.items())

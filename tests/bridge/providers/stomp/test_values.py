@@ -356,6 +356,13 @@ def test_headers_of_a_careless_broker() -> None:
     assert (message.headers.reply_to, message.headers.extras) == (None, (("reply-to", "x"),))
 
 
+def test_a_message_id_is_the_messages_own_and_not_the_deliverys() -> None:
+    """As Artemis has it since 2.33: two consumers that get one message are told two ids, and duplicate ids are made of what they have in common."""
+    for said in ("4,2147483700", "9,2147483700", "2147483700"):
+        assert from_headers({"message-id": said}, b"", ARTEMIS, Kind.QUEUE, Queue("q")).message.message_id == "2147483700"
+    assert from_headers({"message-id": "a,b"}, b"", ACTIVEMQ, Kind.QUEUE, Queue("q")).message.message_id == "a,b"
+
+
 def test_a_temporary_destination_of_another_is_spelt_for_a_reply() -> None:
     message = Message(Headers(TemporaryQueue("ID:1"), body_type=BodyType.TEXT), b"x")
     assert ("destination", "/remote-temp-queue/ID:1") in to_headers(message, ACTIVEMQ, 0, "")
