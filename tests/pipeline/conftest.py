@@ -25,8 +25,13 @@ SETTINGS: Final = {
     "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {_COMPILED_LATE}",
     "spark.sql.streaming.stopTimeout": "30s",
 }
-#: Of the session of many short queries: Spark makes no Java of each, compiles none, and gives the same answers. Sessions in processes of their own do, and all with ``--long``.
-_INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+#: Of the session of many short queries: Spark makes no Java of each, plans none anew while it runs, and gives the same answers. Sessions in processes of their own do both,
+#: and all with ``--long``.
+_SHORT: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
 #: Of a session that ends soon: less work for the compiler than it would save.
 BRIEF: Final = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 
@@ -49,6 +54,6 @@ def brief_arguments(folder: Path) -> list[str]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """The Spark session of this test run: ``local[2]`` on loopback."""
-    more = {} if request.config.getoption("--long") else _INTERPRETED
+    more = {} if request.config.getoption("--long") else _SHORT
     with spark_session("tests", options(tmp_path_factory.mktemp("spark"), **more)) as session:
         yield session

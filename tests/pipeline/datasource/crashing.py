@@ -79,7 +79,7 @@ class CrashingSource(StompDataSource):
 
 
 def main(given: str) -> None:
-    """Move a queue into Parquet until this is killed, or, with ``"end": true``, until the queue is empty."""
+    """Move a queue into Parquet until this is killed."""
     from pipeline.session import spark_session
     from tests.pipeline.conftest import BRIEF, options
 
@@ -89,7 +89,7 @@ def main(given: str) -> None:
     own.mkdir()
     with spark_session("killed", options(own, **BRIEF)) as spark:
         register(spark)
-        query = into_parquet(spark, "stomp", what["options"], folder, bool(what["end"]))
+        query = into_parquet(spark, "stomp", what["options"], folder, end=False)
         print("running", flush=True)
         query.awaitTermination()
 

@@ -1,7 +1,7 @@
 """A streaming query that is killed by SIGKILL while messages flow: its sink has each message once.
 
 The driver and its Java machine are killed together; its Python workers are left to find out by themselves, as they are in life, so that the next run
-meets what they still do. The sink is Parquet, read as Spark reads it: by the files that its log names.
+meets what they still do. The last run, which is left to end, is of the session that tests share. The sink is Parquet, read as Spark reads it: by the files that its log names.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from urllib.parse import unquote, urlsplit
 import psutil
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
+from pipeline.datasource.source import register
 from tests.gateway_process import ROOT
 from tests.pipeline.datasource.brokers import Broker
+from tests.pipeline.datasource.crashing import into_parquet
 from tests.servers import activemq
 
 #: How long a query may take to start, or to move what there is, in seconds.
@@ -73,10 +76,9 @@ class Feeder(threading.Thread):
 class Query:
     """The query in a child process."""
 
-    def __init__(self, broker: Broker, folder: Path, end: bool, **options: object) -> None:
+    def __init__(self, broker: Broker, folder: Path, **options: object) -> None:
         self.folder = folder
-        given = {"port": broker.port, "destination": f"queue:{broker.name}", **broker.options, **options}
-        what = {"folder": str(folder), "end": end, "options": {name: str(value) for name, value in given.items()}}
+        what = {"folder": str(folder), "options": broker.queue | {name: str(value) for name, value in options.items()}}
         self._said = (folder / "said.txt").open("ab")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.pipeline.datasource.crashing", json.dumps(what)],
@@ -104,11 +106,6 @@ class Query:
         psutil.wait_procs(java, PATIENCE)
         self._said.close()
         return [one for one in tree if one not in java]
-
-    def wait(self) -> None:
-        """Until it has ended by itself."""
-        wait_until(lambda: not self.check(), "the query has moved all there is")
-        self._said.close()
 
 
 def moments(folder: Path) -> list[Callable[[], bool]]:
@@ -138,7 +135,7 @@ def sink(folder: Path) -> list[str]:
     return [body.decode() for path in paths for body in pq.read_table(path, columns=["body"]).column("body").to_pylist()]
 
 
-def kill_and_count(broker: Broker, folder: Path, kills: int, seed: int) -> None:
+def kill_and_count(session: SparkSession, broker: Broker, folder: Path, kills: int, seed: int) -> None:
     chance = random.Random(seed)
     feeder = Feeder(broker)
     feeder.start()
@@ -146,7 +143,7 @@ def kill_and_count(broker: Broker, folder: Path, kills: int, seed: int) -> None:
     try:
         for _ in range(kills):
             feeder.allow(1500)
-            query = Query(broker, folder, end=False, partitions=2, batchSize=200, maxSeconds=2)
+            query = Query(broker, folder, partitions=2, batchSize=200, maxSeconds=2)
             # It has done something since its start, and then it is somewhere.
             working = moments(folder)
             wait_until(lambda query=query, working=working: query.check() and working[4](), "a micro-batch is done")  # type: ignore[misc]
@@ -157,7 +154,8 @@ def kill_and_count(broker: Broker, folder: Path, kills: int, seed: int) -> None:
         sent = feeder.stop()
         # What a worker that was left has in its hands it stages, or gives back when it finds that nobody listens.
         psutil.wait_procs(left, PATIENCE)
-        Query(broker, folder, end=True, partitions=2).wait()
+        register(session)
+        into_parquet(session, "stomp", {**broker.queue, "partitions": "2"}, folder).awaitTermination()
     finally:
         feeder.stop()
         for one in left:
@@ -168,12 +166,12 @@ def kill_and_count(broker: Broker, folder: Path, kills: int, seed: int) -> None:
     assert broker.waiting() == []
 
 
-def test_a_query_is_killed(gateway: Broker, tmp_path: Path) -> None:
-    kill_and_count(gateway, tmp_path, 3, random.randrange(1 << 32))
+def test_a_query_is_killed(spark: SparkSession, gateway: Broker, tmp_path: Path) -> None:
+    kill_and_count(spark, gateway, tmp_path, 3, random.randrange(1 << 32))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("peer", ["gateway", "activemq"])
-def test_a_query_is_killed_again_and_again(gateway: Broker, tmp_path: Path, peer: str) -> None:
+def test_a_query_is_killed_again_and_again(spark: SparkSession, gateway: Broker, tmp_path: Path, peer: str) -> None:
     broker = gateway if peer == "gateway" else Broker(activemq().port, {})
-    kill_and_count(broker, tmp_path, 20, random.randrange(1 << 32))
+    kill_and_count(spark, broker, tmp_path, 20, random.randrange(1 << 32))
