@@ -25,15 +25,14 @@ SETTINGS: Final = {
     "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {_COMPILED_LATE}",
     "spark.sql.streaming.stopTimeout": "30s",
 }
-#: Of the session of many short queries: Spark makes no Java of each, plans none anew while it runs, and gives the same answers. Sessions in processes of their own do both,
-#: and all with ``--long``.
+#: Of short queries: Spark makes no Java of each, plans none anew while it runs, and gives the same answers. The jobs on a cluster have both, and all with ``--long``.
 _SHORT: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
 #: Of a session that ends soon: less work for the compiler than it would save.
-BRIEF: Final = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+BRIEF: Final = {**_SHORT, "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 
 
 def options(folder: Path, **more: str) -> SessionOptions:
