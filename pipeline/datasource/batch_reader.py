@@ -106,7 +106,7 @@ class StompConsumer(DataSourceReader):
             # What there is of it is settled now, by whichever task.
             found = staging.counts(batch)[0]
             left -= found.received
-            if left <= 0 or found.ended is not End.FULL:
+            if left <= 0 or found.ended not in (End.FULL, End.LEFT):
                 return
 
     def reached(self, point: str) -> None:

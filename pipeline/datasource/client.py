@@ -208,6 +208,10 @@ class Client:
             if found:
                 return found
 
+    def underway(self, since: float) -> bool:
+        """Whether a MESSAGE is coming that is not whole yet: some of it has come since then, by ``time.monotonic()``."""
+        return self._living().underway(since)
+
     def beating(self) -> AbstractContextManager[None]:
         """For a block that does something else for long, and does not use this: heart-beats are sent as promised."""
         return self._living().beating()
@@ -227,9 +231,6 @@ class Client:
         if self.dialect.over_first and not more:
             # Else the broker would at once send as many again.
             asked.append(("UNSUBSCRIBE", [("id", _SUBSCRIPTION)], b""))
-        transaction = [("transaction", "1")] if self.dialect.acks_in_transaction else []
-        if transaction:
-            asked.append(("BEGIN", transaction, b""))
         for frame in frames if self.individual else frames[-1:]:
             headers = frame.head.headers
             if self._version is Version.V1_2:
@@ -239,24 +240,25 @@ class Client:
                     ("message-id", headers.get("message-id", "")),
                     ("subscription", headers.get("subscription", _SUBSCRIPTION)),
                 ]
-            asked.append(("ACK", [*named, *transaction], b""))
-        if transaction:
-            asked.append(("COMMIT", transaction, b""))
-        meanwhile = self.confirm(asked)
-        if more:
-            self._early += meanwhile
+            asked.append(("ACK", named, b""))
+        if self.dialect.acks_in_transaction:
+            # The last alone: what it syncs has those before it, and each ACK in a transaction costs more than the one before.
+            _, named, body = asked.pop()
+            transaction = [("transaction", "1")]
+            asked += [("BEGIN", transaction, b""), ("ACK", [*named, *transaction], body), ("COMMIT", transaction, b"")]
+        self.confirm(asked, self._early if more else None)
 
-    def confirm(self, frames: list[tuple[str, list[tuple[str, str]], bytes]]) -> list[Frame]:
+    def confirm(self, frames: list[tuple[str, list[tuple[str, str]], bytes]], meanwhile: list[Frame] | None = None) -> None:
         """Send frames, and wait until the broker has carried out the last, and so all.
 
-        :returns: the MESSAGEs that have come meanwhile.
+        :param meanwhile: as for :meth:`wait_for`.
         """
         receipt = self._receipt()
         command, headers, body = frames[-1]
         octets = [serialize(*frame, version=self._version) for frame in frames[:-1]]
         octets.append(serialize(command, [*headers, ("receipt", receipt)], body, self._version))
         self._write(b"".join(octets))
-        return self.wait_for(receipt, command)
+        self.wait_for(receipt, command, meanwhile)
 
     def send(self, octets: bytes | bytearray) -> None:
         """Frames that ask for nothing, or whose RECEIPTs are waited for by :meth:`wait_for`."""
@@ -281,29 +283,27 @@ class Client:
         """The version that is spoken."""
         return self._version
 
-    def wait_for(self, receipt: str, what: str) -> list[Frame]:
+    def wait_for(self, receipt: str, what: str, meanwhile: list[Frame] | None = None) -> None:
         """Wait for a RECEIPT.
 
         :param what: the command or destination, for the sentence.
-        :returns: the MESSAGEs that have come before it.
+        :param meanwhile: gets the MESSAGEs that come before it; None: they are dropped.
         :raises BrokerError: an ERROR came instead, or nothing within ``timeoutSeconds``.
         """
-        return self.wait_for_all({receipt}, what)
+        self.wait_for_all({receipt}, what, meanwhile)
 
-    def wait_for_all(self, receipts: Iterable[str], what: str) -> list[Frame]:
+    def wait_for_all(self, receipts: Iterable[str], what: str, meanwhile: list[Frame] | None = None) -> None:
         """As :meth:`wait_for`, for several in any order."""
         missing = set(receipts)
         until = time.monotonic() + self._options.timeout
-        meanwhile: list[Frame] = []
         while missing:
             frame = self._next(until, what)
             if frame.head.command == "ERROR":
                 self._refused(frame, what)
             if frame.head.command == "RECEIPT":
                 missing.discard(frame.head.headers.get("receipt-id", ""))
-            elif frame.head.command == "MESSAGE":
+            elif meanwhile is not None and frame.head.command == "MESSAGE":
                 meanwhile.append(frame)
-        return meanwhile
 
     def _receipt(self) -> str:
         self._receipts += 1

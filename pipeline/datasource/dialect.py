@@ -65,7 +65,7 @@ class Dialect:
     :param over_first: UNSUBSCRIBE ends the delivery, and what was delivered can be acknowledged after it.
     :param prefetch: the header of SUBSCRIBE for the messages that may be unsettled, and :param most: what it may say at most.
     :param keeps_window: it sends as many as ``prefetch`` says before any is settled; else it may fall silent sooner, whatever else it has.
-    :param acks_in_transaction: it syncs once for all that a transaction acknowledges, and else once for each message, if it is to confirm that.
+    :param acks_in_transaction: it syncs once for all that an ACK in a transaction acknowledges, and else once for each message, if it is to confirm that.
     :param subscribe_headers: of each SUBSCRIBE.
     :param durable: the headers of SUBSCRIBE that have the name of a durable subscription.
     :param queue_headers: of each SUBSCRIBE and SEND to a queue.

@@ -173,11 +173,11 @@ class Reception:
         if task.rate is not None:
             self._most = min(self._most, math.ceil(task.rate))
         self._octets = _MOST_OCTETS
+        client.subscribe(place, self._most)
         self._end: Final = math.inf if task.seconds is None else time.monotonic() + task.seconds
         #: Seconds that it waits for a message now.
         self._wait = task.first
         self._came = False
-        client.subscribe(place, self._most)
 
     def piece(self) -> tuple[Staged, list[Frame]]:
         """What comes, and those of its deliveries that are needed to acknowledge it.
@@ -197,18 +197,27 @@ class Reception:
         client, task = self._client, self._task
         rows = Rows(client.dialect, client.enveloped)
         frames: list[Frame] = []
-        count, ended = 0, End.FULL
+        count, ended, underway = 0, End.FULL, False
         while self._most > 0 and self._octets > 0:
             pausing = count > 0 and not client.dialect.keeps_window
-            run = client.receive(min(self._end, time.monotonic() + (_PAUSE if pausing else self._wait)))
+            began = time.monotonic()
+            # A first message that is on its way when the time is over would be so each time.
+            end = math.inf if underway and not self._came else self._end
+            run = client.receive(min(end, began + (_PAUSE if pausing else self._wait)))
             if not run:
+                underway = client.underway(began)
+                if underway and (time.monotonic() < self._end or not self._came):
+                    continue
                 ended = self._silent(pausing)
                 break
             del run[self._most :]
+            self._octets -= sum([len(frame.body) for frame in run])
+            while self._octets + len(run[-1].body) <= 0:
+                # There are many, as when they have come while an ACK was confirmed. The last goes back.
+                self._octets += len(run.pop().body)
             count += len(run)
             self._came = True
             self._most -= len(run)
-            self._octets -= sum([len(frame.body) for frame in run])
             rows.add(run)
             if client.individual:
                 frames += run

@@ -28,7 +28,7 @@ class Remembered:
     def __init__(self, folder: Path) -> None:
         self._folder: Final = folder
         self._ids: set[str] = set()
-        #: Pieces whose ids are in memory, as their files' names begin. Who knows one knows those before it, as they were there.
+        #: Files whose ids are in memory: pieces by their stem, others by their name.
         self._known: set[str] = set()
         self._most = _MANY
         self._identity = ""
@@ -108,9 +108,14 @@ class Remembered:
                 self._ids.update(ids_of(path))
                 self._known.add(path.stem)
         for path in (self._folder / "ids").iterdir():
-            name = path.name.split(".")[0]
-            if name not in self._known and path.suffix in (".settled", ".unsettled"):
-                self._ids.update(path.read_text(encoding="utf-8").split("\0"))
-                self._known.add(name)
+            if path.name not in self._known and path.suffix in (".settled", ".unsettled"):
+                if not self._knows_all(path.name.split(".")[0]):
+                    self._ids.update(path.read_text(encoding="utf-8").split("\0"))
+                self._known.add(path.name)
         if full:
             self._most = 2 * len(self._ids) + _MANY
+
+    def _knows_all(self, last: str) -> bool:
+        """Whether the pieces of a partition are known, up to this one. One alone says nothing: the driver may have ended while it removed them."""
+        partition, _, number = last.rpartition("-")
+        return all(f"{partition}-{piece:06}" in self._known for piece in range(int(number) + 1))

@@ -27,6 +27,8 @@ class End(Enum):
     FULL = "full"
     #: Its time was over.
     TIME = "time"
+    #: It went away, or lost its connection, between two pieces, and somebody else ended it. There may be more.
+    LEFT = "left"
     #: None came.
     QUIET = "quiet"
     #: It goes on: these had to be acknowledged first, as the broker would have sent no more.
@@ -76,9 +78,9 @@ def read(path: Path, rows: bool = True) -> Staged:
 
 
 def whole(pieces: Sequence[Staged]) -> Staged:
-    """The pieces of a partition, in order, as one."""
+    """The pieces of a partition, in order, as one, which is nobody's."""
     rows = [batch for piece in pieces for batch in piece.batches]
-    return Staged(rows, sum([piece.received for piece in pieces]), pieces[-1].ended, all(piece.mine for piece in pieces))
+    return Staged(rows, sum([piece.received for piece in pieces]), pieces[-1].ended)
 
 
 def column_of(path: Path, name: str) -> list[pa.Array]:

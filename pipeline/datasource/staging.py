@@ -9,7 +9,7 @@ who finds one that its task has left in the middle ends it where it is, and only
 and only
 
 * if the partition has this piece not yet, and is not over: of two tasks that do the same the first counts, and the other gives its messages back;
-* if no newer run of the query has begun (``epoch``): a worker that outlives its driver changes nothing any more;
+* if no newer run of the query has begun (``epoch``): a worker that outlives its driver adds nothing any more;
 * if the micro-batch is not over.
 
 What is in it::
@@ -32,7 +32,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -159,9 +159,10 @@ class Staging:
             raise self._lost(batch, state)
         with self._locked():
             state = self.state()
-            for over in sorted({int(path.name.split("-")[0]) for path in self.folder.glob("*.arrow")}):
-                for partition in self._partitions(over) if over <= batch else ():
-                    self._remember(self._pieces(over, partition))
+            # Of those before it was interrupted there may be some pieces only, and all ids are kept.
+            for over in range(state.committed + 1, batch + 1):
+                for pieces in self._partitions(over).values():
+                    self._remember(pieces)
             if batch > state.committed:
                 self._write_state(replace(state, committed=batch))
             for path in self.folder.iterdir():
@@ -173,7 +174,7 @@ class Staging:
 
     def counts(self, batch: int) -> list[Staged]:
         """What the partitions of a micro-batch have received, without their rows; empty once it is committed."""
-        return [self._read(self._pieces(batch, partition), rows=False) for partition in self._partitions(batch)]
+        return [self._read(pieces, rows=False) for pieces in self._partitions(batch).values()]
 
     def younger(self, batch: int, moment: int) -> bool:
         """Whether most messages of a micro-batch have a later ``timestamp``: one of a sender whose clock is wrong says nothing.
@@ -207,10 +208,7 @@ class Staging:
         :raises StagingError: a newer run of the query has begun, or the micro-batch is over. Nothing is to be acknowledged then.
         """
         path = self._path(batch, partition, piece)
-        try:
-            made = self._write(path, received)
-        except OSError as error:
-            raise StagingError(f"stagingPath {self.folder} cannot be written to: {error.strerror or error}") from None
+        made = self._write(path, received)
         try:
             with self._locked():
                 state = self.state()
@@ -246,9 +244,12 @@ class Staging:
     def _path(self, batch: int, partition: int, piece: int) -> Path:
         return self.folder / f"{batch:012}-{partition:04}-{piece:06}.arrow"
 
-    def _partitions(self, batch: int) -> list[int]:
-        """Those of a micro-batch that have files."""
-        return sorted({int(path.stem.split("-")[1]) for path in self.folder.glob(f"{batch:012}-*.arrow")})
+    def _partitions(self, batch: int) -> dict[int, list[Path]]:
+        """The pieces of each partition of a micro-batch that has some."""
+        found: dict[int, list[Path]] = {}
+        for path in sorted(self.folder.glob(f"{batch:012}-*.arrow")):
+            found.setdefault(int(path.stem.split("-")[1]), []).append(path)
+        return found
 
     def _pieces(self, batch: int, partition: int) -> list[Path]:
         return sorted(self.folder.glob(f"{batch:012}-{partition:04}-*.arrow"))
@@ -262,9 +263,10 @@ class Staging:
         pieces = self._pieces(batch, partition)
         if pieces and self._goes_on(pieces):
             last = self._path(batch, partition, len(pieces))
-            self._write(last, Staged([], 0, End.TIME)).rename(last)
-            sync(self.folder)
+            self._write(last, Staged([], 0, End.LEFT)).rename(last)
             pieces.append(last)
+        # Also for a task that ended before it had synced what it has published.
+        sync(self.folder)
         return pieces
 
     def _read(self, pieces: list[Path], rows: bool) -> Staged:
@@ -303,10 +305,18 @@ class Staging:
         sync(self.folder)
 
     def _write(self, path: Path, received: Staged) -> Path:
-        """A file with these messages beside the one that it is to become, synced."""
+        """A file with these messages beside the one that it is to become, synced.
+
+        :raises StagingError: it cannot be written; nothing is left of it.
+        """
         made = path.with_suffix(f".{uuid4().hex}.tmp")
-        staged.write(made, received)
-        sync(made)
+        try:
+            staged.write(made, received)
+            sync(made)
+        except OSError as error:
+            with suppress(OSError):
+                made.unlink()
+            raise StagingError(f"stagingPath {self.folder} cannot be written to: {error.strerror or error}") from None
         return made
 
     def _remember(self, pieces: list[Path]) -> None:

@@ -108,6 +108,10 @@ class Transport:
                 if silent > self._silence:
                     raise ConnectionLost(f"the STOMP broker at {self._address} has been silent for {silent:.0f} s")
 
+    def underway(self, since: float) -> bool:
+        """Whether a part of a frame has come, and some of it since then, by ``time.monotonic()``."""
+        return self._parser.buffered > 0 and self._heard >= since
+
     @contextmanager
     def beating(self) -> Iterator[None]:
         """Keep the promise of heart-beats, by a thread, in a block that does something else for long; nobody else may use the connection in it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import tempfile
 from collections import deque
@@ -242,7 +243,7 @@ def test_a_partition_that_its_task_has_left_ends_where_it_is(tmp_path: Path) -> 
         staging.publish(1, 0, number, epoch, piece, True)
     found = Staging(tmp_path, SOURCE).find(1, 0)
     assert found is not None
-    assert (ids(found), found.ended) == (["0a", "0b", "1a", "1b"], End.TIME)
+    assert (ids(found), found.ended) == (["0a", "0b", "1a", "1b"], End.LEFT)
     late = staging.publish(1, 0, 2, epoch, messages(["x"]), True)
     assert (late.mine, ids(late)) == (False, ids(found))
     staging.commit(1)
@@ -272,7 +273,80 @@ def test_pieces_that_are_gone_are_told(tmp_path: Path) -> None:
         staging.publish(1, 0, 1, epoch, second, True)
 
 
+def test_a_commit_that_ends_halfway_forgets_no_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the driver had removed when it ended: nobody takes a partition for known because of those pieces of it that are left."""
+    files = [f"000000000001-0000-{number:06}.{end}" for number in range(3) for end in ("arrow", "settled")]
+    unlink = Path.unlink
+
+    def die(path: Path, missing_ok: bool = False) -> None:
+        if path.name in files:
+            raise Died
+        unlink(path, missing_ok)
+
+    for left in range(1 << len(files)):
+        for again in (False, True):
+            folder = tmp_path / f"{left}-{again}"
+            staging = Staging(folder, SOURCE)
+            epoch = staging.begin().epoch
+            staging.plan(epoch, 1, 1)
+            for number, piece in enumerate(pieces(2, over=False)):
+                staging.publish(1, 0, number, epoch, piece, True)
+            staging.settled(1, 0, 0)
+            assert staging.find(1, 0)
+            with monkeypatch.context() as patched:
+                patched.setattr(Path, "unlink", die)
+                with pytest.raises(Died):
+                    staging.commit(1)
+            for number, name in enumerate(files):
+                if not left >> number & 1:
+                    (folder / name).unlink(missing_ok=True)
+            Remembered._all.clear()
+            staging = Staging(folder, SOURCE)
+            epoch = staging.begin().epoch
+            staging.plan(epoch, 2, 1)
+            if again:
+                staging.commit(2)
+                staging.plan(epoch, 3, 1)
+            found = staging.publish(3 if again else 2, 0, 0, epoch, messages(["0a", "0b", "1a", "1b", "x"]), True)
+            assert ids(found) == ["x"], (left, again)
+            assert found.mine
+
+
+def test_who_reads_what_another_has_published_has_it_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its task may have ended between the rename and the sync."""
+    staging = Staging(tmp_path, SOURCE)
+    epoch = staging.begin().epoch
+    staging.plan(epoch, 1, 1)
+    staging.publish(1, 0, 0, epoch, messages(["a"]), True)
+    synced: list[Path] = []
+    monkeypatch.setattr(module, "sync", synced.append)
+    assert staging.find(1, 0)
+    assert synced == [tmp_path]
+
+
+def test_a_partition_that_cannot_be_ended_is_told(tmp_path: Path) -> None:
+    """As on a disk that is full."""
+    staging = Staging(tmp_path, SOURCE)
+    epoch = staging.begin().epoch
+    staging.plan(epoch, 1, 1)
+    (piece,) = pieces(1, over=False)
+    staging.publish(1, 0, 0, epoch, piece, True)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(StagingError, match="cannot be written to"):
+            staging.find(1, 0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.glob("*.tmp")) == []
+    assert staging.find(1, 0)
+
+
 # --- everything ends at any moment
+
+
+class Died(Exception):
+    """The driver has ended."""
 
 
 @dataclass
@@ -353,7 +427,7 @@ def run_queries(data: st.DataObject) -> None:
         elif attempt.more:
             # Its connection is gone, and no more comes.
             found = Staging(folder, SOURCE).find(attempt.batch, attempt.partition)
-            return found and ids(found)
+            return None if found is None else ids(found)
         if rarely():
             return None
         if not attempt.more:
@@ -379,6 +453,22 @@ def run_queries(data: st.DataObject) -> None:
             return ids(found)
         connection += 1
         return receive(Attempt(batch, partition, epoch, connection, [], False))
+
+    def commit(batch: int) -> None:
+        """Perhaps the driver ends while it removes files."""
+        left = data.draw(st.integers(0, 5)) if rarely() else 1000
+        unlink = Path.unlink
+
+        def end(path: Path, missing_ok: bool = False) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Died
+            unlink(path, missing_ok)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Path, "unlink", end)
+            staging.commit(batch)
 
     try:
         done = 0
@@ -409,7 +499,10 @@ def run_queries(data: st.DataObject) -> None:
                     break
                 done = batch
                 if not rarely():
-                    staging.commit(done)
+                    try:
+                        commit(done)
+                    except Died:
+                        break
                 rounds += 1
             if rounds >= 200:
                 break

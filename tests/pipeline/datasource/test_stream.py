@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from pipeline.datasource import staging
+from pipeline.datasource import receiving, staging
 from pipeline.datasource.batch_reader import StompConsumer
 from pipeline.datasource.dialect import ACTIVEMQ, DIALECTS
 from pipeline.datasource.errors import StagingError
@@ -22,6 +23,7 @@ from pipeline.datasource.source import register
 from pipeline.datasource.staged import End
 from pipeline.datasource.stream_reader import Look, StompStreamReader, staging_of
 from pipeline.durable import sync
+from tests.crash.client import encode
 from tests.faults.proxy import Fault, Proxy, Toward, Trigger
 from tests.gateway_process import GatewayProcess
 from tests.pipeline.datasource.brokers import Broker
@@ -237,15 +239,17 @@ def test_what_comes_again_is_known(
     assert broker.waiting() == []
 
 
-def test_a_broker_that_waits_for_acknowledgements_gives_all_it_has(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_a_broker_that_waits_for_acknowledgements_gives_all_it_has(tmp_path: Path, ack: str) -> None:
     """ActiveMQ sends some hundreds of a long queue, and no more until it is told of those, whatever it may send."""
     broker = Broker(activemq().port, {})
     broker.fill(numbers(0, 6000))
-    consumer = StompConsumer(parse(broker.reads(browse="false", maxMessages=3000, stagingPath=tmp_path / "batch"), Use.CONSUME))
+    options = broker.reads(browse="false", maxMessages=3000, stagingPath=tmp_path / "batch", ack=ack)
+    consumer = StompConsumer(parse(options, Use.CONSUME))
     (part,) = consumer.partitions()
     assert [row["body"].decode() for batch in consumer.read(part) for row in batch.to_pylist()] == numbers(0, 3000)
-    assert receive(reader(broker, tmp_path / "stream", batchSize=2000), 0) == numbers(3000, 5000)
-    assert receive(reader(broker, tmp_path / "stream", batchSize=2000), 1) == numbers(5000, 6000)
+    for batch, (start, end) in enumerate([(3000, 5000), (5000, 6000)]):
+        assert receive(reader(broker, tmp_path / "stream", batchSize=2000, ack=ack), batch) == numbers(start, end)
     parts = staging_of(parse(broker.reads(stagingPath=tmp_path / "stream"), Use.STREAM)).counts(2)
     assert [(part.received, part.ended) for part in parts] == [(1000, End.QUIET)]
     assert broker.waiting() == []
@@ -271,6 +275,58 @@ def test_a_connection_lost_between_two_pieces(tmp_path: Path, monkeypatch: pytes
         assert receive(query, 0) == numbers(0, 8)
         assert receive(query, 1) == numbers(8, 10)
     assert broker.waiting() == []
+
+
+def test_a_batch_read_goes_on_after_a_connection_that_was_lost_between_two_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends with as many as it was to take, and not where that partition was ended."""
+    monkeypatch.setitem(DIALECTS, "activemq", IN_FOURS)
+    broker = Broker(activemq().port, {})
+    broker.fill(numbers(0, 20))
+    with Proxy(broker.port) as proxy:
+        options = broker.reads(browse="false", maxMessages=15, stagingPath=tmp_path, port=proxy.port)
+        consumer = StompConsumer(parse(options, Use.CONSUME))
+        done = 0
+
+        def drop(point: str) -> None:
+            nonlocal done
+            if point == "acknowledged":
+                done += 1
+                if done == 2:
+                    proxy.drop()
+
+        consumer.reached = drop  # type: ignore[method-assign]
+        (part,) = consumer.partitions()
+        for _ in range(2):
+            # Whoever reads it later reads the same.
+            assert [row["body"].decode() for batch in consumer.read(part) for row in batch.to_pylist()] == numbers(0, 15)
+    assert broker.waiting() == numbers(15, 20)
+
+
+@pytest.mark.parametrize("seconds", [10, 1])
+def test_a_large_message_may_come_slowly(gateway: Broker, tmp_path: Path, seconds: int) -> None:
+    """A task waits a second for its first message; a part of it comes earlier than that, and again and again, also when the task's time is over."""
+    marks = [f"mark {number}." for number in range(5)]
+    body = "".join(mark.ljust(1 << 18) for mark in marks)
+    with gateway.client() as client:
+        client.write(encode("SEND", {"destination": f"/queue/{gateway.name}"}, body.encode()))
+        client.ask("DISCONNECT", {})
+    with Proxy(gateway.port) as proxy:
+        for mark in marks:
+            proxy.when(Trigger(Toward.CLIENT, re.escape(mark.encode()), Fault.NONE, then=lambda: time.sleep(0.3)))
+        assert receive(reader(gateway, tmp_path, port=proxy.port, maxSeconds=seconds), 0) == [body]
+
+
+def test_a_micro_batch_has_no_more_octets_than_it_may(gateway: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many messages come at once: the rest goes back."""
+    monkeypatch.setattr(receiving, "_MOST_OCTETS", 66)
+    gateway.fill(numbers(0, 100))
+    query = reader(gateway, tmp_path)
+    for batch in range(10):
+        assert receive(query, batch) == numbers(batch * 10, batch * 10 + 10)
+    assert [part.ended for part in staging_of(parse(gateway.reads(stagingPath=tmp_path), Use.STREAM)).counts(10)] == [End.FULL]
+    assert gateway.waiting() == []
 
 
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
