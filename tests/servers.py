@@ -29,6 +29,9 @@ class ActiveMQ(peers.ActiveMQ):
     :ivar openwire_port: where it listens for OpenWire on 127.0.0.1.
     """
 
+    #: Most end soon: less work for the compiler than it would save.
+    options = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
     def __init__(self, folder: Path, tls: bool = False) -> None:
         super().__init__(folder, tls)
         # Ports that the system does not hand out for outgoing connections meanwhile.
