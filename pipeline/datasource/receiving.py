@@ -37,8 +37,9 @@ ROWS: Final = 4096
 _OCTETS: Final = 8 << 20
 #: Octets of bodies that one task takes, whatever the batch size: they are in memory until they are staged.
 _MOST_OCTETS: Final = 96 << 20
-#: Seconds of silence after which a broker that keeps no window is given what it may wait for.
+#: Seconds of silence after which a broker that keeps no window is given what it may wait for; and at most, where it turned out that it had not waited, but had no more.
 _PAUSE: Final = 0.02
+_LONG_PAUSE: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,7 @@ class Reception:
         self._end: Final = math.inf if task.seconds is None else time.monotonic() + task.seconds
         #: Seconds that it waits for a message now.
         self._wait = task.first
+        self._pause = _PAUSE
         self._came = False
 
     def piece(self) -> tuple[Staged, list[Frame]]:
@@ -198,12 +200,13 @@ class Reception:
         rows = Rows(client.dialect, client.enveloped)
         frames: list[Frame] = []
         count, ended, underway = 0, End.FULL, False
+        started = time.monotonic()
         while self._most > 0 and self._octets > 0:
             pausing = count > 0 and not client.dialect.keeps_window
             began = time.monotonic()
             # A first message that is on its way when the time is over would be so each time.
             end = math.inf if underway and not self._came else self._end
-            run = client.receive(min(end, began + (_PAUSE if pausing else self._wait)))
+            run = client.receive(min(end, began + (self._pause if pausing else self._wait)))
             if not run:
                 underway = client.underway(began)
                 if underway and (time.monotonic() < self._end or not self._came):
@@ -215,6 +218,8 @@ class Reception:
             while self._octets + len(run[-1].body) <= 0:
                 # There are many, as when they have come while an ACK was confirmed. The last goes back.
                 self._octets += len(run.pop().body)
+            if self._came and not count:
+                self._learn(time.monotonic() - started)
             count += len(run)
             self._came = True
             self._most -= len(run)
@@ -229,6 +234,15 @@ class Reception:
                 ended = End.TIME
                 break
         return Staged(rows.finish(), count, ended), frames
+
+    def _learn(self, seconds: float) -> None:
+        """Messages came so long after the last piece was acknowledged. Where they come singly there would be a piece for each."""
+        if seconds <= _PAUSE:
+            self._pause = _PAUSE
+        else:
+            # In a stream a piece must end before the task would think that there are no more.
+            most = _LONG_PAUSE if self._task.quiet is None else self._task.quiet / 2
+            self._pause = min(2 * self._pause, most)
 
     def _silent(self, pausing: bool) -> End:
         """Why nothing came."""

@@ -255,6 +255,21 @@ def test_a_broker_that_waits_for_acknowledgements_gives_all_it_has(tmp_path: Pat
     assert broker.waiting() == []
 
 
+def test_messages_that_come_singly_are_no_pieces_of_their_own(tmp_path: Path) -> None:
+    """A broker that is silent as it has no more is not asked for more after each message."""
+    broker = Broker(activemq().port, {})
+    consumer = StompConsumer(parse(broker.reads(browse="false", maxMessages=60, stagingPath=tmp_path), Use.CONSUME))
+    (part,) = consumer.partitions()
+    with ThreadPoolExecutor(1) as threads, broker.client() as client:
+        receiving = threads.submit(lambda: [row["body"].decode() for batch in consumer.read(part) for row in batch.to_pylist()])
+        for number in range(60):
+            # They come with pauses; how long those are matters little.
+            time.sleep(0.03)
+            client.ask("SEND", {"destination": f"/queue/{broker.name}", "content-length": "2"}, b"%02d" % number)
+        assert receiving.result() == [f"{number:02}" for number in range(60)]
+    assert len(list(tmp_path.glob("*.arrow"))) <= 15
+
+
 def test_a_connection_lost_between_two_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The micro-batch has what was staged, and the next goes on."""
     monkeypatch.setitem(DIALECTS, "activemq", IN_FOURS)
