@@ -267,7 +267,7 @@ class ActiveMQ(Peer):
 
     name = "ActiveMQ"
     #: Of the Java machine.
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...] = ("-Xms512M", "-Xmx1G")
 
     def _launch(self) -> ProcessTree:
         library = Path("/usr/share/activemq/lib")
@@ -280,15 +280,7 @@ class ActiveMQ(Peer):
         if self.tls:
             store = [f"-Djavax.net.ssl.keyStore={self._java_keys()}", f"-Djavax.net.ssl.keyStorePassword={_PASSWORD}"]
         broker = f"broker:({listeners})?brokerName=peer&persistent=true&useJmx=false&dataDirectory={data}"
-        arguments = [
-            java,
-            *self.options,
-            "-Xms512M",
-            "-Xmx1G",
-            *store,
-            f"-Dactivemq.home={library.parent}",
-            f"-Dactivemq.base={self.folder}",
-        ]
+        arguments = [java, *self.options, *store, f"-Dactivemq.home={library.parent}", f"-Dactivemq.base={self.folder}"]
         arguments += [f"-Dactivemq.data={data}", "-cp", f"{library}/*", *self.main(), broker]
         return ProcessTree(arguments, os.environ, self.folder, self.log)
 

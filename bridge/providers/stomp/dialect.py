@@ -98,6 +98,10 @@ class Dialect:
     decimals: bool = False
     relative_expiry: str = ""
 
+    def message_id(self, header: str) -> str:
+        """The message's own id in a ``message-id``."""
+        return header.rpartition(self.id_after)[2] if self.id_after else header
+
 
 ACTIVEMQ: Final = Dialect(
     "activemq",

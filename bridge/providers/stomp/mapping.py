@@ -135,16 +135,12 @@ def from_headers(given: Mapping[str, str], body: bytes, dialect: Dialect, kind: 
         extras=extras,
     )
     identifier = given.get(dialect.own_ids, "") if dialect.own_ids else ""
-    if not identifier:
-        identifier = given.get("message-id", "")
-        if dialect.id_after:
-            identifier = identifier.rpartition(dialect.id_after)[2]
     message = Message(
         headers,
         body,
         expires=_number(given.get("expires"), 0),
         timestamp=_number(given.get("timestamp"), 0),
-        message_id=identifier,
+        message_id=identifier or dialect.message_id(given.get("message-id", "")),
     )
     message.user = given.get("JMSXUserID", "")
     attempts = _number(given.get("JMSXDeliveryCount"), 0)

@@ -38,6 +38,14 @@ def ids(staged: Staged) -> list[str]:
     return [one for batch in staged.batches for one in batch.column("message_id").to_pylist()]
 
 
+def begun(folder: Path, partitions: int = 1) -> tuple[Staging, int]:
+    """The folder of a run whose first micro-batch is planned, and the run's epoch."""
+    staging = Staging(folder, SOURCE)
+    epoch = staging.begin().epoch
+    assert staging.plan(epoch, 1, partitions) == partitions
+    return staging, epoch
+
+
 def test_the_first_to_publish_counts(tmp_path: Path) -> None:
     staging = Staging(tmp_path / "s", SOURCE)
     epoch = staging.begin().epoch
@@ -56,9 +64,7 @@ def test_the_first_to_publish_counts(tmp_path: Path) -> None:
 
 
 def test_what_comes_again_is_dropped_also_by_another_partition_and_another_worker(tmp_path: Path) -> None:
-    staging = Staging(tmp_path, SOURCE)
-    epoch = staging.begin().epoch
-    staging.plan(epoch, 1, 2)
+    staging, epoch = begun(tmp_path, 2)
     staging.publish(1, 0, 0, epoch, messages(["a", "b"]), True)
     again = staging.publish(1, 1, 0, epoch, messages(["b", "c", "c"]), True)
     assert ids(again) == ["c"]
@@ -88,9 +94,7 @@ def test_a_worker_of_an_older_run_publishes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_micro_batch_that_is_over_takes_no_more(tmp_path: Path) -> None:
-    staging = Staging(tmp_path, SOURCE)
-    epoch = staging.begin().epoch
-    staging.plan(epoch, 1, 2)
+    staging, epoch = begun(tmp_path, 2)
     staging.publish(1, 0, 0, epoch, messages(["a"]), True)
     staging.commit(1)
     with pytest.raises(StagingError, match="is over"):
@@ -192,9 +196,7 @@ def test_a_folder_that_was_removed_and_made_again_remembers_nothing(tmp_path: Pa
 
 
 def test_a_damaged_file_is_told_by_its_name(tmp_path: Path) -> None:
-    staging = Staging(tmp_path, SOURCE)
-    epoch = staging.begin().epoch
-    staging.plan(epoch, 1, 2)
+    staging, epoch = begun(tmp_path, 2)
     staging.publish(1, 0, 0, epoch, messages(["a"]), True)
     path = tmp_path / "000000000001-0000-000000.arrow"
     path.write_bytes(path.read_bytes()[:100])
@@ -208,9 +210,7 @@ def pieces(count: int, *, over: bool) -> list[Staged]:
 
 
 def test_a_partition_in_pieces_is_one(tmp_path: Path) -> None:
-    staging = Staging(tmp_path, SOURCE)
-    epoch = staging.begin().epoch
-    staging.plan(epoch, 1, 2)
+    staging, epoch = begun(tmp_path, 2)
     for number, piece in enumerate(pieces(3, over=True)):
         assert staging.publish(1, 0, number, epoch, piece, True).mine
         staging.settled(1, 0, number)
@@ -236,9 +236,7 @@ def test_a_partition_in_pieces_is_one(tmp_path: Path) -> None:
 
 def test_a_partition_that_its_task_has_left_ends_where_it_is(tmp_path: Path) -> None:
     """Whoever reads it has ended it, so that two never read different rows."""
-    staging = Staging(tmp_path, SOURCE)
-    epoch = staging.begin().epoch
-    staging.plan(epoch, 1, 1)
+    staging, epoch = begun(tmp_path)
     for number, piece in enumerate(pieces(2, over=False)):
         staging.publish(1, 0, number, epoch, piece, True)
     found = Staging(tmp_path, SOURCE).find(1, 0)
@@ -251,9 +249,7 @@ def test_a_partition_that_its_task_has_left_ends_where_it_is(tmp_path: Path) -> 
 
 
 def test_a_second_task_ends_the_partition_of_the_first(tmp_path: Path) -> None:
-    staging = Staging(tmp_path, SOURCE)
-    epoch = staging.begin().epoch
-    staging.plan(epoch, 1, 1)
+    staging, epoch = begun(tmp_path)
     first, second = pieces(2, over=False)
     staging.publish(1, 0, 0, epoch, first, True)
     other = Staging(tmp_path, SOURCE).publish(1, 0, 0, epoch, messages(["x"]), True)
@@ -263,9 +259,7 @@ def test_a_second_task_ends_the_partition_of_the_first(tmp_path: Path) -> None:
 
 
 def test_pieces_that_are_gone_are_told(tmp_path: Path) -> None:
-    staging = Staging(tmp_path, SOURCE)
-    epoch = staging.begin().epoch
-    staging.plan(epoch, 1, 1)
+    staging, epoch = begun(tmp_path)
     first, second = pieces(2, over=False)
     staging.publish(1, 0, 0, epoch, first, True)
     next(tmp_path.glob("*.arrow")).unlink()
@@ -314,9 +308,7 @@ def test_a_commit_that_ends_halfway_forgets_no_ids(tmp_path: Path, monkeypatch: 
 
 def test_who_reads_what_another_has_published_has_it_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its task may have ended between the rename and the sync."""
-    staging = Staging(tmp_path, SOURCE)
-    epoch = staging.begin().epoch
-    staging.plan(epoch, 1, 1)
+    staging, epoch = begun(tmp_path)
     staging.publish(1, 0, 0, epoch, messages(["a"]), True)
     synced: list[Path] = []
     monkeypatch.setattr(module, "sync", synced.append)
@@ -326,9 +318,7 @@ def test_who_reads_what_another_has_published_has_it_on_the_disk(tmp_path: Path,
 
 def test_a_partition_that_cannot_be_ended_is_told(tmp_path: Path) -> None:
     """As on a disk that is full."""
-    staging = Staging(tmp_path, SOURCE)
-    epoch = staging.begin().epoch
-    staging.plan(epoch, 1, 1)
+    staging, epoch = begun(tmp_path)
     (piece,) = pieces(1, over=False)
     staging.publish(1, 0, 0, epoch, piece, True)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pipeline.datasource import receiving, staging
@@ -147,13 +148,12 @@ def reader(broker: Broker, folder: Path, **options: object) -> StompStreamReader
     return StompStreamReader(parse({**broker.queue, **given}, Use.STREAM))
 
 
+def bodies(reader: StompStreamReader | StompConsumer, part: InputPartition) -> list[str]:
+    return [row for batch in reader.read(part) for row in batch.column("body").cast("string").to_pylist()]
+
+
 def receive(query: StompStreamReader, start: int) -> list[str]:
-    return [
-        row
-        for part in query.partitions({"batch": start}, {"batch": start + 1})
-        for batch in query.read(part)
-        for row in batch.column("body").cast("string").to_pylist()
-    ]
+    return [row for part in query.partitions({"batch": start}, {"batch": start + 1}) for row in bodies(query, part)]
 
 
 @pytest.mark.parametrize("peer", ["gateway", "activemq"])
@@ -247,7 +247,7 @@ def test_a_broker_that_waits_for_acknowledgements_gives_all_it_has(tmp_path: Pat
     options = broker.reads(browse="false", maxMessages=3000, stagingPath=tmp_path / "batch", ack=ack)
     consumer = StompConsumer(parse(options, Use.CONSUME))
     (part,) = consumer.partitions()
-    assert [row["body"].decode() for batch in consumer.read(part) for row in batch.to_pylist()] == numbers(0, 3000)
+    assert bodies(consumer, part) == numbers(0, 3000)
     for batch, (start, end) in enumerate([(3000, 5000), (5000, 6000)]):
         assert receive(reader(broker, tmp_path / "stream", batchSize=2000, ack=ack), batch) == numbers(start, end)
     parts = staging_of(parse(broker.reads(stagingPath=tmp_path / "stream"), Use.STREAM)).counts(2)
@@ -261,13 +261,27 @@ def test_messages_that_come_singly_are_no_pieces_of_their_own(tmp_path: Path) ->
     consumer = StompConsumer(parse(broker.reads(browse="false", maxMessages=60, stagingPath=tmp_path), Use.CONSUME))
     (part,) = consumer.partitions()
     with ThreadPoolExecutor(1) as threads, broker.client() as client:
-        receiving = threads.submit(lambda: [row["body"].decode() for batch in consumer.read(part) for row in batch.to_pylist()])
+        receiving = threads.submit(bodies, consumer, part)
         for number in range(60):
             # They come with pauses; how long those are matters little.
             time.sleep(0.03)
             client.ask("SEND", {"destination": f"/queue/{broker.name}", "content-length": "2"}, b"%02d" % number)
         assert receiving.result() == [f"{number:02}" for number in range(60)]
     assert len(list(tmp_path.glob("*.arrow"))) <= 15
+
+
+def dropping(proxy: Proxy, piece: int) -> Callable[[str], None]:
+    """What a task is to be told where it is: it loses its connection when that piece is acknowledged, and only then."""
+    left = piece
+
+    def reached(point: str) -> None:
+        nonlocal left
+        if point == "acknowledged":
+            left -= 1
+            if not left:
+                proxy.drop()
+
+    return reached
 
 
 def test_a_connection_lost_between_two_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,16 +291,7 @@ def test_a_connection_lost_between_two_pieces(tmp_path: Path, monkeypatch: pytes
     broker.fill(numbers(0, 10))
     with Proxy(broker.port) as proxy:
         query = reader(broker, tmp_path, port=proxy.port)
-        done = 0
-
-        def drop(point: str) -> None:
-            nonlocal done
-            if point == "acknowledged":
-                done += 1
-                if done == 2:
-                    proxy.drop()
-
-        query.reached = drop  # type: ignore[method-assign]
+        query.reached = dropping(proxy, 2)  # type: ignore[method-assign,assignment]
         assert receive(query, 0) == numbers(0, 8)
         assert receive(query, 1) == numbers(8, 10)
     assert broker.waiting() == []
@@ -302,20 +307,11 @@ def test_a_batch_read_goes_on_after_a_connection_that_was_lost_between_two_piece
     with Proxy(broker.port) as proxy:
         options = broker.reads(browse="false", maxMessages=15, stagingPath=tmp_path, port=proxy.port)
         consumer = StompConsumer(parse(options, Use.CONSUME))
-        done = 0
-
-        def drop(point: str) -> None:
-            nonlocal done
-            if point == "acknowledged":
-                done += 1
-                if done == 2:
-                    proxy.drop()
-
-        consumer.reached = drop  # type: ignore[method-assign]
+        consumer.reached = dropping(proxy, 2)  # type: ignore[method-assign,assignment]
         (part,) = consumer.partitions()
         for _ in range(2):
             # Whoever reads it later reads the same.
-            assert [row["body"].decode() for batch in consumer.read(part) for row in batch.to_pylist()] == numbers(0, 15)
+            assert bodies(consumer, part) == numbers(0, 15)
     assert broker.waiting() == numbers(15, 20)
 
 
