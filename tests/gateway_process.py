@@ -1,11 +1,12 @@
 """A real ``stomp-gateway`` in a child process: started on free ports, waited for, killed and started again.
 
 Owns the child and its output. Blocks, so it is for tests that run no reactor of their own, and for fixtures. Nothing here reads the
-gateway's own modules: what is tested is the command.
+gateway's own modules: what is tested is the process.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
@@ -20,10 +21,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, Self
 
+from tests.forked import Forked
+
 ROOT: Final = Path(__file__).parents[1]
 HOST: Final = "127.0.0.1"
 INSTANCE: Final = "test"
 
+#: As its users start it.
+COMMAND: Final = (sys.executable, "-c", "from gateway.command import main; main()")
 #: How long a start, an end or an expected line of output may take before the test fails, in seconds.
 PATIENCE: Final = 30.0
 
@@ -102,8 +107,8 @@ class GatewayProcess:
     :param require_client_certificate: refuse TLS clients without one.
     :param store: ``sqlite`` or ``memory``, for ``imq.persist.store``.
     :param settings: more settings, given by ``-D``; they win over those that the other parameters make.
-    :param environment: the child's environment; None for this process's own.
-    :param command: starts the gateway; for a debugger or a preloaded library in front of it.
+    :param environment: the child's environment; None for this process's own. What is heeded before ``main``, such as LD_PRELOAD, needs a command.
+    :param command: starts the gateway, as :data:`COMMAND` or with something in front of it; None to fork it from a process that has imported it.
 
     As a context manager it starts the gateway, and at the end kills what is left of it.
     """
@@ -117,7 +122,7 @@ class GatewayProcess:
         store: str = "sqlite",
         settings: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
-        command: Sequence[str] = (sys.executable, "-c", "from gateway.command import main; main()"),
+        command: Sequence[str] | None = None,
     ) -> None:
         self.varhome = varhome
         self.port = free_port()
@@ -127,7 +132,7 @@ class GatewayProcess:
         #: What the gateway has printed since its last start, standard output and error together.
         self.output: list[str] = []
         self._environment = environment
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
         self._reader: threading.Thread | None = None
         self._printed = threading.Condition()
         self._silent = True
@@ -145,7 +150,7 @@ class GatewayProcess:
                 "imq.bridge.stomp.tls.requireClientAuth": "true" if require_client_certificate else "false",
             }
         self.settings = made | dict(settings or {})
-        self._command = list(command)
+        self._command = command
 
     @property
     def directory(self) -> Path:
@@ -178,20 +183,26 @@ class GatewayProcess:
         arguments += [f"-D{name}={value}" for name, value in self.settings.items()]
         self.output = []
         self._silent = False
-        self._process = subprocess.Popen(
-            self._command + arguments,
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env=None if self._environment is None else dict(self._environment),
-            preexec_fn=_heed_interrupts,
-        )
-        assert self._process.stdout is not None
-        self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
-        self._reader.start()
+        environment = dict(os.environ if self._environment is None else self._environment)
+        heard, says = os.pipe()
+        try:
+            if self._command is None:
+                self._process = Forked(arguments, environment, str(ROOT), says)
+            else:
+                self._process = subprocess.Popen(
+                    [*self._command, *arguments],
+                    cwd=ROOT,
+                    stdin=subprocess.DEVNULL,
+                    stdout=says,
+                    stderr=says,
+                    env=environment,
+                    preexec_fn=_heed_interrupts,
+                )
+        finally:
+            os.close(says)
+            output = open(heard, errors="replace")  # noqa: SIM115
+            self._reader = threading.Thread(target=self._read, args=(output,), daemon=True)
+            self._reader.start()
 
     def start(self) -> None:
         """Start the process and return once its port mapper names every port that it is to listen on.
@@ -280,7 +291,7 @@ class GatewayProcess:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.kill()
 
-    def _running(self) -> subprocess.Popen[str]:
+    def _running(self) -> subprocess.Popen[bytes] | Forked:
         if self._process is None:
             raise RuntimeError("it is not running")
         return self._process

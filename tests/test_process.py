@@ -13,15 +13,21 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.crash.client import PATIENCE, Client, Gone, Refused, encode
 from tests.crash.waiting import log_of, until, until_logged
-from tests.gateway_process import HOST, ROOT, Certificates, GatewayProcess, free_port
+from tests.gateway_process import COMMAND, HOST, ROOT, Certificates, GatewayProcess, free_port
 
 QUEUE = "/queue/process"
 TWISTD = Path(sys.executable).with_name("twistd")
+
+
+def commanded(varhome: Path, **options: Any) -> GatewayProcess:
+    """A gateway that is started as its users start it."""
+    return GatewayProcess(varhome, command=COMMAND, **options)
 
 
 def files_below(directory: Path) -> set[str]:
@@ -50,7 +56,7 @@ def test_a_signal_ends_it_in_order_under_load(number: signal.Signals, tmp_path: 
             except Gone:
                 pass
 
-    gateway = GatewayProcess(tmp_path)
+    gateway = commanded(tmp_path)
     with gateway:
         threads = [threading.Thread(target=produce, args=(gateway, half)) for half in (0, 1)]
         for thread in threads:
@@ -91,14 +97,14 @@ def test_a_signal_ends_it_in_order_under_load(number: signal.Signals, tmp_path: 
 
 
 def test_it_can_be_ended_twice_while_it_ends(tmp_path: Path) -> None:
-    with GatewayProcess(tmp_path) as gateway, Client(gateway.port):
+    with commanded(tmp_path) as gateway, Client(gateway.port):
         gateway.signal(signal.SIGTERM)
         gateway.signal(signal.SIGTERM)
         assert gateway.wait() == 0, gateway.said
 
 
 def test_signals_while_it_ends_change_nothing(tmp_path: Path) -> None:
-    with GatewayProcess(tmp_path) as gateway, Client(gateway.port, receive_buffer=4096) as paused, Client(gateway.port) as idle:
+    with commanded(tmp_path) as gateway, Client(gateway.port, receive_buffer=4096) as paused, Client(gateway.port) as idle:
         # One who reads nothing makes the end last for a while.
         paused.write(encode("SUBSCRIBE", {"destination": QUEUE, "id": "1", "ack": "client"}))
         for _ in range(2000):
@@ -115,7 +121,7 @@ def test_signals_while_it_ends_change_nothing(tmp_path: Path) -> None:
 
 
 def test_the_text_of_all_logs_is_at_hand_for_failed_tests(tmp_path: Path) -> None:
-    with GatewayProcess(tmp_path) as gateway:
+    with commanded(tmp_path) as gateway:
         until_logged(gateway, "is ready")
         assert "is ready" in gateway.log
         assert "STOMP bridge started" in gateway.log
@@ -142,7 +148,7 @@ main()
 
 
 def test_ports_and_files_are_let_go(tmp_path: Path) -> None:
-    gateway = GatewayProcess(tmp_path)
+    gateway = commanded(tmp_path)
     for _ in range(2):
         with gateway, Client(gateway.port) as client:
             client.store(QUEUE, b"x")
@@ -167,7 +173,7 @@ def test_a_reload_keeps_connections_and_takes_users_and_rules(tmp_path: Path) ->
     passwords = tmp_path / "passwords"
     passwords.write_text("imq.imqusermgr.password=secret\n")
     passwords.chmod(0o600)
-    with GatewayProcess(tmp_path / "var") as gateway, Client(gateway.port) as guest:
+    with commanded(tmp_path / "var") as gateway, Client(gateway.port) as guest:
         guest.store("/queue/process.secret", b"allowed")
         with pytest.raises(Refused):
             Client(gateway.port, login="alice", passcode="secret")
@@ -205,7 +211,7 @@ def test_a_user_who_is_one_no_more_is_disconnected_by_a_reload_and_nobody_else_i
     passwords = tmp_path / "passwords"
     passwords.write_text("imq.imqusermgr.password=secret\n")
     passwords.chmod(0o600)
-    with GatewayProcess(tmp_path / "var") as gateway:
+    with commanded(tmp_path / "var") as gateway:
         place = ("-varhome", tmp_path / "var", "--instance", gateway.directory.name)
         run("-m", "gateway.broker.usermgr", "add", *place, "-u", "alice", "-passfile", passwords)
         gateway.signal(signal.SIGHUP)
@@ -226,7 +232,7 @@ def test_a_user_who_is_one_no_more_is_disconnected_by_a_reload_and_nobody_else_i
 
 
 def test_a_reload_takes_the_levels_of_the_logs(tmp_path: Path) -> None:
-    with GatewayProcess(tmp_path) as gateway:
+    with commanded(tmp_path) as gateway:
         file = gateway.directory / "etc" / "gateway.properties"
         kept = file.read_text()
         bridge = gateway.directory / "bridges" / "stomp" / "stomp0.log"
@@ -262,7 +268,7 @@ def test_a_reload_takes_the_levels_of_the_logs(tmp_path: Path) -> None:
 
 
 def test_a_level_of_the_command_line_stays_over_that_of_the_file(tmp_path: Path) -> None:
-    with GatewayProcess(tmp_path, settings={"imq.log.level": "INFO"}) as gateway:
+    with commanded(tmp_path, settings={"imq.log.level": "INFO"}) as gateway:
         file = gateway.directory / "etc" / "gateway.properties"
         file.write_text(file.read_text() + "imq.log.level=OFF\n")
         for times in (1, 2):
@@ -278,7 +284,7 @@ def client_context(certificates: Certificates) -> ssl.SSLContext:
 
 def test_a_revoked_certificate_is_refused_after_a_reload(tmp_path: Path, certificates: Certificates) -> None:
     context = client_context(certificates)
-    with GatewayProcess(tmp_path, tls=certificates, require_client_certificate=True) as gateway:
+    with commanded(tmp_path, tls=certificates, require_client_certificate=True) as gateway:
         tls = gateway.directory / "etc" / "tls"
         run("-m", "certs.command", "client", "--name", "other", "--dir", tls)
         unrevoked = client_context(Certificates(tls, "other"))
@@ -312,7 +318,7 @@ def test_a_new_certificate_is_shown_after_a_reload(tmp_path: Path, certificates:
             assert shown
             return shown["serialNumber"]
 
-    with GatewayProcess(tmp_path, tls=certificates) as gateway:
+    with commanded(tmp_path, tls=certificates) as gateway:
         first = serial(gateway)
         tls = gateway.directory / "etc" / "tls"
         run("-m", "certs.command", "renew", "server", "--dir", tls)
@@ -328,7 +334,7 @@ def test_a_new_certificate_is_shown_after_a_reload(tmp_path: Path, certificates:
 
 
 def test_without_a_host_name_it_listens_to_both_families(tmp_path: Path, certificates: Certificates) -> None:
-    with GatewayProcess(tmp_path, tls=certificates, settings={"imq.hostname": ""}) as gateway:
+    with commanded(tmp_path, tls=certificates, settings={"imq.hostname": ""}) as gateway:
         for host in (HOST, "::1"):
             for port, word in (
                 (gateway.port, b"version:1.2"),
@@ -361,14 +367,14 @@ def refused(gateway: GatewayProcess) -> str:
 
 
 def test_one_process_has_an_instance(tmp_path: Path) -> None:
-    with GatewayProcess(tmp_path) as first, Client(first.port) as client:
-        line = refused(GatewayProcess(tmp_path))
+    with commanded(tmp_path) as first, Client(first.port) as client:
+        line = refused(commanded(tmp_path))
         assert f"process {first.pid}" in line
         assert str(first.directory / "lock") in line
         client.store(QUEUE, b"not disturbed")
         first.kill()
         # What a dead process left does no harm.
-        with GatewayProcess(tmp_path) as second, Client(second.port) as other:
+        with commanded(tmp_path) as second, Client(second.port) as other:
             other.store(QUEUE, b"x")
 
 
@@ -384,7 +390,7 @@ def test_one_process_has_an_instance(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_setting_is_named(settings: dict[str, str], words: Sequence[str], tmp_path: Path) -> None:
-    line = refused(GatewayProcess(tmp_path / "var", settings=settings))
+    line = refused(commanded(tmp_path / "var", settings=settings))
     for word in words:
         assert word in line, line
     if "jdbc" not in words:
@@ -392,7 +398,7 @@ def test_a_wrong_setting_is_named(settings: dict[str, str], words: Sequence[str]
 
 
 def test_a_wrong_setting_of_the_file_is_named_with_its_line(tmp_path: Path) -> None:
-    gateway = GatewayProcess(tmp_path)
+    gateway = commanded(tmp_path)
     gateway.start()
     assert gateway.terminate() == 0
     file = gateway.directory / "etc" / "gateway.properties"
@@ -406,7 +412,7 @@ def test_a_wrong_setting_of_the_file_is_named_with_its_line(tmp_path: Path) -> N
 
 
 def test_tls_without_a_certificate_names_the_command(tmp_path: Path) -> None:
-    gateway = GatewayProcess(tmp_path)
+    gateway = commanded(tmp_path)
     gateway.start()
     assert gateway.terminate() == 0
     gateway.settings["imq.bridge.stomp.tls.enabled"] = "true"
@@ -424,7 +430,7 @@ def test_tls_without_a_certificate_names_the_command(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_cannot_be_understood_is_named(name: str, content: str, tmp_path: Path) -> None:
-    gateway = GatewayProcess(tmp_path)
+    gateway = commanded(tmp_path)
     gateway.start()
     assert gateway.terminate() == 0
     file = gateway.directory / name
@@ -436,7 +442,7 @@ def test_a_file_that_cannot_be_understood_is_named(name: str, content: str, tmp_
 @pytest.mark.parametrize("name", ["etc/users", "etc/accesscontrol.properties", "etc/passfile", "store/messages.db"])
 def test_a_file_that_cannot_be_read_is_named(name: str, tmp_path: Path) -> None:
     """A directory in its place, because nothing else is unreadable for root."""
-    gateway = GatewayProcess(tmp_path)
+    gateway = commanded(tmp_path)
     gateway.start()
     assert gateway.terminate() == 0
     file = gateway.directory / name
@@ -447,11 +453,11 @@ def test_a_file_that_cannot_be_read_is_named(name: str, tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert str(tmp_path / "file") in refused(GatewayProcess(tmp_path / "file" / "var"))
+    assert str(tmp_path / "file") in refused(commanded(tmp_path / "file" / "var"))
 
 
 def test_a_taken_port_mapper_port_is_named(tmp_path: Path) -> None:
-    gateway = GatewayProcess(tmp_path)
+    gateway = commanded(tmp_path)
     gateway.start()
     assert gateway.terminate() == 0
     with socket.socket() as taken:
@@ -464,7 +470,7 @@ def test_a_taken_port_mapper_port_is_named(tmp_path: Path) -> None:
 
 
 def test_a_taken_stomp_port_stops_the_bridge_and_with_none_left_the_process(tmp_path: Path) -> None:
-    gateway = GatewayProcess(tmp_path)
+    gateway = commanded(tmp_path)
     gateway.start()
     assert gateway.terminate() == 0
     with socket.socket() as taken:

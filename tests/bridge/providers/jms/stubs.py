@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Coroutine
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import pytest_twisted  # type: ignore[import-untyped]
@@ -36,13 +38,23 @@ def on_reactor(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., 
 
 
 def compiled(folder: Path, namespace: str) -> Path:
-    """The stub provider and the API it implements, as a folder of classes. :param namespace: ``javax`` or ``jakarta``."""
-    sources, classes = folder / f"{namespace}-sources", folder / f"{namespace}-classes"
+    """The stub provider and the API it implements, as a folder of classes below this one, where no other provider has its classes from.
+
+    :param namespace: ``javax`` or ``jakarta``.
+    """
+    return Path(shutil.copytree(Path(_compiled(namespace).name) / "classes", folder / f"{namespace}-classes"))
+
+
+@cache
+def _compiled(namespace: str) -> TemporaryDirectory[str]:
+    """Once for all tests of a process, as it takes seconds; gone with the process."""
+    folder = TemporaryDirectory(prefix="stub-")
+    sources = Path(folder.name) / "sources"
     build.write_api(sources, namespace)
     text = (_SOURCE / "stub" / "StubProvider.java").read_text(encoding="utf-8")
     (sources / "StubProvider.java").write_text(text if namespace == "javax" else build.other_namespace(text), encoding="utf-8")
-    build.compile_sources(sources, classes)
-    return classes
+    build.compile_sources(sources, Path(folder.name) / "classes")
+    return folder
 
 
 def stub_provider(classes: Path, lookup_name: str = "cf", **options: Any) -> JMSProvider:
