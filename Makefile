@@ -20,6 +20,9 @@ KEYS = $(INSTANCE)/etc/tls
 COMPILED = build/compiled
 USED = $(if $(STOMP_GATEWAY_PURE),,$(wildcard $(COMPILED)/.built))
 
+# The classes of Spark's Java machines, ready to be used, which makes the tests of the pipeline shorter.
+CLASSES = build/spark.jsa
+
 # Five files of tests at a time, as many wait more than they work; all that need Spark are as if they were two files, and those that share other brokers one.
 # None of them counts time.
 # make SIDE_BY_SIDE= test: one after the other.
@@ -41,10 +44,10 @@ run: $(VENV)/.installed $(KEYS)/server.pem $(KEYS)/clients/guest.pem $(USED)
 	@exec $(if $(USED),env PYTHONPATH='$(CURDIR)/$(COMPILED)') $(BIN)/stomp-gateway --varhome $(VAR) -Dimq.hostname=127.0.0.1 \
 	    -Dimq.bridge.stomp.tls.enabled=true -Dimq.bridge.stomp.tls.requireClientAuth=true
 
-test: lint packages test-compiled
+test: lint packages test-compiled $(CLASSES)
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
-test-full: lint packages test-compiled
+test-full: lint packages test-compiled $(CLASSES)
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --long
 
 # The tests of the modules that are compiled, once more; but not that of octets searched and copied, which counts inside of one.
@@ -69,6 +72,10 @@ $(COMPILED)/.built: setup.py setup.cfg pyproject.toml $(shell find gateway certs
 	@rm -rf $(COMPILED) $(COMPILED).new
 	@$(BIN)/python setup.py --quiet build --build-lib $(COMPILED).new
 	@if find $(COMPILED).new -name '*.so' | grep -q .; then mv $(COMPILED).new $(COMPILED) && touch $@; else rm -rf $(COMPILED).new; fi
+
+$(CLASSES): $(VENV)/.installed-for-tests | packages
+	@echo "Making build/spark.jsa, which takes a minute"
+	@$(BIN)/python -m tests.pipeline.class_archive
 
 docs: $(VENV)/.installed-for-tests
 	$(BIN)/python -m sphinx -n -W --keep-going -q -b html docs docs/_build/html

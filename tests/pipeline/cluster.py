@@ -19,10 +19,11 @@ import pyspark
 
 from tests.crash.waiting import until
 from tests.gateway_process import HOST, ROOT, free_port
+from tests.pipeline.class_archive import java_options
 
 _BIN: Final = Path(pyspark.__file__).parent / "bin"
 _CORES, _MEMORY = 1, "1g"
-_QUICK: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+_QUICK: Final = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {java_options()}"
 #: Small and quick: an executor that fits into the worker, few tasks, and less work for the compilers than it would save.
 SETTINGS: Final = {
     "spark.executor.memory": "600m",
@@ -70,12 +71,13 @@ class Cluster:
         command = (sys.executable, "-c", program, *arguments, "--master", self.url, "--memory", "600m", *given)
         return self._done(command, folder, environment)
 
-    def submit(self, *arguments: str, folder: Path, packages: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    def submit(self, *arguments: str, folder: Path, packages: Path) -> subprocess.CompletedProcess[str]:
         """``spark-submit --master URL --py-files PACKAGES pipeline/__main__.py JOB ...``, as :meth:`run`."""
         given = [word for name, value in SETTINGS.items() for word in ("--conf", f"{name}={value}")]
         options = ("--master", self.url, "--driver-memory", "600m", "--py-files", str(packages), *given)
         command = (str(_BIN / "spark-submit"), *options, str(ROOT / "pipeline" / "__main__.py"), *arguments)
-        return self._done(command, folder, environment)
+        # Its driver's Python; spark-submit takes python3 if it is told nothing.
+        return self._done(command, folder, {"PYSPARK_PYTHON": sys.executable})
 
     def finished(self) -> list[str]:
         """The names of the applications that had executors here and have ended, in their order."""

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.session import SessionOptions, spark_session
+from tests.pipeline.class_archive import java_options
 
 #: Each method is compiled thoroughly ten times as late as by default: most are never worth it here, where no query is long.
 _COMPILED_LATE: Final = (
@@ -22,7 +23,7 @@ _COMPILED_LATE: Final = (
 #: Small and quick: two tasks at a time, and few partitions after a shuffle.
 SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {_COMPILED_LATE}",
+    "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {_COMPILED_LATE} {java_options()}",
     "spark.sql.streaming.stopTimeout": "30s",
 }
 #: Of short queries: Spark makes no Java of each, plans none anew while it runs, and gives the same answers. The jobs on a cluster have both, and all with ``--long``.
@@ -32,7 +33,7 @@ _SHORT: Final = {
     "spark.sql.adaptive.enabled": "false",
 }
 #: Of a session that ends soon: less work for the compiler than it would save.
-BRIEF: Final = {**_SHORT, "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+BRIEF: Final = {**_SHORT, "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {java_options()}"}
 
 
 def options(folder: Path, **more: str) -> SessionOptions:

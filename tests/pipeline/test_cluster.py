@@ -49,18 +49,17 @@ def test_ingest_by_the_command(cluster: Cluster, tmp_path: Path) -> None:
     assert cluster.finished()[-1] == "gateway-pipeline ingest"
 
 
+@pytest.mark.long
 def test_journeys_by_spark_submit(cluster: Cluster, packages: Path, tmp_path: Path) -> None:
     truth = write_journal(tmp_path / "journal", _EVENTS, octets=20_000, queues=2)
-    given = ("journeys", "journal", "--output", "out", "--format", "csv")
-    # The driver's Python; spark-submit takes python3 if it is told nothing.
-    done = cluster.submit(*given, folder=tmp_path, packages=packages, PYSPARK_PYTHON=sys.executable)
+    done = cluster.submit("journeys", "journal", "--output", "out", "--format", "csv", folder=tmp_path, packages=packages)
     assert done.returncode == 0, done.stderr
     rows = [row for path in (tmp_path / "out" / "journeys").glob("*.csv") for row in csv.DictReader(path.open(newline=""))]
     assert Counter(row["outcome"] for row in rows) == truth.outcomes
     assert cluster.finished()[-1] == "gateway-pipeline journeys"
 
 
-def test_messages_are_received_by_an_executor(cluster: Cluster, tmp_path: Path) -> None:
+def test_messages_are_received_by_an_executor_of_a_job_by_spark_submit(cluster: Cluster, packages: Path, tmp_path: Path) -> None:
     passcode = tmp_path / "passcode"
     passcode.write_text("guest\n")
     with GatewayProcess(tmp_path / "var") as gateway:
@@ -68,7 +67,7 @@ def test_messages_are_received_by_an_executor(cluster: Cluster, tmp_path: Path) 
         broker.fill([f"order {number}" for number in range(_MESSAGES)])
         connection = ("--port", str(gateway.port), "--login", "guest", "--passcode-file", str(passcode))
         archive = ("archive", broker.name, "archive", "--consume", "--staging", "staging", "--partitions", "2", *connection)
-        done = cluster.run(*archive, folder=tmp_path)
+        done = cluster.submit(*archive, folder=tmp_path, packages=packages)
         assert done.returncode == 0, done.stderr + cluster.log
         assert broker.waiting() == []
     table = parquet.read_table(tmp_path / "archive", columns=["body"])
