@@ -1,7 +1,7 @@
 # The only commands anyone must remember:
 #
 #   make run        a gateway on this machine, in the foreground; the first time it installs everything below .venv and var
-#   make test       all checks and tests, about seventeen minutes on two cores once everything is installed
+#   make test       all checks and tests, about fifteen minutes on two cores once everything is installed
 #   make test-full  the same with long samples
 #   make lint       ruff and mypy only
 #   make bench      measure
@@ -23,10 +23,10 @@ USED = $(if $(STOMP_GATEWAY_PURE),,$(wildcard $(COMPILED)/.built))
 # The classes of Spark's Java machines, ready to be used, which makes the tests of the pipeline shorter.
 CLASSES = build/spark.jsa
 
-# Five files of tests at a time, as many wait more than they work; all that need Spark are as if they were two files, and those that share other brokers one.
+# Six files of tests at a time, as many wait more than they work; all that need Spark are as if they were three files, and those that share other brokers one.
 # None of them counts time.
 # make SIDE_BY_SIDE= test: one after the other.
-SIDE_BY_SIDE ?= -n 5 --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE ?= -n 6 --dist loadfile --no-loadscope-reorder
 
 # Images of containers like to set it; then each of the hundreds of processes that tests start would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE

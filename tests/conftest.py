@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.crash import once_table
 from tests.gateway_process import Certificates, GatewayProcess, free_port, make_certificates
-from tests.needs import PARAMETER, needs_brokers, needs_spark
+from tests.needs import PARAMETER, needs_brokers, needs_spark, starts_processes
 
 # No deadline: the first example of a test also pays for imports, and a busy machine is no defect of the code.
 # The quick ones are the same at each run, so that a run fails for what was changed; it is the long ones that explore.
@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 f"{item.path} needs the fixture spark and does not say so: a parameter is expected as {PARAMETER!r}"
             )
     # What takes longest begins first, where tests are shared out in this order.
-    items.sort(key=lambda item: (not needs_spark(item.path), not needs_brokers(item.path)))
+    items.sort(key=lambda item: (not needs_spark(item.path), not needs_brokers(item.path), not starts_processes(item.path)))
     if config.getoption("--long"):
         return
     left_out = [item for item in items if item.get_closest_marker("long")]

@@ -13,6 +13,8 @@ _SPARK: Final = re.compile(re.escape(PARAMETER))
 #: How it comes by the other brokers that all tests of a process share; one that it starts for itself is another matter.
 _SHARED: Final = re.compile(r"^from tests\.servers import .*\b(activemq|rabbitmq|started)\b", re.MULTILINE)
 
+_STARTS: Final = re.compile(r"^import subprocess$", re.MULTILINE)
+
 _ROOT: Final = Path(__file__).parents[1]
 _imported: Final = re.compile(r"^from (tests\.[\w.]*) import", re.MULTILINE).findall
 
@@ -27,6 +29,12 @@ def needs_spark(path: Path) -> bool:
 def needs_brokers(path: Path) -> bool:
     """Whether this file of tests uses another broker that all tests of a process share."""
     return any(_SHARED.search(text) for text in _texts(path, path.with_name("conftest.py")))
+
+
+@cache
+def starts_processes(path: Path) -> bool:
+    """Whether this file of tests starts processes, and so takes longer than one that does not."""
+    return any(_STARTS.search(text) for text in _texts(path))
 
 
 def _texts(*paths: Path) -> list[str]:

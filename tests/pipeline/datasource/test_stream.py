@@ -309,10 +309,12 @@ def test_a_batch_read_goes_on_after_a_connection_that_was_lost_between_two_piece
         consumer = StompConsumer(parse(options, Use.CONSUME))
         consumer.reached = dropping(proxy, 2)  # type: ignore[method-assign,assignment]
         (part,) = consumer.partitions()
-        for _ in range(2):
-            # Whoever reads it later reads the same.
-            assert bodies(consumer, part) == numbers(0, 15)
-    assert broker.waiting() == numbers(15, 20)
+        received = bodies(consumer, part)
+        # Whoever reads it later reads the same.
+        assert bodies(consumer, part) == received
+    assert len(received) == 15
+    # ActiveMQ may have some for the connection that was lost still when it sends others to the next.
+    assert sorted([*received, *broker.waiting()]) == numbers(0, 20)
 
 
 @pytest.mark.parametrize("seconds", [10, 1])

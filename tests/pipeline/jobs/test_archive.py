@@ -15,7 +15,7 @@ from pipeline.errors import PipelineError
 from pipeline.output import Output
 from tests.crash.waiting import until
 from tests.pipeline.graveyard import BRIDGE_DMQ, BROKER_DMQ, Graveyard
-from tests.pipeline.jobs.test_replay import Job, compared, order
+from tests.pipeline.jobs.replays import Job, compared, order
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

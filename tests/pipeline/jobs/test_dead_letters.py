@@ -18,7 +18,7 @@ from pipeline.errors import PipelineError
 from pipeline.failures import sentence
 from pipeline.output import Output
 from tests.pipeline.graveyard import BRIDGE_DMQ, BROKER_DMQ, Graveyard
-from tests.pipeline.jobs.test_replay import order
+from tests.pipeline.jobs.replays import order
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

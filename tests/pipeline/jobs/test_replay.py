@@ -4,104 +4,27 @@ from __future__ import annotations
 
 import json
 import math
-import signal
-import subprocess
-import sys
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.messaging.destination import Queue, Topic
-from gateway.messaging.message import BodyType, Headers, Message
-from gateway.messaging.provider import DUPLICATE_ID
-from gateway.messaging.values import Byte, Float, Int, Short, Value, encode_map, encode_stream
+from gateway.messaging.message import BodyType
 from pipeline.connection import Connection
 from pipeline.errors import PipelineError
 from pipeline.failures import sentence
 from pipeline.output import Output
-from tests.gateway_process import ROOT
 from tests.pipeline.graveyard import BRIDGE_DMQ, BROKER_DMQ, Graveyard
+from tests.pipeline.jobs.replays import BODIES, NOBODY, Job, compared, order
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-NOBODY = Connection({})
-TYPED: dict[str, Value] = {
-    "small": Byte(3),
-    "short": Short(-4),
-    "count": Int(5),
-    "long": 6,
-    "real": Float(0.5),
-    "flag": True,
-    "nothing": None,
-}
-BODIES = {
-    BodyType.TEXT: "fünf Stühle".encode(),
-    BodyType.BYTES: b"\x00\xff",
-    BodyType.MAP: encode_map({"n": Short(1), "octets": b"\0"}),
-    BodyType.STREAM: encode_stream([Int(1), "a", None]),
-    BodyType.OBJECT: b"\xac\xed\0\x05p",
-    BodyType.MESSAGE: b"",
-}
-
-
-def order(number: int, kind: BodyType = BodyType.TEXT, **more: Any) -> Message:
-    """A message with everything that STOMP cannot say."""
-    headers = Headers(
-        Queue("elsewhere"),
-        body_type=kind,
-        priority=7,
-        persistent=number % 2 == 0,
-        reply_to=Topic("answers"),
-        correlation_id=f"c{number}",
-        type="order",
-        properties={**TYPED, "number": Int(number), "customer": f"customer {number}"},
-        extras=(("x-extra", "e"),),
-    )
-    return Message(headers, BODIES[kind], timestamp=1_700_000_000_000 + number, message_id=f"ID:made:{number}", **more)
 
 
 @pytest.fixture
 def job(spark: SparkSession, graveyard: Graveyard, tmp_path: Path) -> Job:
     return Job(spark, graveyard, tmp_path)
-
-
-class Job:
-    """Runs the job as its command does."""
-
-    def __init__(self, spark: SparkSession, graveyard: Graveyard, folder: Path) -> None:
-        self._spark = spark
-        self.graveyard = graveyard
-        self.ledger = folder / "ledger"
-        self.plan = folder / "plan"
-
-    def run(self, **options: Any) -> Any:
-        from pipeline.jobs.replay import check, run
-
-        given = {"connection": NOBODY, "target": NOBODY, "output": Output(), "ledger": self.ledger, **options}
-        names = ("queue", "archive", "where", "to", "new_ids", "strict", "plan", "approve", "journal", "rate", "remove", "in_doubt")
-        check({**dict.fromkeys(names), **given})
-        return run(self._spark, **given)
-
-    def make(self, queue: str | None = BRIDGE_DMQ, **options: Any) -> Path:
-        """A plan."""
-        self.plan.unlink(missing_ok=True)
-        self.run(queue=queue, plan=self.plan, **{"connection": self.graveyard.connection(), **options})
-        return self.plan
-
-    def states(self) -> Counter[str]:
-        lines = (self.ledger / "ledger.jsonl").read_text().splitlines()
-        return Counter(json.loads(line).get("state", "") for line in lines)
-
-
-def compared(message: Message) -> tuple[object, ...]:
-    headers = message.headers
-    properties = {name: value for name, value in headers.properties.items() if name != DUPLICATE_ID}
-    types = {name: type(value) for name, value in properties.items()}
-    return headers.replace(destination=Queue(""), properties=properties), types, message.body, message.message_id, message.timestamp
 
 
 def test_messages_of_all_types_come_back_to_where_they_were_as_they_were(job: Job) -> None:
@@ -275,39 +198,3 @@ def test_what_cannot_be_done_is_one_line(job: Job, options: dict[str, Any], said
         job.make(connection=connection, **options)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("point", "times", "sent", "there"),
-    [
-        # The second of two portions is at the broker, and the ledger does not say so yet.
-        ("sending", 2, 3, 6),
-        # It is to be sent.
-        pytest.param("intended", 2, 3, 3, marks=pytest.mark.long),
-        # It was sent, and the dead messages are still there.
-        pytest.param("sent", 2, 6, 6, marks=pytest.mark.long),
-        # Those of the first are gone.
-        pytest.param("removed", 1, 3, 3, marks=pytest.mark.long),
-    ],
-)
-def test_a_replay_that_is_killed_at_any_moment_sends_each_message_once(
-    point: str, times: int, sent: int, there: int, job: Job
-) -> None:
-    job.graveyard.buried([order(number) for number in range(6)])
-    plan = job.make(to="queue:revived")
-    killed_at(point, times, job)
-    assert job.states() == {"": 1, "intended": 3 if point == "removed" else 6, "sent": sent, "removed": 3}
-    assert len(job.graveyard.browsed("revived")) == there
-    done = job.run(approve=plan, remove=True)
-    assert (done.sent, done.before, done.removed) == (6 - sent, sent, 3)
-    found = Counter(frame.headers["message-id"] for frame in job.graveyard.browsed("revived"))
-    assert found == {f"ID:made:{number}": 1 for number in range(6)}
-    assert job.graveyard.browsed(BRIDGE_DMQ) == []
-    job.graveyard.emptied("revived")
-
-
-def killed_at(point: str, times: int, job: Job) -> None:
-    """Carry out the plan in a process of its own, which is killed when it comes to this point for the N-th time."""
-    words = [sys.executable, "-m", "tests.pipeline.jobs.replaying", point, str(times), str(job.plan), str(job.ledger), "3"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=1200, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr

@@ -15,7 +15,7 @@ from pipeline.errors import PipelineError
 from pipeline.ledger import State, opened
 from tests.crash.client import Client
 from tests.pipeline.graveyard import Graveyard
-from tests.pipeline.jobs.test_replay import BODIES, Job, order
+from tests.pipeline.jobs.replays import BODIES, Job, order
 from tests.servers import activemq
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from tests.bridge.providers.jms.stubs import GUEST, clock, compiled, on_reactor,
 
 ROOT = Path(__file__).parents[4]
 
-#: The reactor is held up if it misses so many beats in a row: half of those in the second that a call hangs.
+#: The reactor is held up if it misses so many beats in a row: half of those in the second that a call hangs at least.
 HELD_UP: Final = 50
 
 
@@ -86,16 +86,16 @@ async def test_a_port_that_accepts_and_stays_silent(classes: Path) -> None:
     other = await stub_provider(classes).connect(GUEST, None, not_lost)
     with socket.socket() as port:
         port.bind(("127.0.0.1", 0))
-        provider = at(port.getsockname()[1], connect_timeout_s=1.0)
+        provider = at(port.getsockname()[1], connect_timeout_s=5.0)
         # Nobody listens yet. The interpreter waits while Java loads the classes for it, which no second connection does.
         with pytest.raises(ProviderUnavailable, match="refused"):
             await provider.connect(GUEST, "mine", not_lost)
         port.listen(16)
         pulse = Pulse()
         began = time.monotonic()
-        with pytest.raises(ProviderUnavailable, match=r"connecting did not return within 1 s"):
+        with pytest.raises(ProviderUnavailable, match=r"connecting did not return within 5 s"):
             await provider.connect(GUEST, "mine", not_lost)
-        assert time.monotonic() - began > 0.9
+        assert time.monotonic() - began > 4.9
         assert (provider.hung.count, provider.hung.total) == (1, 1)
         session = other.session(Mode.AUTO)
         session.send([Message(Headers(Queue("meanwhile")), b"works")])
