@@ -23,7 +23,7 @@ USED = $(if $(STOMP_GATEWAY_PURE),,$(wildcard $(COMPILED)/.built))
 # The classes of Spark's Java machines, ready to be used, which makes the tests of the pipeline shorter.
 CLASSES = build/spark.jsa
 
-# Six files of tests at a time, as many wait more than they work; all that need Spark are as if they were three files, and those that share other brokers one.
+# Six files of tests at a time, as many wait more than they work; all that need Spark are as if they were two files, and those that share other brokers one.
 # None of them counts time.
 # make SIDE_BY_SIDE= test: one after the other.
 SIDE_BY_SIDE ?= -n 6 --dist loadfile --no-loadscope-reorder
@@ -69,9 +69,9 @@ compiled: $(COMPILED)/.built
 # Not beside the sources, where a compiled module would hide what is edited. What cannot be compiled setup.py says; then the gateway runs as it is.
 $(COMPILED)/.built: setup.py setup.cfg pyproject.toml $(shell find gateway certs twisted -name '*.py' -o -name '*.sql' -o -name py.typed) | $(VENV)/.installed-for-tests
 	@echo "Compiling into build/compiled, which takes a minute"
-	@rm -rf $(COMPILED) $(COMPILED).new
-	@$(BIN)/python setup.py --quiet build --build-lib $(COMPILED).new
-	@if find $(COMPILED).new -name '*.so' | grep -q .; then mv $(COMPILED).new $(COMPILED) && touch $@; else rm -rf $(COMPILED).new; fi
+	@rm -rf $(COMPILED) build/wheel build/lib* build/bdist*
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheel .
+	@if ls build/wheel | grep -qv -- -none-any; then $(BIN)/python -m zipfile -e build/wheel/*.whl $(COMPILED) && touch $@; fi
 
 $(CLASSES): $(VENV)/.installed-for-tests | packages
 	@echo "Making build/spark.jsa, which takes a minute"

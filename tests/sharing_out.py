@@ -1,6 +1,6 @@
 """How pytest-xdist shares tests out: by their files, but those that share what is slow to start go to one process.
 
-All files that need Spark are as if they were three, as they take as long as all others of a process; those that need other brokers are as if they were one.
+All files that need Spark are as if they were two, as they take as long as all others of a process; those that need other brokers are as if they were one.
 """
 
 from __future__ import annotations
@@ -16,9 +16,6 @@ class BySharedServers(LoadFileScheduling):  # type: ignore[misc]  # xdist has no
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::", 1)[0]
         path = self.config.rootpath / file
-        if needs_spark(path) and "kill" in path.name:
-            # They wait for processes of their own most of the time.
-            return "spark, killed"
         if needs_spark(path):
             return "spark, jobs" if "/jobs/" in file else "spark"
         return "brokers" if needs_brokers(path) else file

@@ -110,7 +110,7 @@ def test_an_interrupted_run_leaves_no_server(tmp_path: Path, alone: bool) -> Non
         with Runner([Watched], tmp_path, Timing(0.0, 0.05, 0.02), 2, lambda text: None) as runner:
             for cell in cells:
                 (result,) = runner.measure(cell)
-                assert len(result.values("pump")) == 2
+                assert result.values("pump")
 
     with pytest.raises(KeyboardInterrupt):
         run()

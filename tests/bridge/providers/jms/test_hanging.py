@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Thread
@@ -153,10 +154,10 @@ async def test_a_prepare_that_hangs_loses_its_connection(classes: Path) -> None:
     connection = await stub_provider(classes, "xa", send_timeout_s=1.0).connect(GUEST, None, lost.callback)
     resource, xid = connection.xa_session().resource(), Xid(8, b"hangs", b"1")
     pulse = Pulse()
-    started, ended, prepared = resource.start(xid, Flags.NOFLAGS), resource.end(xid, Flags.SUCCESS), resource.prepare(xid)
-    for call in (started, ended, prepared):
-        with pytest.raises(ProviderUnavailable, match="did not return"):
-            await call
+    await resource.start(xid, Flags.NOFLAGS)
+    await resource.end(xid, Flags.SUCCESS)
+    with pytest.raises(ProviderUnavailable, match="did not return"):
+        await resource.prepare(xid)
     await lost
     with pytest.raises(ProviderUnavailable):
         await resource.commit(xid, False)
@@ -194,13 +195,15 @@ async def test_what_comes_back_too_late_is_counted_and_closed(classes: Path) -> 
 @on_reactor
 async def test_a_session_whose_call_comes_back_too_late_ends_and_is_counted_no_more(tmp_path: Path, consumes: bool) -> None:
     provider = stub_provider(compiled(tmp_path, "javax"), "xa", send_timeout_s=0.3)
-    for number in range(provider.hung.most):
+    numbers = count(1)
+    # On a busy machine one may be abandoned before it hangs; that one comes back.
+    while provider.hung.count < provider.hung.most:
         lost: Deferred[Exception] = Deferred()
         connection = await provider.connect(GUEST, None, lost.callback)
         session = connection.xa_session()
         if consumes:
             session.consumer(Subscription(Queue("q")), lambda *_: None, lambda error: None)
-        resource, xid = session.resource(), Xid(8, b"hangs", bytes([number + 1]))
+        resource, xid = session.resource(), Xid(8, b"hangs", bytes([next(numbers)]))
         calls = resource.start(xid, Flags.NOFLAGS), resource.end(xid, Flags.SUCCESS), resource.prepare(xid)
         for call in calls:
             with pytest.raises(ProviderUnavailable):
