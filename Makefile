@@ -67,11 +67,12 @@ bench: $(VENV)/.installed-for-tests $(if $(STOMP_GATEWAY_PURE),,$(COMPILED)/.bui
 compiled: $(COMPILED)/.built
 
 # Not beside the sources, where a compiled module would hide what is edited. What cannot be compiled setup.py says; then the gateway runs as it is.
-$(COMPILED)/.built: setup.py setup.cfg pyproject.toml $(shell find gateway certs twisted -name '*.py' -o -name '*.sql' -o -name py.typed) | $(VENV)/.installed-for-tests
+$(COMPILED)/.built: setup.py setup.cfg pyproject.toml $(shell find gateway bridge certs pipeline twisted -name '*.py' -o -name '*.sql' -o -name py.typed) | $(VENV)/.installed-for-tests
 	@echo "Compiling into build/compiled, which takes a minute"
-	@rm -rf $(COMPILED) build/wheel build/lib* build/bdist*
-	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheel .
-	@if ls build/wheel | grep -qv -- -none-any; then $(BIN)/python -m zipfile -e build/wheel/*.whl $(COMPILED) && touch $@; fi
+	@rm -rf $(COMPILED).new build/wheel
+	@$(BIN)/python setup.py --quiet build --build-lib $(COMPILED).new bdist_wheel --skip-build --dist-dir build/wheel
+	@rm -rf $(COMPILED)
+	@if find $(COMPILED).new -name '*.so' | grep -q .; then mv $(COMPILED).new $(COMPILED) && touch $@; else rm -rf $(COMPILED).new; fi
 
 $(CLASSES): $(VENV)/.installed-for-tests | packages
 	@echo "Making build/spark.jsa, which takes a minute"

@@ -1,7 +1,7 @@
-"""Gateways that are forked from a process which has imported what they need: that is ready in a sixth of the time, and there are hundreds.
+"""Gateways that are forked from a process which has imported what they need: that takes a third of the time, and there are hundreds.
 
-Owns that process and its children, of which each runs ``gateway.command.main`` and ends as an interpreter does. :mod:`tests.test_process`
-starts the command as its users do.
+Owns that process and its children, of which each runs ``gateway.command.main`` and ends as an interpreter does. How modules are imported these do
+not show: :mod:`tests.test_process` and :mod:`tests.test_process_bridges` start the command as its users do.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from pathlib import Path
 from typing import Final
 
 #: Whatever takes long to import and leaves the choice of a reactor open, as no two processes may share one.
@@ -50,6 +50,8 @@ _IMPORTED: Final = (
     "werkzeug.routing",
     "werkzeug.wrappers",
 )
+#: Octets of a pid, and of how a child has ended.
+_NUMBER: Final = 4
 #: Octets of a request: the arguments and the environment.
 _MOST: Final = 1 << 20
 
@@ -62,7 +64,10 @@ class Forked:
         with theirs:
             request = json.dumps({"arguments": list(arguments), "environment": dict(environment), "folder": folder})
             _origin().ask(request, [theirs.fileno(), output])
-        self.pid = self._number()
+        told, files, _, _ = socket.recv_fds(self._told, _NUMBER, 1)
+        self.pid = _number(told)
+        #: By its pid a process that has just ended would be mistaken for another.
+        (self._process,) = files
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
@@ -80,21 +85,24 @@ class Forked:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
+        """Nothing, where it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._process, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
     def _ended(self) -> None:
-        self.returncode = self._number()
+        self.returncode = _number(self._told.recv(_NUMBER))
         self._told.close()
+        os.close(self._process)
 
-    def _number(self) -> int:
-        told = self._told.recv(4)
-        if len(told) != 4:
-            raise RuntimeError("the process that forks gateways has ended")
-        return int.from_bytes(told, "big", signed=True)
+
+def _number(told: bytes) -> int:
+    if len(told) != _NUMBER:
+        raise RuntimeError(f"the process that forks gateways has ended with {_origin().process.poll()}")
+    return int.from_bytes(told, "big", signed=True)
 
 
 class _Origin:
@@ -103,28 +111,32 @@ class _Origin:
     def __init__(self) -> None:
         self._asks, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._asks.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MOST)
-        self._lock = threading.Lock()
+        self._asking = threading.Lock()
         with theirs:
             command = [sys.executable, "-m", "tests.forked", str(theirs.fileno())]
-            subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+            folder = Path(__file__).parents[1]
+            self.process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
 
     def ask(self, request: str, files: Sequence[int]) -> None:
-        with self._lock:
+        with self._asking:
             socket.send_fds(self._asks, [request.encode()], files)
 
 
-@cache
+_made: Final[list[_Origin]] = []
+_making: Final = threading.Lock()
+
+
 def _origin() -> _Origin:
-    return _Origin()
+    with _making:
+        if not _made:
+            _made.append(_Origin())
+        return _made[0]
 
 
 def _serve(asks: socket.socket) -> list[str]:
     """Fork a child for each request. :returns: in each child, its arguments; in this process never, as it ends with who asks."""
-    from gateway.messaging import selector
-
     for name in _IMPORTED:
         importlib.import_module(name)
-    selector.prepare()
     if "twisted.internet.reactor" in sys.modules:
         raise RuntimeError("a reactor was imported, which all children would share")
     for number in (signal.SIGINT, signal.SIGHUP):
@@ -154,7 +166,9 @@ def _serve(asks: socket.socket) -> list[str]:
             return _become(files[1], **json.loads(request))
         os.close(files[1])
         living[child] = told
-        _tell(told, child)
+        process = os.pidfd_open(child)
+        _tell(told, child, process)
+        os.close(process)
 
 
 def _reap(living: dict[int, socket.socket]) -> None:
@@ -166,9 +180,9 @@ def _reap(living: dict[int, socket.socket]) -> None:
             _tell(told, os.waitstatus_to_exitcode(status))
 
 
-def _tell(told: socket.socket, number: int) -> None:
+def _tell(told: socket.socket, number: int, *files: int) -> None:
     with suppress(BrokenPipeError):  # Nobody waits for it any more.
-        told.sendall(number.to_bytes(4, "big", signed=True))
+        socket.send_fds(told, [number.to_bytes(_NUMBER, "big", signed=True)], files)
 
 
 def _become(output: int, arguments: list[str], environment: dict[str, str], folder: str) -> list[str]:

@@ -34,7 +34,7 @@ def needs_brokers(path: Path) -> bool:
 @cache
 def starts_processes(path: Path) -> bool:
     """Whether this file of tests starts processes, and so takes longer than one that does not."""
-    return any(_STARTS.search(text) for text in _texts(path))
+    return any(_STARTS.search(text) for text in _texts(path, path.with_name("conftest.py")))
 
 
 def _texts(*paths: Path) -> list[str]:

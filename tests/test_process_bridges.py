@@ -14,7 +14,7 @@ import pytest
 
 from tests.crash.client import Client
 from tests.crash.waiting import until
-from tests.gateway_process import HOST, GatewayProcess, free_port
+from tests.gateway_process import COMMAND, HOST, GatewayProcess, free_port
 
 LINK = """\
 <link name="{name}" {attributes}>
@@ -53,7 +53,7 @@ def settings(*names: str, **more: str) -> dict[str, str]:
 
 
 def gateway(varhome: Path, given: Mapping[str, str]) -> GatewayProcess:
-    process = GatewayProcess(varhome, settings=given)
+    process = GatewayProcess(varhome, settings=given, command=COMMAND)
     process.directory.joinpath("etc").mkdir(parents=True)
     return process
 

@@ -90,10 +90,14 @@ def contents(wheel: Path) -> set[str]:
 
 
 def has_these_sources(wheel: Path) -> bool:
-    """Whether it was made of what the sources are now."""
+    """Whether it is compiled, and was made of what the sources and settings are now."""
+    if any((ROOT / name).stat().st_mtime > wheel.stat().st_mtime for name in ("setup.py", "setup.cfg", "pyproject.toml")):
+        return False
     with zipfile.ZipFile(wheel) as archive:
-        names = {name for name in archive.namelist() if not name.endswith(SUFFIX) and ".dist-info/" not in name}
-        return names == set(sources()) and all(archive.read(name) == (ROOT / name).read_bytes() for name in names)
+        all_names = {name for name in archive.namelist() if ".dist-info/" not in name}
+        names = {name for name in all_names if not name.endswith(SUFFIX)}
+        same = names == set(sources()) and all(archive.read(name) == (ROOT / name).read_bytes() for name in names)
+        return same and names != all_names
 
 
 def test_the_pure_wheel_has_our_packages_and_nothing_else(tmp_path: Path) -> None:

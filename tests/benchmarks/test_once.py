@@ -58,7 +58,7 @@ def check(measured: Sequence[Measurement], messages: Sequence[int]) -> None:
     ("route", "counts"),
     [
         pytest.param(ONCE_TO_ACTIVEMQ, {1: 200, 100: 2000}, id="to", marks=pytest.mark.long),
-        pytest.param(ONCE_FROM_ACTIVEMQ, {10: 200}, id="from"),
+        pytest.param(ONCE_FROM_ACTIVEMQ, {10: 200}, id="from", marks=pytest.mark.long),
     ],
 )
 def test_transacted_links_move_everything_once_beside_clients_that_do_as_much(

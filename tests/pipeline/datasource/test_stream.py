@@ -267,7 +267,7 @@ def test_messages_that_come_singly_are_no_pieces_of_their_own(tmp_path: Path) ->
             time.sleep(0.2)
             client.ask("SEND", {"destination": f"/queue/{broker.name}", "content-length": "2"}, b"%02d" % number)
         assert receiving.result() == [f"{number:02}" for number in range(30)]
-    assert len(list(tmp_path.glob("*.arrow"))) <= 15
+    assert len(list(tmp_path.glob("*.arrow"))) <= 10
 
 
 def dropping(proxy: Proxy, piece: int) -> Callable[[str], None]:
