@@ -1,7 +1,7 @@
 # The only commands anyone must remember:
 #
 #   make run        a gateway on this machine, in the foreground; the first time it installs everything below .venv and var
-#   make test       all checks and tests, about fifteen minutes on two cores once everything is installed
+#   make test       all checks and tests, fifteen to eighteen minutes on two cores, by how fast they are, once everything is installed
 #   make test-full  the same with long samples
 #   make lint       ruff and mypy only
 #   make bench      measure
@@ -70,7 +70,7 @@ compiled: $(COMPILED)/.built
 $(COMPILED)/.built: setup.py setup.cfg pyproject.toml $(shell find gateway bridge certs pipeline twisted -name '*.py' -o -name '*.sql' -o -name py.typed) | $(VENV)/.installed-for-tests
 	@echo "Compiling into build/compiled, which takes a minute"
 	@rm -rf $(COMPILED).new build/wheel
-	@$(BIN)/python setup.py --quiet build --build-lib $(COMPILED).new bdist_wheel --skip-build --dist-dir build/wheel
+	@$(BIN)/python -W 'ignore:setup.py install is deprecated' setup.py --quiet build --build-lib $(COMPILED).new bdist_wheel --skip-build --dist-dir build/wheel
 	@rm -rf $(COMPILED)
 	@if find $(COMPILED).new -name '*.so' | grep -q .; then mv $(COMPILED).new $(COMPILED) && touch $@; else rm -rf $(COMPILED).new; fi
 
