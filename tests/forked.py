@@ -59,10 +59,10 @@ _MOST: Final = 1 << 20
 class Forked:
     """One child, with as much of :class:`subprocess.Popen` as :class:`~tests.gateway_process.GatewayProcess` needs."""
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], folder: str, output: int) -> None:
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], output: int) -> None:
         self._told, theirs = socket.socketpair()
         with theirs:
-            request = json.dumps({"arguments": list(arguments), "environment": dict(environment), "folder": folder})
+            request = json.dumps({"arguments": list(arguments), "environment": dict(environment)})
             _origin().ask(request, [theirs.fileno(), output])
         told, files, _, _ = socket.recv_fds(self._told, _NUMBER, 1)
         self.pid = _number(told)
@@ -77,9 +77,9 @@ class Forked:
 
     def wait(self, timeout: float) -> int:
         """:raises subprocess.TimeoutExpired: it runs on."""
-        if self.returncode is None and not select.select([self._told], [], [], timeout)[0]:
-            raise subprocess.TimeoutExpired("a forked gateway", timeout)
         if self.returncode is None:
+            if not select.select([self._told], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("a forked gateway", timeout)
             self._ended()
         assert self.returncode is not None
         return self.returncode
@@ -185,7 +185,7 @@ def _tell(told: socket.socket, number: int, *files: int) -> None:
         socket.send_fds(told, [number.to_bytes(_NUMBER, "big", signed=True)], files)
 
 
-def _become(output: int, arguments: list[str], environment: dict[str, str], folder: str) -> list[str]:
+def _become(output: int, arguments: list[str], environment: dict[str, str]) -> list[str]:
     """As a process that was started so."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     for file, number in ((nothing, 0), (output, 1), (output, 2)):
@@ -200,7 +200,6 @@ def _become(output: int, arguments: list[str], environment: dict[str, str], fold
         signal.signal(number, handler)
     os.environ.clear()
     os.environ.update(environment)
-    os.chdir(folder)
     return arguments
 
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Final, Self
+from typing import Final, Self
 
 from tests.forked import Forked
 
@@ -185,9 +185,11 @@ class GatewayProcess:
         self._silent = False
         environment = dict(os.environ if self._environment is None else self._environment)
         heard, says = os.pipe()
+        self._reader = threading.Thread(target=self._read, args=(heard,), daemon=True)
+        self._reader.start()
         try:
             if self._command is None:
-                self._process = Forked(arguments, environment, str(ROOT), says)
+                self._process = Forked(arguments, environment, says)
             else:
                 self._process = subprocess.Popen(
                     [*self._command, *arguments],
@@ -200,9 +202,6 @@ class GatewayProcess:
                 )
         finally:
             os.close(says)
-            output = open(heard, errors="replace")  # noqa: SIM115
-            self._reader = threading.Thread(target=self._read, args=(output,), daemon=True)
-            self._reader.start()
 
     def start(self) -> None:
         """Start the process and return once its port mapper names every port that it is to listen on.
@@ -296,9 +295,9 @@ class GatewayProcess:
             raise RuntimeError("it is not running")
         return self._process
 
-    def _read(self, stdout: IO[str]) -> None:
-        with stdout:
-            for line in stdout:
+    def _read(self, heard: int) -> None:
+        with open(heard, errors="replace") as output:
+            for line in output:
                 with self._printed:
                     self.output.append(line)
                     self._printed.notify_all()

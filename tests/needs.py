@@ -22,31 +22,37 @@ _imported: Final = re.compile(r"^from (tests\.[\w.]*) import", re.MULTILINE).fin
 @cache
 def needs_spark(path: Path) -> bool:
     """Whether this file of tests uses the fixture ``spark``."""
-    return any(_SPARK.search(text) for text in _texts(path))
+    return _has(_SPARK, path)
 
 
 @cache
 def needs_brokers(path: Path) -> bool:
     """Whether this file of tests uses another broker that all tests of a process share."""
-    return any(_SHARED.search(text) for text in _texts(path, path.with_name("conftest.py")))
+    return _has(_SHARED, path, path.with_name("conftest.py"))
 
 
 @cache
 def starts_processes(path: Path) -> bool:
     """Whether this file of tests starts processes, and so takes longer than one that does not."""
-    return any(_STARTS.search(text) for text in _texts(path, path.with_name("conftest.py")))
+    return _has(_STARTS, path, path.with_name("conftest.py"))
 
 
-def _texts(*paths: Path) -> list[str]:
-    """Those of these files, where they are there, and of the modules of tests that they import, however far."""
-    found: dict[Path, str] = {}
+def _has(pattern: re.Pattern[str], *paths: Path) -> bool:
+    """Whether this is in one of these files, where they are there, or in a module of tests that they import, however far."""
+    seen: set[Path] = set()
     left = list(paths)
     while left:
         path = left.pop()
-        if path in found or not path.exists():
+        if path in seen or not path.exists():
             continue
-        found[path] = path.read_text(encoding="utf-8")
-        left += [
-            _ROOT.joinpath(*name.split(".")).with_suffix(".py") for name in _imported(found[path]) if not name.endswith("conftest")
-        ]
-    return list(found.values())
+        seen.add(path)
+        text = _text(path)
+        if pattern.search(text):
+            return True
+        left += [_ROOT.joinpath(*name.split(".")).with_suffix(".py") for name in _imported(text) if not name.endswith("conftest")]
+    return False
+
+
+@cache
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")

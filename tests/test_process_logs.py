@@ -11,7 +11,6 @@ import ssl
 import subprocess
 import sys
 import warnings
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -311,10 +310,6 @@ def test_a_reload_of_what_cannot_be_used_is_seen_in_the_foreground(tmp_path: Pat
             client.store(QUEUE, b"x")
 
 
-def said(file: Path) -> bool:
-    return "no bridge runs" in file.read_text()
-
-
 @pytest.mark.parametrize("together", [True, False])
 def test_warnings_of_twistd_in_the_foreground_are_on_the_standard_error_once(tmp_path: Path, together: bool) -> None:
     command = [
@@ -333,8 +328,10 @@ def test_warnings_of_twistd_in_the_foreground_are_on_the_standard_error_once(tmp
             command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=out, stderr=out if together else error
         )
     try:
-        for file in files[:1] if together else files:
-            until(partial(said, file), lambda: files[0].read_text() + files[1].read_text())
+        shown = files[:1] if together else files
+        until(
+            lambda: all("no bridge runs" in file.read_text() for file in shown), lambda: files[0].read_text() + files[1].read_text()
+        )
         process.send_signal(signal.SIGTERM)
         process.wait(PATIENCE)
     finally:

@@ -19,18 +19,17 @@ import pyspark
 
 from tests.crash.waiting import until
 from tests.gateway_process import HOST, ROOT, free_port
-from tests.pipeline.class_archive import java_options
+from tests.pipeline.conftest import QUICK
 
 _BIN: Final = Path(pyspark.__file__).parent / "bin"
 _CORES, _MEMORY = 1, "1g"
-_QUICK: Final = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {java_options()}"
 #: Small and quick: an executor that fits into the worker, few tasks, and less work for the compilers than it would save.
 SETTINGS: Final = {
     "spark.executor.memory": "600m",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
-    "spark.driver.extraJavaOptions": _QUICK,
-    "spark.executor.extraJavaOptions": _QUICK,
+    "spark.driver.extraJavaOptions": QUICK,
+    "spark.executor.extraJavaOptions": QUICK,
 }
 
 
@@ -46,7 +45,7 @@ class Cluster:
         self._folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
         own = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "PYTHON", "SPARK"))}
-        self._environment = {**own, "SPARK_LOCAL_IP": HOST, "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": _QUICK}
+        self._environment = {**own, "SPARK_LOCAL_IP": HOST, "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": QUICK}
         self._master = ("master.Master", "--host", HOST, "--port", str(port), "--webui-port", str(self._page))
         work = str(folder / "work")
         self._worker = ("worker.Worker", "--host", HOST, "--cores", str(_CORES), "--memory", _MEMORY, "--work-dir", work)

@@ -116,7 +116,7 @@ def test_a_plan_is_carried_out_as_it_is_or_not_at_all(job: Job) -> None:
     assert job.states() == {"": 1}
 
 
-@pytest.mark.parametrize("name", ["_plan[1]", ".a,{b} ü"])
+@pytest.mark.parametrize("name", ["_plan", ".plan", "plan[1]", "a,{b} ü"])
 def test_a_plan_and_a_ledger_may_have_any_name(name: str, job: Job, tmp_path: Path) -> None:
     job.graveyard.buried([order(1)])
     job.plan, job.ledger = tmp_path / name, tmp_path / f"{name} ledger"

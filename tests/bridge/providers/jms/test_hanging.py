@@ -95,7 +95,7 @@ async def test_a_port_that_accepts_and_stays_silent(classes: Path) -> None:
         began = time.monotonic()
         with pytest.raises(ProviderUnavailable, match=r"connecting did not return within 4 s"):
             await provider.connect(GUEST, "mine", not_lost)
-        assert HANGING - 0.1 < time.monotonic() - began < 5 * HANGING
+        assert HANGING - 0.1 < time.monotonic() - began < 15
         assert (provider.hung.count, provider.hung.total) == (1, 1)
         session = other.session(Mode.AUTO)
         session.send([Message(Headers(Queue("meanwhile")), b"works")])
@@ -130,7 +130,7 @@ async def test_a_send_that_hangs_loses_its_connection_and_no_other(classes: Path
         beside.commit(lambda error: None)
     began = time.monotonic()
     await hanging.close()
-    assert time.monotonic() - began < provider.factory.close_timeout_s / 2
+    assert time.monotonic() - began < 1
     session = other.session(Mode.AUTO)
     session.send([Message(Headers(Queue("other")), b"")])
     assert await told(session.completion) is None
@@ -153,10 +153,10 @@ async def test_a_prepare_that_hangs_loses_its_connection(classes: Path) -> None:
     connection = await stub_provider(classes, "xa", send_timeout_s=HANGING).connect(GUEST, None, lost.callback)
     resource, xid = connection.xa_session().resource(), Xid(8, b"hangs", b"1")
     pulse = Pulse()
-    await resource.start(xid, Flags.NOFLAGS)
-    await resource.end(xid, Flags.SUCCESS)
-    with pytest.raises(ProviderUnavailable, match="did not return"):
-        await resource.prepare(xid)
+    started, ended, prepared = resource.start(xid, Flags.NOFLAGS), resource.end(xid, Flags.SUCCESS), resource.prepare(xid)
+    for call in (started, ended, prepared):
+        with pytest.raises(ProviderUnavailable, match="did not return"):
+            await call
     await lost
     with pytest.raises(ProviderUnavailable):
         await resource.commit(xid, False)
