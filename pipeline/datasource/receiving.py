@@ -38,7 +38,7 @@ _OCTETS: Final = 8 << 20
 #: Octets of bodies that one task takes, whatever the batch size: they are in memory until they are staged.
 _MOST_OCTETS: Final = 96 << 20
 #: Seconds of silence after which a broker that keeps no window is given what it may wait for; and at most, where it turned out that it had not waited, but had no more.
-_PAUSE: Final = 0.02
+PAUSE: Final = 0.02
 _LONG_PAUSE: Final = 1.0
 
 
@@ -178,7 +178,9 @@ class Reception:
         self._end: Final = math.inf if task.seconds is None else time.monotonic() + task.seconds
         #: Seconds that it waits for a message now.
         self._wait = task.first
-        self._pause = _PAUSE
+        self._pause = PAUSE
+        #: Whether one has come soon after an acknowledgement, and was thought to have come by chance.
+        self._by_chance = False
         self._came = False
 
     def piece(self) -> tuple[Staged, list[Frame]]:
@@ -237,12 +239,17 @@ class Reception:
 
     def _learn(self, seconds: float) -> None:
         """Messages came so long after the last piece was acknowledged. Where they come singly there would be a piece for each."""
-        if seconds <= _PAUSE:
-            self._pause = _PAUSE
+        if seconds > PAUSE:
+            self._by_chance = False
+        elif not self._by_chance:
+            # If it was by chance that it came just then, the next comes within the longer pause.
+            self._by_chance = True
         else:
-            # In a stream a piece must end before the task would think that there are no more.
-            most = _LONG_PAUSE if self._task.quiet is None else self._task.quiet / 2
-            self._pause = min(2 * self._pause, most)
+            self._pause = PAUSE
+            return
+        # In a stream a piece must end before the task would think that there are no more.
+        most = _LONG_PAUSE if self._task.quiet is None else self._task.quiet / 2
+        self._pause = min(2 * self._pause, most)
 
     def _silent(self, pausing: bool) -> End:
         """Why nothing came."""

@@ -5,14 +5,12 @@ from __future__ import annotations
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from functools import wraps
 from inspect import Signature, signature
 from pathlib import Path
 from typing import Any, Final
 
-import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor
-from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from bridge.config.model import ConnectionFactory
@@ -23,23 +21,11 @@ from gateway.messaging.errors import MessagingError
 from gateway.messaging.provider import Capabilities, Connection, Credentials, Mode, Provider
 from tests.contract.backends.embedded import EmbeddedMemory
 from tests.contract.waiting import until
+from tests.on_reactor import on_reactor
 
 clock: Any = reactor
 GUEST: Final = Credentials("guest", "guest")
 WRONG: Final = Credentials("guest", "letmein")
-
-
-def on_reactor(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Any]:
-    """Run a coroutine as a test, for at most 60 seconds."""
-
-    @wraps(test)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        async def bounded() -> None:
-            await ensureDeferred(test(*args, **kwargs)).addTimeout(60, clock)
-
-        return pytest_twisted.ensureDeferred(bounded)()
-
-    return run
 
 
 def ignored(error: MessagingError) -> None:

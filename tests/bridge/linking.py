@@ -6,15 +6,13 @@ Owns the brokers and waiting. Each is a whole broker; nothing but the dead messa
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import replace
-from functools import wraps
 from pathlib import Path
 from typing import Any, Final
 
-import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor
-from twisted.internet.defer import Deferred, ensureDeferred, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.logger import ILogObserver, LogEvent, Logger, LogLevel, formatEvent
 from zope.interface import implementer
 
@@ -42,19 +40,6 @@ from tests.contract.waiting import until
 clock: Any = reactor
 SOURCE: Final = Queue("link.source")
 TARGET: Final = Queue("link.target")
-_LONGEST_TEST: Final = 60.0
-
-Test = Callable[..., Coroutine[Any, Any, None]]
-
-
-def on_reactor(test: Test) -> Test:
-    """Make a coroutine a test, which has so long."""
-
-    @wraps(test)
-    async def run(**given: Any) -> None:
-        await ensureDeferred(test(**given)).addTimeout(_LONGEST_TEST, clock)
-
-    return pytest_twisted.ensureDeferred(run)  # type: ignore[no-any-return]
 
 
 class Away:
@@ -317,4 +302,4 @@ async def close(rig: Rig) -> None:
         await backend.stop()
 
 
-__all__ = ["SOURCE", "TARGET", "Away", "Client", "Graves", "Rig", "close", "in_state", "on_reactor", "rig", "until"]
+__all__ = ["SOURCE", "TARGET", "Away", "Client", "Graves", "Rig", "close", "in_state", "rig", "until"]

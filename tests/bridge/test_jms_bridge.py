@@ -35,10 +35,11 @@ from gateway.messaging.errors import MessagingError
 from gateway.messaging.jms_message import JMSMessage
 from gateway.messaging.provider import Connection, Credentials, Done, Mode, Provider
 from gateway.messaging.transformer import MessageTransformer
-from tests.bridge.linking import clock, on_reactor
+from tests.bridge.linking import clock
 from tests.contract.backends.embedded import EmbeddedMemory
 from tests.contract.driving import Seam
 from tests.contract.waiting import bounded, until
+from tests.on_reactor import on_reactor
 
 NAME = "orders"
 DECLARED = (*settings_general.SETTINGS, *SETTINGS, *jms_settings.SETTINGS)

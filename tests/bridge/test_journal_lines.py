@@ -18,8 +18,9 @@ from gateway.messaging.digest import body_digest, headers_digest
 from gateway.messaging.jms_message import JMSMessage
 from gateway.messaging.transformer import MessageTransformer
 from tests.bridge.journaled import Journaled, steps
-from tests.bridge.linking import SOURCE, TARGET, clock, on_reactor, until
+from tests.bridge.linking import SOURCE, TARGET, clock, until
 from tests.gateway.journal.reading import Event, events_of, ids_of
+from tests.on_reactor import on_reactor
 
 TOLERANT = {"consume_no_transfer_on_transform_error": True}
 NUMBERS = [str(number) for number in range(30)]

@@ -22,7 +22,8 @@ from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import AuthenticationFailed, ProviderUnavailable, UnknownDelivery
 from gateway.messaging.jms_message import JMSMessage
 from gateway.messaging.transformer import MessageTransformer
-from tests.bridge.linking import SOURCE, TARGET, Rig, in_state, on_reactor, until
+from tests.bridge.linking import SOURCE, TARGET, Rig, in_state, until
+from tests.on_reactor import on_reactor
 
 clock: Any = reactor
 NUMBERS = [str(number) for number in range(100)]

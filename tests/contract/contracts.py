@@ -10,24 +10,18 @@ from functools import wraps
 from typing import Any, Final
 
 import pytest
-import pytest_twisted  # type: ignore[import-untyped]
-from twisted.internet import reactor
-from twisted.internet.defer import ensureDeferred
 
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import NotSupported
 from gateway.messaging.provider import DUPLICATE_ID, Consumer, Mode, Subscription
 from tests.contract.driving import Client, Seam
 from tests.contract.waiting import bounded
+from tests.on_reactor import on_reactor
 
-#: Seconds that any one test lasts at most.
-_LONGEST_TEST: Final = 60.0
 #: Where a test has the names of what its backend must arrange.
 ARRANGED: Final = "arranged"
 
 Test = Callable[..., Coroutine[Any, Any, None]]
-
-_clock: Any = reactor
 
 
 def contract(*capabilities: str, arranged: tuple[str, ...] = ()) -> Callable[[Test], Test]:
@@ -43,11 +37,10 @@ def contract(*capabilities: str, arranged: tuple[str, ...] = ()) -> Callable[[Te
         async def run(**given: Any) -> None:
             seam: Seam = given["seam"]
             missing = [name for name in capabilities if not getattr(seam.capabilities, name)]
-            running = ensureDeferred(refuses(seam, missing[0]) if missing else test(**given))
-            await running.addTimeout(_LONGEST_TEST, _clock)
+            await (refuses(seam, missing[0]) if missing else test(**given))
 
         setattr(run, ARRANGED, arranged)
-        return pytest_twisted.ensureDeferred(run)  # type: ignore[no-any-return]
+        return on_reactor(run)
 
     return decorate
 

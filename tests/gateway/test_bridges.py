@@ -27,8 +27,9 @@ from gateway.configuration import configure
 from gateway.instance.logs import open_logs
 from gateway.messaging.turn import Turn
 from gateway.refusal import StartRefused
-from tests.bridge.linking import clock, on_reactor
+from tests.bridge.linking import clock
 from tests.contract.backends.embedded import EmbeddedMemory
+from tests.on_reactor import on_reactor
 
 STOMP = (
     "imq.hostname=127.0.0.1",

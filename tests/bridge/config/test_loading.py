@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor
-from twisted.internet.defer import CancelledError, Deferred, ensureDeferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.ssl import Certificate, PrivateCertificate
 from twisted.internet.task import deferLater
@@ -28,25 +26,11 @@ from bridge.settings import SETTINGS
 from gateway.instance.settings import Settings, SettingsError, read
 from tests.bridge.config.documents import document, link
 from tests.gateway_process import make_certificates
+from tests.on_reactor import on_reactor
 
 clock: Any = reactor
 DOCUMENT = document(link()).encode()
 FOUND = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
-
-
-def on_reactor(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Any]:
-    """Run a coroutine as a test, for at most 20 seconds."""
-
-    @wraps(test)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        async def bounded() -> None:
-            running = ensureDeferred(test(*args, **kwargs))
-            running.addTimeout(20, clock)
-            await running
-
-        return pytest_twisted.ensureDeferred(bounded)()
-
-    return run
 
 
 def settings(*overrides: str) -> Settings:

@@ -22,8 +22,9 @@ from bridge.once.coordination import AGAIN_S, Coordination
 from bridge.status import LinkState
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Capabilities, Connection, Credentials
-from tests.bridge.linking import SOURCE, Rig, on_reactor, until
+from tests.bridge.linking import SOURCE, Rig, until
 from tests.bridge.xa.machines import MemoryStorage, Process
+from tests.on_reactor import on_reactor
 
 ONCE = QualityOfService.ONCE_AND_ONLY_ONCE
 

@@ -15,8 +15,9 @@ from bridge.status import LinkState
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.errors import XAError
 from gateway.messaging.provider import Provider, Xid
-from tests.bridge.linking import SOURCE, TARGET, Rig, on_reactor, until
+from tests.bridge.linking import SOURCE, TARGET, Rig, until
 from tests.bridge.once.test_shared import Behind, Slow
+from tests.on_reactor import on_reactor
 
 ONCE = QualityOfService.ONCE_AND_ONLY_ONCE
 NUMBERS = [f"{number:02}" for number in range(20)]

@@ -11,9 +11,10 @@ from twisted.internet.defer import Deferred, fail
 from gateway.messaging.destination import Topic
 from gateway.messaging.errors import XAError
 from gateway.messaging.provider import Provider, Vote, Xid
-from tests.bridge.linking import SOURCE, Rig, on_reactor, until
+from tests.bridge.linking import SOURCE, Rig, until
 from tests.bridge.once.test_once_link import NUMBERS, nothing_is_left, started
 from tests.bridge.once.test_shared import Behind
+from tests.on_reactor import on_reactor
 
 TOPIC = Topic("link.topic")
 _RMERR = -3

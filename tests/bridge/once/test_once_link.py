@@ -24,8 +24,9 @@ from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.jms_message import JMSMessage
 from gateway.messaging.provider import DUPLICATE_ID, Flags, Xid
 from gateway.messaging.transformer import MessageTransformer
-from tests.bridge.linking import SOURCE, TARGET, Rig, clock, close, in_state, on_reactor, rig, until
+from tests.bridge.linking import SOURCE, TARGET, Rig, clock, close, in_state, rig, until
 from tests.contract.driving import text
+from tests.on_reactor import on_reactor
 
 NUMBERS = [str(number) for number in range(60)]
 ONCE = QualityOfService.ONCE_AND_ONLY_ONCE

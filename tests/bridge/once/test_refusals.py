@@ -18,9 +18,10 @@ from gateway.messaging.destination import Destination, Topic
 from gateway.messaging.errors import OutcomeUnknown, ProviderUnavailable, XAError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Provider, Vote, Xid
-from tests.bridge.linking import SOURCE, TARGET, Away, Rig, clock, close, on_reactor, until
+from tests.bridge.linking import SOURCE, TARGET, Away, Rig, clock, close, until
 from tests.contract.backends.embedded import EmbeddedMemory
 from tests.contract.backends.jms_xa import JMSXA
+from tests.on_reactor import on_reactor
 
 ONCE = QualityOfService.ONCE_AND_ONLY_ONCE
 TOPIC = Topic("link.topic")

@@ -13,7 +13,8 @@ from bridge.status import LinkState
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.provider import Flags, Provider, Vote, Xid
-from tests.bridge.linking import SOURCE, TARGET, Rig, on_reactor, until
+from tests.bridge.linking import SOURCE, TARGET, Rig, until
+from tests.on_reactor import on_reactor
 
 ONCE: Final = QualityOfService.ONCE_AND_ONLY_ONCE
 OTHER_SOURCE: Final = Queue("other.source")

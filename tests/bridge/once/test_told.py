@@ -11,9 +11,10 @@ from gateway.journal.schema import Level
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.errors import ProviderUnavailable
 from tests.bridge.journaled import Journaled, steps
-from tests.bridge.linking import Rig, on_reactor, until
+from tests.bridge.linking import Rig, until
 from tests.bridge.once.test_ends import Heuristic
 from tests.bridge.once.test_shared import Slow
+from tests.on_reactor import on_reactor
 
 ONCE = QualityOfService.ONCE_AND_ONLY_ONCE
 

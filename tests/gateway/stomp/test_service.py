@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import datetime
 import socket
-from collections.abc import Callable, Coroutine
-from functools import wraps
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-import pytest_twisted  # type: ignore[import-untyped]
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from twisted.internet import reactor, ssl
-from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import HostnameEndpoint, TCP4ClientEndpoint, connectProtocol, wrapClientTLS
 from twisted.internet.error import CannotListenError
 from twisted.internet.protocol import Protocol
@@ -27,24 +25,10 @@ from gateway.stomp.service import NoListener, ServiceState, StompService, WrongS
 from gateway.stomp.settings import SessionOptions, StompOptions, TransportOptions
 from gateway.stomp.wire import Frame, FrameParser, Limits, Version
 from tests.gateway.stomp.recording import RecordingProvider, message
+from tests.on_reactor import on_reactor
 
 clock: Any = reactor
 CONNECT = b"CONNECT\naccept-version:1.2\nlogin:guest\npasscode:secret\n\n\0"
-
-
-def on_reactor(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Any]:
-    """Run a coroutine as a test, for at most 20 seconds."""
-
-    @wraps(test)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        async def bounded() -> None:
-            running = ensureDeferred(test(*args, **kwargs))
-            running.addTimeout(20, clock)
-            await running
-
-        return pytest_twisted.ensureDeferred(bounded)()
-
-    return run
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Coroutine
-from functools import cache, wraps
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor
-from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.defer import Deferred
 
 from bridge.providers.jms import build
 from bridge.providers.jms.provider import JMSFactory, JMSProvider
@@ -22,19 +21,6 @@ from gateway.messaging.provider import Connection, Consumer, Credentials, Done, 
 clock: Any = reactor
 GUEST: Final = Credentials("guest", "secret")
 _SOURCE: Final = Path(__file__).parent / "stub"
-
-
-def on_reactor(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Any]:
-    """Run a coroutine as a test, for at most 30 seconds."""
-
-    @wraps(test)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        async def bounded() -> None:
-            await ensureDeferred(test(*args, **kwargs)).addTimeout(30, clock)
-
-        return pytest_twisted.ensureDeferred(bounded)()
-
-    return run
 
 
 def compiled(folder: Path, namespace: str) -> Path:

@@ -14,7 +14,8 @@ from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.provider import Mode, Subscription
 from gateway.messaging.values import Byte, Float, Int, Short, Value
 from tests.bridge.providers.jms.native import natively
-from tests.bridge.providers.jms.stubs import GUEST, clock, on_reactor, received, told
+from tests.bridge.providers.jms.stubs import GUEST, clock, received, told
+from tests.on_reactor import on_reactor
 from tests.servers import activemq
 
 PROPERTIES: dict[str, Value] = {

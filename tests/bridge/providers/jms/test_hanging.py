@@ -25,7 +25,8 @@ from gateway.messaging.destination import Queue
 from gateway.messaging.errors import OutcomeUnknown, ProviderUnavailable
 from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import Flags, Mode, Subscription, Xid
-from tests.bridge.providers.jms.stubs import GUEST, clock, compiled, on_reactor, received, stub_provider, told
+from tests.bridge.providers.jms.stubs import GUEST, clock, compiled, received, stub_provider, told
+from tests.on_reactor import on_reactor
 
 ROOT = Path(__file__).parents[4]
 

@@ -29,7 +29,8 @@ from gateway.messaging.errors import (
 from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.provider import Flags, Mode, Subscription, Vote, Xid
 from gateway.messaging.values import Byte, Char, Float, Int, Short, Value, decode_map, decode_stream, encode_map, encode_stream
-from tests.bridge.providers.jms.stubs import GUEST, clock, compiled, on_reactor, received, stub_provider, told
+from tests.bridge.providers.jms.stubs import GUEST, clock, compiled, received, stub_provider, told
+from tests.on_reactor import on_reactor
 
 VALUES: list[Value] = [
     None,

@@ -31,7 +31,8 @@ from tests.bridge import linking
 from tests.bridge.linking import Rig, clock
 from tests.bridge.providers.jms import native
 from tests.bridge.providers.jms.branches import left, not_lost, provider_at
-from tests.bridge.providers.jms.stubs import GUEST, compiled, on_reactor, received, stub_provider
+from tests.bridge.providers.jms.stubs import GUEST, compiled, received, stub_provider
+from tests.on_reactor import on_reactor
 from tests.servers import activemq
 
 PLAIN: Final = QualityOfService.DUPLICATES_OK

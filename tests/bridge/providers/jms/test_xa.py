@@ -12,8 +12,9 @@ from bridge.providers.jms.failures import NoXAFactory, XAFactoryOnly
 from gateway.messaging.errors import NotSupported, XAError
 from gateway.messaging.provider import Flags, Mode, Subscription, Vote
 from tests.bridge.providers.jms.branches import Branch, branch, connect, left, not_lost, provider_at, put, queue, texts
-from tests.bridge.providers.jms.stubs import GUEST, on_reactor, told
+from tests.bridge.providers.jms.stubs import GUEST, told
 from tests.contract.waiting import until
+from tests.on_reactor import on_reactor
 from tests.servers import ActiveMQ, started
 
 

@@ -15,8 +15,9 @@ from bridge.providers.jms.connection import JMSConnection
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Flags, Xid
 from tests.bridge.providers.jms.branches import Branch, branch, connect, left, provider_at, put, queue, texts
-from tests.bridge.providers.jms.stubs import GUEST, on_reactor
+from tests.bridge.providers.jms.stubs import GUEST
 from tests.contract.backends.relay import Relay
+from tests.on_reactor import on_reactor
 from tests.servers import activemq
 
 ROOT = Path(__file__).parents[4]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from functools import wraps
+from collections.abc import Callable
 from typing import Any
 
-import pytest_twisted  # type: ignore[import-untyped]
 from stompest.protocol import StompFrame, StompParser
 from twisted.internet import reactor
 from twisted.internet.address import IPv4Address
-from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
@@ -26,19 +24,6 @@ from gateway.messaging.provider import Connection, Consumer, Credentials
 clock: Any = reactor
 QUEUE = Queue("q")
 WELL = object()
-
-
-def on_reactor(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Any]:
-    """Run a coroutine as a test, for at most 20 seconds."""
-
-    @wraps(test)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        async def bounded() -> None:
-            await ensureDeferred(test(*args, **kwargs)).addTimeout(20, clock)
-
-        return pytest_twisted.ensureDeferred(bounded)()
-
-    return run
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -10,8 +10,9 @@ from bridge.providers.stomp.address import StompAddress
 from bridge.providers.stomp.dialect import ACTIVEMQ, GENERIC, RABBITMQ
 from gateway.messaging.errors import AuthenticationFailed, ClientIdInUse, MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Mode, Subscription
-from tests.bridge.providers.stomp.peer import QUEUE, WELL, Client, Peer, on_reactor, text, until
+from tests.bridge.providers.stomp.peer import QUEUE, WELL, Client, Peer, text, until
 from tests.gateway_process import free_port
+from tests.on_reactor import on_reactor
 
 
 @on_reactor

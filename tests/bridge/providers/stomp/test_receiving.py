@@ -9,7 +9,8 @@ from gateway.messaging.destination import Topic
 from gateway.messaging.errors import InvalidSelector, MessagingError, NotSupported, ProviderUnavailable
 from gateway.messaging.provider import Connection, Consumer, Mode, Session, Subscription
 from gateway.messaging.redelivery import RedeliveryChanges
-from tests.bridge.providers.stomp.peer import QUEUE, WELL, Client, Peer, on_reactor, text, until
+from tests.bridge.providers.stomp.peer import QUEUE, WELL, Client, Peer, text, until
+from tests.on_reactor import on_reactor
 
 
 async def consuming(

@@ -18,7 +18,8 @@ from gateway.messaging.errors import (
 )
 from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.provider import Mode, Subscription
-from tests.bridge.providers.stomp.peer import QUEUE, WELL, Client, Peer, on_reactor, text, until
+from tests.bridge.providers.stomp.peer import QUEUE, WELL, Client, Peer, text, until
+from tests.on_reactor import on_reactor
 
 
 def receipts(frames: list[StompFrame]) -> list[bool]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from twisted.internet.threads import deferToThread
 
 from bridge.providers.stomp.address import StompAddress
 from bridge.providers.stomp.options import StompOptions
@@ -14,8 +13,9 @@ from bridge.providers.stomp.provider import StompProvider
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Credentials, Mode
-from tests.bridge.providers.stomp.peer import WELL, clock, on_reactor, text, until
+from tests.bridge.providers.stomp.peer import WELL, clock, text, until
 from tests.gateway_process import HOST, Certificates, GatewayProcess
+from tests.on_reactor import on_reactor
 from tests.servers import ActiveMQ, RabbitMQ, started
 
 
@@ -78,8 +78,13 @@ async def test_tls_to_a_plain_port_and_plain_to_a_tls_port(tls_gateway: GatewayP
             await exchange(address, options)
 
 
-@pytest.mark.parametrize("server", [ActiveMQ, RabbitMQ])
+@pytest.fixture(params=[ActiveMQ, RabbitMQ])
+def another(request: pytest.FixtureRequest) -> ActiveMQ | RabbitMQ:
+    """Another broker, which runs: starting one takes as long as the machine needs, and what is asked of it does not."""
+    server: type[ActiveMQ] | type[RabbitMQ] = request.param
+    return started(server)
+
+
 @on_reactor
-async def test_other_brokers(server: type[ActiveMQ] | type[RabbitMQ]) -> None:
-    running = await deferToThread(started, server)
-    await exchange(StompAddress("localhost", running.tls_port, True), StompOptions(ca=running.keys / "ca.pem"))
+async def test_other_brokers(another: ActiveMQ | RabbitMQ) -> None:
+    await exchange(StompAddress("localhost", another.tls_port, True), StompOptions(ca=another.keys / "ca.pem"))
