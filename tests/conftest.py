@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,6 +19,9 @@ from tests.needs import PARAMETER, needs_brokers, needs_spark, starts_processes
 # The quick ones are the same at each run, so that a run fails for what was changed; it is the long ones that explore.
 settings.register_profile("quick", deadline=None, max_examples=100, derandomize=True)
 settings.register_profile("long", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
+
+#: A third of the processor that others get.
+_GIVES_WAY: Final = 5
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -56,6 +60,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Of tests side by side those that share a session or brokers, one after the other in a process, take longest: the others give way to them."""
+    alone = "PYTEST_XDIST_WORKER" not in os.environ
+    if not (alone or needs_spark(item.path) or needs_brokers(item.path)):
+        os.setpriority(os.PRIO_PROCESS, 0, _GIVES_WAY)
 
 
 @pytest.fixture(name="free_port")

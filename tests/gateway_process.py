@@ -94,7 +94,7 @@ def make_certificates(directory: Path, client: str = "guest") -> Certificates:
     return Certificates(directory, client)
 
 
-def _heed_interrupts() -> None:
+def heed_interrupts() -> None:
     """A shell that runs the tests in the background lets them, and so their children, ignore SIGINT."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -198,7 +198,7 @@ class GatewayProcess:
                     stdout=says,
                     stderr=says,
                     env=environment,
-                    preexec_fn=_heed_interrupts,
+                    preexec_fn=heed_interrupts,
                 )
         finally:
             os.close(says)

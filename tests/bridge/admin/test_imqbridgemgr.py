@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ import pytest
 from bridge.admin import imqbridgemgr, imqcmd
 from gateway import __version__
 from tests.bridge.admin.live import Live, send, take, wait
-from tests.gateway_process import HOST, ROOT, Certificates, GatewayProcess
+from tests.gateway_process import HOST, ROOT, Certificates, GatewayProcess, heed_interrupts
 
 #: Fails with every message, so that the link buries it.
 FAILING = """\
@@ -811,6 +812,7 @@ def at_a_terminal(arguments: Sequence[str], dialogue: Sequence[tuple[str, str]])
     if pid == 0:
         os.chdir(ROOT)
         os.environ |= {"TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
+        heed_interrupts()
         os.execv(COMMAND[0], [*COMMAND, *arguments])
     shown, left = "", list(dialogue)
     until = time.monotonic() + 60
@@ -826,6 +828,8 @@ def at_a_terminal(arguments: Sequence[str], dialogue: Sequence[tuple[str, str]])
         if left and left[0][0] in shown:
             answer = left.pop(0)[1]
             os.write(terminal, answer.encode() if answer == "\x03" else f"{answer}\n".encode())
+    else:
+        os.kill(pid, signal.SIGKILL)
     os.close(terminal)
     _, status = os.waitpid(pid, 0)
     assert left == [], shown
