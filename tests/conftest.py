@@ -67,7 +67,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Of tests side by side those that share a session or brokers, one after the other in a process, take longest: the others give way to them."""
     alone = "PYTEST_XDIST_WORKER" not in os.environ
     if not (alone or needs_spark(item.path) or needs_brokers(item.path)):
-        os.setpriority(os.PRIO_PROCESS, 0, _GIVES_WAY)
+        os.setpriority(os.PRIO_PROCESS, 0, max(_GIVES_WAY, os.getpriority(os.PRIO_PROCESS, 0)))
 
 
 @pytest.fixture(name="free_port")
