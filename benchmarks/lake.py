@@ -27,7 +27,7 @@ from benchmarks.measurement import Measurement
 from benchmarks.meter import Meter
 from benchmarks.peers import ROOT, Gateway, Peer, PureGateway
 
-_MESSAGES = 300_000
+_MESSAGES = 1_000_000
 _BODY = 1024
 #: Micro-batches that are not counted: a Java machine compiles what it runs often.
 _FIRST = 3
