@@ -1,7 +1,7 @@
 # The only commands anyone must remember:
 #
 #   make run        a gateway on this machine, in the foreground; the first time it installs everything below .venv and var
-#   make test       all checks and tests, fifteen to eighteen minutes on two cores, by how fast they are, once everything is installed
+#   make test       all checks and tests, thirteen to sixteen minutes on two cores, by how fast they are, once everything is installed
 #   make test-full  the same with long samples
 #   make lint       ruff and mypy only
 #   make bench      measure

@@ -41,8 +41,8 @@ class IntoParquet:
     :param partitions: consumers. :param batch: messages of a micro-batch and partition.
     """
 
-    partitions: int = 1
-    batch: int = 20_000
+    partitions: int = 2
+    batch: int = 50_000
     alone: bool = False
     tls: bool = False
     once: bool = True

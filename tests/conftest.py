@@ -20,7 +20,7 @@ from tests.needs import PARAMETER, needs_brokers, needs_spark, starts_processes
 settings.register_profile("quick", deadline=None, max_examples=100, derandomize=True)
 settings.register_profile("long", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
 
-#: A third of the processor that others get.
+#: Of a processor that both want it has a third of what the other has.
 _GIVES_WAY: Final = 5
 
 

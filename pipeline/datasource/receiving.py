@@ -26,6 +26,7 @@ from pipeline.datasource.client import Client
 from pipeline.datasource.dialect import Dialect, Place
 from pipeline.datasource.errors import BrokerError, ConnectionLost
 from pipeline.datasource.options import Options
+from pipeline.datasource.pause import Pause
 from pipeline.datasource.rows import record_batch
 from pipeline.datasource.staged import End, Staged, whole
 from pipeline.datasource.staging import Staging
@@ -37,9 +38,8 @@ ROWS: Final = 4096
 _OCTETS: Final = 8 << 20
 #: Octets of bodies that one task takes, whatever the batch size: they are in memory until they are staged.
 _MOST_OCTETS: Final = 96 << 20
-#: Seconds of silence after which a broker that keeps no window is given what it may wait for; and at most, where it turned out that it had not waited, but had no more.
-PAUSE: Final = 0.02
-_LONG_PAUSE: Final = 1.0
+#: Seconds that a broker must be silent at most before what has come is acknowledged.
+_LONGEST_PAUSE: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -178,9 +178,8 @@ class Reception:
         self._end: Final = math.inf if task.seconds is None else time.monotonic() + task.seconds
         #: Seconds that it waits for a message now.
         self._wait = task.first
-        self._pause = PAUSE
-        #: Whether one has come soon after an acknowledgement, and was thought to have come by chance.
-        self._by_chance = False
+        # In a stream a piece must end before the task would think that there are no more.
+        self._pause: Final = Pause(_LONGEST_PAUSE if task.quiet is None else task.quiet / 2)
         self._came = False
 
     def piece(self) -> tuple[Staged, list[Frame]]:
@@ -202,13 +201,13 @@ class Reception:
         rows = Rows(client.dialect, client.enveloped)
         frames: list[Frame] = []
         count, ended, underway = 0, End.FULL, False
-        started = time.monotonic()
+        self._pause.acknowledged(time.monotonic())
         while self._most > 0 and self._octets > 0:
             pausing = count > 0 and not client.dialect.keeps_window
             began = time.monotonic()
             # A first message that is on its way when the time is over would be so each time.
             end = math.inf if underway and not self._came else self._end
-            run = client.receive(min(end, began + (self._pause if pausing else self._wait)))
+            run = client.receive(min(end, began + (self._pause.seconds if pausing else self._wait)))
             if not run:
                 underway = client.underway(began)
                 if underway and (time.monotonic() < self._end or not self._came):
@@ -220,8 +219,7 @@ class Reception:
             while self._octets + len(run[-1].body) <= 0:
                 # There are many, as when they have come while an ACK was confirmed. The last goes back.
                 self._octets += len(run.pop().body)
-            if self._came and not count:
-                self._learn(time.monotonic() - started)
+            self._pause.came(time.monotonic(), len(run))
             count += len(run)
             self._came = True
             self._most -= len(run)
@@ -236,20 +234,6 @@ class Reception:
                 ended = End.TIME
                 break
         return Staged(rows.finish(), count, ended), frames
-
-    def _learn(self, seconds: float) -> None:
-        """Messages came so long after the last piece was acknowledged. Where they come singly there would be a piece for each."""
-        if seconds > PAUSE:
-            self._by_chance = False
-        elif not self._by_chance:
-            # If it was by chance that it came just then, the next comes within the longer pause.
-            self._by_chance = True
-        else:
-            self._pause = PAUSE
-            return
-        # In a stream a piece must end before the task would think that there are no more.
-        most = _LONG_PAUSE if self._task.quiet is None else self._task.quiet / 2
-        self._pause = min(2 * self._pause, most)
 
     def _silent(self, pausing: bool) -> End:
         """Why nothing came."""

@@ -17,8 +17,8 @@ from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Consumer, Session
 
-#: Seconds that any one wait lasts at most; what is waited for is there in a moment, but not on a busy machine.
-LONGEST_WAIT: Final = 30.0
+#: Seconds that any one wait lasts at most.
+LONGEST_WAIT: Final = 10.0
 
 _clock: Any = reactor
 

@@ -1,0 +1,54 @@
+"""How long a broker that keeps no window must be silent before what has come is acknowledged.
+
+It may be silent because it waits for that, and then whatever is waited is lost. Or it has no more for now: where messages come singly, there would be a
+piece for each, with its file, its syncs and its ACK, unless it is waited for longer. What comes after an acknowledgement, and how soon, tells one from the other.
+
+Knows nothing of clients and clocks.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Seconds of silence that are enough where nothing else is known.
+SHORTEST: Final = 0.02
+
+
+class Pause:
+    """What one task has learnt of its broker.
+
+    :param longest: seconds that it waits at most.
+    :ivar seconds: that the broker must be silent now.
+    """
+
+    def __init__(self, longest: float) -> None:
+        self.seconds = SHORTEST
+        self._longest: Final = longest
+        self._acknowledged = 0.0
+        self._last = 0.0
+        self._in_piece = 0
+        #: Messages of the piece before; 0 for the first.
+        self._before = 0
+        self._by_chance = False
+
+    def acknowledged(self, now: float) -> None:
+        """Another piece begins, as the one before is acknowledged; or the first."""
+        self._acknowledged = now
+        self._before, self._in_piece = self._in_piece, 0
+
+    def came(self, now: float, messages: int) -> None:
+        """So many messages have come."""
+        if self._before and not self._in_piece:
+            self.seconds = min(self._next(now), self._longest)
+        self._last = now
+        self._in_piece += messages
+
+    def _next(self, now: float) -> float:
+        if now - self._acknowledged > SHORTEST:
+            # It had no more.
+            return 2 * self.seconds
+        if self._before == 1 and not self._by_chance:
+            # One that comes singly may come just then, and so each time. If that is so here, the next comes within a pause of this length; else it comes as soon again.
+            self._by_chance = True
+            return 2 * max(self.seconds, now - self._last)
+        return SHORTEST
