@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import cycle
+from collections.abc import Iterator
+from itertools import accumulate, cycle, repeat
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ seconds = st.integers(1, 300).map(lambda milliseconds: milliseconds / 1000)
 soon = st.floats(0.0001, 0.9 * SHORTEST)
 
 
-def pieces_of(arrivals: list[float], acknowledging: float) -> int:
+def pieces_of(arrivals: list[float], acknowledging: Iterator[float]) -> int:
     """How many pieces a task makes of messages that come at these times, whatever it does. :param acknowledging: seconds that each piece takes to be done with."""
     pause, now, pieces, left = Pause(LONGEST), 0.0, 0, list(arrivals)
     while left:
@@ -27,7 +29,7 @@ def pieces_of(arrivals: list[float], acknowledging: float) -> int:
             del left[: len(here)]
             received += len(here)
             pause.came(now, len(here))
-        now += pause.seconds + acknowledging
+        now += pause.seconds + next(acknowledging)
     return pieces
 
 
@@ -46,7 +48,16 @@ def pauses_of(window: int, answers: list[float], number: int) -> list[float]:
 @given(st.integers(30, 450).map(lambda milliseconds: milliseconds / 1000), seconds)
 def test_messages_that_come_singly_are_few_pieces(interval: float, acknowledging: float) -> None:
     """However it happens that one comes just as another is acknowledged."""
-    assert pieces_of([number * interval for number in range(60)], acknowledging) <= 12
+    assert pieces_of([number * interval for number in range(60)], repeat(acknowledging)) <= 12
+
+
+@given(st.integers(0, 2**32), st.integers(30, 400).map(lambda milliseconds: milliseconds / 1000), seconds)
+def test_nor_are_they_many_where_nothing_is_regular(seed: int, interval: float, acknowledging: float) -> None:
+    """By chance a broker may seem to wait; that is not for ever."""
+    random = Random(seed)
+    arrivals = list(accumulate(interval * random.uniform(0.6, 1.4) for _ in range(300)))
+    takes = (acknowledging * random.uniform(0.6, 1.4) for _ in repeat(None))
+    assert pieces_of(arrivals, takes) <= 250
 
 
 @given(st.integers(1, 1000), st.lists(soon, min_size=1, max_size=5))
@@ -70,3 +81,8 @@ def test_no_pause_is_longer_than_it_may_be(pieces: list[tuple[float, int]], long
         now += after
         pause.came(now, messages)
         assert SHORTEST <= pause.seconds <= longest
+
+
+@given(st.integers(100, 1000), st.lists(seconds, min_size=1, max_size=5))
+def test_nor_is_one_that_sends_many_however_slow_it_is(window: int, answers: list[float]) -> None:
+    assert set(pauses_of(window, answers, 20)) == {SHORTEST}

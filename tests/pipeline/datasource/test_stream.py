@@ -268,8 +268,8 @@ def test_messages_that_come_singly_are_no_pieces_of_their_own(tmp_path: Path) ->
             time.sleep(5 * SHORTEST)
             client.ask("SEND", {"destination": f"/queue/{broker.name}", "content-length": "2"}, b"%02d" % number)
         assert received.result() == [f"{number:02}" for number in range(30)]
-    # Four on a quiet machine; each is one where nothing is learnt.
-    assert len(list(tmp_path.glob("*.arrow"))) <= 15
+    # Two or four on a quiet machine, and nearly thirty where nothing is learnt.
+    assert len(list(tmp_path.glob("*.arrow"))) <= 20
 
 
 def dropping(proxy: Proxy, piece: int) -> Callable[[str], None]:
