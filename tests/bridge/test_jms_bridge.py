@@ -596,7 +596,7 @@ async def test_a_stop_is_bounded_and_what_is_left_is_told(place: Place) -> None:
     await place.started(document(link("ab")))
     began = time.monotonic()
     await place.bridge.stop(0.5)
-    assert time.monotonic() - began < STOP_S / 2
+    assert time.monotonic() - began < 3
     assert place.state() is BridgeState.STOPPED
     assert any(line.startswith("warn") and "did not stop in time" in line for line in place.logged), place.logged
     place.provider.closes_never = False

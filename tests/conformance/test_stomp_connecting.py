@@ -248,8 +248,7 @@ def test_the_gateway_beats_at_half_the_interval(connect: Connect, version: str) 
     start = time.monotonic()
     beats = [start, *client.wait_for_beats(6)]
     gaps = [later - earlier for earlier, later in pairwise(beats)]
-    # What a client allows, as each does by default: a busy machine is late with some.
-    assert max(gaps) < 0.6 * 2, gaps
+    assert max(gaps) < 0.6 * 1.5, gaps
     assert 0.15 < median(gaps) < 0.5, gaps
 
 

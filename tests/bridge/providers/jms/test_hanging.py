@@ -131,8 +131,7 @@ async def test_a_send_that_hangs_loses_its_connection_and_no_other(classes: Path
         beside.commit(lambda error: None)
     began = time.monotonic()
     await hanging.close()
-    # Of the ten that it would wait for a call.
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 1
     session = other.session(Mode.AUTO)
     session.send([Message(Headers(Queue("other")), b"")])
     assert await told(session.completion) is None
@@ -172,7 +171,7 @@ async def test_closing_does_not_wait_for_a_session_that_hangs(classes: Path) -> 
     session.send([Message(Headers(Queue("q"), properties={"hang": True}), b"")])
     began = time.monotonic()
     await connection.close()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 3
 
 
 @on_reactor
