@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.crash.once_pair import Moves, Pair
+from tests.crash.once_pair import BACK, GATEWAY, Moves, Pair
 from tests.crash.once_table import PROPERTY, Row, recorded
 
 
@@ -31,17 +31,19 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[bool],
 @pytest.fixture
 def moves(pairs: Callable[[bool], Pair], request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> Moves:
     """Has a case happen with 50 messages, in the long run with 1,000, records its row, and asserts that it is clean."""
-    messages = 1_000 if request.config.getoption("--long") else 50
+    long = bool(request.config.getoption("--long"))
+    messages = 1_000 if long else 50
 
     def happen(case: Callable[[Pair, int], Row]) -> None:
-        clean = False
+        spoiled = True
         try:
             row = case(pairs(False), messages)
             record_property(PROPERTY, recorded(row))
             assert row.clean, row
-            clean = True
+            # What ActiveMQ holds back after such a death it may hold back of the next case's messages only, which then seem to be out of order.
+            spoiled = long and row.prepared > 0 and row.way == BACK and row.dies != GATEWAY
         finally:
-            if not clean:
+            if spoiled:
                 pairs(True)
 
     return happen

@@ -24,15 +24,15 @@ from bridge.providers.jms.turns import TurnThread
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import OutcomeUnknown, ProviderUnavailable
 from gateway.messaging.message import Headers, Message
-from gateway.messaging.provider import Flags, Mode, Subscription, Xid
+from gateway.messaging.provider import Connection, Flags, Mode, Subscription, Xid
 from tests.bridge.providers.jms.stubs import GUEST, clock, compiled, received, stub_provider, told
 from tests.on_reactor import on_reactor
 
 ROOT = Path(__file__).parents[4]
 
 #: Seconds that a call hangs of which the reactor must not wait for more than the half, by what another process counts.
-HANGING: Final = 4.0
-HELD_UP: Final = 200
+HANGING: Final = 8.0
+HELD_UP: Final = 400
 
 
 @pytest.fixture(scope="module")
@@ -85,22 +85,21 @@ def at(port: int, **options: Any) -> JMSProvider:
 @on_reactor
 async def test_a_port_that_accepts_and_stays_silent(classes: Path) -> None:
     other = await stub_provider(classes).connect(GUEST, None, not_lost)
+    await _works(other)
     with socket.socket() as port:
         port.bind(("127.0.0.1", 0))
         provider = at(port.getsockname()[1], connect_timeout_s=HANGING)
-        # Nobody listens yet. The interpreter waits while Java loads the classes for it, which no second connection does.
+        # Nobody listens yet. The interpreter waits while Java loads the classes for a first call; both have had theirs then.
         with pytest.raises(ProviderUnavailable, match="refused"):
             await provider.connect(GUEST, "mine", not_lost)
         port.listen(16)
         pulse = Pulse()
         began = time.monotonic()
-        with pytest.raises(ProviderUnavailable, match=r"connecting did not return within 4 s"):
+        with pytest.raises(ProviderUnavailable, match=r"connecting did not return within 8 s"):
             await provider.connect(GUEST, "mine", not_lost)
-        assert HANGING - 0.1 < time.monotonic() - began < 15
+        assert HANGING - 0.1 < time.monotonic() - began < 30
         assert (provider.hung.count, provider.hung.total) == (1, 1)
-        session = other.session(Mode.AUTO)
-        session.send([Message(Headers(Queue("meanwhile")), b"works")])
-        assert [message.text for message, _ in await received(other, Subscription(Queue("meanwhile")), 1)] == ["works"]
+        await _works(other)
         await other.close()
         assert pulse.stop() < HELD_UP
 
@@ -280,6 +279,12 @@ async def test_a_thread_whose_calls_were_abandoned_is_counted_once_and_until_all
     for _ in ("the second", "the end"):
         by_hand.told.get(timeout=20)()
     assert (hung.count, hung.total) == (0, 1)
+
+
+async def _works(connection: Connection) -> None:
+    """It gives what it takes."""
+    connection.session(Mode.AUTO).send([Message(Headers(Queue("meanwhile")), b"works")])
+    assert [message.text for message, _ in await received(connection, Subscription(Queue("meanwhile")), 1)] == ["works"]
 
 
 async def _let_go(provider: JMSProvider) -> None:
