@@ -23,7 +23,7 @@ USED = $(if $(STOMP_GATEWAY_PURE),,$(wildcard $(COMPILED)/.built))
 # The classes of Spark's Java machines, ready to be used, which makes the tests of the pipeline shorter.
 CLASSES = build/spark.jsa
 
-# Six files of tests at a time, as many wait more than they work; all that need Spark are as if they were two files, and those that share other brokers one.
+# Six files of tests at a time, as many wait more than they work; all that need Spark are as if they were one file, and so are those that share other brokers.
 # None of them counts time.
 # make SIDE_BY_SIDE= test: one after the other.
 SIDE_BY_SIDE ?= -n 6 --dist loadfile --no-loadscope-reorder

@@ -1,6 +1,6 @@
 """How pytest-xdist shares tests out: by their files, but those that share what is slow to start go to one process.
 
-All files that need Spark are as if they were two: as one they would be the last to end by minutes. Those that need other brokers are as if they were one.
+All files that need Spark are as if they were one, and have one session; so are those that need other brokers.
 """
 
 from __future__ import annotations
@@ -17,5 +17,5 @@ class BySharedServers(LoadFileScheduling):  # type: ignore[misc]  # xdist has no
         file = nodeid.split("::", 1)[0]
         path = self.config.rootpath / file
         if needs_spark(path):
-            return "spark, jobs" if "/jobs/" in file else "spark"
+            return "spark"
         return "brokers" if needs_brokers(path) else file

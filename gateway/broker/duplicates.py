@@ -50,11 +50,11 @@ _SLICE: Final = 1000
 class Sifted(NamedTuple):
     """What was found among messages of which some have ids.
 
-    :param repeats: messages left out. :param doubtful: the batch that has the last of their originals, if it may not be durable yet; else 0.
+    :param repeats: messages left out. :param doubtful: the batches that have their originals and may not be durable yet.
     """
 
     repeats: int
-    doubtful: int
+    doubtful: frozenset[int]
 
 
 def check_id(value: object) -> None:
@@ -108,7 +108,8 @@ class DuplicateIds:
         """The same without the messages whose ids are remembered, or come a second time among these. Nothing is changed."""
         left: Arrivals = []
         new: set[tuple[Destined, bytes]] = set()
-        repeats = doubtful = 0
+        doubtful: set[int] = set()
+        repeats = 0
         for physical, run in arrivals:
             kept: list[Message] = []
             for message in run:
@@ -117,7 +118,7 @@ class DuplicateIds:
                     seq = self._find(physical, id)[1]
                     if seq or (physical, id) in new:
                         repeats += 1
-                        doubtful = max(doubtful, self._batch_of(abs(seq)))
+                        doubtful.add(self._batch_of(abs(seq)))
                         continue
                     new.add((physical, id))
                 kept.append(message)
@@ -125,7 +126,7 @@ class DuplicateIds:
                 left.append((physical, kept))
         if repeats:
             self._log.debug("{count} messages had duplicate ids that are remembered, and were dropped", count=repeats)
-        return left, Sifted(repeats, doubtful)
+        return left, Sifted(repeats, frozenset(doubtful - {0}))
 
     # --- remembering
 
@@ -133,11 +134,18 @@ class DuplicateIds:
         """Messages that were sifted and have seqs are accepted with the batch that gathers: what else they need is put into the same.
 
         :param sifted: what was found. Where there were repeats, who has sent them hears of it when the batch that gathers is durable.
-        :param undone: called if the store has undone a batch with originals of repeats, before it gets the next.
+        :param undone: called once if the store has undone a batch with originals of repeats, before it gets the next.
         """
         commits = self._broker.commits
-        if sifted.doubtful:
-            commits.wait_for(sifted.doubtful, lambda error: undone(error) if isinstance(error, StoreFull) else None)
+        told: list[StoreError] = []
+
+        def tell(error: StoreError | None) -> None:
+            if isinstance(error, StoreFull) and not told:
+                told.append(error)
+                undone(error)
+
+        for batch in sifted.doubtful:
+            commits.wait_for(batch, tell)
         rows = self._broker.rows
         for physical, run in arrivals:
             kept = not physical.destination.temporary

@@ -359,8 +359,9 @@ class MessageEncoder:
             return _UNSENDABLE
         pairs = _message_headers(headers)
         text = "".join([f"{name}:{value}\n" for name, value in pairs])
-        lines = len(pairs)
-        if text.count(":") == lines == text.count("\n") and "\\" not in text and "\r" not in text and "\0" not in text:
+        # The last two are ends of names that may be blank.
+        odd = "\\" in text or "\r" in text or "\0" in text or " :" in text or "\t:" in text
+        if not odd and text.count(":") == len(pairs) == text.count("\n"):
             # Nothing to escape in any version, which is found out faster for all lines at once.
             return text.encode("utf-8", "replace")
         return header_lines(pairs, self.version)

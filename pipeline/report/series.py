@@ -20,6 +20,8 @@ MOST_SERIES: Final = 8
 MOST_NAMES: Final = 20
 #: What jobs call the sum of all that is not among the first. It is drawn last.
 OTHERS: Final = "others"
+#: Of numbers that are drawn, beside 0. Nobody counts or times anything that is near.
+_SMALLEST: Final = 1e-200
 
 Along = Literal["time", "number", "name"]
 Place = float | str
@@ -112,11 +114,16 @@ def column(table: Table, name: str) -> int:
 
 
 def number(value: object) -> float | None:
-    """The value as a number to draw; None where it is none, or has no end."""
+    """The value as a number to draw; None where it is none, has no end, or is too large to add and to divide. What is too small for that is 0."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
-    found = float(value)
-    return found if math.isfinite(found) else None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    if abs(found) < _SMALLEST:
+        return 0.0
+    return found if abs(found) < 1 / _SMALLEST else None
 
 
 def seconds(value: object) -> float | None:

@@ -1,6 +1,6 @@
-"""What the tests of the pipeline share: one Spark session for all of a process, as starting one takes ten seconds.
+"""What the tests of the pipeline share: one Spark session, as starting one takes ten seconds.
 
-:mod:`tests.conftest` has all tests that ask for it run in two processes, whichever files they are in.
+:mod:`tests.conftest` has all tests that ask for it run in one process, whichever files they are in.
 """
 
 from __future__ import annotations

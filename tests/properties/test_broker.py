@@ -29,6 +29,7 @@ from gateway.broker.provider import EmbeddedProvider
 from gateway.broker.queue import PhysicalQueue
 from gateway.broker.recovery import open_broker
 from gateway.broker.settings import BrokerOptions
+from gateway.broker.subscription import TopicSubscription
 from gateway.broker.users import Principal
 from gateway.messaging.dead import DMQ, DeadReason
 from gateway.messaging.destination import Destination, Kind, Queue, Topic
@@ -82,6 +83,8 @@ class _Fate:
     settling: bool = False
     #: It was seen in the dead message queue, or may be there.
     dead: bool = False
+    #: The moment at which it came back with a transaction that the store had undone.
+    undone: object = None
     #: Bounds of how often it was tried and came back.
     fewest: int = 0
     most: int = 0
@@ -165,6 +168,8 @@ class BrokerModel(RuleBasedStateMachine):
         self.acks: list[tuple[_Fate, _Reader, int]] = []
         #: What is acknowledged in a transaction whose outcome is open, and where it was.
         self.held: dict[_Fate, object] = {}
+        #: Subscriptions that are over. What only the store has of theirs counts until it has been read.
+        self.over: list[TopicSubscription] = []
         self.sender = self.connect(None)
         self.sending = self.sender.session(Mode.CLIENT)
         self.client = self.connect("me")
@@ -350,7 +355,8 @@ class BrokerModel(RuleBasedStateMachine):
     def refuse(self, fate: _Fate) -> None:
         """Its sender was told so: it comes to nobody who has not got it already, and not again to who gave it back."""
         fate.refused = True
-        if fate.where in ("waiting", "delayed") and not fate.dead and not self.may_be_dead(fate):
+        # Else it may have been out when the store could not keep it, and have come back only then.
+        if fate.undone != self.moment and fate.where in ("waiting", "delayed") and not fate.dead and not self.may_be_dead(fate):
             fate.where = "gone"
 
     def may_be_dead(self, fate: _Fate) -> bool:
@@ -465,6 +471,8 @@ class BrokerModel(RuleBasedStateMachine):
         if reader.place == "now":
             for fate in self.fates["now"].values():
                 fate.where = "gone"
+            subscription: Any = reader.consumer
+            self.over.append(subscription.source)
         self.come_back(reader)
         if reader.mode is Mode.TRANSACTED:
             reader.consumer.close()
@@ -518,7 +526,14 @@ class BrokerModel(RuleBasedStateMachine):
                 fate.tried()
         own = self.readers.get("queue transacted")
         if own is not None:
+            for fate in own.outstanding.values():
+                fate.undone = self.moment
             self.come_back(own)
+
+    @property
+    def moment(self) -> object:
+        """What the store has done until now."""
+        return self.broker, self.broker.commits.durable
 
     # --- rules: the world
 
@@ -686,6 +701,8 @@ class BrokerModel(RuleBasedStateMachine):
                 outstanding = sum(consumer.outstanding for consumer in part.consumers)
                 here += part.backlog.waiting + len(part.delayed) + len(part.resting) + part.dying + outstanding
                 here += sum(source is part for source in self.held.values())
+            if physical is self.broker.find(TOPIC):
+                here += sum(len(subscription._spilled) for subscription in self.over)
             assert physical.count == here
             assert physical.octets == 0 or physical.count
             assert physical.coming == sum(place.count for place in physical.arrivals)

@@ -10,6 +10,8 @@ CR          a space                  a space             ``\r``
 NUL         a space                  a space             a space
 ==========  =======================  ==================  ==================
 
+A name that is then nothing but spaces and tabs is ``_`` for 1.0, where readers trim it.
+
 What a version has no escape for becomes a space: sent raw, it could end the line or the frame for some client, and what follows would be taken for
 headers or frames of the gateway. 1.1 would allow a raw CR, but common line readers end a line there.
 """
@@ -22,6 +24,7 @@ from typing import Final
 
 from gateway.stomp.wire.errors import shown
 from gateway.stomp.wire.frame import Version
+from gateway.stomp.wire.grammar import PADDING
 
 _escapes: Final = re.compile(r"\\(.?)", re.DOTALL)
 
@@ -48,10 +51,11 @@ def escape_1_0(text: str) -> str:
 
 
 def escape_name_1_0(text: str) -> str:
-    """A header name for a 1.0 peer: as `escape_1_0`, and a colon, at which the peer would split, becomes ``_``."""
+    """A header name for a 1.0 peer: as `escape_1_0`, and a colon, at which the peer would split, becomes ``_``; so does a name that it would trim to nothing."""
     if ":" in text:
         text = text.replace(":", "_")
-    return escape_1_0(text)
+    text = escape_1_0(text)
+    return text if text.strip(PADDING) else "_"
 
 
 def escape_1_1(text: str) -> str:

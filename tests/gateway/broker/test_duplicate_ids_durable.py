@@ -135,6 +135,30 @@ def test_who_repeats_what_did_not_fit_and_asks_nothing_loses_the_connection(step
     assert len(stepped.losses) == 2
 
 
+@pytest.mark.parametrize("mode", [Mode.CLIENT, Mode.TRANSACTED])
+@pytest.mark.parametrize("fits", [(False, True), (True, False), (False, False), (True, True)])
+def test_who_repeats_what_came_in_two_batches_is_told_if_either_did_not_fit(
+    stepped: Stepped, mode: Mode, fits: tuple[bool, bool]
+) -> None:
+    originals, session = stepped.session(), stepped.session(mode)
+    asked = []
+    for id in "ab":
+        originals.send([bearing(id)])
+        asked.append(told(originals))
+        stepped.turns()
+    session.send([bearing("a"), bearing("b")])
+    done = committed(session) if mode is Mode.TRANSACTED else told(session)
+    for fit in fits:
+        stepped.turns()
+        stepped.store.step(full=not fit)
+    stepped.settle()
+    assert [one.well for one in asked] == list(fits)
+    assert done.well is all(fits)
+    assert done.failed is not all(fits)
+    assert rest(stepped) == [id for id, fit in zip("ab", fits, strict=True) if fit]
+    assert stepped.losses == []
+
+
 def test_a_transaction_that_repeats_what_did_not_fit_is_rolled_back(stepped: Stepped) -> None:
     transacted = stepped.session(Mode.TRANSACTED)
     inbox = stepped.consume(transacted, OTHER)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.messaging.destination import Destination, Kind, Queue, Topic
@@ -224,6 +224,7 @@ VALUES = st.one_of(
 
 
 @given(st.dictionaries(NAMES, VALUES, max_size=4), st.binary(max_size=40), st.sampled_from(BodyType), st.sampled_from(Version))
+@example({"\t": None, " ": True, "\0": "x"}, b"", BodyType.MESSAGE, Version.V1_0)
 def test_whatever_a_message_holds_comes_back(properties: dict[str, Value], body: bytes, kind: BodyType, version: Version) -> None:
     client = subscribed(Server(), version=str(version))
     sent = message(body, body_type=kind, properties=properties)

@@ -79,7 +79,7 @@ class CrashingSource(StompDataSource):
 
 
 def main(given: str) -> None:
-    """Move a queue into Parquet until this is killed."""
+    """Move a queue into Parquet until this is killed, or until all that there is now has been moved."""
     from pipeline.session import spark_session
     from tests.pipeline.conftest import BRIEF, options
 
@@ -89,7 +89,7 @@ def main(given: str) -> None:
     own.mkdir()
     with spark_session("killed", options(own, **BRIEF)) as spark:
         register(spark)
-        query = into_parquet(spark, "stomp", what["options"], folder, end=False)
+        query = into_parquet(spark, "stomp", what["options"], folder, what["end"])
         print("running", flush=True)
         query.awaitTermination()
 

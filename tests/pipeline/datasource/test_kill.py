@@ -1,7 +1,7 @@
 """A streaming query that is killed by SIGKILL while messages flow: its sink has each message once.
 
 The driver and its Java machine are killed together; its Python workers are left to find out by themselves, as they are in life, so that the next run
-meets what they still do. The last run, which is left to end, is of the session that tests share. The sink is Parquet, read as Spark reads it: by the files that its log names.
+meets what they still do. The last run is left to end. The sink is Parquet, read as Spark reads it: by the files that its log names.
 """
 
 from __future__ import annotations
@@ -19,23 +19,13 @@ from urllib.parse import unquote, urlsplit
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
-from pipeline.datasource.source import register
 from tests.gateway_process import ROOT
 from tests.pipeline.datasource.brokers import Broker
-from tests.pipeline.datasource.crashing import into_parquet
 from tests.servers import activemq
 
 #: How long a query may take to start, or to move what there is, in seconds.
 PATIENCE = 240.0
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    until = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < until, f"{what}: not within {PATIENCE:g} s"
-        time.sleep(0.01)
 
 
 def named(process: psutil.Process) -> str:
@@ -47,7 +37,10 @@ def named(process: psutil.Process) -> str:
 
 
 class Feeder(threading.Thread):
-    """Sends numbered messages, a few at a time, as many as it was allowed to."""
+    """Sends numbered messages, a few at a time, as many as it was allowed to; then fewer, so that a moment that is waited for comes.
+
+    A machine that is slow would never come to the end of more.
+    """
 
     def __init__(self, broker: Broker) -> None:
         super().__init__(daemon=True)
@@ -57,14 +50,13 @@ class Feeder(threading.Thread):
         self.sent = 0
 
     def allow(self, more: int) -> None:
-        """So many more; a machine that is slow would else never come to the end of them."""
+        """So many more at once."""
         self._allowed += more
 
     def run(self) -> None:
-        while not self._over.wait(0.02):
-            if self.sent < self._allowed:
-                self._broker.fill([str(number) for number in range(self.sent, self.sent + 20)])
-                self.sent += 20
+        while not self._over.wait(0.02 if self.sent < self._allowed else 0.5):
+            self._broker.fill([str(number) for number in range(self.sent, self.sent + 20)])
+            self.sent += 20
 
     def stop(self) -> int:
         """:returns: how many messages there are."""
@@ -74,11 +66,14 @@ class Feeder(threading.Thread):
 
 
 class Query:
-    """The query in a child process."""
+    """The query in a child process.
 
-    def __init__(self, broker: Broker, folder: Path, **options: object) -> None:
+    :param end: whether it ends when it has moved what there is.
+    """
+
+    def __init__(self, broker: Broker, folder: Path, options: dict[str, str], end: bool = False) -> None:
         self.folder = folder
-        what = {"folder": str(folder), "options": broker.queue | {name: str(value) for name, value in options.items()}}
+        what = {"folder": str(folder), "options": broker.queue | options, "end": end}
         self._said = (folder / "said.txt").open("ab")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.pipeline.datasource.crashing", json.dumps(what)],
@@ -88,11 +83,24 @@ class Query:
             stderr=self._said,
         )
 
-    def check(self) -> bool:
-        """Whether it runs; fails the test with what it said when it has ended badly."""
-        status = self._process.poll()
-        assert status in (None, 0), (self.folder / "said.txt").read_text(errors="replace")[-5000:]
-        return status is None
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for it, while the query runs. :raises AssertionError: the query ended, with what it said; or it does not come."""
+        until = time.monotonic() + PATIENCE
+        while not condition():
+            assert self.running(), self.said
+            assert time.monotonic() < until, f"{what}: not within {PATIENCE:g} s\n{self.said}"
+            time.sleep(0.01)
+
+    def until_ended(self) -> None:
+        """:raises subprocess.TimeoutExpired: it does not end. :raises AssertionError: it ended badly."""
+        assert self._process.wait(PATIENCE) == 0, self.said
+
+    @property
+    def said(self) -> str:
+        return (self.folder / "said.txt").read_text(errors="replace")[-5000:]
 
     def kill(self) -> list[psutil.Process]:
         """SIGKILL for driver and Java machine. :returns: the workers, which are left."""
@@ -135,29 +143,30 @@ def sink(folder: Path) -> list[str]:
     return [body.decode() for path in paths for body in pq.read_table(path, columns=["body"]).column("body").to_pylist()]
 
 
-def kill_and_count(session: SparkSession, broker: Broker, folder: Path, kills: int, seed: int) -> None:
+def kill_and_count(broker: Broker, folder: Path, kills: int, seed: int) -> None:
     chance = random.Random(seed)
     feeder = Feeder(broker)
     feeder.start()
     left: list[psutil.Process] = []
+    query: Query | None = None
     try:
         for _ in range(kills):
             feeder.allow(1500)
-            query = Query(broker, folder, partitions=2, batchSize=200, maxSeconds=2)
+            query = Query(broker, folder, {"partitions": "2", "batchSize": "200", "maxSeconds": "2"})
             # It has done something since its start, and then it is somewhere.
-            working = moments(folder)
-            wait_until(lambda query=query, working=working: query.check() and working[4](), "a micro-batch is done")  # type: ignore[misc]
-            moment = chance.choice(moments(folder))
-            wait_until(lambda query=query, moment=moment: query.check() and moment(), "a moment to kill it")  # type: ignore[misc]
+            query.until(moments(folder)[4], "a micro-batch is done")
+            query.until(chance.choice(moments(folder)), "a moment to kill it")
             time.sleep(chance.random() * 0.1)
             left += query.kill()
         sent = feeder.stop()
         # What a worker that was left has in its hands it stages, or gives back when it finds that nobody listens.
         psutil.wait_procs(left, PATIENCE)
-        register(session)
-        into_parquet(session, "stomp", {**broker.queue, "partitions": "2"}, folder).awaitTermination()
+        query = Query(broker, folder, {"partitions": "2"}, end=True)
+        query.until_ended()
     finally:
         feeder.stop()
+        if query is not None and query.running():
+            left += query.kill()
         for one in left:
             if one.is_running():
                 one.kill()
@@ -166,12 +175,12 @@ def kill_and_count(session: SparkSession, broker: Broker, folder: Path, kills: i
     assert broker.waiting() == []
 
 
-def test_a_query_is_killed(spark: SparkSession, gateway: Broker, tmp_path: Path) -> None:
-    kill_and_count(spark, gateway, tmp_path, 3, random.randrange(1 << 32))
+def test_a_query_is_killed(gateway: Broker, tmp_path: Path) -> None:
+    kill_and_count(gateway, tmp_path, 3, random.randrange(1 << 32))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("peer", ["gateway", "activemq"])
-def test_a_query_is_killed_again_and_again(spark: SparkSession, gateway: Broker, tmp_path: Path, peer: str) -> None:
+def test_a_query_is_killed_again_and_again(gateway: Broker, tmp_path: Path, peer: str) -> None:
     broker = gateway if peer == "gateway" else Broker(activemq().port, {})
-    kill_and_count(spark, broker, tmp_path, 20, random.randrange(1 << 32))
+    kill_and_count(broker, tmp_path, 20, random.randrange(1 << 32))

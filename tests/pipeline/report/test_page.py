@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html.parser
+import math
 import re
 import subprocess
 import sys
@@ -194,6 +195,16 @@ def test_any_table_becomes_a_page(title: str, kind: Any, xs: list[Any], values: 
     assert len(document.xpath("//script | //img | //iframe")) == 0
     for svg in drawings(text):
         assert not [value for element in svg.iter() for value in element.attrib.values() if "nan" in value.split()]
+
+
+@pytest.mark.parametrize("kind", ["line", "bar", "range"])
+@pytest.mark.parametrize("value", [5e-324, 3e-200, 9e199, 1.6e308, -1.6e308, math.inf, math.nan, pytest.param(10**400, id="long")])
+@pytest.mark.parametrize("xs", [("a", "b"), (START, START + timedelta(1)), (5e-324, 1.6e308)])
+def test_numbers_that_nobody_can_reckon_with_are_in_the_table(kind: Any, value: Any, xs: tuple[Any, Any]) -> None:
+    table = Table("T", ("x", "n"), [(xs[0], 1.0), (xs[1], value)], chart=Chart(kind, "x", ("n",), unit="seconds"))
+    text = page(Summary("T", {}, [table]), "any", {}, WHEN)
+    assert len(list(drawings(text))) == 1
+    assert len(lxml.html.document_fromstring(text).xpath("//tbody/tr")) == 2
 
 
 def test_a_column_is_as_wide_as_its_time_whatever_lies_between() -> None:

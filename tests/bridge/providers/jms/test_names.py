@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bridge.providers.jms import jvm
@@ -50,6 +50,8 @@ def test_an_escaped_name_is_one_of_a_property_and_gives_the_name_back(names: Any
 
 
 @given(name=st.one_of(NAMES, st.text("a_02d-", max_size=12)).map("STOMP_".__add__))
+@example(name="STOMP__da00")
+@example(name="STOMP__d83d_de00")
 def test_what_is_unescaped_was_escaped(names: Any, name: str) -> None:
     plain = names.unescape(name)
     assert plain is None or str(names.escape(plain)) == name

@@ -29,6 +29,11 @@ def test_each_version_escapes_what_it_can() -> None:
     assert escape_name_1_0(TEXT) == "a_b\\c d e f"
 
 
+@pytest.mark.parametrize("name", ["", " ", "\t \t", "\0", "\r\n"])
+def test_a_name_that_a_1_0_peer_would_trim_to_nothing_has_an_underscore(name: str) -> None:
+    assert escape_name_1_0(name) == "_"
+
+
 def test_an_escape_is_not_escaped_again() -> None:
     assert escape_1_2("\\n") == "\\\\n"
     assert escape_1_2("\\:\n") == "\\\\\\c\\n"

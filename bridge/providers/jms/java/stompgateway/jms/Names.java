@@ -46,6 +46,11 @@ public final class Names {
         return escaped.toString();
     }
 
+    /** Half a character has no UTF-8: no name that was escaped had one. */
+    private static boolean isTorn(String text) {
+        return text.codePoints().anyMatch(point -> Character.getType(point) == Character.SURROGATE);
+    }
+
     /** The name that was escaped, or null: this is a property like any other. */
     public static String unescape(String name) {
         if (!name.startsWith(PREFIX)) {
@@ -68,6 +73,6 @@ public final class Names {
             }
         }
         String text = plain.toString();
-        return isProperty(text) || !escape(text).equals(name) ? null : text;
+        return isProperty(text) || isTorn(text) || !escape(text).equals(name) ? null : text;
     }
 }
