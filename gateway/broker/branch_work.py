@@ -106,7 +106,7 @@ def commit_at_once(broker: Broker, branch: Branch, done: Told) -> None:
         done(error)
 
     def undo(batch: Batch, error: StoreError) -> None:
-        _undo(broker, batch, [arrival for each in sent for arrival in each.arrivals])
+        _undo(broker, batch, [arrival for each in sent for arrival in each.arrivals], error)
         for consumer, messages in taken:
             consumer.source.unrelease(messages, batch)
 
@@ -161,7 +161,7 @@ def prepare(broker: Broker, branch: Branch, done: Told) -> None:
         commits.changing().branches[branch.id] = branch.row(0, seqs, locked)
 
         def undo(batch: Batch, error: StoreError) -> None:
-            _undo(broker, batch, branch.sends)
+            _undo(broker, batch, branch.sends, error)
 
         def outcome(error: StoreError | None) -> None:
             if error is not None:
@@ -219,11 +219,11 @@ def _number(broker: Broker, sent: _Sent) -> None:
         broker.journey.produced(connection, sent.arrivals, held=True)
 
 
-def _undo(broker: Broker, batch: Batch, arrivals: Arrivals) -> None:
+def _undo(broker: Broker, batch: Batch, arrivals: Arrivals, error: StoreError) -> None:
     """The store could not keep the batch: none of this came."""
     if broker.journey is not None:
         broker.journey.refused(arrivals, "it did not fit on the disk")
-    broker.duplicates.undo(batch, arrivals, whole=True)
+    broker.duplicates.undo(batch, arrivals, error, whole=True)
     for _, run in arrivals:
         broker.rows.undo(batch, run)
 
@@ -309,7 +309,8 @@ def roll_back_held(broker: Broker, branch: Branch, row: BranchRow | None, done: 
 
     commits.begin()
     try:
-        broker.duplicates.undo(commits.changing(), branch.sends, whole=True)
+        # Nobody has repeated what it sent: that is refused while its outcome is open.
+        broker.duplicates.undo(commits.changing(), branch.sends, StoreError("rolled back"), whole=True)
         for _, run in branch.sends:
             for message in run:
                 if message.stored:

@@ -36,7 +36,9 @@ from gateway.messaging.provider import Vote, Xid
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
+    from gateway.broker.queue import PhysicalQueue
     from gateway.broker.session import EmbeddedSession
+    from gateway.broker.topic import PhysicalTopic
 
 _Answer = TypeVar("_Answer")
 
@@ -217,6 +219,10 @@ class Branches:
         return self._ask(xid, work)
 
     # --- recovery
+
+    def have_sent(self, physical: PhysicalQueue | PhysicalTopic, seq: int) -> bool:
+        """Whether one that is prepared has sent this message there."""
+        return any(branch.has_sent(physical, seq) for branch in self._branches.values())
 
     def restore(self, branch: Branch) -> None:
         """A branch that the store knows."""

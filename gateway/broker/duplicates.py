@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import partial
 from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeAlias
 
 from twisted.logger import Logger
 
-from gateway.broker.store.interface import Batch, DuplicateRow, StoreError, StoreFull
-from gateway.messaging.errors import InvalidDuplicateId
+from gateway.broker.store.interface import Batch, DuplicateRow, StoreError
+from gateway.messaging.errors import DuplicateInDoubt, InvalidDuplicateId, MessageRejected
 from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import DUPLICATE_ID
 
@@ -50,7 +51,7 @@ _SLICE: Final = 1000
 class Sifted(NamedTuple):
     """What was found among messages of which some have ids.
 
-    :param repeats: messages left out. :param doubtful: the batches that have their originals and may not be durable yet.
+    :param repeats: messages left out. :param doubtful: the seqs of their originals that may not be durable yet.
     """
 
     repeats: int
@@ -92,6 +93,11 @@ class DuplicateIds:
         self._ticking = False
         #: (batch, seq): that batch has the ids of messages from that seq on. Of batches that may not be durable.
         self._recent: deque[tuple[int, int]] = deque()
+        #: By the seq of an original that may not be durable: who has repeated it.
+        self._repeaters: dict[int, list[Callable[[StoreError], None]]] = {}
+        #: Those whose originals never came, to be told; a transaction among them may be the original of others.
+        self._bereft: deque[Callable[[StoreError], None]] = deque()
+        self._telling = False
 
     # --- what a message may be
 
@@ -105,20 +111,27 @@ class DuplicateIds:
         return physical in self._ids
 
     def sift(self, arrivals: Arrivals) -> tuple[Arrivals, Sifted]:
-        """The same without the messages whose ids are remembered, or come a second time among these. Nothing is changed."""
+        """The same without the messages whose ids are remembered, or come a second time among these. Nothing is changed.
+
+        :raises MessageRejected: an original is of a transaction branch whose outcome nobody knows yet, so neither does who repeats it.
+        """
         left: Arrivals = []
         new: set[tuple[Destined, bytes]] = set()
         doubtful: set[int] = set()
-        repeats = 0
+        repeats, place = 0, -1
         for physical, run in arrivals:
             kept: list[Message] = []
             for message in run:
+                place += 1
                 id = _id(message.headers)
                 if id is not None:
                     seq = self._find(physical, id)[1]
                     if seq or (physical, id) in new:
+                        if physical.held and self._broker.branches.have_sent(physical, abs(seq)):
+                            raise MessageRejected(place, DuplicateInDoubt())
                         repeats += 1
-                        doubtful.add(self._batch_of(abs(seq)))
+                        if self._batch_of(abs(seq)):
+                            doubtful.add(abs(seq))
                         continue
                     new.add((physical, id))
                 kept.append(message)
@@ -126,7 +139,7 @@ class DuplicateIds:
                 left.append((physical, kept))
         if repeats:
             self._log.debug("{count} messages had duplicate ids that are remembered, and were dropped", count=repeats)
-        return left, Sifted(repeats, frozenset(doubtful - {0}))
+        return left, Sifted(repeats, frozenset(doubtful))
 
     # --- remembering
 
@@ -134,18 +147,21 @@ class DuplicateIds:
         """Messages that were sifted and have seqs are accepted with the batch that gathers: what else they need is put into the same.
 
         :param sifted: what was found. Where there were repeats, who has sent them hears of it when the batch that gathers is durable.
-        :param undone: called once if the store has undone a batch with originals of repeats, before it gets the next.
+        :param undone: called once if one of the originals of repeats never came, as what it came with was undone. The store has not got the batch by then.
         """
         commits = self._broker.commits
         told: list[StoreError] = []
 
-        def tell(error: StoreError | None) -> None:
-            if isinstance(error, StoreFull) and not told:
+        def tell(error: StoreError) -> None:
+            if not told:
                 told.append(error)
                 undone(error)
 
-        for batch in sifted.doubtful:
-            commits.wait_for(batch, tell)
+        for seq in sifted.doubtful:
+            if seq not in self._repeaters:
+                self._repeaters[seq] = []
+                commits.wait_for(self._batch_of(seq), partial(self._over, seq))
+            self._repeaters[seq].append(tell)
         rows = self._broker.rows
         for physical, run in arrivals:
             kept = not physical.destination.temporary
@@ -180,8 +196,10 @@ class DuplicateIds:
         self._marks.append((rows[-1].at, rows[-1].seq + 1))
         self._tick_later()
 
-    def undo(self, batch: Batch, arrivals: Arrivals, *, whole: bool = False) -> bool:
+    def undo(self, batch: Batch, arrivals: Arrivals, error: StoreError, *, whole: bool = False) -> bool:
         """The store could not keep the batch in which these were remembered: ids go of messages that never came; others are tried again with it.
+
+        Who has repeated one that never came hears of the error.
 
         :param whole: none of these messages came. :returns: whether the batch had an id of theirs.
         """
@@ -199,7 +217,19 @@ class DuplicateIds:
                     run_of, remembered = self._find(physical, id)
                     if abs(remembered) == seq:
                         self._drop(physical, run_of, [id])
+                    self._bereft += self._repeaters.pop(seq, ())
+        if not self._telling:
+            self._telling = True
+            try:
+                while self._bereft:
+                    self._bereft.popleft()(error)
+            finally:
+                self._telling = False
         return anything
+
+    def _over(self, seq: int, error: StoreError | None) -> None:
+        """What became of an original has been told."""
+        self._repeaters.pop(seq, None)
 
     # --- forgetting
 
@@ -230,8 +260,9 @@ class DuplicateIds:
         if run not in runs and len(runs) >= _MOST_RUNS:
             run = b""
         ids = runs.setdefault(run, {})
+        if id not in ids:
+            self.count += 1
         ids[id] = seq
-        self.count += 1
         if len(ids) > self._most_of_run + self._most_of_run // _RUN_PARTS:
             self._drop(physical, run, list(islice(ids, len(ids) - self._most_of_run)))
         if self.count > self._most + self._most // _ALL_PARTS:

@@ -104,7 +104,7 @@ class EmbeddedSession:
     def _undo_send(self, number: int, arrivals: Arrivals, batch: Batch, error: StoreError) -> None:
         arrived = self._broker.undo_arrivals(batch, arrivals)
         # Else all that the store was to have of it had been settled.
-        if self._broker.duplicates.undo(batch, arrivals) or arrived:
+        if self._broker.duplicates.undo(batch, arrivals, error) or arrived:
             self._refuse(number, error)
 
     def _refuse(self, number: int, error: StoreError) -> None:
@@ -251,7 +251,7 @@ class EmbeddedSession:
                 return
             undone.append(error)
             if sifted is not None:
-                self._broker.duplicates.undo(batch, arrivals, whole=True)
+                self._broker.duplicates.undo(batch, arrivals, error, whole=True)
             if journey is not None:
                 journey.refused(arrivals, str(error))
             for _, run in arrivals:

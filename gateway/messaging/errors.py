@@ -221,6 +221,15 @@ class InvalidDuplicateId(MessagingError):
         self.reason = reason
 
 
+class DuplicateInDoubt(MessagingError):
+    """Another message with the same duplicate id is in a transaction branch that is prepared, so nobody knows yet whether this is a repetition."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "another message with the same duplicate id is in a transaction that is prepared, and whose outcome is not known yet"
+        )
+
+
 class XAError(MessagingError):
     """An XA call failed, with the code of the X/Open CAE Specification, section 3.2."""
 

@@ -119,7 +119,7 @@ def number(value: object) -> float | None:
         return None
     try:
         found = float(value)
-    except OverflowError:
+    except (OverflowError, ValueError):  # of a signalling NaN
         return None
     if abs(found) < _SMALLEST:
         return 0.0

@@ -83,7 +83,7 @@ class _Fate:
     settling: bool = False
     #: It was seen in the dead message queue, or may be there.
     dead: bool = False
-    #: The moment at which it came back with a transaction that the store had undone.
+    #: The moment at which it came back with a transaction that was undone.
     undone: object = None
     #: Bounds of how often it was tried and came back.
     fewest: int = 0
@@ -589,6 +589,8 @@ class BrokerModel(RuleBasedStateMachine):
         self.check_nobody_is_stuck()
         self.clock.advance(2)
         self.steps()
+        assert not any(subscription._spilled for subscription in self.over), "what nobody wants stays in the store"
+        self.over.clear()
         self.check_rows()
 
     def check_nobody_is_stuck(self) -> None:

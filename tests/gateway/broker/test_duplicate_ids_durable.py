@@ -159,6 +159,57 @@ def test_who_repeats_what_came_in_two_batches_is_told_if_either_did_not_fit(
     assert stepped.losses == []
 
 
+@pytest.mark.parametrize("mode", [Mode.CLIENT, Mode.TRANSACTED])
+def test_who_repeats_what_a_transaction_has_sent_that_is_taken_back_is_told(stepped: Stepped, mode: Mode) -> None:
+    original, transacted, last = stepped.session(), stepped.session(Mode.TRANSACTED), stepped.session(mode)
+    original.send([bearing("a")])
+    refused = [told(original)]
+    stepped.turns()
+    transacted.send([bearing("a"), bearing("b")])
+    refused.append(committed(transacted))
+    last.send([bearing("b")])
+    refused.append(committed(last) if mode is Mode.TRANSACTED else told(last))
+    stepped.store.step(full=True)
+    stepped.settle()
+    assert all(one.failed for one in refused)
+    assert rest(stepped) == []
+    last.send([bearing("b"), bearing("c")])
+    again = committed(last) if mode is Mode.TRANSACTED else told(last)
+    stepped.settle()
+    assert again.well
+    assert rest(stepped) == ["b", "c"]
+
+
+def test_each_of_many_transactions_that_repeats_one_before_it_is_taken_back(stepped: Stepped) -> None:
+    original = stepped.session()
+    original.send([bearing("0")])
+    refused = [told(original)]
+    stepped.turns()
+    for number in range(500):
+        session = stepped.session(Mode.TRANSACTED)
+        session.send([bearing(f"{number}"), bearing(f"{number + 1}")])
+        refused.append(committed(session))
+    stepped.store.step(full=True)
+    stepped.settle()
+    assert [one.failed for one in refused] == [True] * 501
+    assert rest(stepped) == []
+    assert stepped.broker.duplicates.count == 0
+
+
+def test_who_repeats_what_is_there_is_not_told_of_others_that_did_not_fit(stepped: Stepped) -> None:
+    original, other, session = stepped.session(), stepped.session(), stepped.session()
+    original.send([bearing("a", persistent=False)])
+    other.send(texts(OTHER, ["too much"]))
+    outcomes = [told(original), told(other)]
+    stepped.turns()
+    session.send([bearing("a")])
+    outcomes.append(told(session))
+    stepped.store.step(full=True)
+    stepped.settle()
+    assert [one.well for one in outcomes] == [True, False, True]
+    assert rest(stepped) == ["a"]
+
+
 def test_a_transaction_that_repeats_what_did_not_fit_is_rolled_back(stepped: Stepped) -> None:
     transacted = stepped.session(Mode.TRANSACTED)
     inbox = stepped.consume(transacted, OTHER)

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination, Kind, Queue
-from gateway.messaging.errors import XAError
+from gateway.messaging.errors import DuplicateInDoubt, MessageRejected, XAError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import DUPLICATE_ID, Flags, Mode, Subscription, Vote
 from tests.gateway.broker.branching import NOTA, OTHER, PROTO, RBROLLBACK, TOPIC, Branching, Q, branched, code, fill, waiting, xid
@@ -326,6 +326,47 @@ def test_a_message_that_came_before_is_left_out_of_a_branch(stepped: Stepped, xa
     assert waiting(stepped, Q) == ["first", "new 1", "new 2"]
     queue = stepped.broker.queue(Q)
     assert (queue.count, queue.coming, queue.held) == (3, 0, 0)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("commit", [False, True])
+def test_what_a_prepared_branch_has_sent_nobody_may_repeat_until_its_outcome_is_known(
+    stepped: Stepped, restart: bool, commit: bool
+) -> None:
+    xa = Branching(stepped)
+    xa.start(xid(1))
+    xa.session.send(identified(Q, "held", "one"))
+    xa.end(xid(1))
+    xa.prepare(xid(1))
+    if restart:
+        stepped.restart()
+        xa = Branching(stepped)
+    session = stepped.session()
+    for sender in (session, stepped.session(Mode.TRANSACTED)):
+        with pytest.raises(MessageRejected, match="whose outcome is not known yet") as caught:
+            sender.send(identified(Q, "new", "new") + identified(Q, "repeat", "one"))
+        assert caught.value.index == 1
+    (xa.commit if commit else xa.rollback)(xid(1))
+    session.send(identified(Q, "repeat", "one"))
+    stepped.settle()
+    assert waiting(stepped, Q) == ["held" if commit else "repeat"]
+
+
+def test_what_was_sent_before_a_branch_was_prepared_that_has_it_too_is_refused_at_its_end(stepped: Stepped, xa: Branching) -> None:
+    other, transacted = Branching(stepped), stepped.session(Mode.TRANSACTED)
+    for number, branching in enumerate((xa, other)):
+        branching.start(xid(number))
+        branching.session.send(identified(Q, str(number), "one"))
+        branching.end(xid(number))
+    transacted.send(identified(Q, "repeat", "one"))
+    assert xa.prepare(xid(0)) is Vote.OK
+    refused = Told()
+    transacted.commit(refused)
+    assert code(stepped, lambda: other.resource.prepare(xid(1))) == RBROLLBACK
+    assert refused.failed
+    assert isinstance(refused.results[0], DuplicateInDoubt)
+    xa.commit(xid(0))
+    assert waiting(stepped, Q) == ["0"]
 
 
 @pytest.mark.parametrize("restart", [False, True])

@@ -52,6 +52,11 @@ CASES: list[tuple[MessagingError, str, dict[str, object]]] = [
     (errors.InvalidSelector("x" * 9000, 0, "it is long"), f"selector '{'x' * 100}...' is invalid: it is long", {"column": 0}),
     (errors.InvalidSelector("", 0, "it is blank"), "selector '' is invalid: it is blank", {"column": 0}),
     (errors.InvalidDuplicateId("it is empty"), "the duplicate id is invalid: it is empty", {"reason": "it is empty"}),
+    (
+        errors.DuplicateInDoubt(),
+        "another message with the same duplicate id is in a transaction that is prepared, and whose outcome is not known yet",
+        {},
+    ),
     (errors.ClientIdInUse("c"), "client-id 'c' is in use by another connection", {"client_id": "c"}),
     (
         errors.ClientIdRequired("d"),

@@ -74,13 +74,13 @@ class Query:
     def __init__(self, broker: Broker, folder: Path, options: dict[str, str], end: bool = False) -> None:
         self.folder = folder
         what = {"folder": str(folder), "options": broker.queue | options, "end": end}
-        self._said = (folder / "said.txt").open("ab")
+        self._output = (folder / "said.txt").open("ab")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.pipeline.datasource.crashing", json.dumps(what)],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
-            stdout=self._said,
-            stderr=self._said,
+            stdout=self._output,
+            stderr=self._output,
         )
 
     def running(self) -> bool:
@@ -95,24 +95,27 @@ class Query:
             time.sleep(0.01)
 
     def until_ended(self) -> None:
-        """:raises subprocess.TimeoutExpired: it does not end. :raises AssertionError: it ended badly."""
-        assert self._process.wait(PATIENCE) == 0, self.said
+        """:raises AssertionError: it does not end, or ended badly."""
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it does not end within {PATIENCE:g} s\n{self.said}") from None
+        assert self._process.returncode == 0, self.said
 
     @property
     def said(self) -> str:
         return (self.folder / "said.txt").read_text(errors="replace")[-5000:]
 
     def kill(self) -> list[psutil.Process]:
-        """SIGKILL for driver and Java machine. :returns: the workers, which are left."""
-        tree = psutil.Process(self._process.pid).children(recursive=True)
+        """SIGKILL for driver and Java machine, as far as they are there. :returns: the workers, which are left."""
+        tree = psutil.Process(self._process.pid).children(recursive=True) if self.running() else []
         java = [one for one in tree if named(one) == "java"]
-        assert java, tree
         for one in java:
             one.kill()
         self._process.kill()
         self._process.wait()
         psutil.wait_procs(java, PATIENCE)
-        self._said.close()
+        self._output.close()
         return [one for one in tree if one not in java]
 
 
@@ -160,12 +163,13 @@ def kill_and_count(broker: Broker, folder: Path, kills: int, seed: int) -> None:
             left += query.kill()
         sent = feeder.stop()
         # What a worker that was left has in its hands it stages, or gives back when it finds that nobody listens.
-        psutil.wait_procs(left, PATIENCE)
+        _, alive = psutil.wait_procs(left, PATIENCE)
+        assert not alive, f"workers do not find out that nobody listens: {alive}"
         query = Query(broker, folder, {"partitions": "2"}, end=True)
         query.until_ended()
     finally:
         feeder.stop()
-        if query is not None and query.running():
+        if query is not None:
             left += query.kill()
         for one in left:
             if one.is_running():

@@ -46,7 +46,7 @@ public final class Names {
         return escaped.toString();
     }
 
-    /** Half a character has no UTF-8: no name that was escaped had one. */
+    /** Half a character has no UTF-8, so no header's name has one. */
     private static boolean isTorn(String text) {
         return text.codePoints().anyMatch(point -> Character.getType(point) == Character.SURROGATE);
     }
