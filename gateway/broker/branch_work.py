@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gateway.broker.broker import Broker
     from gateway.broker.connection import EmbeddedConnection
     from gateway.broker.consumer import EmbeddedConsumer
-    from gateway.broker.duplicates import Sifted
+    from gateway.broker.duplicates import Before, Sifted
     from gateway.broker.session import Arrivals, EmbeddedSession
 
     #: Told once: None when it is durable.
@@ -184,15 +184,16 @@ def _route(broker: Broker, parts: Sequence[Part]) -> list[_Sent]:
         raise TransactionTooLarge("imq.transaction.producer.maxTotalMsgBytes", options.transaction_octets)
     if sum([len(deliveries) for part in parts for _, deliveries in part.acknowledged]) > options.transaction_acknowledgements:
         raise TransactionTooLarge("imq.transaction.consumer.maxNumMsgs", options.transaction_acknowledgements)
-    # By connection, so that of messages with one duplicate id the second is found among all that it has sent.
+    # By connection, as each says what it may send.
     sends: dict[EmbeddedConnection, tuple[EmbeddedSession, list[Message]]] = {}
     for part in parts:
         if part.sends:
             sends.setdefault(part.session.connection, (part.session, []))[1].extend(part.sends)
     sent: list[_Sent] = []
+    before: Before = set()
     try:
         for connection, (session, messages) in sends.items():
-            arrivals = connection.route(messages)
+            arrivals = connection.route(messages, before)
             sifted = connection.sifted
             if sifted is not None and sifted.doubtful:
                 raise StorageFailed("a message with the same duplicate id came just before, and is not durable yet")

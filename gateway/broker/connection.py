@@ -40,6 +40,7 @@ from gateway.messaging.provider import DUPLICATE_ID, Deliver, Mode, Session, Sub
 from gateway.messaging.selector import Selector, parse
 
 if TYPE_CHECKING:
+    from gateway.broker.duplicates import Before
     from gateway.broker.provider import EmbeddedProvider
     from gateway.broker.session import Arrivals
     from gateway.broker.topic import PhysicalTopic
@@ -115,9 +116,10 @@ class EmbeddedConnection:
 
     # --- sending
 
-    def route(self, messages: Sequence[Message]) -> Arrivals:
+    def route(self, messages: Sequence[Message], before: Before | None = None) -> Arrivals:
         """Where messages go, in runs of one destination, if all of them may; without those whose duplicate ids are known, see :attr:`sifted`.
 
+        :param before: see :meth:`~gateway.broker.duplicates.DuplicateIds.sift`.
         :raises MessageRejected: for the first that may not.
         """
         if self._epoch != self._rules.epoch:
@@ -165,7 +167,7 @@ class EmbeddedConnection:
         arrivals.append((physical, messages[start:] if start else messages))
         self.sifted = None
         if identified:
-            arrivals, self.sifted = self.broker.duplicates.sift(arrivals)
+            arrivals, self.sifted = self.broker.duplicates.sift(arrivals, before)
         for physical, _ in arrivals:
             if physical.properties.bounded:
                 admit(arrivals, messages, self.broker.limit_reports)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     Destined: TypeAlias = PhysicalQueue | PhysicalTopic
     Arrivals: TypeAlias = list[tuple[Destined, Sequence[Message]]]
+    Before: TypeAlias = set[tuple[Destined, bytes]]
 
 #: The longest id, octets in UTF-8.
 LONGEST: Final = 1024
@@ -110,13 +111,14 @@ class DuplicateIds:
         """Whether an id is remembered there, so that the destination must not be forgotten although nobody uses it."""
         return physical in self._ids
 
-    def sift(self, arrivals: Arrivals) -> tuple[Arrivals, Sifted]:
+    def sift(self, arrivals: Arrivals, before: Before | None = None) -> tuple[Arrivals, Sifted]:
         """The same without the messages whose ids are remembered, or come a second time among these. Nothing is changed.
 
+        :param before: ids that come before these in the same transaction, to which those of these are added.
         :raises MessageRejected: an original is of a transaction branch whose outcome nobody knows yet, so neither does who repeats it.
         """
         left: Arrivals = []
-        new: set[tuple[Destined, bytes]] = set()
+        new: Before = set() if before is None else before
         doubtful: set[int] = set()
         repeats, place = 0, -1
         for physical, run in arrivals:

@@ -352,6 +352,22 @@ def test_what_a_prepared_branch_has_sent_nobody_may_repeat_until_its_outcome_is_
     assert waiting(stepped, Q) == ["held" if commit else "repeat"]
 
 
+@pytest.mark.parametrize("one_phase", [True, False])
+def test_of_two_connections_in_one_branch_the_second_repeats_the_first(stepped: Stepped, xa: Branching, one_phase: bool) -> None:
+    other = Branching(stepped)
+    xa.start(xid(1))
+    other.start(xid(1), Flags.JOIN)
+    xa.session.send(identified(Q, "first", "one"))
+    other.session.send(identified(Q, "repeat", "one") + identified(OTHER, "elsewhere", "one"))
+    xa.end(xid(1))
+    other.end(xid(1))
+    if not one_phase:
+        assert xa.prepare(xid(1)) is Vote.OK
+    xa.commit(xid(1), one_phase=one_phase)
+    assert (waiting(stepped, Q), waiting(stepped, OTHER)) == (["first"], ["elsewhere"])
+    assert stepped.broker.duplicates.count == 2
+
+
 def test_what_was_sent_before_a_branch_was_prepared_that_has_it_too_is_refused_at_its_end(stepped: Stepped, xa: Branching) -> None:
     other, transacted = Branching(stepped), stepped.session(Mode.TRANSACTED)
     for number, branching in enumerate((xa, other)):
