@@ -99,12 +99,6 @@ class Branch:
         """Whether anything was done in it that is not prepared."""
         return bool(self.parts) or any(how and resource.session.at_work for resource, how in self.resources.items())
 
-    def has_sent(self, physical: PhysicalQueue | PhysicalTopic, seq: int) -> bool:
-        """Whether it is prepared, and has sent this message there."""
-        if any(index.seq == seq for _, index in self.unread_sends):
-            return True
-        return any(message.seq == seq for where, run in self.sends if where is physical for message in run)
-
     def row(self, state: int, sent: Sequence[int], taken: Sequence[tuple[int, int]]) -> BranchRow:
         """Its row in the store.
 

@@ -27,6 +27,7 @@ class Holdings:
     def __init__(self, broker: Broker, store: Store) -> None:
         self._sent: Final[dict[int, Branch]] = {}
         self._taken: Final[dict[tuple[int, int], Branch]] = {}
+        self._open: Final = broker.branches.sent
         for block in store.scan_branches():
             for row in block:
                 branch, sent, taken = restored(row)
@@ -48,6 +49,7 @@ class Holdings:
                 f"{row.destination}, which is missing"
             )
         branch.unread_sends.append((physical, row))
+        self._open.add(row.seq)
         branch.sent += 1
         physical.hold(1, row.size)
         return True

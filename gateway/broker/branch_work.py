@@ -144,6 +144,7 @@ def prepare(broker: Broker, branch: Branch, done: Told) -> None:
             for physical, run in each.arrivals:
                 branch.sends.append((physical, run))
                 branch.sent += len(run)
+                broker.branches.sent.update([message.seq for message in run])
                 for message in run:
                     if message.headers.persistent and not physical.destination.temporary:
                         message.stored = 1
@@ -165,7 +166,7 @@ def prepare(broker: Broker, branch: Branch, done: Told) -> None:
 
         def outcome(error: StoreError | None) -> None:
             if error is not None:
-                _let_go(branch)
+                _let_go(broker, branch)
             done(error)
 
         commits.on_failure(undo)
@@ -258,7 +259,7 @@ def commit_held(broker: Broker, branch: Branch, row: BranchRow | None, done: Tol
                 broker.journey.confirmed(None, sends)
                 for each in taken:
                     broker.journey.taken(each.consumer, each.source, each.messages)
-            _let_go(branch)
+            _let_go(broker, branch)
             for physical, places in kept:
                 if places:
                     physical.place_held(places)
@@ -297,7 +298,7 @@ def roll_back_held(broker: Broker, branch: Branch, row: BranchRow | None, done: 
             taken, unread = branch.taken, branch.unread_taken
             if broker.journey is not None:
                 broker.journey.refused(branch.sends, "its transaction was rolled back")
-            _let_go(branch)
+            _let_go(broker, branch)
             for each in taken:
                 consumer = each.consumer
                 if consumer is None:
@@ -363,7 +364,7 @@ def _store(broker: Broker, branch: Branch, row: BranchRow | None) -> None:
         batch.branches[branch.id] = row
 
 
-def _let_go(branch: Branch) -> None:
+def _let_go(broker: Broker, branch: Branch) -> None:
     """The branch holds nothing any more."""
     sends, taken = branch.sends, branch.taken
     unread_sends, unread_taken = branch.unread_sends, branch.unread_taken
@@ -374,5 +375,7 @@ def _let_go(branch: Branch) -> None:
         source.locked -= 1
     for physical, run in sends:
         physical.let_go(len(run), _octets(run))
+        broker.branches.sent.difference_update([message.seq for message in run])
     for physical, index in unread_sends:
         physical.let_go(1, index.size)
+        broker.branches.sent.discard(index.seq)

@@ -36,9 +36,7 @@ from gateway.messaging.provider import Vote, Xid
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
-    from gateway.broker.queue import PhysicalQueue
     from gateway.broker.session import EmbeddedSession
-    from gateway.broker.topic import PhysicalTopic
 
 _Answer = TypeVar("_Answer")
 
@@ -57,6 +55,8 @@ class Branches:
         #: Sessions that are associated with a branch now.
         self._at_work: dict[EmbeddedSession, Branch] = {}
         self._reminders = BranchReminders(broker)
+        #: Seqs of the messages that prepared ones have sent.
+        self.sent: Final[set[int]] = set()
 
     # --- for those who associate sessions
 
@@ -219,10 +219,6 @@ class Branches:
         return self._ask(xid, work)
 
     # --- recovery
-
-    def have_sent(self, physical: PhysicalQueue | PhysicalTopic, seq: int) -> bool:
-        """Whether one that is prepared has sent this message there."""
-        return any(branch.has_sent(physical, seq) for branch in self._branches.values())
 
     def restore(self, branch: Branch) -> None:
         """A branch that the store knows."""

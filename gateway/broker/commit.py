@@ -355,9 +355,9 @@ class GroupCommit:
         self._in_store = None
         self.octets_waiting -= gathered.batch.octets
         if isinstance(error, StoreFull):
-            self._guard(self.on_undone, gathered.batch, gathered.messages)
+            self.guard(self.on_undone, gathered.batch, gathered.messages)
             for undo in reversed(gathered.undo):
-                self._guard(undo, gathered.batch, error)
+                self.guard(undo, gathered.batch, error)
             try_again(gathered.batch, [waiting.batch for waiting in (*self._sealed, self._gathering)])
             following = self._sealed[0] if self._sealed else self._gathering
             following.after = gathered.after + following.after
@@ -367,13 +367,13 @@ class GroupCommit:
         inserts = gathered.batch.inserts
         if error is None:
             if self.on_stored is not None and inserts:
-                self._guard(self.on_stored, inserts, gathered.messages)
+                self.guard(self.on_stored, inserts, gathered.messages)
             for call in gathered.after:
-                self._guard(call)
+                self.guard(call)
         if gathered.waiters and 0 < len(inserts) < FEW:
             self._proven = self._proven + 1 if inserts.keys() <= self._gathering.batch.deletes.keys() else 0
         for waiter in gathered.waiters:
-            self._guard(waiter, error)
+            self.guard(waiter, error)
         if self._relief and not self.crowded():
             self._relief, resumed = [], self._relief
             for resume in resumed:
@@ -381,7 +381,7 @@ class GroupCommit:
         if self._sealed or self._gathering.batch or self._gathering.waiters:
             self._ask()
 
-    def _guard(self, call: Callable[..., None], *arguments: object) -> None:
+    def guard(self, call: Callable[..., None], *arguments: object) -> None:
         """One who is told must not take the others' turn away; it is logged, never silent."""
         try:
             call(*arguments)

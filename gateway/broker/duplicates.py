@@ -129,7 +129,7 @@ class DuplicateIds:
                 if id is not None:
                     seq = self._find(physical, id)[1]
                     if seq or (physical, id) in new:
-                        if physical.held and self._broker.branches.have_sent(physical, abs(seq)):
+                        if abs(seq) in self._broker.branches.sent:
                             raise MessageRejected(place, DuplicateInDoubt())
                         repeats += 1
                         if self._batch_of(abs(seq)):
@@ -224,7 +224,7 @@ class DuplicateIds:
             self._telling = True
             try:
                 while self._bereft:
-                    self._bereft.popleft()(error)
+                    self._broker.commits.guard(self._bereft.popleft(), error)
             finally:
                 self._telling = False
         return anything

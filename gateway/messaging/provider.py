@@ -188,8 +188,9 @@ class Session(Protocol):
 
         What was taken may be refused later, where the provider must ask: :meth:`completion` says so.
 
-        :raises MessageRejected: for the first that cannot be taken, with one of AccessDenied, InvalidDestination, DestinationFull,
-            MessageTooLarge, TransactionTooLarge as its cause.
+        :raises MessageRejected: for one that cannot be taken, with one of AccessDenied, InvalidDestination, DestinationFull, MessageTooLarge,
+            TransactionTooLarge, StorageFailed, InvalidDuplicateId, DuplicateInDoubt as its cause. Those before it may be sent by themselves, and one
+            of them may be rejected then.
         """
 
     def writable(self) -> bool:

@@ -106,13 +106,15 @@ class Sending:
         asked, self.pending, self._asked = self._asked, [], []
         target = self._target
         rejected: tuple[MessagingError, str | None] | None = None
-        try:
-            target.send(run)
-        except MessageRejected as refused:
-            rejected = refused.cause, dict(asked).get(refused.index)
-            asked = [each for each in asked if each[0] < refused.index]
-            if refused.index:
-                target.send(run[: refused.index])
+        while run:
+            try:
+                target.send(run)
+                break
+            except MessageRejected as refused:
+                # Those before it are sent without it. One of them may be refused in its turn, for what the provider looks at later.
+                rejected = refused.cause, dict(asked).get(refused.index)
+                asked = [each for each in asked if each[0] < refused.index]
+                run = run[: refused.index]
         self._receipt(target, [receipt for _, receipt in asked])
         if rejected is not None:
             self._fail(*rejected)

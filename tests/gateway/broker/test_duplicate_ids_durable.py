@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.broker.duplicates import Sifted
 from gateway.messaging.destination import Kind, Queue
 from gateway.messaging.errors import StorageFailed
 from gateway.messaging.provider import Mode
@@ -194,6 +195,24 @@ def test_each_of_many_transactions_that_repeats_one_before_it_is_taken_back(step
     assert [one.failed for one in refused] == [True] * 501
     assert rest(stepped) == []
     assert stepped.broker.duplicates.count == 0
+
+
+def test_one_who_fails_when_told_keeps_nobody_else_from_hearing_of_it(stepped: Stepped, capfd: pytest.CaptureFixture[str]) -> None:
+    stepped.session().send([bearing("a")])
+    duplicates, commits, heard = stepped.broker.duplicates, stepped.broker.commits, list[Exception]()
+
+    def fail(error: Exception) -> None:
+        raise RuntimeError("cannot hear")
+
+    for tell in (fail, heard.append):
+        commits.begin()
+        duplicates.remember([], Sifted(1, frozenset([stepped.broker.last_seq])), tell)
+        commits.end()
+    stepped.turns()
+    stepped.store.step(full=True)
+    stepped.settle()
+    assert len(heard) == 1
+    assert "cannot hear" in capfd.readouterr().err
 
 
 def test_who_repeats_what_is_there_is_not_told_of_others_that_did_not_fit(stepped: Stepped) -> None:

@@ -160,6 +160,7 @@ def kill_and_count(broker: Broker, folder: Path, kills: int, seed: int) -> None:
             query.until(moments(folder)[4], "a micro-batch is done")
             query.until(chance.choice(moments(folder)), "a moment to kill it")
             time.sleep(chance.random() * 0.1)
+            assert query.running(), query.said
             left += query.kill()
         sent = feeder.stop()
         # What a worker that was left has in its hands it stages, or gives back when it finds that nobody listens.
