@@ -249,16 +249,15 @@ def test_round_trip(command: str, headers: dict[str, str], body: bytes, version:
         name, value = carried(name, rules), carried(value, rules)
         if rules is Version.V1_0:
             name = name.replace(":", "_")
+            # Trimmed, it would be none.
+            name = name if name.strip(" \t") else "_"
         if version is Version.V1_0:
             name, value = name.strip(" \t"), value.strip(" \t")
         expected.setdefault(name, value)
     pairs = [*headers.items(), ("content-length", str(len(body)))]
     frames, error = read(cut(serialize(command, pairs, body, version) * 3, sizes), version)
-    if "" in expected:
-        assert error is not None
-    else:
-        assert error is None
-        assert frames == [(command, (*expected.items(), ("content-length", str(len(body)))), body)] * 3
+    assert error is None
+    assert frames == [(command, (*expected.items(), ("content-length", str(len(body)))), body)] * 3
 
 
 @given(TEXT, VERSIONS)
