@@ -83,6 +83,8 @@ class _Fate:
     settling: bool = False
     #: It was seen in the dead message queue, or may be there.
     dead: bool = False
+    #: A reader gave it up, once: after a crash it is dead, or waits again.
+    given_up: bool = False
     #: The moment at which it came back with a transaction that was undone.
     undone: object = None
     #: Bounds of how often it was tried and came back.
@@ -268,7 +270,7 @@ class BrokerModel(RuleBasedStateMachine):
         place = {str(QUEUE): "queue", str(LIMITED): "limited"}.get(str(origin), "temporary")
         fate = self.fates[place][message.text]
         if not fate.dead:
-            assert fate.place == "limited" or 0 < fate.expires <= self.now_ms, "a message is dead for no reason"
+            assert fate.given_up or self.may_be_dead(fate), "a message is dead for no reason"
             fate.dead = True
         return fate
 
@@ -433,7 +435,7 @@ class BrokerModel(RuleBasedStateMachine):
             self.settled(reader, [fate])
             fate.where = "acknowledged"
         elif given_up:
-            fate.dead = True
+            fate.dead = fate.given_up = True
             fate.where = "waiting"
             fate.fewest = 0
             fate.most += 1
