@@ -5,6 +5,7 @@ Owns when an axis is logarithmic. Knows no kind.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from matplotlib import ticker
@@ -39,6 +40,13 @@ def is_wide(found: Data) -> bool:
     """Whether the values are of such different sizes that only a logarithmic axis shows them all."""
     values = found.values
     return min(values) > 0 and max(values) > _WIDE * min(values)
+
+
+def span(ends: Iterable[float], room: float) -> tuple[float, float]:
+    """From where to where an axis goes: from 0 to the values, and a little further. :param room: so many times as far."""
+    found = (0.0, *ends)
+    low, high = min(found) * room, max(found) * room
+    return low, high if low or high else 1.0
 
 
 def caption(found: Data, logarithmic: bool) -> str:

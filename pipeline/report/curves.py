@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
-from pipeline.report.axes import SIZE, WIDTH, caption, colour_of, is_wide, measure
+from pipeline.report.axes import SIZE, WIDTH, caption, colour_of, is_wide, measure, span
 from pipeline.report.series import Data
 from pipeline.report.svg import MUTED, PAPER
 from pipeline.report.text import FIRST, LAST, moment
@@ -84,7 +84,7 @@ def columns(found: Data) -> Figure:
         edge = 0.4 if len(series.points) <= 2 * _MARKED else 0
         colour = colour_of(series.name, number)
         axes.add_patch(PathPatch(Path(corners, codes), facecolor=colour, edgecolor=PAPER, linewidth=edge, zorder=3))
-    axes.set_ylim(min(0.0, *heights.values()) * 1.05, max(0.0, *heights.values()) * 1.05 or 1)
+    axes.set_ylim(*span(heights.values(), 1.05))
     _upright(axes, found, logarithmic=False)
     _along(axes, found, step, step * (0.15 if found.along == "time" else 0.6), step if found.along == "time" else 0)
     return figure

@@ -10,7 +10,7 @@ from typing import Final
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pipeline.report.axes import SIZE, WIDTH, caption, colour_of, is_wide, measure
+from pipeline.report.axes import SIZE, WIDTH, caption, colour_of, is_wide, measure, span
 from pipeline.report.series import Data, Series
 from pipeline.report.svg import GRID, INK, MUTED, PAPER
 from pipeline.report.text import label, quantity
@@ -62,7 +62,7 @@ def bars(found: Data, stacked: bool) -> Figure:
     ends = [y for series in found.series for _, y in series.points]
     if stacked:
         ends = [sum(one.get(name, 0.0) for one in values) for name in names]
-    axes.set_xlim(min(0.0, *ends) * 1.1, max(0.0, *ends) * 1.1 or 1)
+    axes.set_xlim(*span(ends, 1.1))
     _across(axes, found, False)
     return figure
 
@@ -91,7 +91,7 @@ def ranges(found: Data) -> Figure:
         axes.set_xscale("log")
         axes.set_xlim(low / 1.3, high * 1.3)
     else:
-        axes.set_xlim(min(0.0, low * 1.05), max(0.0, high * 1.05) or 1)
+        axes.set_xlim(*span((low, high), 1.05))
     _across(axes, found, logarithmic)
     return figure
 

@@ -610,6 +610,8 @@ class BrokerModel(RuleBasedStateMachine):
         places = self.fates["queue"] | self.fates["limited"]
         sure = {fate.body for fate in places.values() if fate.persistent and fate.where != "gone" and not fate.refused}
         possible = sure | {fate.body for fate in places.values() if fate.persistent and fate.refused}
+        # Of a queue that was removed: until the transaction is over that has acknowledged it.
+        possible |= {fate.body for fate in self.held}
         owed: dict[str, set[str]] = {place: set() for place in DURABLE}
         for place in DURABLE:
             owed[place] = {fate.body for fate in self.fates[place].values() if fate.persistent and fate.where != "gone"}
