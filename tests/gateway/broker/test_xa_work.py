@@ -305,6 +305,17 @@ def identified(destination: Destination, body: str, id: str) -> list[Message]:
     return texts(destination, [body], properties={DUPLICATE_ID: id})
 
 
+def prepared(stepped: Stepped, body: str, id: str, restart: bool) -> Branching:
+    """Of a branch that has sent this, and is prepared. :param restart: whether the broker was started again since."""
+    xa = Branching(stepped)
+    xa.sends(xid(1), Q, [body], properties={DUPLICATE_ID: id})
+    assert xa.prepare(xid(1)) is Vote.OK
+    if not restart:
+        return xa
+    stepped.restart()
+    return Branching(stepped)
+
+
 def test_a_message_that_came_before_is_left_out_of_a_branch(stepped: Stepped, xa: Branching) -> None:
     session = stepped.session()
     session.send(identified(Q, "first", "one"))
@@ -333,14 +344,7 @@ def test_a_message_that_came_before_is_left_out_of_a_branch(stepped: Stepped, xa
 def test_what_a_prepared_branch_has_sent_nobody_may_repeat_until_its_outcome_is_known(
     stepped: Stepped, restart: bool, commit: bool
 ) -> None:
-    xa = Branching(stepped)
-    xa.start(xid(1))
-    xa.session.send(identified(Q, "held", "one"))
-    xa.end(xid(1))
-    xa.prepare(xid(1))
-    if restart:
-        stepped.restart()
-        xa = Branching(stepped)
+    xa = prepared(stepped, "held", "one", restart)
     session = stepped.session()
     for sender in (session, stepped.session(Mode.TRANSACTED)):
         with pytest.raises(MessageRejected, match="whose outcome is not known yet") as caught:
@@ -387,14 +391,7 @@ def test_what_was_sent_before_a_branch_was_prepared_that_has_it_too_is_refused_a
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_what_is_rolled_back_may_come_again(stepped: Stepped, restart: bool) -> None:
-    xa = Branching(stepped)
-    xa.start(xid(1))
-    xa.session.send(identified(Q, "rolled back", "one"))
-    xa.end(xid(1))
-    xa.prepare(xid(1))
-    if restart:
-        stepped.restart()
-        xa = Branching(stepped)
+    xa = prepared(stepped, "rolled back", "one", restart)
     xa.rollback(xid(1))
     assert stepped.disk.duplicates == {}
     xa.start(xid(2))

@@ -106,10 +106,18 @@ class Query:
     def said(self) -> str:
         return (self.folder / "said.txt").read_text(errors="replace")[-5000:]
 
+    def has_java(self) -> bool:
+        """Whether its Java machine runs."""
+        return bool(_java(self._tree()))
+
+    def _tree(self) -> list[psutil.Process]:
+        """What it has started, at any depth."""
+        return psutil.Process(self._process.pid).children(recursive=True) if self.running() else []
+
     def kill(self) -> list[psutil.Process]:
         """SIGKILL for driver and Java machine, as far as they are there. :returns: the workers, which are left."""
-        tree = psutil.Process(self._process.pid).children(recursive=True) if self.running() else []
-        java = [one for one in tree if named(one) == "java"]
+        tree = self._tree()
+        java = _java(tree)
         for one in java:
             one.kill()
         self._process.kill()
@@ -117,6 +125,10 @@ class Query:
         psutil.wait_procs(java, PATIENCE)
         self._output.close()
         return [one for one in tree if one not in java]
+
+
+def _java(processes: list[psutil.Process]) -> list[psutil.Process]:
+    return [one for one in processes if named(one) == "java"]
 
 
 def moments(folder: Path) -> list[Callable[[], bool]]:
@@ -160,7 +172,7 @@ def kill_and_count(broker: Broker, folder: Path, kills: int, seed: int) -> None:
             query.until(moments(folder)[4], "a micro-batch is done")
             query.until(chance.choice(moments(folder)), "a moment to kill it")
             time.sleep(chance.random() * 0.1)
-            assert query.running(), query.said
+            assert query.has_java(), query.said
             left += query.kill()
         sent = feeder.stop()
         # What a worker that was left has in its hands it stages, or gives back when it finds that nobody listens.

@@ -97,7 +97,7 @@ async def test_a_port_that_accepts_and_stays_silent(classes: Path) -> None:
         began = time.monotonic()
         with pytest.raises(ProviderUnavailable, match=r"connecting did not return within 8 s"):
             await provider.connect(GUEST, "mine", not_lost)
-        assert HANGING - 0.1 < time.monotonic() - began < 30
+        assert HANGING - 0.1 < time.monotonic() - began < HANGING + 11
         assert (provider.hung.count, provider.hung.total) == (1, 1)
         await _works(other)
         await other.close()
