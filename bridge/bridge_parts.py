@@ -26,7 +26,7 @@ from gateway.messaging.provider import Credentials
 from gateway.messaging.transformer import MessageTransformer
 
 if TYPE_CHECKING:
-    from bridge.providers.jms.jvm import JVMOptions
+    from bridge.providers.jms.command import JavaOptions
 
 #: Makes a message transformer from the name of its class; the second argument says where that was given, for errors.
 LoadTransformer = Callable[[str, str], MessageTransformer]
@@ -82,7 +82,7 @@ class Parts:
         reactor: Any,
         config: model.Bridge,
         embedded: Embedded,
-        jvm: Callable[[], JVMOptions],
+        jvm: Callable[[], JavaOptions],
         load_transformer: LoadTransformer,
         coordination: Coordination,
         instance: str,

@@ -17,7 +17,7 @@ from bridge.config.model import Link
 from bridge.connections import ConnectionKind, Connections
 from bridge.once.errors import NotOnce
 from bridge.passage import AnySource, Lost, Passage
-from bridge.providers.jms.failures import JPypeMissing
+from bridge.providers.jms.failures import JavaMissing
 from bridge.source import SourceLost
 from bridge.status import Doing, OnceBy
 from bridge.target import TargetLost
@@ -37,7 +37,7 @@ from gateway.messaging.errors import (
 )
 
 #: What cannot change before somebody does something about it, whether or not the link was connected before.
-_FINAL: Final = (FactoryError, JPypeMissing, NotOnce, LogFailed)
+_FINAL: Final = (FactoryError, JavaMissing, NotOnce, LogFailed)
 #: What a provider says that is not likely to change by itself.
 _LASTING: Final = (
     AuthenticationFailed,

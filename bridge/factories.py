@@ -48,7 +48,7 @@ from gateway.messaging.destination import Destination
 from gateway.messaging.provider import Capabilities, Credentials, Provider
 
 if TYPE_CHECKING:
-    from bridge.providers.jms.jvm import JVMOptions
+    from bridge.providers.jms.command import JavaOptions
 
 __all__ = ["GROUP", "AdministeredFactory", "Embedded", "Factories", "FactoryError", "installed"]
 
@@ -101,7 +101,7 @@ class Factories:
         self,
         reactor: Any,
         embedded: Embedded,
-        jvm: Callable[[], JVMOptions],
+        jvm: Callable[[], JavaOptions],
         entry_points: Callable[[], Mapping[str, EntryPoint]] = installed,
         log: Logger = _log,
     ) -> None:

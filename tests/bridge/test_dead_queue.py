@@ -16,7 +16,7 @@ from bridge.config.model import BUILT_IN_DMQ_NAME, Dmq
 from bridge.connections import ConnectionKind
 from bridge.dead_messages import NotBuried
 from bridge.factories import GROUP
-from bridge.providers.jms.failures import JPypeMissing
+from bridge.providers.jms.failures import JavaMissing
 from gateway.broker.limits import DestinationProperties, LimitBehavior
 from gateway.messaging import dead
 from gateway.messaging.destination import Kind, Queue
@@ -176,7 +176,7 @@ class Lacking:
     resource = "lacking"
 
     def connect(self, *_: object) -> Deferred[Connection]:
-        return fail(JPypeMissing("JPype1 is not installed"))
+        return fail(JavaMissing("JPype1 is not installed"))
 
 
 def lacking(_config: object, _reactor: object) -> Lacking:

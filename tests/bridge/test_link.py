@@ -15,7 +15,7 @@ from bridge.administered import FactoryError
 from bridge.config.model import Bridge, QualityOfService
 from bridge.config.model import Destination as Configured
 from bridge.link import LinkFailed
-from bridge.providers.jms.failures import ClientMissing, JPypeMissing
+from bridge.providers.jms.failures import ClientMissing, JavaMissing
 from bridge.status import Doing, LinkState, WrongState
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Queue, Topic
@@ -287,7 +287,7 @@ async def test_an_error_that_names_its_factory_is_told_once_with_the_end(brokers
 async def test_a_package_that_is_not_installed_is_not_waited_for(brokers: Rig, side: str) -> None:
     away = getattr(brokers, side).provider
     link = await brokers.started()
-    away.error = JPypeMissing("JPype1 is not installed")
+    away.error = JavaMissing("JPype1 is not installed")
     away.cut()
     await brokers.reaches(link, LinkState.FAILED)
     assert f"{side}, connection-factory '{side}': " in link.status().last_error

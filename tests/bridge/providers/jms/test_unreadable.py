@@ -19,7 +19,7 @@ from bridge.dead_messages import DeadMessageQueues
 from bridge.factories import Embedded, Factories
 from bridge.link import JMSLink
 from bridge.once.poison import MOST
-from bridge.providers.jms.jvm import JVMOptions
+from bridge.providers.jms.command import JavaOptions
 from bridge.providers.jms.xa_session import JMSXASession
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import ProviderUnavailable
@@ -78,7 +78,7 @@ class FromActiveMQ:
         return await self.rig.target.arrived(count, BUILT_IN_DMQ_DESTINATION)
 
 
-def _no_jvm() -> JVMOptions:
+def _no_jvm() -> JavaOptions:
     raise AssertionError("the dead message queue is of the embedded broker")
 
 
