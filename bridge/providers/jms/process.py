@@ -42,7 +42,7 @@ _IDLE: Final = 30.0
 #: Seconds that a process which has closed its socket may take to end.
 _ENDING: Final = 2.0
 #: A process that has lived so many seconds is no repetition of a failure before.
-_LASTING: Final = 60.0
+_LASTING: Final = 10.0
 _LONGEST_PAUSE: Final = 30.0
 #: Lines of a client's output that are logged in one beat.
 _MOST_LINES: Final = 100
