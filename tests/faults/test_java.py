@@ -34,6 +34,10 @@ def near(tmp_path: Path) -> Iterator[BridgedGateway]:
         yield gateway
 
 
+def until_sent(near: BridgedGateway, link: Link, count: int) -> None:
+    near.until_link(link.name, lambda told: told["counters"]["sent"] >= count, f"{count} sent")
+
+
 @pytest.mark.parametrize("way", ["to", "from"])
 def test_java_is_killed(way: str, near: BridgedGateway, messages: int) -> None:
     peer = started(ActiveMQ)
@@ -47,8 +51,7 @@ def test_java_is_killed(way: str, near: BridgedGateway, messages: int) -> None:
         last = messages * (number + 1) // KILLS
         produce(source, link.source_queue, first, last)
         first = last + 1
-        some = before["sent"] + last - messages // KILLS // 2
-        near.until_link(link.name, lambda told, some=some: told["counters"]["sent"] >= some, f"{some} moved")
+        until_sent(near, link, before["sent"] + last - messages // KILLS // 2)
         kill_java(near.pid)
     produce(source, link.source_queue, messages + 1, messages + 1)
     numbers = drain(target, link.target_queue, messages + 1)

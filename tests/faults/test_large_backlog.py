@@ -92,7 +92,7 @@ def test_a_backlog_of_large_messages_arrives(
         beating = RoundTrips(gateway.port)
         produce(gateway.port, beside.source_queue, 1, 201)
         assert drain(peer.port, beside.target_queue, 201) == list(range(1, 201))
-        numbers = []
+        numbers: list[int] = []
         with Client(gateway.port) as client:
             client.write(encode("SUBSCRIBE", {"destination": large.target_queue, "id": "1", "ack": "client", "prefetch": "10"}))
             while len(numbers) < count:
