@@ -18,8 +18,8 @@ from bridge.config.model import ConnectionFactory
 from bridge.config.model import Destination as Configured
 from bridge.connections import ConnectionKind, Connections
 from bridge.factories import GROUP, Embedded, Factories, FactoryError, installed
-from bridge.providers.jms.failures import ClientMissing
 from bridge.providers.jms.command import JavaOptions
+from bridge.providers.jms.failures import ClientMissing
 from bridge.providers.jms.provider import JMSProvider
 from bridge.providers.stomp.provider import StompProvider
 from gateway.messaging.destination import Destination, Kind, Queue, Topic

@@ -141,7 +141,9 @@ class JMSConnection:
         def channel(answered: Callable[[bytes], None], failed: Callable[[BaseException], None]) -> SessionChannel:
             name = f"{self._provider.name} connection {self._number} session {self._made}"
             opening = self._link, how, individual
-            return self._process.session(name, self._provider.hung, opening, answered, failed, self._provider.factory.send_timeout_s)
+            return self._process.session(
+                name, self._provider.hung, opening, answered, failed, self._provider.factory.send_timeout_s
+            )
 
         return channel
 

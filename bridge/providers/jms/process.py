@@ -54,9 +54,7 @@ _MOST_AHEAD: Final = 1000
 _LESS_AHEAD: Final = 8
 _MIB: Final = 1 << 20
 
-_MORE_HEAP: Final = (
-    "give it more by -Xmx in imq.jms.jvmOptions, or have the client fetch fewer messages ahead (ActiveMQ: jms.prefetchPolicy.all=N in its URL)"
-)
+_MORE_HEAP: Final = "give it more by -Xmx in imq.jms.jvmOptions, or have the client fetch fewer messages ahead (ActiveMQ: jms.prefetchPolicy.all=N in its URL)"
 
 _log: Final = Logger(namespace="bridge.jms")
 
@@ -367,14 +365,16 @@ class _Stream(Protocol):
     def close(self) -> None:
         """Java ends when it sees that."""
         if self.transport is not None:
-            self.transport.abortConnection()
+            self.transport.loseConnection()
 
 
 class _Child(ProcessProtocol):
     def __init__(self, exited: Callable[[Any], None], printed: Callable[[bytes], None]) -> None:
         self._exited = exited
-        self.outReceived = printed
-        self.errReceived = printed
+        self._printed = printed
+
+    def childDataReceived(self, childFD: int, data: bytes) -> None:
+        self._printed(data)
 
     def processEnded(self, reason: Failure) -> None:
         self._exited(reason.value)
@@ -457,7 +457,11 @@ class Java:
         result: Deferred[JavaProcess] = Deferred()
 
         def late() -> None:
-            result.errback(ProviderUnavailable(f"Java did not start within {seconds:g} s; the machine may have too little processor time for it"))
+            result.errback(
+                ProviderUnavailable(
+                    f"Java did not start within {seconds:g} s; the machine may have too little processor time for it"
+                )
+            )
 
         timer = self._reactor.callLater(seconds, late)
 

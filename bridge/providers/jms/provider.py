@@ -30,7 +30,7 @@ from bridge.providers.jms.connection import JMSConnection, Opened
 from bridge.providers.jms.failures import Kind as FailureKind
 from bridge.providers.jms.failures import NoXAFactory, XAFactoryOnly, missing_or_unavailable, of_connecting
 from bridge.providers.jms.process import JavaProcess, java
-from bridge.providers.jms.wire import Payload, Verb
+from bridge.providers.jms.wire import Verb
 from gateway.messaging.destination import Destination, Kind, Queue
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Capabilities, Connection, Credentials
@@ -270,7 +270,8 @@ class JMSProvider:
                 break
             # Of several that look it up at the same time all must use one, which knows the temporary destinations.
             await self._looking
-        self._looking = looked = Deferred()
+        looked: Deferred[None] = Deferred()
+        self._looking = looked
         try:
             self._found = process, await self._look_up_in(process)
         finally:
