@@ -33,10 +33,13 @@ import javax.transaction.xa.Xid;
  * A provider in memory, for tests: as strict as JMS 1.1 allows, without acknowledgement one by one. Its JNDI knows "cf"; "xa", for
  * XA and nothing else; "denied" and "hangs", whose connections are; "queue" and "topic"; and "text", which is none of these. Some texts cannot be read,
  * nor can properties of a message that has "damaged" or "untold" among them.
+ *
+ * <p>Looking up "control:release" lets go of everything that hangs, "control:fill" takes all memory, and "control:print TEXT" prints.
  */
 public final class StubProvider implements InitialContextFactory {
     static final Map<String, Deque<StubMessage>> QUEUES = new HashMap<>();
-    static final CountDownLatch NEVER = new CountDownLatch(1);
+    static final List<byte[]> FILLED = new ArrayList<>();
+    private static CountDownLatch never = new CountDownLatch(1);
     static long ids;
 
     @Override
@@ -45,11 +48,16 @@ public final class StubProvider implements InitialContextFactory {
             if (!method.getName().equals("lookup")) {
                 return null;
             }
-            switch ((String) arguments[0]) {
+            String name = (String) arguments[0];
+            if (name.startsWith("control:")) {
+                control(name.substring(8));
+                return new StubQueue(name);
+            }
+            switch (name) {
                 case "cf":
                 case "denied":
                 case "hangs":
-                    return new StubFactory((String) arguments[0]);
+                    return new StubFactory(name);
                 case "xa":
                     return new StubXAFactory();
                 case "queue":
@@ -59,18 +67,39 @@ public final class StubProvider implements InitialContextFactory {
                 case "text":
                     return "text";
                 case "slow":
-                    NEVER.await();
+                    hang();
                     return null;
                 default:
-                    throw new NameNotFoundException(arguments[0] + " is not bound");
+                    throw new NameNotFoundException(name + " is not bound");
             }
         };
         return (Context) Proxy.newProxyInstance(StubProvider.class.getClassLoader(), new Class<?>[] {Context.class}, handler);
     }
 
-    /** Lets go of everything that hangs. */
-    public static void release() {
-        NEVER.countDown();
+    private static void control(String what) {
+        if (what.equals("release")) {
+            release();
+        } else if (what.equals("fill")) {
+            while (true) {
+                FILLED.add(new byte[1 << 16]);
+            }
+        } else if (what.startsWith("print ")) {
+            System.out.println(what.substring(6));
+        }
+    }
+
+    private static synchronized void release() {
+        never.countDown();
+        never = new CountDownLatch(1);
+    }
+
+    /** Until everything that hangs is let go. */
+    static void hang() throws InterruptedException {
+        CountDownLatch waiting;
+        synchronized (StubProvider.class) {
+            waiting = never;
+        }
+        waiting.await();
     }
 
     static synchronized String nextId() {
@@ -96,7 +125,7 @@ public final class StubProvider implements InitialContextFactory {
             }
             if (name.equals("hangs")) {
                 try {
-                    NEVER.await();
+                    hang();
                 } catch (InterruptedException error) {
                     throw new JMSException("interrupted");
                 }
@@ -209,7 +238,7 @@ public final class StubProvider implements InitialContextFactory {
             }
             if (xid.getFormatId() == HANGING) {
                 try {
-                    NEVER.await();
+                    hang();
                 } catch (InterruptedException error) {
                     throw new XAException(XAException.XAER_RMFAIL);
                 }
@@ -455,7 +484,7 @@ public final class StubProvider implements InitialContextFactory {
             }
             if (one.properties.containsKey("hang")) {
                 try {
-                    NEVER.await();
+                    hang();
                 } catch (InterruptedException error) {
                     throw new JMSException("interrupted");
                 }
