@@ -15,12 +15,12 @@ from threading import Event
 from typing import Any, Final, cast
 
 import pytest
+from bridge.providers.jms.threads import CallThread, Hung, Reactor
+from bridge.providers.jms.turns import TurnThread
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import Clock, LoopingCall
 
 from bridge.providers.jms.provider import JMSFactory, JMSProvider
-from bridge.providers.jms.threads import CallThread, Hung, Reactor
-from bridge.providers.jms.turns import TurnThread
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import OutcomeUnknown, ProviderUnavailable
 from gateway.messaging.message import Headers, Message

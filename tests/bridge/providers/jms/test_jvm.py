@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from bridge.providers.jms.jvm import JVMOptions, expanded
 
 from bridge.providers.jms.failures import ClientMissing
-from bridge.providers.jms.jvm import JVMOptions, expanded
 from bridge.providers.jms.settings import SETTINGS, jvm_options
 from bridge.settings import JMS_CLASSPATH
 from gateway.instance.settings import Settings
