@@ -108,6 +108,7 @@ final class Reception {
             out.truncate(start);
             octets = deliverUnreadable(one, delivery, error);
         }
+        one.measured(octets);
         one.credit--;
         if (one.octets != Long.MAX_VALUE) {
             one.octets -= octets;

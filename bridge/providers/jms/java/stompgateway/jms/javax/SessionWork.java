@@ -121,7 +121,7 @@ abstract class SessionWork implements Work {
             receiver.durable = wanted.durable;
         }
         try {
-            receiver.open(wanted.selector.isEmpty() ? null : wanted.selector, receiver.durable, wanted.noLocal, wanted.browse);
+            receiver.open(wanted.selector.isEmpty() ? null : wanted.selector, receiver.durable, wanted.noLocal, wanted.browse, link.vendor);
         } catch (JMSException | RuntimeException error) {
             link.subscribed(wanted.durable);
             throw error;
