@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import pairwise
 from typing import Final
 
 import pytest
@@ -40,7 +42,7 @@ def test_however_bytes_are_split_the_frames_are_the_same(sent: list[tuple[Type, 
     octets = b"".join([wire.frame(*one) for one in sent])
     places = [0, *sorted(min(cut, len(octets)) for cut in cuts), len(octets)]
     frames, found = Frames(), list[Frame]()
-    for start, end in zip(places, places[1:], strict=False):
+    for start, end in pairwise(places):
         found += frames.feed(octets[start:end])
     assert found == [Frame(*one) for one in sent]
 
@@ -48,12 +50,10 @@ def test_however_bytes_are_split_the_frames_are_the_same(sent: list[tuple[Type, 
 @given(st.lists(st.binary(max_size=40), max_size=10))
 def test_of_any_bytes_nothing_is_raised_but_wire_error(pieces: list[bytes]) -> None:
     frames = Frames()
-    try:
+    with suppress(WireError):
         for piece in pieces:
             for frame in frames.feed(piece):
                 assert len(frame.payload) <= LONGEST_PAYLOAD
-    except WireError as error:
-        assert "expected 5 to 262144" in str(error)
 
 
 #: A text whose length is right and whose bytes are any is not found by chance.
@@ -68,11 +68,9 @@ PAYLOADS: Final = st.one_of(
 @given(PAYLOADS, st.lists(st.sampled_from(READS), max_size=5))
 def test_reading_any_payload_raises_nothing_but_wire_error(octets: bytes, reads: list[Callable[[Payload], object]]) -> None:
     payload = Payload(octets)
-    try:
+    with suppress(WireError):
         for one in reads:
             one(payload)
-    except WireError as error:
-        assert str(error)
 
 
 @pytest.mark.parametrize("length", [0, 4, LONGEST + 1, 2**32 - 1])
@@ -82,11 +80,10 @@ def test_a_length_out_of_range_is_told_at_once(length: int) -> None:
 
 
 def test_frames_before_one_that_is_broken_are_given() -> None:
-    found = []
+    frames = Frames().feed(wire.frame(Type.ENDED, 3) + b"\xff" * 9)
+    assert next(frames) == Frame(Type.ENDED, 3, b"")
     with pytest.raises(WireError):
-        for frame in Frames().feed(wire.frame(Type.ENDED, 3) + b"\xff" * 9):
-            found.append(frame)
-    assert found == [Frame(Type.ENDED, 3, b"")]
+        next(frames)
 
 
 SIZES: Final = st.one_of(

@@ -34,7 +34,8 @@ import javax.transaction.xa.Xid;
  * XA and nothing else; "denied" and "hangs", whose connections are; "queue" and "topic"; and "text", which is none of these. Some texts cannot be read,
  * nor can properties of a message that has "damaged" or "untold" among them.
  *
- * <p>Looking up "control:release" lets go of everything that hangs, "control:fill" takes all memory, and "control:print TEXT" prints.
+ * <p>Looking up "control:release" lets go of everything that hangs, "control:fill" takes all memory, and "control:print TIMES TEXT" prints. "property:NAME" is
+ * a queue of the name that a property of the system has, and of "found by JNDI" the queue is known to JNDI alone.
  */
 public final class StubProvider implements InitialContextFactory {
     static final Map<String, Deque<StubMessage>> QUEUES = new HashMap<>();
@@ -53,7 +54,12 @@ public final class StubProvider implements InitialContextFactory {
                 control(name.substring(8));
                 return new StubQueue(name);
             }
+            if (name.startsWith("property:")) {
+                return new StubQueue(String.valueOf(System.getProperty(name.substring(9))));
+            }
             switch (name) {
+                case "found by JNDI":
+                    return new StubQueue(name);
                 case "cf":
                 case "denied":
                 case "hangs":
@@ -84,7 +90,10 @@ public final class StubProvider implements InitialContextFactory {
                 FILLED.add(new byte[1 << 16]);
             }
         } else if (what.startsWith("print ")) {
-            System.out.println(what.substring(6));
+            String[] words = what.split(" ", 3);
+            for (int times = Integer.parseInt(words[1]); times > 0; times--) {
+                System.out.println(words[2]);
+            }
         }
     }
 
@@ -432,7 +441,10 @@ public final class StubProvider implements InitialContextFactory {
         }
 
         @Override
-        public Queue createQueue(String name) {
+        public Queue createQueue(String name) throws JMSException {
+            if (name.equals("found by JNDI")) {
+                throw new InvalidDestinationException(name);
+            }
             return new StubQueue(name);
         }
 
