@@ -19,6 +19,7 @@ from gateway.messaging.provider import Connection, Consumer, Credentials, Done, 
 
 clock: Any = reactor
 GUEST: Final = Credentials("guest", "secret")
+SMALL: Final = ("-Xmx64m",)
 _SOURCE: Final = Path(__file__).parent / "stub"
 
 
@@ -45,9 +46,11 @@ def _compiled(namespace: str) -> TemporaryDirectory[str]:
 
 
 def stub_provider(classes: Path, lookup_name: str = "cf", **options: Any) -> JMSProvider:
-    """A provider of the stubs."""
+    """A provider of the stubs. All Java processes together have so much memory, so theirs is small."""
     environment = {"java.naming.factory.initial": "stub.StubProvider", "java.naming.provider.url": "stub:"}
-    return JMSProvider(clock, JMSFactory(lookup_name, environment, str(classes), **options), name=f"stub {lookup_name}")
+    return JMSProvider(
+        clock, JMSFactory(lookup_name, environment, str(classes), **{"java_options": SMALL, **options}), name=f"stub {lookup_name}"
+    )
 
 
 async def control(classes: Path, what: str, **options: Any) -> None:

@@ -27,25 +27,17 @@ from gateway.messaging.destination import Queue
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import Credentials, Mode, Subscription
-from tests.bridge.providers.jms import stubs
-from tests.bridge.providers.jms.stubs import GUEST, clock, compiled, control, received, told
+from tests.bridge.providers.jms.stubs import GUEST, SMALL, clock, compiled, control, received, stub_provider, told
 from tests.contract.waiting import until
 from tests.on_reactor import on_reactor
 
 ROOT: Final = Path(__file__).parents[4]
-#: All Java processes together have so much memory, and some of these tests start several.
-SMALL: Final = ("-Xmx64m",)
 ENVIRONMENT: Final = {"java.naming.factory.initial": "stub.StubProvider"}
 
 
 @pytest.fixture(scope="module")
 def classes() -> Path:
     return compiled("javax")
-
-
-def stub_provider(classes: Path, lookup_name: str = "cf", **options: Any) -> JMSProvider:
-    """A provider of the stubs, whose process is small."""
-    return stubs.stub_provider(classes, lookup_name, **{"java_options": SMALL, **options})
 
 
 def not_lost(error: Exception) -> None:
