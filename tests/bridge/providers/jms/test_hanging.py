@@ -212,7 +212,7 @@ async def test_what_comes_back_too_late_is_counted_and_closed(classes: Path) -> 
 @pytest.mark.parametrize("consumes", [True, False])
 @on_reactor
 async def test_a_session_whose_call_comes_back_too_late_ends_and_is_counted_no_more(classes: Path, consumes: bool) -> None:
-    options = {"process": f"late {consumes}", "send_timeout_s": 0.3}
+    options: dict[str, Any] = {"process": f"late {consumes}", "send_timeout_s": 0.3}
     provider, beside = stub_provider(classes, "xa", **options), stub_provider(classes, **options)
     # So that the process stays.
     other = await beside.connect(GUEST, None, not_lost)

@@ -232,12 +232,14 @@ async def test_what_is_asked_when_it_is_killed_has_an_answer(classes: Path) -> N
     connection = await provider.connect(GUEST, "mine", lost.callback)
     session = connection.session(Mode.AUTO)
     session.send([Message(Headers(Queue("q"), properties={"hang": True}), b"")])
-    waiting = [told(session.completion), provider.look_up("slow", provider.factory.environment), connection.unsubscribe("durable")]
+    sent, found = told(session.completion), provider.look_up("slow", provider.factory.environment)
+    unsubscribed = connection.unsubscribe("durable")
     os.kill(of(provider).pid, signal.SIGKILL)
-    assert "killed by SIGKILL" in str(await waiting[0])
-    for one in waiting[1:]:
-        with pytest.raises(ProviderUnavailable):
-            await one
+    assert "killed by SIGKILL" in str(await sent)
+    with pytest.raises(ProviderUnavailable, match="killed by SIGKILL"):
+        await found
+    with pytest.raises(ProviderUnavailable, match="killed by SIGKILL"):
+        await unsubscribed
     await lost
     assert provider.hung.count == 0
 
