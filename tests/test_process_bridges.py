@@ -233,5 +233,5 @@ def test_what_only_jms_bridges_need_is_not_imported_without_one(tmp_path: Path, 
         assert process.terminate() == 0
         had = set(process.said.rpartition("had ")[2].split())
     assert "gateway.app" in had
-    assert had & {"jpype", "stompest.protocol"} == set()
+    assert had & {"bridge.providers.jms.process", "stompest.protocol"} == set()
     assert had & {"lxml", "bridge.jms_bridge"} == ({"lxml", "bridge.jms_bridge"} if jms else set())

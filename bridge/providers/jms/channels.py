@@ -156,10 +156,15 @@ class Lane:
             call.result.errback(self.error)
             return call.result
         self._tags += 1
+        try:
+            asked = wire.call(self._number, self._tags, verb, number, arguments)
+        except WireError as error:
+            call.result.errback(ProviderUnavailable(f"{what} needs too much: {error}"))
+            return call.result
         self._used = True
         self._pending[self._tags] = call
         call.timer = self._process.reactor.callLater(seconds, self._abandon, seconds)
-        self._process.write(wire.call(self._number, self._tags, verb, number, arguments))
+        self._process.write(asked)
         return call.result
 
     def end(self) -> None:
@@ -252,6 +257,7 @@ class SessionChannel:
         self._timer: IDelayedCall | None = None
         self._opened = False
         self._ending = False
+        self._end_sent = False
         self._over = False
         self._abandoned = False
         #: Fires when its thread in Java has ended or was abandoned.
@@ -304,7 +310,9 @@ class SessionChannel:
             piece = self._outgoing.popleft()
             self._window -= wire.size(piece)
             self._process.write(piece)
-        if self._ending and not self._outgoing:
+        # What gathers is sent by flush, and belongs before the end.
+        if self._ending and not self._end_sent and not self._outgoing and not self._gathered:
+            self._end_sent = True
             self._process.write(wire.frame(Type.END, self._number))
 
     def _watch(self) -> None:

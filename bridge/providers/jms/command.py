@@ -119,7 +119,8 @@ def expanded(class_path: str) -> tuple[str, ...]:
 def _executable(given: str, environment: Mapping[str, str]) -> str:
     if given:
         path = Path(given)
-        homes = [path] if path.is_dir() else list(path.parents) if path.name.startswith("libjvm") and path.is_file() else []
+        # Java 8 has it in HOME/jre/lib/ARCHITECTURE/server; higher up is no home, but the command of another Java.
+        homes = [path] if path.is_dir() else list(path.parents)[:5] if path.name.startswith("libjvm") and path.is_file() else []
         for candidate in [path, *[home / "bin" / "java" for home in homes]]:
             if candidate.is_file() and not candidate.name.startswith("libjvm") and os.access(candidate, os.X_OK):
                 return str(candidate.absolute())

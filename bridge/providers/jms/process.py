@@ -16,7 +16,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import ProcessExitedAlready
@@ -32,15 +32,6 @@ from bridge.providers.jms.failures import Kind
 from bridge.providers.jms.wire import Alive, Frame, Frames, Payload, Ready, Type, WireError
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 
-#: Seconds between two beats, and how many may be unanswered. Together longer than a full collection of a large heap on a busy machine.
-_BEAT: Final = 5.0
-_MOST_BEATS: Final = 6
-#: Seconds from the start of a process to its first frame.
-_STARTING: Final = 120.0
-#: Seconds that a process stays which nobody uses.
-_IDLE: Final = 30.0
-#: Seconds that a process which has closed its socket may take to end.
-_ENDING: Final = 2.0
 #: A process that has lived so many seconds is no repetition of a failure before.
 _LASTING: Final = 10.0
 _LONGEST_PAUSE: Final = 30.0
@@ -59,6 +50,21 @@ _MORE_HEAP: Final = "give it more by -Xmx in imq.jms.jvmOptions, or have the cli
 _log: Final = Logger(namespace="bridge.jms")
 
 
+class Times(NamedTuple):
+    """How long things may take, in seconds.
+
+    :param beat: between two beats; as many as ``beats`` may be unanswered. Together they are longer than a full collection of a large heap on a busy machine.
+    :param starting: from the start of a process to its first frame. :param idle: that a process stays which nobody uses.
+    :param ending: that a process may take to end which has closed its socket.
+    """
+
+    beat: float = 5.0
+    beats: int = 6
+    starting: float = 120.0
+    idle: float = 30.0
+    ending: float = 2.0
+
+
 @cache
 def _made_of() -> str:
     return build.made_of(build.JARS / build.JAR)[0]
@@ -70,8 +76,9 @@ class JavaProcess:
     :param ended: told once, when the process cannot be used any more; :attr:`error` says why.
     """
 
-    def __init__(self, reactor: Any, command: Command, ended: Callable[[JavaProcess], None]) -> None:
+    def __init__(self, reactor: Any, command: Command, times: Times, ended: Callable[[JavaProcess], None]) -> None:
         self.reactor = reactor
+        self._times = times
         self.heap: Final = command.heap
         #: Why nothing can be asked of it any more.
         self.error: ProviderUnavailable | None = None
@@ -117,7 +124,9 @@ class JavaProcess:
             ours.close()
             theirs.close()
         self.write(wire.hello(command.properties))
-        self._timer = self.reactor.callLater(_STARTING, self.kill, f"Java did not start within {_STARTING:g} s")
+        self._timer = self.reactor.callLater(
+            self._times.starting, self.kill, f"Java did not start within {self._times.starting:g} s"
+        )
 
     def ready(self) -> Deferred[None]:
         """When it has introduced itself. :returns: fails with ProviderUnavailable."""
@@ -137,7 +146,7 @@ class JavaProcess:
     def close(self) -> None:
         """End it: nobody uses it any more."""
         self.orderly = True
-        self.reactor.callLater(_ENDING, self._signal)
+        self.reactor.callLater(self._times.ending, self._signal)
         self._died("the Java process was not needed any more")
 
     def _signal(self) -> None:
@@ -163,7 +172,7 @@ class JavaProcess:
         """Its socket is closed; why is known when it has ended."""
         if self.error is None and self._timer is not None:
             self._timer.cancel()
-            self._timer = self.reactor.callLater(_ENDING, self.kill, "Java has closed its connection")
+            self._timer = self.reactor.callLater(self._times.ending, self.kill, "Java has closed its connection")
 
     def _died(self, reason: str) -> None:
         if self.error is not None:
@@ -302,7 +311,7 @@ class JavaProcess:
         self._ready = ready
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self.reactor.callLater(_BEAT, self._beat)
+        self._timer = self.reactor.callLater(self._times.beat, self._beat)
         _log.info(
             "Java {java} runs as process {pid}, with a heap of {heap} MiB", java=ready.java, pid=self.pid, heap=ready.heap // _MIB
         )
@@ -313,15 +322,15 @@ class JavaProcess:
 
     def _beat(self) -> None:
         self._output.beat()
-        if self._unanswered >= _MOST_BEATS:
+        if self._unanswered >= self._times.beats:
             self.kill(self._why_silent())
             return
         self._unanswered += 1
         self.write(wire.frame(Type.BEAT, 0))
-        self._timer = self.reactor.callLater(_BEAT, self._beat)
+        self._timer = self.reactor.callLater(self._times.beat, self._beat)
 
     def _why_silent(self) -> str:
-        silent = f"Java (process {self.pid}) has not answered for {_BEAT * _MOST_BEATS:g} s and was ended"
+        silent = f"Java (process {self.pid}) has not answered for {self._times.beat * self._times.beats:g} s and was ended"
         alive = self.alive
         if alive is not None and alive.used > alive.heap * 9 // 10:
             return f"{silent}; {alive.used // _MIB} of {alive.heap // _MIB} MiB of its heap were in use: {_MORE_HEAP}"
@@ -336,7 +345,7 @@ class JavaProcess:
 
     def _perhaps_idle(self) -> None:
         if self._idle is None and self.error is None and not self._links and not self._channels:
-            self._idle = self.reactor.callLater(_IDLE, self._rest)
+            self._idle = self.reactor.callLater(self._times.idle, self._rest)
 
     def _rest(self) -> None:
         self._idle = None
@@ -428,9 +437,10 @@ class _Output:
 class Java:
     """The place of the process of a class path and options; :func:`java` finds it."""
 
-    def __init__(self, reactor: Any, options: JavaOptions) -> None:
+    def __init__(self, reactor: Any, options: JavaOptions, times: Times = Times()) -> None:  # noqa: B008
         self._reactor = reactor
         self._options = options
+        self._times = times
         self.process: JavaProcess | None = None
         self._deaths = 0
         self._not_before = 0.0
@@ -477,7 +487,7 @@ class Java:
         taken = [process.heap for one in _javas.values() if (process := one.process) is not None]
         made = command(self._options, taken, os.environ)
         made.properties["stompgateway.ahead"] = str(self._ahead)
-        self.process = JavaProcess(self._reactor, made, self._ended)
+        self.process = JavaProcess(self._reactor, made, self._times, self._ended)
 
     def _ended(self, process: JavaProcess) -> None:
         self.process = None

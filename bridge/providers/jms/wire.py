@@ -231,7 +231,7 @@ def pairs(values: Mapping[str, str]) -> bytes:
 class Payload:
     """Reads what is in a payload, from its start to its end.
 
-    :raises WireError: by each method, if it is too short.
+    :raises WireError: by each method, if it is too short, or a text is no UTF-8.
     """
 
     def __init__(self, octets: bytes) -> None:
@@ -260,7 +260,11 @@ class Payload:
 
     def text(self) -> str:
         """A text."""
-        return self.rest(self.number()).decode("utf-8", "surrogatepass")
+        octets = self.rest(self.number())
+        try:
+            return octets.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError as error:
+            raise WireError(f"a text is no UTF-8: {error}") from None
 
     def optional(self) -> str | None:
         """A text that may be missing."""

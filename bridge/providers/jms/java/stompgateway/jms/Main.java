@@ -22,6 +22,7 @@ public final class Main {
     private Main() {}
 
     public static void main(String[] arguments) {
+        Heap.prepare();
         // The same socket in both directions. No client can read what is ours.
         InputStream in = new BufferedInputStream(new FileInputStream(FileDescriptor.in), 1 << 16);
         Wire wire = new Wire(in, new FileOutputStream(FileDescriptor.in));
@@ -40,7 +41,7 @@ public final class Main {
             System.err.println("the connection to the gateway broke: " + Failure.told(error));
         } catch (OutOfMemoryError error) {
             // Whatever the cause was: who reads here serves all.
-            status = Heap.EXHAUSTED;
+            Heap.exhausted();
         } finally {
             Runtime.getRuntime().halt(status);
         }
