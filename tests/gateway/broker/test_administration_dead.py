@@ -10,7 +10,7 @@ from gateway.broker.administration import AdministrationRefused, BrokerAdministr
 from gateway.broker.memory import OVERHEAD, Memory
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.dead import DMQ, UNDELIVERED_COMMENT, UNDELIVERED_REASON
-from gateway.messaging.destination import Queue, Topic
+from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import InvalidDestination, MessageRejected
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode
@@ -147,7 +147,7 @@ def test_what_a_transaction_had_acknowledged_is_dead_when_it_rolls_back(stepped:
 
 
 @pytest.mark.parametrize("destination", [Q, T], ids=str)
-def test_a_commit_on_its_way_leaves_nothing_out(stepped: Stepped, admin: BrokerAdministration, destination: Queue) -> None:
+def test_a_commit_on_its_way_leaves_nothing_out(stepped: Stepped, admin: BrokerAdministration, destination: Destination) -> None:
     session = stepped.session(Mode.TRANSACTED, client_id="me")
     name = "d" if destination == T else None
     stepped.consume(session, destination, durable_name=name).consumer.close()
