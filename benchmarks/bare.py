@@ -19,7 +19,7 @@ from benchmarks.movers import Way
 from benchmarks.peers import ROOT
 from benchmarks.process import ProcessTree
 from benchmarks.tally import Outcome, Reader, Tally
-from bridge.providers.jms.build import COMMON, JARS, NAMESPACES
+from bridge.providers.jms.build import JAR, JARS
 
 #: How long the client may take, in seconds.
 PATIENCE = 180.0
@@ -44,8 +44,7 @@ def command(program: Program, *arguments: str) -> list[str]:
     java = shutil.which("java")
     if java is None:
         raise Refused("there is no java on the PATH")
-    ours = [str(JARS / COMMON), str(JARS / NAMESPACES)] if program is Program.TURNS else []
-    # The heap is the gateway's default for its own.
+    ours = [str(JARS / JAR)] if program is Program.TURNS else []
     return [java, "-Xmx256m", "-cp", os.pathsep.join([*ours, _ACTIVEMQ]), str(ROOT / "benchmarks" / program.value), *arguments]
 
 
