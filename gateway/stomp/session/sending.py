@@ -65,8 +65,8 @@ class Sending:
         base = head.base or head
         plan = base.plan
         if not isinstance(plan, SendPlan):
-            plan = plan_send(base, self._resolve)
-            if base.repeats:
+            plan = plan_send(base, self._resolve, self._connection.administers)
+            if base.repeats and not plan.personal:
                 base.plan = plan
         if plan.text:
             check_text(body)

@@ -72,6 +72,7 @@ class Subscription:
 
     :param number: of the subscription, in the connection; the first half of its ``ack`` headers.
     :param id: the ``id`` header, or the 1.0 default.
+    :param named: the client gave the id, so that MESSAGE tells it. No 1.0 client knows one that it never gave.
     :param spec: what it receives.
     :param ack: how the client acknowledges; transacted ones acknowledge cumulatively.
     :param session: the provider's session, which is its own unless it is transacted.
@@ -116,6 +117,7 @@ class Subscription:
         self,
         number: int,
         id: str,
+        named: bool,
         spec: Spec,
         ack: Ack,
         transacted: bool,
@@ -140,7 +142,9 @@ class Subscription:
         self._window: Final = window
         self._octets: Final = octets
         self._transform: Final = transform
-        head = f"MESSAGE\nsubscription:{escape_header(id, encoder.version)}\n".encode("utf-8", "replace")
+        head = b"MESSAGE\n"
+        if named:
+            head += f"subscription:{escape_header(id, encoder.version)}\n".encode("utf-8", "replace")
         counted = ack is not Ack.AUTO or transacted
         tag = b"ack:%d-" % number if counted else b""
         self._plain: Final = head + b"redelivered:false\n" + tag

@@ -138,6 +138,7 @@ class Subscriptions:
         subscription = Subscription(
             self._last,
             id,
+            "id" in given,
             spec,
             ack,
             transacted,
