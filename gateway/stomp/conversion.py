@@ -143,6 +143,8 @@ def plan_send(head: Head, resolve: Resolve, administers: bool) -> SendPlan:
             personal = True
             if administers:
                 properties[name] = value
+        elif role == _REFUSED:
+            raise CommandRefused(f"{name.strip()} on SEND: delivery at a later time is not supported, and the message was not sent")
     expires, ttl = dialects.expiry(given) if expiring else (0, 0)
     persistent = given.get("persistent")
     reply_to = given.get("reply-to")
@@ -202,6 +204,8 @@ _EXPIRY: Final = 4
 _NOTHING: Final = 5
 #: A property of an administrator's message, and nothing in anybody else's.
 _TRUSTED: Final = 6
+#: What cannot be done, and must not be forgotten.
+_REFUSED: Final = 7
 
 #: The roles of names that were seen; clients use few.
 _roles: Final[dict[str, int]] = {}
@@ -218,6 +222,8 @@ def _learn_role(name: str) -> int:
         bare = bare_name(name)
         if bare in _SPENT:
             role = _NOTHING
+        elif bare in dialects.SCHEDULES:
+            role = _REFUSED
         elif bare.startswith("JMS") and bare not in _GROUPS and not bare.startswith(_LINKS):
             # JMS keeps these names for itself and its providers (JMS 1.1, sections 3.5.1, 3.5.9 and 3.5.10).
             role = _TRUSTED if bare.startswith("JMS_") and is_property_name(name) else _NOTHING

@@ -278,9 +278,7 @@ class Session:
         if self._paused:
             subscriptions.pause()
         self._counters.frames_out += 1
-        self._write(
-            handshake.connected_frame(self.version, self.identifier, self._options.server, beats, head.headers.get("receipt"))
-        )
+        self._write(handshake.connected_frame(self.version, self.identifier, self._options.server, beats, head.headers))
         self.state = State.CONNECTED
         self._peer.accepted(self.version, beats.send, beats.receive)
         self.log.connected(self.version, client_id)

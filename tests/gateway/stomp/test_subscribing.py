@@ -85,9 +85,9 @@ def test_what_the_headers_ask_for_reaches_the_provider() -> None:
     )
 
 
-def test_durable_and_no_local_mean_nothing_on_a_queue() -> None:
+def test_no_local_means_nothing_on_a_queue() -> None:
     client = Server().connected()
-    client.say(f"{SUBSCRIBE}durable-subscriber-name:d\nno-local:true\n\n")
+    client.say(f"{SUBSCRIBE}no-local:true\n\n")
     assert client.consumer().spec == Subscription(Queue("a"), name="s")
 
 
