@@ -91,16 +91,26 @@ class SendPlan:
     :ivar text: the body must be UTF-8.
     :ivar expiring: there is a header about the time to live, even if it says that there is none.
     :ivar envelope: the body claims to be a message in an envelope.
+    :ivar copies: the headers for the other destinations, where SEND names several.
     :ivar personal: what it is depends on who sends it, so it holds for one frame only.
-    :ivar plain: neither transaction nor expiry nor envelope: nothing to do but to make the message and send it, if no receipt is asked for.
+    :ivar plain: one destination, and neither transaction nor expiry nor envelope: nothing to do but to make the message and send it, if no receipt is asked for.
     """
 
-    __slots__ = ("envelope", "expires", "expiring", "headers", "personal", "plain", "text", "transaction", "ttl")
+    __slots__ = ("copies", "envelope", "expires", "expiring", "headers", "personal", "plain", "text", "transaction", "ttl")
 
     def __init__(
-        self, headers: Headers, expires: int, ttl: int, expiring: bool, envelope: bool, transaction: str | None, personal: bool
+        self,
+        headers: Headers,
+        copies: tuple[Headers, ...],
+        expires: int,
+        ttl: int,
+        expiring: bool,
+        envelope: bool,
+        transaction: str | None,
+        personal: bool,
     ) -> None:
         self.headers: Final = headers
+        self.copies: Final = copies
         self.expires: Final = expires
         self.ttl: Final = ttl
         self.expiring: Final = expiring
@@ -108,7 +118,7 @@ class SendPlan:
         self.transaction: Final = transaction
         self.personal: Final = personal
         self.text: Final = headers.body_type is BodyType.TEXT
-        self.plain: Final = not expires and not ttl and not envelope and transaction is None
+        self.plain: Final = not copies and not expires and not ttl and not envelope and transaction is None
 
 
 def plan_send(head: Head, resolve: Resolve, administers: bool) -> SendPlan:
@@ -149,8 +159,9 @@ def plan_send(head: Head, resolve: Resolve, administers: bool) -> SendPlan:
     persistent = given.get("persistent")
     reply_to = given.get("reply-to")
     priority = given.get("priority")
+    texts = destinations.split(destination)
     headers = Headers(
-        resolve(destination, "destination"),
+        resolve(texts[0], "destination"),
         body_type=BodyType.TEXT if head.content_length < 0 else BodyType.BYTES,
         persistent=persistent is None or dialects.boolean(persistent),
         priority=DEFAULT_PRIORITY if priority is None else _priority(priority),
@@ -164,7 +175,11 @@ def plan_send(head: Head, resolve: Resolve, administers: bool) -> SendPlan:
     content_type = given.get("content-type")
     # Nearly every other one is shorter, and this is done for each message of a producer whose headers vary.
     envelope = content_type is not None and len(content_type) >= _SHORTEST_ENVELOPE and _is_envelope(content_type)
-    return SendPlan(headers, expires, ttl, expiring, envelope, given.get("transaction"), personal)
+    copies: tuple[Headers, ...] = ()
+    if len(texts) > 1:
+        others = dict.fromkeys([resolve(text, "destination") for text in texts[1:]])
+        copies = tuple([headers.replace(destination=other) for other in others if other != headers.destination])
+    return SendPlan(headers, copies, expires, ttl, expiring, envelope, given.get("transaction"), personal)
 
 
 _SHORTEST_ENVELOPE: Final = len(CONTENT_TYPE)
@@ -175,12 +190,12 @@ def _is_envelope(content_type: str) -> bool:
     return content_type.partition(";")[0].strip().lower() == CONTENT_TYPE
 
 
-def restore(plan: SendPlan, body: bytes, expires: int) -> Message:
-    """The message in an envelope, for the destination of the SEND that brought it: identity, times, headers, properties and body as they were.
+def restore(plan: SendPlan, headers: Headers, body: bytes, expires: int) -> Message:
+    """The message in an envelope, for a destination of the SEND that brought it: identity, times, headers, properties and body as they were.
 
     Only its duplicate id is gone: there it may have come before it died, and who sends it again means it. That of the SEND takes its place.
 
-    :param expires: JMSExpiration by the SEND; heeded only where that says anything about it.
+    :param headers: those of the plan for that destination. :param expires: JMSExpiration by the SEND; heeded only where that says anything about it.
     :raises CommandRefused: the body is no envelope, or a damaged one.
     """
     try:
@@ -190,7 +205,7 @@ def restore(plan: SendPlan, body: bytes, expires: int) -> Message:
     properties = {name: value for name, value in message.headers.properties.items() if name != DUPLICATE_ID}
     if DUPLICATE_ID in plan.headers.properties:
         properties[DUPLICATE_ID] = plan.headers.properties[DUPLICATE_ID]
-    message.headers = message.headers.replace(destination=plan.headers.destination, properties=properties)
+    message.headers = message.headers.replace(destination=headers.destination, properties=properties)
     if plan.expiring:
         message.expires = expires
     return message
