@@ -58,6 +58,7 @@ _SPENT: Final = frozenset(
         "receipt-id",
         "timestamp",
         "browser",
+        "transformation-error",
         "heart-beat",
     )
 )
@@ -363,6 +364,32 @@ class MessageEncoder:
                 self._enveloped[message] = outer
         # It has asked to have both forgotten, now or before.
         return self.fanned(outer)
+
+    def browsed(self, message: Message) -> bytes:
+        """As :meth:`tail`, for a browser, which no single message ends. One that STOMP cannot carry is shown in an envelope."""
+        try:
+            return self.tail(message)
+        except UnsendableBody as error:
+            text = f"a {error.body_type.name} message: STOMP cannot carry it as it is, so the body is its envelope"
+            return self._because(text, self.browsed_enveloped(message))
+
+    def browsed_enveloped(self, message: Message) -> bytes:
+        """As :meth:`enveloped`, for a browser. One that does not fit into an envelope is shown without a body."""
+        try:
+            return self.enveloped(message)
+        except EnvelopeError as error:
+            return self.without_contents(message, str(error))
+
+    def without_contents(self, message: Message, reason: str) -> bytes:
+        """What a browser shows of a message that it cannot show: where it is and which one it is, and why there is no more."""
+        headers = message.headers.replace(
+            body_type=BodyType.BYTES, reply_to=None, correlation_id=None, type=None, properties={}, extras=()
+        )
+        shown = Message(headers, b"", expires=message.expires, timestamp=message.timestamp, message_id=message.message_id)
+        return self._because(reason, self.tail(shown))
+
+    def _because(self, reason: str, tail: bytes) -> bytes:
+        return b"transformation-error:%s\n%s" % (self._escape(reason).encode("utf-8", "replace"), tail)
 
     def _in_envelope(self, message: Message) -> Message:
         """A BytesMessage that is sent as any other: what is remembered of its headers is beside that of the message's own."""
