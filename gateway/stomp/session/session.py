@@ -20,7 +20,7 @@ from gateway.messaging.turn import Turn
 from gateway.stomp.connection_log import ConnectionLog
 from gateway.stomp.conversion import MessageEncoder, SendPlan, check_text
 from gateway.stomp.counters import Counters
-from gateway.stomp.errors import describe, error_frame
+from gateway.stomp.errors import describe, error_frame, withheld
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.session import handshake
 from gateway.stomp.session.holding import Held
@@ -278,9 +278,7 @@ class Session:
         if self._paused:
             subscriptions.pause()
         self._counters.frames_out += 1
-        self._write(
-            handshake.connected_frame(self.version, self.identifier, self._options.server, beats, head.headers.get("receipt"))
-        )
+        self._write(handshake.connected_frame(self.version, self.identifier, self._options.server, beats, head.headers))
         self.state = State.CONNECTED
         self._peer.accepted(self.version, beats.send, beats.receive)
         self.log.connected(self.version, client_id)
@@ -359,7 +357,8 @@ class Session:
         if self._subscriptions is not None:
             self._subscriptions.end()
         incident = f"{self.identifier}-{self._incidents}"
-        self.log.failed(error, describe(error, incident)[0])
+        text, hidden = describe(error, incident)[0], withheld(error)
+        self.log.failed(error, f"{text}: {hidden}" if hidden else text)
         octets = error_frame(error, version, receipt, incident)
         ticket = self._receipts.open_frame(octets, lambda: self._peer.when_drained(lambda: self._close_provider(self._finish)))
         self._receipts.release(ticket)
