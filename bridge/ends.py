@@ -35,6 +35,7 @@ from gateway.messaging.errors import (
     NotSupported,
     ProviderUnavailable,
 )
+from gateway.messaging.provider import Connection
 
 #: What cannot change before somebody does something about it, whether or not the link was connected before.
 _FINAL: Final = (FactoryError, JPypeMissing, NotOnce, LogFailed)
@@ -116,6 +117,19 @@ class Ends:
         """Messages received and not acknowledged."""
         pump = 0 if self._passage is None else self._passage.pump.in_flight
         return pump + (0 if self._source is None else self._source.ahead)
+
+    @property
+    def held_ms(self) -> int:
+        """The timestamp of the oldest message that is in flight, epoch milliseconds; 0 when none is, -1 when unknown."""
+        times = [] if self._passage is None else self._passage.pump.times()
+        if self._source is not None:
+            times += self._source.times()
+        return min([each for each in times if each], default=-1 if times else 0)
+
+    @property
+    def source_connection(self) -> Connection | None:
+        """The connection to the source; None while there is none."""
+        return None if self._source is None else self._source.connection
 
     @property
     def doing(self) -> tuple[Doing, int]:

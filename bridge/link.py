@@ -23,6 +23,7 @@ from bridge.config.model import Destination as ConfiguredDestination
 from bridge.connections import ConnectionKind, Connections
 from bridge.ends import Ends, worth_a_retry
 from bridge.journal_lines import NO_JOURNAL, BridgeLines
+from bridge.lag import Lag
 from bridge.link_machine import Events, machine
 from bridge.moved import Moved
 from bridge.once.coordination import Coordination
@@ -88,6 +89,7 @@ class JMSLink:
         self._connections: Final = connections
         self._moved: Final = Moved(config.name, self.counters, log, reactor)
         self._log: Final = log
+        self._lag: Final = Lag(reactor, config, source, log)
         self._bridge = bridge
         self._transfer: Final = Transfer(
             config, bridge, f"{instance}/{bridge.name}/{config.name}", transformer, self._resolve, self._now_ms
@@ -192,8 +194,15 @@ class JMSLink:
         self._moved.told = bridge.log_message_transfer
         self._transfer.configure(bridge)
 
+    def look(self) -> Deferred[None]:
+        """Have :meth:`status` tell the lag as it is now: of a source that must be browsed, as it was at most ten seconds ago.
+
+        :returns: fires, never with an error, soon.
+        """
+        return self._lag.look(None if self._ends is None else self._ends.source_connection)
+
     def status(self) -> LinkStatus:
-        """How it is doing now."""
+        """How it is doing now; the lag as :meth:`look` saw it."""
         config = self.config
         ends = self._ends
         kinds = (None, None) if ends is None else ends.kinds
@@ -219,13 +228,14 @@ class JMSLink:
             doing=doing,
             doing_since_ms=doing_since_ms,
             last_transfer_ms=self._moved.last_ms,
-            lag_ms=self._moved.lag_ms,
+            lag_ms=self._lag.ms(0 if ends is None else ends.held_ms),
             received_rate=self._moved.received.a_second(),
             sent_rate=self._moved.sent.a_second(),
             counters=replace(self.counters, dead=dict(self.counters.dead)),
             once_by=None if ends is None else ends.once_by,
             transaction=transaction,
             transaction_state=transaction_state,
+            waiting=self._lag.waiting(0 if ends is None else ends.in_flight),
         )
 
     def __str__(self) -> str:

@@ -97,6 +97,11 @@ class Pump:
         batch = self._batch
         return 0 if batch is None or batch.acknowledged else len(batch.received)
 
+    def times(self) -> list[int]:
+        """The timestamps of those messages."""
+        batch = self._batch
+        return [] if batch is None or batch.acknowledged else [received.message.timestamp for received in batch.received]
+
     async def run(self, source: Source, target: Target, sides: Sides) -> None:
         """Move messages until :meth:`halt`, which lets the batch under way be finished; not at all as long as that holds.
 

@@ -17,7 +17,7 @@ from bridge.connections import Lease, Way
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Consumer, Mode, Session, Subscription
+from gateway.messaging.provider import Connection, Consumer, Mode, Session, Subscription
 
 #: Messages received ahead, at least: the next one is here when one is done with.
 _LEAST_CREDIT: Final = 2
@@ -88,9 +88,18 @@ class Source:
     # --- batches
 
     @property
+    def connection(self) -> Connection | None:
+        """The connection; None when it has ended or was given back."""
+        return None if self._lease is None or self.failed is not None else self._lease.connection
+
+    @property
     def ahead(self) -> int:
         """Messages received and not taken yet."""
         return len(self._arrivals)
+
+    def times(self) -> list[int]:
+        """The timestamps of those messages."""
+        return self._arrivals.times()
 
     async def batch(self) -> Sequence[Received]:
         """The next messages, in order: as many as a batch holds, or those that came within its time. One that cannot be read comes alone.

@@ -18,7 +18,7 @@ from bridge.source import SourceLost, subscription_of
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Message
-from gateway.messaging.provider import XAConsumer, XAResource, XASession
+from gateway.messaging.provider import Connection, XAConsumer, XAResource, XASession
 
 
 class OnceSource:
@@ -154,9 +154,18 @@ class OnceSource:
     # --- batches
 
     @property
+    def connection(self) -> Connection | None:
+        """The connection; None when it has ended or was given back."""
+        return None if self._lease is None or self.failed is not None else self._lease.connection
+
+    @property
     def ahead(self) -> int:
         """Messages received and not taken yet."""
         return len(self._arrivals)
+
+    def times(self) -> list[int]:
+        """The timestamps of those messages."""
+        return self._arrivals.times()
 
     async def batch(self, size: int) -> Sequence[Received]:
         """The messages of a branch that has begun, in order: ``size`` of them at most, or those that came within their time. No others come before this is

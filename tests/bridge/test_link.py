@@ -146,7 +146,7 @@ async def test_each_transfer_is_a_line_of_the_log_unless_that_is_switched_off(br
 
 
 @on_reactor
-async def test_status_tells_rates_lag_and_the_moment_of_the_last_transfer(brokers: Rig) -> None:
+async def test_status_tells_rates_and_the_moment_of_the_last_transfer(brokers: Rig) -> None:
     link = await brokers.started()
     await brokers.source.send(*NUMBERS)
     await brokers.target.arrived(100)
@@ -154,7 +154,6 @@ async def test_status_tells_rates_lag_and_the_moment_of_the_last_transfer(broker
     status = link.status()
     assert 1 <= status.sent_rate <= 100
     assert 1 <= status.received_rate <= 100
-    assert 0 <= status.lag_ms < 60_000
     assert abs(status.last_transfer_ms - clock.seconds() * 1000) < 60_000
     assert (status.in_flight, status.source, status.target) == (0, "source:D:queue:link.source", "target:D:queue:link.target")
 
