@@ -31,6 +31,7 @@ from bridge.passage import Lost
 from bridge.passages import Passages
 from bridge.pump import Buries
 from bridge.retrying import Retries
+from bridge.source import SourceLost
 from bridge.status import Doing, LinkCounters, LinkState, LinkStatus, WrongState
 from bridge.transfer import LinkStops, Transfer, UnknownBranch
 from gateway.messaging.destination import Destination
@@ -338,7 +339,7 @@ class JMSLink:
         if lost is None:
             self._events.halted()
         else:
-            self._try_later(lost)
+            self._go_on(lost)
 
     def _failed(self, failure: Failure) -> None:
         self._lost = None
@@ -348,7 +349,14 @@ class JMSLink:
             self._log.failure("{link} has failed unexpectedly", failure, link=self)
             error = ProviderUnavailable(f"an unexpected error, which the log has: {type(error).__name__}")
         self._record(error)
-        if isinstance(error, LinkStops) or not worth_a_retry(error, self._attempts.was_connected):
+        self._go_on(error)
+
+    def _go_on(self, error: MessagingError) -> None:
+        """Try again, or give up where that cannot help."""
+        was_connected = self._attempts.was_connected
+        if isinstance(error, SourceLost):
+            was_connected = was_connected and self._ends is not None and self._ends.source_accepted
+        if isinstance(error, LinkStops) or not worth_a_retry(error, was_connected):
             self._events.give_up()
         else:
             self._try_later(error)

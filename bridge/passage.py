@@ -34,6 +34,8 @@ class AnySource(Protocol):
     product: str
     #: Why it is of no use any more.
     failed: SourceLost | None
+    #: Whether the provider has accepted what the link asks for.
+    accepted: bool
 
     @property
     def connection(self) -> Connection | None:

@@ -234,8 +234,12 @@ class _Reading:
         if durable_sub is not None:
             if destination is not None and destination.kind is Kind.QUEUE:
                 self.report.warn(element, "durable-sub", "a source that is a topic; for a queue this attribute is ignored")
-            elif not given.has("clientid"):
-                self.report.add(element, "clientid", "a client identifier, because there is a durable-sub")
+            elif not given.has("clientid") and (factory is None or not _has_client_id(factory)):
+                self.report.warn(
+                    element,
+                    "clientid",
+                    "a client identifier, because there is a durable-sub; without one the link fails, unless the connection factory brings its own",
+                )
         if selector is not None and factory is not None and factory.embedded:
             # Other providers have dialects of their own.
             try:
@@ -339,6 +343,12 @@ class _Reading:
         if before != element.label:
             expected = f'an identifier that no other connection of connection-factory "{factory.ref_name}" has, and {before} has it'
             self.report.warn(element, attribute, expected)
+
+
+def _has_client_id(factory: ConnectionFactory) -> bool:
+    """Whether the file gives the factory's connections a client identifier. A JMS provider's own configuration may, which shows when it is connected."""
+    names = ("imqConfiguredClientID",) if factory.embedded else ("client-id", "imqConfiguredClientID")
+    return any(factory.properties.get(name, "").strip() for name in names)
 
 
 def _goes_round(source: Source, target: Target) -> bool:

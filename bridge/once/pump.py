@@ -278,7 +278,7 @@ class OncePump:
         if waiting:
             self._under_way.waits(one.transaction, done)
             unheard = ProviderUnavailable(f"the resource manager of connection-factory {waiting[0]} has yet to hear of a commit")
-            raise SourceLost(unheard)
+            raise self._lost(waiting[0], unheard)
         done()
         await target.rest()
 

@@ -33,6 +33,8 @@ class OnceSource:
         self.product = ""
         #: Why it is of no use any more.
         self.failed: SourceLost | None = None
+        #: Whether the provider has accepted what the link asks for.
+        self.accepted = False
         #: Names the resource manager.
         self.rm: Final = rm
         self._tell_lost: Final = lost
@@ -141,6 +143,13 @@ class OnceSource:
                 self.lose(error)
 
         self._consumer = session.consumer(self._subscription, deliver, failed)
+
+    async def confirmed(self) -> None:
+        """Wait until the provider has answered to :meth:`consume`. :raises SourceLost: it refuses."""
+        await self._quiet()
+        if self.failed is not None:
+            raise self.failed
+        self.accepted = True
 
     def lose(self, error: MessagingError) -> None:
         """The connection or the consumer has ended."""

@@ -7,8 +7,10 @@ from contextlib import ExitStack
 
 import pytest
 
+from gateway.broker.access import DEFAULT_RULES
 from tests.crash.client import Client
 from tests.faults.links import HERE, BridgedGateway, Link, activemq, stomp
+from tests.gateway_process import GatewayProcess
 from tests.servers import activemq as running_activemq
 from tests.servers import rabbitmq as running_rabbitmq
 
@@ -29,10 +31,14 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgedGateway
         Link("wrong-jms", jms, HERE, source_attributes=WRONG),
         Link("wrong-once", jms, HERE, 1, "ONCE_AND_ONLY_ONCE", ONCE, source_attributes=WRONG),
         Link("wrong-amq", by_stomp, HERE, source_attributes=WRONG),
-        # ActiveMQ's selectors know no such function.
-        Link("odd-amq", by_stomp, HERE, source_attributes={"selector": "JMSPriority BETWEEN 'a' AND 'b'"}),
     ]
     with ExitStack() as ending:
+        peer = GatewayProcess(tmp_path_factory.mktemp("peer"))
+        rules = peer.directory / "etc" / "accesscontrol.properties"
+        rules.parent.mkdir(parents=True)
+        rules.write_text(f"{DEFAULT_RULES}\nqueue.denied.in.consume.deny.user=guest\n")
+        ending.enter_context(peer)
+        links.append(Link("denied", stomp("peer", peer.port), HERE))
         yield ending.enter_context(BridgedGateway(tmp_path_factory.mktemp("sources"), links))
 
 
@@ -67,10 +73,16 @@ def test_the_lag_is_unknown_where_the_broker_has_no_browsers(gateway: BridgedGat
     assert gateway.query("rabbit")["lag_ms"] == -1
 
 
-@pytest.mark.parametrize("link", ["wrong-jms", "wrong-once", "wrong-amq", "odd-amq"])
+@pytest.mark.parametrize("link", ["wrong-jms", "wrong-once", "wrong-amq"])
 def test_a_selector_that_the_source_refuses_fails_the_link_at_once(link: str, gateway: BridgedGateway) -> None:
     told = gateway.until_link(link, lambda told: told["state"] in ("FAILED", "RETRYING"), "it has ended")
     assert told["state"] == "FAILED", told
     assert told["counters"]["reconnects"] == 0
     assert "selector" in told["last_error"]
     assert told["last_error"].startswith("source, connection-factory ")
+
+
+def test_an_access_rule_of_a_stomp_broker_fails_the_link_at_once(gateway: BridgedGateway) -> None:
+    told = gateway.until_link("denied", lambda told: told["state"] in ("FAILED", "RETRYING"), "it has ended")
+    assert (told["state"], told["counters"]["reconnects"]) == ("FAILED", 0), told
+    assert "user 'guest' may not consume on queue:denied.in" in told["last_error"]
