@@ -27,6 +27,7 @@ from bridge.lag import Lag
 from bridge.link_machine import Events, machine
 from bridge.moved import Moved
 from bridge.once.coordination import Coordination
+from bridge.once.errors import BatchRefused
 from bridge.passage import Lost
 from bridge.passages import Passages
 from bridge.pump import Buries
@@ -34,14 +35,15 @@ from bridge.retrying import Retries
 from bridge.source import SourceLost
 from bridge.status import Doing, LinkCounters, LinkState, LinkStatus, WrongState
 from bridge.transfer import LinkStops, Transfer, UnknownBranch
+from bridge.trouble import TELL_S, Progress, Refusals, Stall, with_remedy
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.transformer import MessageTransformer
 
 #: Seconds that a link which stops may take to finish its batch, and then as many to close its connections.
 STOP_S: Final = 4.0
-#: Seconds until the log is told again of a failure that goes on.
-TELL_S: Final = 60.0
+#: States of a transaction in which a resource manager is being asked.
+_COMPLETING: Final = ("PREPARING", "COMMITTING", "ROLLING_BACK")
 _PASSING: Final = frozenset({LinkState.STARTING, LinkState.PAUSING, LinkState.STOPPING})
 
 
@@ -98,6 +100,9 @@ class JMSLink:
         retries = Retries.of_link(config, source.config), Retries.of_link(config, target.config)
         self._attempts: Final = Attempts(*retries, self.counters, reactor.seconds)
         self._events: Final[Events] = machine(self)
+        names = {"source": source.config.ref_name, "target": target.config.ref_name, "destination": _place(config)}
+        self._stall: Final = Stall(reactor, config.name, names, log, self._progress, self._record_text)
+        refusals = Refusals(config.name, target.config.ref_name, log, reactor.seconds, self._record_text)
         self._passages: Final = Passages(
             reactor,
             config,
@@ -112,6 +117,7 @@ class JMSLink:
             log,
             passed,
             lines.of_link(bridge.name, config.name, source, target, transformer is not None),
+            refusals,
         )
         self._ends: Ends | None = None
         #: How often connecting or pumping was begun: what was begun before has nothing to say any more.
@@ -264,6 +270,10 @@ class JMSLink:
         level("{link} is {state}{why}", link=self, state=state.value, why=f": {self._error}" if state is LinkState.FAILED else "")
         if state is not LinkState.RETRYING:
             self._next_try_ms = 0
+        if state in (LinkState.STARTED, LinkState.PAUSING):
+            self._stall.watch()
+        else:
+            self._stall.stop()
         if state not in _PASSING:
             settled, self._settled = self._settled, []
             outcome = LinkFailed(self.name, self._error) if state is LinkState.FAILED else None
@@ -373,11 +383,13 @@ class JMSLink:
 
     def _tell_failure(self, error: MessagingError, wait_s: float) -> None:
         """One line a minute as long as it is the same."""
-        text, now = str(error), self._reactor.seconds()
+        text, now = with_remedy(error), self._reactor.seconds()
+        # How often it was tried makes no other failure of it.
+        reason = str(error.cause) if isinstance(error, BatchRefused) else text
         told, at = self._told
-        log = self._log.debug if text == told and now - at < TELL_S else self._log.warn
+        log = self._log.debug if reason == told and now - at < TELL_S else self._log.warn
         if log != self._log.debug:
-            self._told = text, now
+            self._told = reason, now
         log(
             "link {link}: {error}; attempt {attempt} in {wait_s:g} seconds",
             link=self.name,
@@ -387,8 +399,21 @@ class JMSLink:
         )
 
     def _record(self, error: MessagingError) -> None:
-        self._error = str(error)
+        self._record_text(with_remedy(error))
+
+    def _record_text(self, text: str) -> None:
+        self._error = text
         self._error_ms = self._now_ms()
+
+    def _progress(self) -> Progress:
+        ends, counters = self._ends, self.counters
+        if ends is None:
+            return Progress(Doing.NOTHING, ())
+        (doing, since_ms), (transaction, state) = ends.doing, ends.transaction
+        if state in _COMPLETING:
+            # What the next transaction waits for meanwhile is another matter.
+            return Progress(Doing.SENDING, (transaction, state))
+        return Progress(doing, (since_ms, counters.sent, counters.acknowledged, counters.refused, sum(counters.dead.values())))
 
     def _defect(self, failure: Failure) -> None:
         self._log.failure("{link}: a defect of the gateway", failure, link=self)
@@ -402,6 +427,12 @@ class JMSLink:
 
     def _now_ms(self) -> int:
         return int(self._reactor.seconds() * 1000)
+
+
+def _place(config: Link) -> str:
+    """Where a link sends to."""
+    destination = config.target.destination
+    return AS_SOURCE if destination is None else destination.shown
 
 
 def _text(ref_name: str, kind: ConnectionKind | None, destination: ConfiguredDestination | None) -> str:
