@@ -27,7 +27,8 @@ from bridge.config.model import (
     Target,
 )
 from bridge.config.problems import ConfigurationError, Problem, Severity, ordered
-from gateway.instance.declaration import nearest
+from gateway.instance.declaration import RESERVED_BRIDGE_NAMES, nearest
+from gateway.instance.settings_general import STOMP, is_bridge_name
 from gateway.instance.values import Duration, Integer
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError
@@ -92,6 +93,13 @@ class _Reading:
         name = given.name("name")
         if wanted is not None and name and name != wanted:
             self.report.add(root, "name", f"{wanted}, the name of this bridge in imq.bridge.activelist")
+        elif wanted is None and name and not is_bridge_name(name):
+            self.report.add(
+                root,
+                "name",
+                "a name that a bridge can have, as its files are in a directory of that name: at most 100 letters, digits, '_' and '-', not beginning "
+                f"with '-', and none of the reserved {', '.join(sorted({*RESERVED_BRIDGE_NAMES, STOMP}))}",
+            )
         self._check_unique(root.children)
         # What is referred to is read first, wherever it stands.
         factories = [self._factory(element) for element in root.all("connection-factory")]

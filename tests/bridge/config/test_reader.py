@@ -390,6 +390,18 @@ def test_a_durable_subscription_to_what_may_be_a_topic_warns_where_no_client_ide
     assert problems(text.replace(here, with_id)) == []
 
 
+@pytest.mark.parametrize("name", ["../../x", "a/b", ".", "a.b", "-a", "stomp", "JMS", "x" * 101])
+def test_a_bridge_has_a_name_that_a_directory_can_have(name: str) -> None:
+    [found] = told(f'<jmsbridge name="{name}"/>', None)
+    assert "expected a name that a bridge can have" in found
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc", "a/../b", "a//b", "."])
+def test_links_and_dead_message_queues_have_names_that_lead_nowhere_else(name: str) -> None:
+    assert [problem.attribute for problem in problems(document(link(name=name)))] == ["name"]
+    assert [problem.attribute for problem in problems(dmq("").replace('name="dead"', f'name="{name}"'))] == ["name"]
+
+
 def test_the_selector_of_this_broker_is_read() -> None:
     [found] = told(source('selector="colour ="'))
     assert found.startswith('source of link "orders", attribute selector="colour =": expected a message selector; ')
