@@ -33,7 +33,7 @@ from bridge.status import Doing, LinkCounters
 from bridge.target import Target, TargetLost
 from bridge.transfer import Branched, CannotBeRead, Dead, NotTransferred, Outcome, Sides, Transfer
 from gateway.messaging.dead import BridgeDeadReason
-from gateway.messaging.errors import ProviderUnavailable
+from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Message, Unreadable
 
 
@@ -55,6 +55,7 @@ class Pump:
 
     :param clock: the reactor. :param link: its name, for dead messages. :param quality: not ONCE_AND_ONLY_ONCE.
     :param passed: called at the points of :mod:`bridge.crash_points`. :param lines: the link's in the journal.
+    :param refused: told why the target refuses how many messages, which are dead.
     """
 
     def __init__(
@@ -69,13 +70,14 @@ class Pump:
         log: Logger,
         passed: Callable[[str], None],
         lines: LinkLines = NO_LINES,
+        refused: Callable[[MessagingError, int], None] = lambda cause, count: None,
     ) -> None:
         self._clock: Final = clock
         self._link: Final = link
         self._acknowledges_first: Final = quality is QualityOfService.AT_MOST_ONCE
         self._transfer: Final = transfer
         self._share: Final = FairShare(clock)
-        self._sending: Final = Sending(link, transfer, counters, self._acknowledges_first, self._share, clock)
+        self._sending: Final = Sending(link, transfer, counters, self._acknowledges_first, self._share, clock, refused)
         self._dead_queues: Final = dead_queues
         self._counters: Final = counters
         self._journey: Final = journey
@@ -96,6 +98,11 @@ class Pump:
         """Messages taken from the source and not acknowledged."""
         batch = self._batch
         return 0 if batch is None or batch.acknowledged else len(batch.received)
+
+    def times(self) -> list[int]:
+        """The timestamps of those messages."""
+        batch = self._batch
+        return [] if batch is None or batch.acknowledged else [received.message.timestamp for received in batch.received]
 
     async def run(self, source: Source, target: Target, sides: Sides) -> None:
         """Move messages until :meth:`halt`, which lets the batch under way be finished; not at all as long as that holds.

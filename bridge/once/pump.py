@@ -117,8 +117,8 @@ class OncePump:
         self._forgotten = False
         #: Why the first that has failed did.
         self._failed: BaseException | None = None
-        #: Messages taken from the source and not committed.
-        self.in_flight = 0
+        #: Messages taken from the source and not committed, by transaction.
+        self._taken: list[Sequence[Received]] = []
         #: What it waits for, and since when.
         self.doing = Doing.NOTHING
         self.doing_since_ms = 0
@@ -156,10 +156,19 @@ class OncePump:
         finally:
             await ending
             self._source = None
-            self.in_flight = 0
+            self._taken.clear()
             self._do(Doing.NOTHING)
         if self._failed is not None:
             raise self._failed
+
+    @property
+    def in_flight(self) -> int:
+        """Messages taken from the source and not committed."""
+        return sum(map(len, self._taken))
+
+    def times(self) -> list[int]:
+        """The timestamps of those messages."""
+        return [received.message.timestamp for taken in self._taken for received in taken]
 
     def release(self) -> None:
         """Transactions may be begun again, after :meth:`halt`."""
@@ -239,11 +248,11 @@ class OncePump:
         if not received:
             await transaction.rollback()
             return
-        self.in_flight += len(received)
+        self._taken.append(received)
         try:
             await self._pass_on(one, received)
         finally:
-            self.in_flight -= len(received)
+            self._taken = [each for each in self._taken if each is not received]
 
     async def _pass_on(self, one: _One, received: Sequence[Received]) -> None:
         items, target, transfers = one.items, one.target, self._lines.transfers(received)
@@ -269,7 +278,7 @@ class OncePump:
         if waiting:
             self._under_way.waits(one.transaction, done)
             unheard = ProviderUnavailable(f"the resource manager of connection-factory {waiting[0]} has yet to hear of a commit")
-            raise SourceLost(unheard)
+            raise self._lost(waiting[0], unheard)
         done()
         await target.rest()
 
