@@ -32,6 +32,7 @@ from bridge.pump import Buries
 from bridge.retrying import Retries
 from bridge.status import Doing, LinkCounters, LinkState, LinkStatus, WrongState
 from bridge.transfer import LinkStops, Transfer, UnknownBranch
+from gateway.messaging.clocks import wall_ms
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.transformer import MessageTransformer
@@ -383,7 +384,7 @@ class JMSLink:
         return await self._factories[1].destination(destination)
 
     def _now_ms(self) -> int:
-        return int(self._reactor.seconds() * 1000)
+        return wall_ms(self._reactor)
 
 
 def _text(ref_name: str, kind: ConnectionKind | None, destination: ConfiguredDestination | None) -> str:

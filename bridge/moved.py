@@ -12,6 +12,7 @@ from twisted.logger import Logger
 
 from bridge.rates import Rate
 from bridge.status import LinkCounters
+from gateway.messaging.clocks import wall_ms
 from gateway.messaging.message import Message
 
 
@@ -45,7 +46,7 @@ class Moved:
         self.sent.add(self._counted[1] - sent)
         if not moved:
             return
-        self.last_ms = int(self._clock.seconds() * 1000)
+        self.last_ms = wall_ms(self._clock)
         timestamp = moved[-1][0].timestamp
         if timestamp:
             self.lag_ms = self.last_ms - timestamp

@@ -45,6 +45,7 @@ from gateway.instance.logs import Logs, open_logs, set_levels
 from gateway.instance.portmapper import PortMapper
 from gateway.instance.settings import SettingsError
 from gateway.messaging import message, selector
+from gateway.messaging.clocks import make_monotonic
 from gateway.messaging.errors import ProviderUnavailable, StorageFailed
 from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.turn import Turn
@@ -85,6 +86,7 @@ class Gateway(Service):
         self.announce: Callable[..., None] | None = None
         #: Warnings and worse are shown on the standard error, too.
         self.foreground = False
+        make_monotonic(reactor)
         self._reactor = reactor
         self._signals = Signals(reactor)
         layout, settings = configuration.layout, configuration.settings

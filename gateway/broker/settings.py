@@ -155,7 +155,7 @@ MAXIMUM_DELAY: Final = Setting(
     "imq.destination.NAME.maximumRedeliveryDelay",
     Integer(-1),
     _DEFAULTS.maximum_redelivery_delay,
-    "Longest pause before a redelivery; -1 is no bound",
+    "Longest pause before a redelivery, and longest rest of one after a restart; -1 is no bound",
     unit="milliseconds",
 )
 

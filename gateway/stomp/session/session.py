@@ -261,7 +261,7 @@ class Session:
             temporaries.resolve,
             None if self._transforming is None else self._transforming.outgoing,
             self.fail,
-            self._turn.refresh,
+            self._turn.refresh_timer,
             self._counters,
         )
         self._transaction = Transaction(connection, self._receipts, subscriptions.transacted)
