@@ -29,6 +29,8 @@ from gateway.admin import admin_contexts, admin_service
 from gateway.bridges import StompBridge, StompParts, announcements, idle_because, load_bridges, refusals, unlisted
 from gateway.broker import settings as broker_settings
 from gateway.broker.access import AccessError, AccessRules
+from gateway.broker.logins import Logins
+from gateway.broker.passcodes import Passcodes
 from gateway.broker.provider import EmbeddedProvider
 from gateway.broker.recovery import open_broker
 from gateway.broker.store import crash_points
@@ -90,7 +92,12 @@ class Gateway(Service):
         self._reactor = reactor
         self._signals = Signals(reactor)
         layout, settings = configuration.layout, configuration.settings
-        self._users = Users(layout.users, reactor)
+        self._users = Users(
+            layout.users,
+            reactor,
+            Passcodes(reactor, waiting=settings[broker_settings.LOGINS_WAITING]),
+            Logins(reactor, layout.logins, settings[broker_settings.LOGIN_DELAY]),
+        )
         self._rules = AccessRules(layout.access_control)
         self._tls: ServerContextFactory | None = None
         self._admin_tls: ServerContextFactory | None = None
