@@ -23,6 +23,7 @@ from bridge.dead_message import Body, Burial, DeadMessage, body_of, headers_of
 from bridge.factories import Factories
 from bridge.leases import within
 from bridge.providers.jms.failures import JavaMissing
+from gateway.messaging.clocks import wall_ms
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessageRejected, MessagingError, OutcomeUnknown, ProviderUnavailable
 from gateway.messaging.message import Message, Unreadable
@@ -356,7 +357,7 @@ class DeadMessageQueue:
             self._log.failure(text, failure=Failure(error), level=LogLevel.warn, **fields)  # type: ignore[no-untyped-call]
 
     def _now_ms(self) -> int:
-        return int(self._reactor.seconds() * 1000)
+        return wall_ms(self._reactor)
 
 
 async def _durably(lease: Lease, message: Message) -> None:

@@ -36,6 +36,7 @@ from bridge.source import SourceLost
 from bridge.status import Doing, LinkCounters, LinkState, LinkStatus, WrongState
 from bridge.transfer import LinkStops, Transfer, UnknownBranch
 from bridge.trouble import TELL_S, Progress, Refusals, Stall, with_remedy
+from gateway.messaging.clocks import wall_ms
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.transformer import MessageTransformer
@@ -426,7 +427,7 @@ class JMSLink:
         return await self._factories[1].destination(destination)
 
     def _now_ms(self) -> int:
-        return int(self._reactor.seconds() * 1000)
+        return wall_ms(self._reactor)
 
 
 def _place(config: Link) -> str:

@@ -12,6 +12,7 @@ from twisted.logger import Logger
 
 from bridge.rates import Rate
 from bridge.status import LinkCounters
+from gateway.messaging.clocks import wall_ms
 from gateway.messaging.message import Message
 
 
@@ -43,7 +44,7 @@ class Moved:
         self.sent.add(self._counted[1] - sent)
         if not moved:
             return
-        self.last_ms = int(self._clock.seconds() * 1000)
+        self.last_ms = wall_ms(self._clock)
         log = self._log.info if self.told else self._log.debug
         log("{lines}", lines=_Lines(self._link, moved))
 

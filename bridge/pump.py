@@ -32,6 +32,7 @@ from bridge.source import Source, SourceLost
 from bridge.status import Doing, LinkCounters
 from bridge.target import Target, TargetLost
 from bridge.transfer import Branched, CannotBeRead, Dead, NotTransferred, Outcome, Sides, Transfer
+from gateway.messaging.clocks import wall_ms
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Message, Unreadable
@@ -185,7 +186,7 @@ class Pump:
     def _do(self, doing: Doing) -> None:
         if doing is not self.doing:
             self.doing = doing
-            self.doing_since_ms = int(self._clock.seconds() * 1000)
+            self.doing_since_ms = wall_ms(self._clock)
 
     # --- one batch
 

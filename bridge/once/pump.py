@@ -48,6 +48,7 @@ from bridge.transfer import Branched, CannotBeRead, Dead, Outcome, Sides, ToSend
 from bridge.xa.coordinator import Coordinator, Transaction
 from bridge.xa.errors import Heuristic, LogFailed, RolledBack
 from bridge.xa.status import TransactionState
+from gateway.messaging.clocks import wall_ms
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.errors import MessagingError, OutcomeUnknown, ProviderUnavailable
 from gateway.messaging.message import Unreadable
@@ -187,7 +188,7 @@ class OncePump:
     def _do(self, doing: Doing) -> None:
         if doing is not self.doing:
             self.doing = doing
-            self.doing_since_ms = int(self._clock.seconds() * 1000)
+            self.doing_since_ms = wall_ms(self._clock)
 
     def _check(self) -> None:
         """:raises ProviderUnavailable: the link was stopped meanwhile. :raises BaseException: why the transaction before is not committed."""

@@ -66,6 +66,7 @@ class EmbeddedProvider:
     def connect(
         self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]
     ) -> Deferred[Connection]:
+        """As the seam says; may be cancelled, and then there is no connection."""
         return Deferred.fromCoroutine(self._connect(credentials, client_id or None, lost))
 
     async def _connect(self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]) -> Connection:

@@ -42,7 +42,7 @@ class Subscriptions:
 
     :param client_id: the connection's, which durable subscriptions need.
     :param transform: what becomes of a message before it is sent, None for nothing.
-    :param now_ms: the time.
+    :param now_ms: the time, by the clock of timers.
     """
 
     def __init__(
