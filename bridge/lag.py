@@ -18,6 +18,7 @@ from bridge.administered import AdministeredFactory
 from bridge.config.model import Link
 from bridge.leases import within
 from bridge.source import subscription_of
+from gateway.messaging.clocks import wall_ms
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
@@ -90,7 +91,7 @@ class Lag:
         seen_ms = self._believed().oldest_ms
         times = [each for each in (held_ms, seen_ms) if each > 0]
         if times:
-            return max(0, int(self._clock.seconds() * 1000) - min(times))
+            return max(0, wall_ms(self._clock) - min(times))
         return 0 if held_ms == seen_ms == 0 else -1
 
     def waiting(self, held: int) -> int:
