@@ -113,6 +113,11 @@ class Receipts:
                 self._send(ticket)
         self._octets = 0
 
+    def clear(self) -> None:
+        """Forget all that waits: the client is gone."""
+        self._line.clear()
+        self._octets = 0
+
     def _send(self, ticket: Ticket) -> None:
         if ticket.octets:
             self._octets -= len(ticket.octets)

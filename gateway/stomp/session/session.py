@@ -378,9 +378,13 @@ class Session:
         self.log.ended("DISCONNECT" if self.state is State.DISCONNECTING else how)
         self.state = State.CLOSED
         self._held.clear()
+        self._receipts.clear()
         if self._subscriptions is not None:
             self._subscriptions.end()
+            self._sending.pending = []
         self._close_provider(_nothing)
+        if self._subscriptions is not None:
+            self._subscriptions.clear()
 
     def _finish(self) -> None:
         self.log.ended("DISCONNECT")

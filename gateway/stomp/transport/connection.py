@@ -162,6 +162,7 @@ class StompConnection(Protocol):
         """The socket is gone."""
         self.is_gone = True
         self._output.gone()
+        self._parser.close()
         self.factory.wheel.remove(self)
         self._turn.begin()
         try:
@@ -171,6 +172,8 @@ class StompConnection(Protocol):
         finally:
             self._turn.end()
             self.factory.gone(self)
+            # Connection, session and what they hold are a cycle, which the collector may not look at for long. So whatever may be large goes now.
+            self.transport = self._raw = None
 
     # Reading.
 
@@ -192,7 +195,7 @@ class StompConnection(Protocol):
                 counters.frames_in += len(frames)
                 session.receive(frames)
                 if self._clock.seconds() > until or start - parser.buffered > _SLICE_OCTETS:
-                    if not parser.wants_data:
+                    if session.is_reading and not parser.wants_data:
                         self._pause(Pause.SLICE)
                         self._clock.callLater(0, self._go_on, Pause.SLICE)
                     break

@@ -34,8 +34,8 @@ class Output:
     def __init__(
         self, transport: Any, raw: Any, turn: Turn, flushed: Callable[[int, int], None], drained: Callable[[], None]
     ) -> None:
-        self._transport: Final = transport
-        self._raw: Final = raw
+        self._transport = transport
+        self._raw = raw
         self._turn: Final = turn
         self._flushed: Final = flushed
         self._drained: Final = drained
@@ -101,20 +101,24 @@ class Output:
             self._raw.unregisterProducer()
 
     def gone(self) -> None:
-        """The connection is lost: forget what waits."""
+        """The connection is lost: forget what waits. The transport goes, too, for what it has not sent is still in its buffer."""
         self._closed = True
         self._socket = self._push = None
         self._registered = False
+        self._transport = self._raw = None
         self.parts = []
         self._waiting = []
+        self.unsent = 0
 
     def resumeProducing(self) -> None:
         """The buffer is empty (Twisted's pull producers are asked for more then)."""
+        if self._closed:
+            return
         if self._raw.disconnecting:
             # TLS closes by itself when the client does; a registered producer would keep the socket open. What TLS was given after that is lost, so
             # that an empty buffer says nothing any more.
             self.end()
-        elif self.unsent and not self._closed:
+        elif self.unsent:
             self.unsent = 0
             self._is_drained()
 

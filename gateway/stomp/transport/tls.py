@@ -56,6 +56,11 @@ class SniffingTLS(TLSMemoryBIOProtocol):
                 return
         super().dataReceived(data)  # type: ignore[no-untyped-call]
 
+    def connectionLost(self, reason: Failure) -> None:
+        """The TCP connection is gone, and with it the transport whose buffer has what was not sent: this object lives on in a cycle with OpenSSL."""
+        super().connectionLost(reason)  # type: ignore[no-untyped-call]
+        self.transport = None
+
     def _refuse(self) -> None:
         refused = CommandRefused("this port speaks TLS: connect with TLS, or to the port for plain connections")
         self.wrappedProtocol.mismatched(str(refused))  # type: ignore[attr-defined]
