@@ -9,6 +9,8 @@ be there when the turn's changes go to the store. What it does not take waits in
 from __future__ import annotations
 
 import socket
+import struct
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -21,6 +23,9 @@ from gateway.messaging.turn import Turn
 #: Parts that are longer than this on the average are not joined before they are sent, and at most so many go in one call.
 _LONG: Final = 4096
 _MOST_PARTS: Final = 512
+#: Where ``tcpi_bytes_acked`` is in ``struct tcp_info`` (linux/tcp.h, since 4.1).
+_ACKED: Final = struct.Struct("=Q")
+_ACKED_AT: Final = 120
 
 
 @implementer(IPullProducer)
@@ -93,6 +98,11 @@ class Output:
         else:
             self._waiting.append(done)
 
+    def taken(self) -> int:
+        """Octets that the client's side has confirmed so far, TLS's own included; -1 where the system does not tell. It takes no more than it has room for."""
+        raw = self._raw
+        return _confirmed(raw.getHandle()) if isinstance(raw, Connection) else -1
+
     def end(self) -> None:
         """Nothing more is told or pushed; the transport may close when its buffer is empty."""
         self._socket = self._push = None
@@ -152,6 +162,17 @@ def _send(to: socket.socket, parts: list[bytes]) -> int:
         if taken < sum(map(len, some)):
             break
     return sent
+
+
+def _confirmed(of: socket.socket) -> int:
+    """``tcpi_bytes_acked`` of Linux's ``struct tcp_info``; -1 elsewhere."""
+    if sys.platform != "linux":
+        return -1
+    try:
+        told = of.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED_AT + _ACKED.size)
+        return int(_ACKED.unpack_from(told, _ACKED_AT)[0])
+    except (OSError, struct.error):
+        return -1
 
 
 def _after(parts: list[bytes], sent: int) -> list[bytes]:

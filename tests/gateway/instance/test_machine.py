@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from gateway.instance import machine
@@ -17,7 +18,7 @@ _V1_OTHER = "32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\
 _V2 = "29 23 0:25 {root} /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 
 
-def tree(root: Path, groups: str, mounts: str, limits: dict[str, object]) -> Path:
+def tree(root: Path, groups: str, mounts: str, limits: Mapping[str, object]) -> Path:
     """A file system with the two files of ``/proc/self`` and these limit files below ``/sys/fs/cgroup``."""
     own = root / "proc/self"
     own.mkdir(parents=True)

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from tests.gateway_process import HOST, PATIENCE, GatewayProcess
 
 _MIB: Final = 1024 * 1024
