@@ -254,7 +254,9 @@ class StompConnection(Protocol):
         elif not self.factory.memory.fits(MemoryState.RECEIVING, needed):
             limit = self.factory.memory.limits[MemoryState.RECEIVING]
             self.session.fail(
-                MemoryShort(f"a frame of {needed} octets does not fit into the gateway's memory for frames, {limit} bytes")
+                MemoryShort(
+                    f"a frame of {needed} octets does not fit into the gateway's memory for frames, {limit} bytes (imq.memory.receiving)"
+                )
             )
         elif not memory.reserve(MemoryState.RECEIVING, needed):
             self._wait_for_memory()
@@ -418,7 +420,8 @@ class StompConnection(Protocol):
                 self._watching = False
                 self.session.fail(
                     FrameTooSlow(
-                        f"a frame has begun and does not go on: {came} octets of it came in {seconds} seconds, and at least {least} were expected"
+                        f"a frame has begun and does not go on: {came} octets of it came in {seconds} seconds, and at least {least} are "
+                        "expected (imq.bridge.stomp.input.rate)"
                     )
                 )
                 return []
@@ -539,7 +542,8 @@ class StompConnection(Protocol):
         if not self._memory.hold(MemoryState.TRANSACTIONS, octets):
             if octets > limit:
                 raise MemoryShort(
-                    f"a transaction of {octets} bytes does not fit into the gateway's memory for transactions, {limit} bytes"
+                    f"a transaction of {octets} bytes does not fit into the gateway's memory for transactions, {limit} bytes "
+                    "(imq.memory.transactions)"
                 )
             self._wait_for_memory()
 
