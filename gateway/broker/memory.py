@@ -20,8 +20,9 @@ _LEAST: Final = 256 * 1024
 class Memory:
     """The window of all backlogs together.
 
-    :param total: octets for all of them. :param share: octets for one. :param least: octets that each may always have.
-    :param most: octets from which on senders are held back, where the store does not take what memory has no room for.
+    :param total: octets for all of them. :param share: octets for one. :param least: octets that each may have all the same.
+    :param most: octets from which on not even that much: then what comes goes to the store, and is not read back before somebody wants it;
+        where the store does not take what memory has no room for, senders are held back.
     """
 
     __slots__ = ("least", "most", "share", "spilling", "spills", "total", "used")
@@ -50,7 +51,7 @@ class Memory:
 
     def full(self, own: int) -> bool:
         """Whether a backlog that holds ``own`` octets must not take more into memory."""
-        return self.spilling and (own >= self.share or (self.used >= self.total and own >= self.least))
+        return self.spilling and (own >= self.share or (self.used >= self.total and own >= self.least) or self.used >= self.most)
 
     def room(self, own: int) -> int:
         """Octets that a backlog that holds ``own`` octets should read back now; 0 while it has enough."""

@@ -225,3 +225,20 @@ def test_the_memory_store_holds_senders_back_when_its_memory_is_full(tmp_path: P
                 taken += sender.send(memoryview(flood)[taken : taken + _MIB])
             if readable:
                 received += len(consumer.recv(_MIB))
+
+
+def test_many_queues_that_nobody_reads_stay_within_the_budget(tmp_path: Path) -> None:
+    """Each queue has a little of its messages in memory, ready for a consumer; of many queues that is much."""
+    with GatewayProcess(tmp_path, settings={"imq.memory.budget": "24m"}) as gateway, connected(gateway) as client:
+        before = resident(gateway)
+        body = bytes(60_000)
+        for number in range(400):
+            head = b"SEND\ndestination:/queue/q%d\ncontent-length:%d\n" % (number, len(body))
+            client.sendall((head + b"\n" + body + b"\0") * 3 + head + b"receipt:r\n\n" + body + b"\0")
+            assert b"receipt-id:r" in frame(client)
+        assert resident(gateway) < before + 70 * _MIB
+        for number in (0, 399):
+            client.sendall(b"SUBSCRIBE\nid:%d\ndestination:/queue/q%d\nack:auto\n\n\0" % (number, number))
+            received = 0
+            while received < 4 * len(body):
+                received += len(client.recv(_MIB))
