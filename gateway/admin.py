@@ -19,6 +19,7 @@ from bridge.admin.dead import DeadMessages
 from bridge.admin.dead_resources import DeadMessageResources
 from bridge.admin.destination_metrics import DestinationCollector
 from bridge.admin.journal_metrics import JournalCollector
+from bridge.admin.memory_metrics import MemoryCollector
 from bridge.admin.metrics import BridgeCollector, MetricsResource
 from bridge.admin.service import AdminService
 from bridge.admin.settings import METRICS_DESTINATIONS, TLS_ENABLED, AdminOptions
@@ -37,6 +38,7 @@ from gateway.configuration import Configuration
 from gateway.instance import settings_general
 from gateway.instance.layout import Layout
 from gateway.instance.logs import Logs
+from gateway.instance.memory_budget import MemoryBudget
 from gateway.instance.portmapper import PortMapper
 from gateway.instance.settings import Settings
 from gateway.journal.journal import Journal
@@ -81,6 +83,7 @@ def admin_service(
     port_mapper: PortMapper,
     tls: ServerContextFactory | None,
     journal: Journal,
+    memory: MemoryBudget,
 ) -> AdminService:
     """The service, not started.
 
@@ -110,6 +113,7 @@ def admin_service(
                 BridgeCollector(bridges, lambda: _stomp_counters(bridges)),
                 TransactionCollector(bridges, now_ms),
                 JournalCollector(journal.standing),
+                MemoryCollector(memory.usage),
                 DestinationCollector(broker, settings[METRICS_DESTINATIONS]),
             ),
             BrokerResources(broker, lambda: {"journal": asdict(journal.standing())}),

@@ -30,6 +30,7 @@ from gateway.bridges import StompBridge, StompParts, announcements, idle_because
 from gateway.broker import settings as broker_settings
 from gateway.broker.access import AccessError, AccessRules
 from gateway.broker.logins import Logins
+from gateway.broker.memory import Memory
 from gateway.broker.passcodes import Passcodes
 from gateway.broker.provider import EmbeddedProvider
 from gateway.broker.recovery import open_broker
@@ -40,10 +41,11 @@ from gateway.broker.store.sqlite import SqliteStore
 from gateway.broker.users import Users, UsersError
 from gateway.configuration import Configuration, reread
 from gateway.extension import ExtensionError, load_transformer
-from gateway.instance import settings_general
+from gateway.instance import machine, settings_general
 from gateway.instance.layout import InstanceLock, LayoutError
 from gateway.instance.listening import server_endpoint
 from gateway.instance.logs import Logs, open_logs, set_levels
+from gateway.instance.memory_budget import State
 from gateway.instance.portmapper import PortMapper
 from gateway.instance.settings import SettingsError
 from gateway.messaging import message, selector
@@ -207,10 +209,16 @@ class Gateway(Service):
             self._store = MemoryStore(self._reactor)
         else:
             self._store = self._durable_store()
-        self._broker = open_broker(self._reactor, turn, self._store, configuration.broker, self._store_failed, spills=not in_memory)
+        memory = settings_general.make_memory_budget(settings, machine.memory(), self._reactor)
+        self.log.info("memory for clients: {octets} bytes", octets=memory.total)
+        window = Memory.within(memory.limits[State.WAITING])
+        self._broker = open_broker(
+            self._reactor, turn, self._store, configuration.broker, self._store_failed, spills=not in_memory, memory=window
+        )
         self.recording = Recording(self._reactor, configuration, self._broker)
         self._provider = EmbeddedProvider(self._broker, self._users, self._rules, os.urandom)
-        stomp = StompParts(turn, self._tls, self._transformer, self.port_mapper.register)
+        memory.waiting_messages = self._broker.waiting_octets
+        stomp = StompParts(turn, self._tls, self._transformer, self.port_mapper.register, memory)
         self.bridges = load_bridges(self._reactor, configuration, logs, self._provider, stomp, self.recording.journal)
         self.admin = admin_service(
             self._reactor,
@@ -223,6 +231,7 @@ class Gateway(Service):
             self.port_mapper,
             self._admin_tls,
             self.recording.journal,
+            memory,
         )
 
     def _durable_store(self) -> SqliteStore:

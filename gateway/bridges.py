@@ -27,6 +27,7 @@ from gateway.extension import load_transformer
 from gateway.instance import settings_general
 from gateway.instance.declaration import BRIDGES, is_of_a_bridge
 from gateway.instance.logs import Logs, open_bridge_log
+from gateway.instance.memory_budget import MemoryBudget
 from gateway.instance.settings import Settings, SettingsError
 from gateway.messaging.provider import Provider
 from gateway.messaging.transformer import MessageTransformer
@@ -166,13 +167,14 @@ class StompParts:
     """What the STOMP bridge is made with, besides what all have.
 
     :param tls: makes TLS connections; None where TLS is off. :param transformer: the operator's, or None.
-    :param register_port: the port mapper's.
+    :param register_port: the port mapper's. :param memory: the process's budget; None is no bound.
     """
 
     turn: Turn
     tls: Any
     transformer: MessageTransformer | None
     register_port: RegisterPort
+    memory: MemoryBudget | None = None
 
 
 def load_bridges(
@@ -249,6 +251,7 @@ def _stomp(
         Logger(namespace="gateway.stomp"),
         os.urandom,
         detail,
+        parts.memory,
     )
     return StompBridge(reactor, stomp, options.hostname)
 

@@ -19,7 +19,7 @@ from gateway.broker.access import DEFAULT_RULES, AccessError
 from gateway.broker.first_users import make_first_users
 from gateway.broker.settings import BrokerOptions, broker_options
 from gateway.broker.users import UsersError
-from gateway.instance import passfile, settings_general
+from gateway.instance import machine, passfile, settings_general
 from gateway.instance.files import replace
 from gateway.instance.layout import Layout, LayoutError, make_directory
 from gateway.instance.passfile import PassfileError
@@ -79,6 +79,7 @@ def configure(varhome: Path, instance: str, passfile_path: Path | None, override
         settings, problems = read(DECLARED, layout.settings, overrides)
         settings, more = _with_passwords(settings, layout, passfile_path)
         exposed = _exposed(layout)
+        oversized = settings_general.memory_warnings(settings, machine.memory())
         broker = broker_options(settings, instance)
         # That the admin service would speak in the clear on a network is told before anything starts.
         admin_settings.AdminOptions.read(settings)
@@ -106,7 +107,7 @@ def configure(varhome: Path, instance: str, passfile_path: Path | None, override
         broker=broker,
         stomp=stomp,
         stomp_problems=stomp_problems if active else (),
-        warnings=(*lost, *(str(problem) for problem in [*problems, *more]), *exposed),
+        warnings=(*lost, *(str(problem) for problem in [*problems, *more, *oversized]), *exposed),
         notes=notes,
         made_admin=made_admin,
         overrides=tuple(overrides),

@@ -76,6 +76,7 @@ class Broker:
         #: Whether messages that memory has no room for can live in the store only.
         self.spills = spills
         self.memory = memory or Memory()
+        self.memory.spills = spills
         self.schedule = Schedule(clock, turn)
         self.commits = GroupCommit(store, turn, failed)
         self.commits.on_undone = self._undone
@@ -99,6 +100,10 @@ class Broker:
         self.limit_reports = LimitReports(self)
         self.branches = Branches(self)
         self.duplicates = DuplicateIds(self)
+
+    def waiting_octets(self) -> int:
+        """Octets of messages in memory, waiting for consumers or for the store."""
+        return self.memory.used + self.commits.octets_waiting
 
     # --- destinations
 

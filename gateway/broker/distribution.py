@@ -213,6 +213,8 @@ class Distribution:
     # --- the store
 
     def _read_back(self) -> None:
+        if self.broker.memory.used >= self.broker.memory.most and not (self.consumers or self._readers):
+            return
         seqs = self.backlog.wanted(BLOCK)
         if seqs:
             self.broker.rows.read_back(seqs, partial(self._refilled, seqs))

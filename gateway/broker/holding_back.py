@@ -1,4 +1,4 @@
-"""What holds one sender back: destinations at their limits, a crowded disk, and consumers that it outruns.
+"""What holds one sender back: destinations at their limits, a crowded disk, full memory, and consumers that it outruns.
 
 Owns which of them do, and who is told when none does any more.
 """
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from gateway.broker.broker import Broker
 
 
+#: Milliseconds between two looks whether memory has room again.
+_MOMENT_MS: Final = 50
+
+
 class HoldingBack:
     """Of one session.
 
@@ -24,6 +28,7 @@ class HoldingBack:
     def __init__(self, broker: Broker, released: Callable[[], None]) -> None:
         self._broker: Final = broker
         self._commits: Final = broker.commits
+        self._memory: Final = broker.memory
         self._released: Final = released
         self.blocked: set[Physical] = set()
         #: The queue it sent to last, whose consumers it may outrun.
@@ -33,7 +38,7 @@ class HoldingBack:
 
     def writable(self) -> bool:
         """Whether nothing does."""
-        return not self.blocked and not self._commits.crowded() and not self._outruns()
+        return not self.blocked and not self._commits.crowded() and not self._memory.crowded() and not self._outruns()
 
     def _outruns(self) -> bool:
         """Whether it sends faster than the consumers of its queue take; without any, nobody is outrun."""
@@ -47,6 +52,9 @@ class HoldingBack:
             self._resume.append(resume)
         elif self._commits.crowded():
             self._commits.on_relief(lambda: self.on_writable(resume))
+        elif self._memory.crowded():
+            # Memory is counted at each message, and does not tell.
+            self._broker.schedule.at(self._broker.turn.refresh() + _MOMENT_MS, lambda: self.on_writable(resume))
         elif self.fast is not None and self._outruns():
             self.fast.pace.slow_down(resume)
         else:

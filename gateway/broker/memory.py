@@ -6,6 +6,7 @@ store only.
 
 from __future__ import annotations
 
+import sys
 from typing import Final
 
 #: Octets that a message object, its strings and its numbers take beside its body.
@@ -19,23 +20,38 @@ _LEAST: Final = 256 * 1024
 class Memory:
     """The window of all backlogs together.
 
-    :param total: octets for all of them. :param share: octets for one. :param least: octets that each may always have.
+    :param total: octets for all of them. :param share: octets for one. :param least: octets that each may have all the same.
+    :param most: octets from which on not even that much: then what comes goes to the store, and is not read back before somebody wants it;
+        where the store does not take what memory has no room for, senders are held back.
     """
 
-    __slots__ = ("least", "share", "spilling", "total", "used")
+    __slots__ = ("least", "most", "share", "spilling", "spills", "total", "used")
 
-    def __init__(self, total: int = _TOTAL, share: int = _SHARE, least: int = _LEAST) -> None:
+    def __init__(self, total: int = _TOTAL, share: int = _SHARE, least: int = _LEAST, most: int = sys.maxsize) -> None:
         self.total = total
+        self.most = most
         self.share = share
         self.least = least
         #: Octets in all windows now.
         self.used = 0
         #: The store takes messages; while its disk is full, memory must do.
         self.spilling = True
+        #: There is a store that could.
+        self.spills = True
+
+    @classmethod
+    def within(cls, limit: int) -> Memory:
+        """The usual window, or a smaller one where waiting messages may have no more than ``limit`` octets."""
+        total = min(_TOTAL, limit // 2)
+        return cls(total, min(_SHARE, total // 2), min(_LEAST, total // 4), limit)
+
+    def crowded(self) -> bool:
+        """Whether senders should wait: memory alone has what waits, and it is full."""
+        return self.used > self.most and not (self.spills and self.spilling)
 
     def full(self, own: int) -> bool:
         """Whether a backlog that holds ``own`` octets must not take more into memory."""
-        return self.spilling and (own >= self.share or (self.used >= self.total and own >= self.least))
+        return self.spilling and (own >= self.share or (self.used >= self.total and own >= self.least) or self.used >= self.most)
 
     def room(self, own: int) -> int:
         """Octets that a backlog that holds ``own`` octets should read back now; 0 while it has enough."""

@@ -9,8 +9,12 @@ import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from twisted.internet.interfaces import IReactorTime
+
+from gateway.instance import machine
 from gateway.instance.declaration import RESERVED_BRIDGE_NAMES
 from gateway.instance.levels import ALIASES, LEVELS
+from gateway.instance.memory_budget import MemoryBudget, State
 from gateway.instance.settings import (
     Boolean,
     Choice,
@@ -18,6 +22,7 @@ from gateway.instance.settings import (
     Integer,
     Octets,
     Port,
+    Problem,
     Setting,
     Settings,
     SettingsError,
@@ -107,6 +112,40 @@ LOG_FILE_COUNT = Setting(
     "imq.log.file.count", Integer(1, 1000), 10, "How many files the instance's log has at most, the one being written included."
 )
 
+MEMORY_BUDGET = Setting(
+    "imq.memory.budget",
+    Octets(unlimited=False),
+    0,
+    "Memory that clients may make the gateway hold: frames that come in, open transactions, output that is not read, and waiting messages. "
+    "0 is 40 % of the machine's memory, or of its control group's limit; more than 60 % is taken as 60 %.",
+)
+MEMORY_RECEIVING = Setting(
+    "imq.memory.receiving",
+    Integer(1, 100),
+    75,
+    "Part of the budget for frames that come in and are not carried out yet.",
+    unit="percent",
+)
+MEMORY_TRANSACTIONS = Setting(
+    "imq.memory.transactions", Integer(1, 100), 75, "Part of the budget for what open transactions have sent.", unit="percent"
+)
+MEMORY_OUTPUT = Setting(
+    "imq.memory.output", Integer(1, 100), 75, "Part of the budget for output that clients have not read.", unit="percent"
+)
+MEMORY_WAITING = Setting(
+    "imq.memory.waiting",
+    Integer(1, 100),
+    75,
+    "Part of the budget for messages that wait for consumers or for the disk; beyond it their senders are held back.",
+    unit="percent",
+)
+MEMORY_PATIENCE = Setting(
+    "imq.memory.patience",
+    Duration("seconds", 1),
+    10,
+    "How long clients wait for memory in vain before the connection that holds most of it is ended.",
+)
+
 BRIDGE_ENABLED = Setting(
     "imq.bridge.enabled",
     Boolean(),
@@ -172,6 +211,12 @@ SETTINGS: tuple[Setting[Any], ...] = (
     LOG_LEVEL,
     LOG_FILE_ROLLOVERBYTES,
     LOG_FILE_COUNT,
+    MEMORY_BUDGET,
+    MEMORY_RECEIVING,
+    MEMORY_TRANSACTIONS,
+    MEMORY_OUTPUT,
+    MEMORY_WAITING,
+    MEMORY_PATIENCE,
     BRIDGE_ENABLED,
     BRIDGE_ACTIVELIST,
     BRIDGE_ADMIN_USER,
@@ -182,6 +227,34 @@ SETTINGS: tuple[Setting[Any], ...] = (
     BRIDGE_LOGFILE_LIMIT,
     BRIDGE_LOGFILE_COUNT,
 )
+
+
+def memory_budget(settings: Settings, machine_memory: int) -> int:
+    """The bytes of the memory budget.
+
+    :param machine_memory: as :func:`gateway.instance.machine.memory` tells it.
+    """
+    return min(settings[MEMORY_BUDGET] or machine.default_budget(machine_memory), machine.share(machine_memory))
+
+
+def memory_warnings(settings: Settings, machine_memory: int) -> list[Problem]:
+    """A warning where the budget that is set is more than may be taken."""
+    most = machine.share(machine_memory)
+    if settings[MEMORY_BUDGET] <= most:
+        return []
+    expected = f"at most {most}, {machine.SHARE_PERCENT} % of the {machine_memory} bytes that this machine has; that much is taken"
+    return [settings.problem(MEMORY_BUDGET, expected, severity=Severity.WARNING)]
+
+
+def make_memory_budget(settings: Settings, machine_memory: int, clock: IReactorTime) -> MemoryBudget:
+    """The memory budget that the settings ask for. :param clock: the reactor."""
+    percent = {
+        State.RECEIVING: settings[MEMORY_RECEIVING],
+        State.TRANSACTIONS: settings[MEMORY_TRANSACTIONS],
+        State.OUTPUT: settings[MEMORY_OUTPUT],
+        State.WAITING: settings[MEMORY_WAITING],
+    }
+    return MemoryBudget(clock, memory_budget(settings, machine_memory), percent, settings[MEMORY_PATIENCE])
 
 
 def bridge_type(settings: Settings, name: str) -> str:

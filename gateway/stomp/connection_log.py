@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from twisted.logger import Logger, LogLevel
 
 from gateway.messaging.errors import AccessDenied, AuthenticationFailed
-from gateway.stomp.refusals import CertificateRevoked, TooManyConnections
+from gateway.stomp.refusals import CertificateRevoked, FrameTooSlow, MemoryShort, TooManyConnections
 from gateway.stomp.wire import Head, Version
 
 _log: Final = Logger(namespace="gateway.stomp.connection")
@@ -20,8 +20,8 @@ _log: Final = Logger(namespace="gateway.stomp.connection")
 _LONGEST: Final = 100
 _LONGEST_HEADERS: Final = 500
 
-#: Refusals that an operator looks for: somebody was not let in, or is let in no longer.
-_WARNINGS: Final = (AuthenticationFailed, CertificateRevoked, TooManyConnections)
+#: Refusals that an operator looks for: somebody was not let in, or is let in no longer; or took more than there is.
+_WARNINGS: Final = (AuthenticationFailed, CertificateRevoked, FrameTooSlow, MemoryShort, TooManyConnections)
 
 
 class Detail(Protocol):

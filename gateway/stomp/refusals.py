@@ -39,5 +39,13 @@ class CertificateRevoked(Exception):
         super().__init__("the client's certificate was revoked")
 
 
+class FrameTooSlow(CommandRefused):
+    """A frame that has begun does not go on fast enough."""
+
+
+class MemoryShort(CommandRefused):
+    """There is not the memory for what a client sends, or others have waited too long for what it holds."""
+
+
 class TooManyConnections(CommandRefused):
     """There are as many connections as there may be: in all, from that address, or of that user."""

@@ -16,6 +16,7 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 
 from gateway.instance.listening import server_endpoint
+from gateway.instance.memory_budget import MemoryBudget
 from gateway.messaging.provider import Provider
 from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.turn import Turn
@@ -80,6 +81,7 @@ class StompService:
     :param log: what to log to; operators' events only.
     :param random: gives that many random octets.
     :param detail: what the bridge's log takes; None for everything.
+    :param memory: the process's budget; None is no bound.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class StompService:
         log: Logger | None = None,
         random: Callable[[int], bytes] = urandom,
         detail: Detail | None = None,
+        memory: MemoryBudget | None = None,
     ) -> None:
         if options.tls_enabled and tls_context_factory is None:
             raise ValueError("TLS is enabled, and there is nothing to make TLS connections with")
@@ -114,6 +117,7 @@ class StompService:
             self.counters,
             random,
             detail,
+            memory,
         )
         self._ports: list[IListeningPort] = []
         self._unregister: list[Callable[[], None]] = []

@@ -124,7 +124,21 @@ OUTPUT_TIMEOUT: Final = Setting(
     "imq.bridge.stomp.output.timeout",
     Duration("seconds", 1),
     60,
-    "How long a client may leave what was sent unread, and a second more for each 16 KiB, before it is dropped",
+    "How long a client may read nothing of what waits for it before it is dropped. Where the system does not tell how much is read (Linux does), "
+    "it is the time for all that waits, and a second more for each 16 KiB of it.",
+)
+INPUT_TIMEOUT: Final = Setting(
+    "imq.bridge.stomp.input.timeout",
+    Duration("seconds", 1),
+    60,
+    "How long a frame that has begun may go on more slowly than imq.bridge.stomp.input.rate before its client is ended. "
+    "Time in which the gateway itself does not read does not count.",
+)
+INPUT_RATE: Final = Setting(
+    "imq.bridge.stomp.input.rate",
+    Octets(unlimited=False, minimum=1),
+    1024,
+    "Octets a second at which a frame that has begun must go on",
 )
 INPUT_HOLD: Final = Setting(
     "imq.bridge.stomp.input.hold",
@@ -165,6 +179,8 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     OUTPUT_WINDOW,
     OUTPUT_LIMIT,
     OUTPUT_TIMEOUT,
+    INPUT_TIMEOUT,
+    INPUT_RATE,
     INPUT_HOLD,
 )
 
@@ -206,6 +222,8 @@ class TransportOptions:
     max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS.default
     output_limit: int = OUTPUT_LIMIT.default
     output_timeout_s: int = OUTPUT_TIMEOUT.default
+    input_timeout_s: int = INPUT_TIMEOUT.default
+    input_rate: int = INPUT_RATE.default
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +276,8 @@ class StompOptions:
             max_connections_per_address=settings[MAX_CONNECTIONS_PER_ADDRESS],
             output_limit=settings[OUTPUT_LIMIT],
             output_timeout_s=settings[OUTPUT_TIMEOUT],
+            input_timeout_s=settings[INPUT_TIMEOUT],
+            input_rate=settings[INPUT_RATE],
         )
         return cls(
             hostname=settings[HOSTNAME] or hostname,

@@ -22,7 +22,7 @@ class Held:
     :param most: octets from which on no more input should be read.
     """
 
-    __slots__ = ("_frames", "_most", "_octets", "has_boundary")
+    __slots__ = ("_frames", "_most", "has_boundary", "octets")
 
     def __init__(self, most: int) -> None:
         self._most: Final = most
@@ -30,16 +30,16 @@ class Held:
 
     @property
     def is_full(self) -> bool:
-        return self._octets >= self._most
+        return self.octets >= self._most
 
     def add(self, frame: Frame) -> bool:
         """Hold a frame back. :returns: whether it was the one that made it full."""
-        before = self._octets
+        before = self.octets
         self._frames.append(frame)
-        self._octets += len(frame.body) + _FRAME
+        self.octets += len(frame.body) + _FRAME
         if frame.head.command in _BOUNDARIES:
             self.has_boundary = True
-        return before < self._most <= self._octets
+        return before < self._most <= self.octets
 
     def take(self) -> deque[Frame]:
         """All that was held, which is held no longer."""
@@ -50,6 +50,6 @@ class Held:
     def clear(self) -> None:
         """Forget everything."""
         self._frames: deque[Frame] = deque()
-        self._octets = 0
+        self.octets = 0
         #: Among them is one that begins or ends a transaction.
         self.has_boundary = False

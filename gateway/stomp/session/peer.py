@@ -49,6 +49,15 @@ class Peer(Protocol):
     def resume_input(self) -> None:
         """Read on, beginning with what was read already."""
 
+    def transaction_holds(self, octets: int) -> None:
+        """The open transaction holds so many bytes of messages; 0 when it is over. Where memory is short, reading may pause.
+
+        :raises CommandRefused: there is not so much memory for all transactions.
+        """
+
+    def held_fewer(self) -> None:
+        """Frames that waited until the provider takes messages wait no longer."""
+
     def finish(self) -> None:
         """All has been said: close once the octets are out. The session hears of it by ``lost``."""
 

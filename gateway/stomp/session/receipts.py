@@ -18,7 +18,7 @@ from gateway.stomp.wire import Version, escape_header
 Fail: TypeAlias = Callable[[BaseException, str | None], None]
 
 
-#: Octets of frames in the line from which on no more should be asked for: clients choose how long a receipt is.
+#: Octets of frames in the line, and of those sent and not read, from which on no more should be asked for: clients choose how long a receipt is.
 _MOST: Final = 1024 * 1024
 
 
@@ -56,7 +56,9 @@ class Receipts:
         self._relieved = relieved
         self._line: deque[Ticket] = deque()
         self._octets = 0
-        #: The line is so long that no input should be read until it is shorter.
+        #: Octets of those sent that are not yet in the kernel.
+        self.unread = 0
+        #: The line is so long, or so much of it unread, that no input should be read until that is less.
         self.is_crowded = False
         self.version = Version.V1_0
 
@@ -83,6 +85,15 @@ class Receipts:
         line = self._line
         while line and line[0].done:
             self._send(line.popleft())
+        self._look()
+
+    def drained(self) -> None:
+        """All that was sent is in the kernel."""
+        self._octets -= self.unread
+        self.unread = 0
+        self._look()
+
+    def _look(self) -> None:
         if self.is_crowded and self._octets <= _MOST // 2:
             self.is_crowded = False
             self._relieved()
@@ -111,11 +122,16 @@ class Receipts:
         for ticket in line:
             if ticket.done:
                 self._send(ticket)
-        self._octets = 0
+        self._octets = self.unread
+
+    def clear(self) -> None:
+        """Forget all that waits: the client is gone."""
+        self._line.clear()
+        self._octets = self.unread = 0
 
     def _send(self, ticket: Ticket) -> None:
         if ticket.octets:
-            self._octets -= len(ticket.octets)
+            self.unread += len(ticket.octets)
             peer = self._peer
             peer.parts.append(ticket.octets)
             self._counters.frames_out += 1

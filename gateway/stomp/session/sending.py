@@ -127,6 +127,8 @@ class Sending:
                 rejected = refused.cause, dict(asked).get(index)
                 asked = [each for each in asked if each[0] < index]
                 run = run[:index]
+        if target is not self.session:
+            self._transaction.sent(run)
         self._receipt(target, [receipt for _, receipt in asked])
         if rejected is not None:
             self._fail(*rejected)

@@ -110,6 +110,11 @@ class Session:
     # Input.
 
     @property
+    def held_octets(self) -> int:
+        """Bytes of frames that were taken and wait until the provider takes messages again."""
+        return self._held.octets
+
+    @property
     def is_reading(self) -> bool:
         """Whether frames are wanted just now."""
         return self.state in _OPEN or self.state is State.OPENED
@@ -214,6 +219,7 @@ class Session:
                     self._hold(frame)
         finally:
             self._turn.end()
+        self._peer.held_fewer()
         if was_full:
             self._relieved()
 
@@ -264,7 +270,7 @@ class Session:
             self._turn.refresh_timer,
             self._counters,
         )
-        self._transaction = Transaction(connection, self._receipts, subscriptions.transacted)
+        self._transaction = Transaction(connection, self._receipts, subscriptions.transacted, self._peer.transaction_holds)
         self._settlement = Settlement(subscriptions, self._transaction, self._receipts, self._options.join_acknowledgements)
         self._sending = Sending(
             connection,
@@ -356,7 +362,7 @@ class Session:
         if was_open and self._connection is not None:
             try:
                 self._flush()  # the frames before the one that failed were good
-            except MessagingError as also:
+            except (MessagingError, CommandRefused) as also:
                 self._log.info("{session}: what came before an ERROR failed, too: {error}", session=self.identifier, error=also)
         self._held.clear()
         self._stop_connecting()
@@ -385,9 +391,13 @@ class Session:
         self.state = State.CLOSED
         self._held.clear()
         self._stop_connecting()
+        self._receipts.clear()
         if self._subscriptions is not None:
             self._subscriptions.end()
+            self._sending.pending = []
         self._close_provider(_nothing)
+        if self._subscriptions is not None:
+            self._subscriptions.clear()
 
     def _finish(self) -> None:
         self.log.ended("DISCONNECT")
@@ -399,6 +409,7 @@ class Session:
         if connection is None:
             then()
             return
+        self._peer.transaction_holds(0)
         self._close_connection(connection).addCallback(lambda _: then())
 
     def _close_connection(self, connection: Connection) -> Deferred[None]:
@@ -424,8 +435,15 @@ class Session:
             if unsent > 4 * self._options.output_window:
                 self._subscriptions.choke()
 
+    def choke(self) -> None:
+        """Deliver nothing until what was written is in the kernel."""
+        if self._subscriptions is not None:
+            self._subscriptions.choke()
+
     def drained(self) -> None:
         """All that was written is in the kernel."""
+        if self._receipts.unread:
+            self._receipts.drained()
         if self._subscriptions is not None and self._connection is not None:
             self._guarded(self._subscriptions.drained)
 

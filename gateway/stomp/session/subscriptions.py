@@ -342,6 +342,12 @@ class Subscriptions:
         """The connection is ending: deliver nothing more."""
         self._hold(Hold.ENDING)
 
+    def clear(self) -> None:
+        """Forget the messages of unsettled deliveries, which have gone back."""
+        for subscription in self.by_number.values():
+            if subscription.outstanding is not None:
+                subscription.outstanding.clear()
+
     def _hold(self, reason: Hold) -> None:
         for subscription in self._by_id.values():
             subscription.hold(reason)

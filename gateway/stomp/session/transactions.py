@@ -6,7 +6,8 @@ the records when a transaction is aborted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
@@ -16,15 +17,26 @@ from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.session.receipts import Receipts
 from gateway.stomp.session.subscription import Hold, Subscription
 
+#: What a message counts for besides its body.
+_MESSAGE: Final = 512
+
 
 class Transaction:
     """The transaction of one connection, open or not.
 
     :param transacted: the transacted subscriptions, in the order they were made.
+    :param holds: told of the bytes that are in memory for what was sent in it.
     """
 
-    def __init__(self, connection: Connection, receipts: Receipts, transacted: Callable[[], Iterable[Subscription]]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        receipts: Receipts,
+        transacted: Callable[[], Iterable[Subscription]],
+        holds: Callable[[int], None],
+    ) -> None:
         self._connection = connection
+        self._holds = holds
         self._receipts = receipts
         self._transacted = transacted
         self._session: ProviderSession | None = None
@@ -32,6 +44,8 @@ class Transaction:
         self.current: str | None = None
         #: Something was sent or settled in the open transaction.
         self.touched = False
+        #: Bytes of what was sent in it.
+        self.octets = 0
         #: Deliveries of other sessions' subscriptions settled within this transaction.
         self._joined: list[tuple[Subscription, int, Message]] = []
 
@@ -41,6 +55,11 @@ class Transaction:
         if self._session is None:
             self._session = self._connection.session(Mode.TRANSACTED)
         return self._session
+
+    def sent(self, messages: Sequence[Message]) -> None:
+        """These were sent in it, and are in memory until it ends."""
+        self.octets += sum([len(message.body) for message in messages]) + _MESSAGE * len(messages)
+        self._holds(self.octets)
 
     def require(self, identifier: str, command: str) -> None:
         """See to it that the ``transaction`` header of ``command`` names the open transaction.
@@ -116,6 +135,9 @@ class Transaction:
     def _close(self) -> None:
         self.current = None
         self.touched = False
+        if self.octets:
+            self.octets = 0
+            self._holds(0)
         for subscription in self._transacted():
             subscription.hold(Hold.NO_TRANSACTION)
 

@@ -20,7 +20,8 @@ from twisted.protocols.tls import TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from gateway.stomp.refusals import CommandRefused
+from gateway.instance.memory_budget import State as MemoryState
+from gateway.stomp.refusals import CommandRefused, FrameTooSlow, MemoryShort
 from gateway.stomp.session.states import State
 from gateway.stomp.transport import tls
 from gateway.stomp.transport.output import Output
@@ -40,8 +41,11 @@ _READ_OCTETS: Final = 64 * 1024
 ENDING_MS: Final = 5000
 LINGER_MS: Final = 2000
 _ABORT_MS: Final = 1000
-#: A slow reader has a second for so many octets.
+#: A slow reader has a second for so many octets, where the system does not tell how much it has read.
 _SLOWEST: Final = 16 * 1024
+#: What waits for the rest of its frame, or to be read by the client, is counted from so many octets on: what is small comes and goes at each read.
+_COUNTED_INPUT: Final = 8 * 1024
+_COUNTED_OUTPUT: Final = 64 * 1024
 
 
 class Pause(IntFlag):
@@ -53,6 +57,8 @@ class Pause(IntFlag):
     SLICE = 2
     #: The credentials are being checked.
     CONNECTING = 4
+    #: There is no memory for more.
+    MEMORY = 8
 
 
 class Stage(Enum):
@@ -103,6 +109,15 @@ class StompConnection(Protocol):
         self._heard = 0
         self._spoke = 0
         self._unread_since = 0
+        #: Octets that the client had read then, and ever since.
+        self._taken = 0
+        #: What this connection holds of the process's memory.
+        self._memory: Final = factory.memory.account(self)
+        #: When the frame that is not whole had begun, or was last found to go on, and what had come of it; 0 where there is none.
+        self._begun = 0
+        self._begun_octets = 0
+        #: The wheel will look at that frame.
+        self._watching = False
         self._output: Output
         self._raw: Any
 
@@ -162,6 +177,8 @@ class StompConnection(Protocol):
         """The socket is gone."""
         self.is_gone = True
         self._output.gone()
+        self._parser.close()
+        self._memory.close()
         self.factory.wheel.remove(self)
         self._turn.begin()
         try:
@@ -171,6 +188,8 @@ class StompConnection(Protocol):
         finally:
             self._turn.end()
             self.factory.gone(self)
+            # Connection, session and what they hold are a cycle, which the collector may not look at for long. So whatever may be large goes now.
+            self.transport = self._raw = None
 
     # Reading.
 
@@ -184,15 +203,17 @@ class StompConnection(Protocol):
         counters = self.factory.counters
         until = self._clock.seconds() + _SLICE_S
         start = parser.buffered
+        taken = False
         try:
             while session.is_reading and not self._pauses:
                 frames = parser.frames(_FRAMES)
                 if not frames:
                     break
+                taken = True
                 counters.frames_in += len(frames)
                 session.receive(frames)
                 if self._clock.seconds() > until or start - parser.buffered > _SLICE_OCTETS:
-                    if not parser.wants_data:
+                    if session.is_reading and not parser.wants_data:
                         self._pause(Pause.SLICE)
                         self._clock.callLater(0, self._go_on, Pause.SLICE)
                     break
@@ -207,6 +228,57 @@ class StompConnection(Protocol):
             session.input_ended()
         if session.state is State.CONNECTING:
             self._pause(Pause.CONNECTING)
+        self._weigh(taken)
+
+    def _weigh(self, taken: bool) -> None:
+        """Count what is left of what was read, and what that will be when its frame is whole.
+
+        :param taken: frames were taken from it, so that what is left is the beginning of another.
+        """
+        left = self._parser.buffered
+        if not left:
+            self._begun = 0
+        elif taken or not self._begun:
+            self._begun, self._begun_octets = self._turn.now_ms, left
+            if not self._watching:
+                self._watching = True
+                self._arm(self._begun + self._options.input_timeout_s * 1000)
+        memory = self._memory
+        held = memory.held[MemoryState.RECEIVING]
+        needed = self._parser.needed if left > _COUNTED_INPUT else 0
+        needed += self.session.held_octets
+        if needed == held or self.is_gone:
+            return
+        if needed < held:
+            memory.hold(MemoryState.RECEIVING, needed)
+        elif not self.factory.memory.fits(MemoryState.RECEIVING, needed):
+            limit = self.factory.memory.limits[MemoryState.RECEIVING]
+            self.session.fail(
+                MemoryShort(
+                    f"a frame of {needed} octets does not fit into the gateway's memory for frames, {limit} bytes (imq.memory.receiving)"
+                )
+            )
+        elif not memory.reserve(MemoryState.RECEIVING, needed):
+            self._wait_for_memory()
+
+    def _wait_for_memory(self) -> None:
+        """Read nothing until :meth:`memory_granted`."""
+        if self._stage in (Stage.OPENED, Stage.RUNNING):
+            self._pause(Pause.MEMORY)
+
+    # The memory budget's side: Holder.
+
+    def memory_granted(self) -> None:
+        self._go_on(Pause.MEMORY)
+
+    def end_for_memory(self, reason: str) -> bool:
+        if self.is_gone or self._stage is not Stage.RUNNING:
+            return False
+        if self._output.unsent > _COUNTED_OUTPUT:
+            self.drop(reason)
+        else:
+            self.session.fail(MemoryShort(reason))
+        return True
 
     def _pause(self, reason: Pause) -> None:
         if not self._pauses and not self.is_gone:
@@ -218,6 +290,7 @@ class StompConnection(Protocol):
         self._pauses &= ~reason
         if paused and not self._pauses and not self.is_gone:
             self._heard = self._now_ms()
+            self._restart_frame(self._heard)
             self.transport.resumeProducing()  # type: ignore[union-attr]
             self._turn.begin()
             try:
@@ -233,13 +306,19 @@ class StompConnection(Protocol):
         self.factory.counters.octets_out += octets
         if unsent and not self._unread_since:
             self._unread_since = now_ms
+            self._taken = self._output.taken()
             self._arm(now_ms + self._options.output_timeout_s * 1000)
         self.session.flushed(unsent)
+        if unsent > _COUNTED_OUTPUT and not self._memory.hold(MemoryState.OUTPUT, unsent):
+            self.session.choke()
+            self._wait_for_memory()
         if unsent > self._options.output_limit:
             self.drop(f"the client does not read: {unsent} octets wait for it, and {self._options.output_limit} is the limit")
 
     def _drained(self) -> None:
         self._unread_since = 0
+        if self._memory.held[MemoryState.OUTPUT]:
+            self._memory.hold(MemoryState.OUTPUT, 0)
         self.session.drained()
 
     # Time.
@@ -263,7 +342,7 @@ class StompConnection(Protocol):
 
     def _look(self, now_ms: int) -> int:
         if self._stage is Stage.RUNNING:
-            due = [*self._look_at_beats(now_ms), *self._look_at_reader(now_ms)]
+            due = [*self._look_at_beats(now_ms), *self._look_at_reader(now_ms), *self._look_at_frame(now_ms)]
             if self._wake_due and now_ms >= self._wake_due:
                 self._wake_due = 0
                 self.session.tick(now_ms)
@@ -313,11 +392,46 @@ class StompConnection(Protocol):
     def _look_at_reader(self, now_ms: int) -> list[int]:
         if not self._unread_since:
             return []
-        allowed = self._options.output_timeout_s * 1000 + self._output.unsent * 1000 // _SLOWEST
+        allowed = self._options.output_timeout_s * 1000
+        if self._taken < 0:
+            # The system does not tell how much of it was read.
+            allowed += self._output.unsent * 1000 // _SLOWEST
         if now_ms - self._unread_since >= allowed:
-            self.drop(f"the client has not read what was sent {(now_ms - self._unread_since) // 1000} seconds ago")
-            return []
+            taken = self._output.taken()
+            if taken <= self._taken:
+                self.drop(f"the client has read nothing for {(now_ms - self._unread_since) // 1000} seconds")
+                return []
+            self._taken, self._unread_since = taken, now_ms
         return [self._unread_since + allowed]
+
+    def _look_at_frame(self, now_ms: int) -> list[int]:
+        """See to it that a frame which has begun goes on."""
+        if not self._begun:
+            self._watching = False
+            return []
+        allowed = self._options.input_timeout_s * 1000
+        if self._pauses:
+            self._restart_frame(now_ms)  # it is not for the client that nothing is read
+        elif now_ms - self._begun >= allowed:
+            came = self._parser.buffered - self._begun_octets
+            seconds = (now_ms - self._begun) // 1000
+            least = self._options.input_rate * seconds
+            if came < least:
+                self._watching = False
+                self.session.fail(
+                    FrameTooSlow(
+                        f"a frame has begun and does not go on: {came} octets of it came in {seconds} seconds, and at least {least} are "
+                        "expected (imq.bridge.stomp.input.rate)"
+                    )
+                )
+                return []
+            self._restart_frame(now_ms)
+        return [self._begun + allowed]
+
+    def _restart_frame(self, now_ms: int) -> None:
+        """Judge how a frame that is not whole goes on by what comes from now on."""
+        if self._begun:
+            self._begun, self._begun_octets = now_ms, self._parser.buffered
 
     # Closing.
 
@@ -423,6 +537,19 @@ class StompConnection(Protocol):
     def resume_input(self) -> None:
         self._clock.callLater(0, self._go_on, Pause.SESSION)
 
+    def transaction_holds(self, octets: int) -> None:
+        limit = self.factory.memory.limits[MemoryState.TRANSACTIONS]
+        if not self._memory.hold(MemoryState.TRANSACTIONS, octets):
+            if octets > limit:
+                raise MemoryShort(
+                    f"a transaction of {octets} bytes does not fit into the gateway's memory for transactions, {limit} bytes "
+                    "(imq.memory.transactions)"
+                )
+            self._wait_for_memory()
+
+    def held_fewer(self) -> None:
+        self._weigh(taken=False)
+
     def finish(self) -> None:
         if not self.is_gone and self._stage not in (Stage.LINGERING, Stage.CLOSING):
             self._enter(Stage.FINISHING, LINGER_MS)
@@ -432,6 +559,10 @@ class StompConnection(Protocol):
         if self.is_gone or self._stage not in (Stage.OPENED, Stage.RUNNING):
             return
         self._enter(Stage.ENDING, ENDING_MS)
+        self._parser.close()
+        self._begun = 0
+        self._memory.withdraw()
+        self._memory.hold(MemoryState.RECEIVING, 0)
         if self._pauses:
             # What comes now is read and dropped; unread octets would destroy the last words when the socket closes.
             self._pauses = Pause(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -11,6 +12,7 @@ from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.internet.protocol import ServerFactory
 
 from gateway.instance.listening import peer_host
+from gateway.instance.memory_budget import MemoryBudget
 from gateway.messaging.provider import Provider
 from gateway.messaging.turn import Turn
 from gateway.stomp.connection_log import ConnectionLog, Detail, EveryDetail
@@ -31,6 +33,7 @@ class StompFactory(ServerFactory):
     :param clock: the reactor.
     :param random: gives that many random octets.
     :param detail: what the log takes.
+    :param memory: of the process; None is no bound.
     """
 
     noisy = False
@@ -46,8 +49,10 @@ class StompFactory(ServerFactory):
         counters: Counters,
         random: Callable[[int], bytes],
         detail: Detail | None = None,
+        memory: MemoryBudget | None = None,
     ) -> None:
         self.clock: Final = clock
+        self.memory: Final = memory or MemoryBudget(clock, sys.maxsize)
         self.turn: Final = turn
         self.options: Final = options
         self.counters: Final = counters

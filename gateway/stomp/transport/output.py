@@ -9,6 +9,8 @@ be there when the turn's changes go to the store. What it does not take waits in
 from __future__ import annotations
 
 import socket
+import struct
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -21,6 +23,9 @@ from gateway.messaging.turn import Turn
 #: Parts that are longer than this on the average are not joined before they are sent, and at most so many go in one call.
 _LONG: Final = 4096
 _MOST_PARTS: Final = 512
+#: Where ``tcpi_bytes_acked`` is in ``struct tcp_info`` (linux/tcp.h, since 4.1).
+_ACKED: Final = struct.Struct("=Q")
+_ACKED_AT: Final = 120
 
 
 @implementer(IPullProducer)
@@ -34,8 +39,8 @@ class Output:
     def __init__(
         self, transport: Any, raw: Any, turn: Turn, flushed: Callable[[int, int], None], drained: Callable[[], None]
     ) -> None:
-        self._transport: Final = transport
-        self._raw: Final = raw
+        self._transport = transport
+        self._raw = raw
         self._turn: Final = turn
         self._flushed: Final = flushed
         self._drained: Final = drained
@@ -93,6 +98,11 @@ class Output:
         else:
             self._waiting.append(done)
 
+    def taken(self) -> int:
+        """Octets that the client's side has confirmed so far, TLS's own included; -1 where the system does not tell. It takes no more than it has room for."""
+        raw = self._raw
+        return _confirmed(raw.getHandle()) if isinstance(raw, Connection) else -1
+
     def end(self) -> None:
         """Nothing more is told or pushed; the transport may close when its buffer is empty."""
         self._socket = self._push = None
@@ -101,20 +111,24 @@ class Output:
             self._raw.unregisterProducer()
 
     def gone(self) -> None:
-        """The connection is lost: forget what waits."""
+        """The connection is lost: forget what waits. The transport goes, too, for what it has not sent is still in its buffer."""
         self._closed = True
         self._socket = self._push = None
         self._registered = False
+        self._transport = self._raw = None
         self.parts = []
         self._waiting = []
+        self.unsent = 0
 
     def resumeProducing(self) -> None:
         """The buffer is empty (Twisted's pull producers are asked for more then)."""
+        if self._closed:
+            return
         if self._raw.disconnecting:
             # TLS closes by itself when the client does; a registered producer would keep the socket open. What TLS was given after that is lost, so
             # that an empty buffer says nothing any more.
             self.end()
-        elif self.unsent and not self._closed:
+        elif self.unsent:
             self.unsent = 0
             self._is_drained()
 
@@ -148,6 +162,17 @@ def _send(to: socket.socket, parts: list[bytes]) -> int:
         if taken < sum(map(len, some)):
             break
     return sent
+
+
+def _confirmed(of: socket.socket) -> int:
+    """``tcpi_bytes_acked`` of Linux's ``struct tcp_info``; -1 elsewhere."""
+    if sys.platform != "linux":
+        return -1
+    try:
+        told = of.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED_AT + _ACKED.size)
+        return int(_ACKED.unpack_from(told, _ACKED_AT)[0])
+    except (OSError, struct.error):
+        return -1
 
 
 def _after(parts: list[bytes], sent: int) -> list[bytes]:

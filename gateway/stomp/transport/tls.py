@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from OpenSSL import SSL
 from twisted.internet.interfaces import IReactorTime
+from twisted.internet.protocol import connectionDone
 from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 
@@ -55,6 +56,11 @@ class SniffingTLS(TLSMemoryBIOProtocol):
                 self._refuse()
                 return
         super().dataReceived(data)  # type: ignore[no-untyped-call]
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """The TCP connection is gone, and with it the transport whose buffer has what was not sent: this object lives on in a cycle with OpenSSL."""
+        super().connectionLost(reason)  # type: ignore[no-untyped-call]
+        self.transport = None
 
     def _refuse(self) -> None:
         refused = CommandRefused("this port speaks TLS: connect with TLS, or to the port for plain connections")

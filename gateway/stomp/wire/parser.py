@@ -118,6 +118,13 @@ class FrameParser:
         return len(self._data) - self._at + self._queued + (0 if pending is None else len(pending))
 
     @property
+    def needed(self) -> int:
+        """Bytes that what waits here takes once the frame at the front is whole, as far as its ``content-length`` tells; at least `buffered`."""
+        announced = self._partial.announced
+        buffered = self.buffered
+        return announced if announced > buffered else buffered
+
+    @property
     def wants_data(self) -> bool:
         """Whether no whole frame can be waiting, so that more octets are of use.
 
@@ -131,6 +138,11 @@ class FrameParser:
             self._chunks.append(data)
             self._queued += len(data)
             self._starved = False
+
+    def close(self) -> None:
+        """Let go of all that waits. What is received from now on is dropped, and there are no more frames. Idempotent."""
+        if self._error is None:
+            self._drop(ProtocolError("the connection is over"))
 
     def next(self) -> Frame | None:
         """The next frame, or None when more octets are needed first.

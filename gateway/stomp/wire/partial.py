@@ -57,6 +57,12 @@ class PartialFrame:
         self._head = None
         self.body_at = 0
 
+    @property
+    def announced(self) -> int:
+        """Bytes of the whole frame by its ``content-length``; 0 while the header block is not whole."""
+        head = self._head
+        return 0 if head is None else self.body_at + max(head.content_length, 0) + 1
+
     def find_end(self, octets: bytes | bytearray, start: int) -> int:
         """Where in `octets` the NUL is that ends the frame which begins at `start`; -1 if it has not come yet.
 

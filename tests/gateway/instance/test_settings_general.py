@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from twisted.internet.task import Clock
 
 from gateway.instance import settings_general as general
 from gateway.instance.declaration import Setting
 from gateway.instance.levels import Level
+from gateway.instance.memory_budget import State
 from gateway.instance.original import is_of_the_original
 from gateway.instance.settings import SettingsError, Severity, read
 
@@ -112,3 +114,28 @@ def test_names_of_the_original(name: str) -> None:
 )
 def test_names_of_nobody(name: str) -> None:
     assert not is_of_the_original(name)
+
+
+_GIB = 1024**3
+
+
+def test_the_memory_budget_is_a_part_of_the_machine_s_memory() -> None:
+    values, _ = read(general.SETTINGS, None)
+    assert general.memory_budget(values, 10 * _GIB) == 4 * _GIB
+    assert general.memory_warnings(values, 10 * _GIB) == []
+
+
+def test_a_memory_budget_of_one_s_own() -> None:
+    values, _ = read(general.SETTINGS, None, ["imq.memory.budget=2g", "imq.memory.output=10"])
+    assert general.memory_budget(values, 10 * _GIB) == 2 * _GIB
+    budget = general.make_memory_budget(values, 10 * _GIB, Clock())
+    assert budget.limits[State.OUTPUT] == 2 * _GIB // 10
+    assert budget.limits[State.RECEIVING] == 2 * _GIB * 3 // 4
+
+
+def test_a_memory_budget_above_what_may_be_is_lowered_with_a_warning() -> None:
+    values, _ = read(general.SETTINGS, None, ["imq.memory.budget=8g"])
+    assert general.memory_budget(values, 10 * _GIB) == 6 * _GIB
+    [warning] = general.memory_warnings(values, 10 * _GIB)
+    assert warning.severity is Severity.WARNING
+    assert f"imq.memory.budget=8g: expected at most {6 * _GIB}, 60 %" in str(warning)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from twisted.internet.address import IPv4Address
@@ -11,6 +12,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
+from gateway.instance.memory_budget import MemoryBudget, State
 from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.turn import Turn
 from gateway.stomp.counters import Counters
@@ -57,9 +59,12 @@ class Server:
         session: SessionOptions | None = None,
         transport: TransportOptions | None = None,
         transformer: MessageTransformer | None = None,
+        memory: int = sys.maxsize,
+        percent: Mapping[State, int] | None = None,
     ) -> None:
         self.clock = Clock()
         self.clock.rightNow = START
+        self.memory = MemoryBudget(self.clock, memory, percent)
         self.turn = Turn(self.clock)
         self.provider = RecordingProvider(self.turn)
         self.counters = Counters()
@@ -73,6 +78,7 @@ class Server:
             None if transformer is None else Transforming(transformer),
             self.counters,
             self._random,
+            memory=self.memory,
         )
 
     def _random(self, count: int) -> bytes:

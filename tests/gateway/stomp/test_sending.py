@@ -214,7 +214,20 @@ def test_no_more_is_read_while_long_receipts_wait_for_the_disk() -> None:
     assert asked > 50
     server.provider.complete()
     server.clock.advance(0)
-    assert len(client.heard()) == asked
+    assert client.transport.producerState == "paused", "the receipts are sent, and not read yet"
+    assert len(client.read()) == asked
+    assert client.transport.producerState == "producing"
+
+
+def test_no_more_is_read_from_a_client_that_does_not_read_its_receipts() -> None:
+    client = Server().connected()
+    asked = 0
+    while client.transport.producerState != "paused":
+        client.say(f"SEND\ndestination:/queue/a\nreceipt:{asked}-{'r' * 9000}\n\n")
+        asked += 1
+        assert asked < 200, "a client may leave receipts of some megabyte unread, and no more"
+    assert asked > 50
+    assert len(client.read()) == asked
     assert client.transport.producerState == "producing"
 
 

@@ -1,0 +1,310 @@
+"""The memory budget of the process: how many bytes clients may make it hold, over all connections and in each state.
+
+A connection has an :class:`Account`, by which it counts what it holds. Memory that is not taken yet, such as that of a body which is announced, is
+reserved first; memory that is taken already, such as output, is counted in any case. Where there is no room, the connection waits in a line and
+reads nothing meanwhile. Where the line does not move for a while, the connection that holds most is ended, with a reason.
+
+Owns the counts, the line and the choice of who is ended. Knows nothing of STOMP, nor how a connection ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, Protocol
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+#: Seconds between two looks at the line, since not everything that makes room tells so.
+_LOOK_S: Final = 0.1
+#: A reservation of so many bytes or fewer is small: it passes the large ones, and may use the last part of the budget, which they may not.
+_SMALL: Final = 1024 * 1024
+#: Of each limit one part in so many is for small reservations only.
+_KEPT_FOR_SMALL: Final = 16
+#: Seconds between two lines of the log that say how full memory is.
+_REPORT_S: Final = 60.0
+
+
+class State(IntEnum):
+    """What memory is held for."""
+
+    #: Frames that have begun and are not whole, and whole ones that wait to be carried out.
+    RECEIVING = 0
+    #: Messages sent in transactions that are open.
+    TRANSACTIONS = 1
+    #: What clients have not read, beyond the kernel's buffers.
+    OUTPUT = 2
+    #: Messages of the broker that wait for consumers or for the disk.
+    WAITING = 3
+
+    @property
+    def word(self) -> str:
+        """For the log, metrics and settings."""
+        return self.name.lower()
+
+
+class Holder(Protocol):
+    """Who has an account: a connection."""
+
+    def memory_granted(self) -> None:
+        """What it has waited for is counted as its own, and it may go on."""
+
+    def end_for_memory(self, reason: str) -> bool:
+        """End, because others wait for the memory that it holds. :returns: False where it is ending already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The budget at one moment, in bytes.
+
+    :param used: by state. :param limits: by state. :param total: the limit over all states. :param waiting: connections in the line.
+    :param ended: connections that were ended for memory since the start.
+    """
+
+    used: Mapping[State, int]
+    limits: Mapping[State, int]
+    total: int
+    waiting: int
+    ended: int
+
+
+class Account:
+    """What one holder has. Made by :meth:`MemoryBudget.account`."""
+
+    __slots__ = ("_budget", "_closed", "_extra", "_holder", "_state", "held", "is_waiting")
+
+    def __init__(self, budget: MemoryBudget, holder: Holder) -> None:
+        self._budget: Final = budget
+        self._holder: Final = holder
+        self._closed = False
+        #: Bytes by state. Changed by the methods only.
+        self.held: Final = [0, 0, 0]
+        #: It is in the line, for so many more bytes in this state.
+        self.is_waiting = False
+        self._state = State.RECEIVING
+        self._extra = 0
+
+    @property
+    def total(self) -> int:
+        """Bytes in all states."""
+        return sum(self.held)
+
+    def hold(self, state: State, octets: int) -> bool:
+        """Count ``octets`` in this state, no more and no less; they are in memory already, or no longer.
+
+        :returns: False if that is more than the budget has. Then the holder should take no more until :meth:`Holder.memory_granted`.
+        """
+        if self._closed:
+            return True
+        budget = self._budget
+        more = octets - self.held[state]
+        self.held[state] = octets
+        budget.add(state, more)
+        if more > 0 and budget.is_over(state):
+            budget.wait(self, state, 0)
+            return False
+        return True
+
+    def reserve(self, state: State, octets: int) -> bool:
+        """Count ``octets`` in this state, more than now, before the memory is taken.
+
+        :returns: False if there is no room yet. :meth:`Holder.memory_granted` is called when there is, and they are counted then.
+        """
+        more = octets - self.held[state]
+        budget = self._budget
+        if self._closed or (not self.is_waiting and budget.has_room(state, more)):
+            self.hold(state, octets)
+            return True
+        budget.wait(self, state, more)
+        return False
+
+    def withdraw(self) -> None:
+        """Wait no more. Idempotent."""
+        self._budget.withdraw(self)
+
+    def close(self) -> None:
+        """The holder is gone: give everything back, and wait no more. Idempotent."""
+        for state in (State.RECEIVING, State.TRANSACTIONS, State.OUTPUT):
+            self.hold(state, 0)
+        self._closed = True
+        self._budget.leave(self)
+
+    # For the budget.
+
+    @property
+    def wanted(self) -> tuple[State, int]:
+        """What it waits for."""
+        return self._state, self._extra
+
+    def waits(self, state: State, extra: int) -> None:
+        self.is_waiting = True
+        self._state, self._extra = state, extra
+
+    def granted(self) -> None:
+        """Its turn has come."""
+        self.is_waiting = False
+        state, extra = self._state, self._extra
+        self.held[state] += extra
+        self._budget.add(state, extra)
+        self._holder.memory_granted()
+
+    def end(self, reason: str) -> bool:
+        return self._holder.end_for_memory(reason)
+
+
+class MemoryBudget:
+    """The budget.
+
+    :param clock: the reactor.
+    :param total: bytes over all states.
+    :param percent: of the total, for each state; 100 where it has none of its own.
+    :param patience: seconds for which the line may stand still before the one who holds most is ended.
+    """
+
+    _log = Logger()
+
+    def __init__(self, clock: IReactorTime, total: int, percent: Mapping[State, int] | None = None, patience: float = 10.0) -> None:
+        self._clock: Final = clock
+        self.total: Final = total
+        given = percent or {}
+        self.limits: Final = {state: total * given.get(state, 100) // 100 for state in State}
+        self._patience: Final = patience
+        self._used: Final = [0, 0, 0]
+        self._accounts: Final[dict[Account, None]] = {}
+        #: In two lines, small reservations and large ones: each in the order of its coming, which a dict keeps.
+        self._lines: Final[tuple[dict[Account, None], dict[Account, None]]] = ({}, {})
+        #: When the line last moved.
+        self._moved = 0.0
+        self._look: IDelayedCall | None = None
+        self._reported = -_REPORT_S
+        self._ended = 0
+        #: Says how much the broker's waiting messages take; whoever has a broker sets it.
+        self.waiting_messages: Callable[[], int] = _nothing
+
+    def account(self, holder: Holder) -> Account:
+        """An account for a new holder, who closes it."""
+        account = Account(self, holder)
+        self._accounts[account] = None
+        return account
+
+    def fits(self, state: State, octets: int) -> bool:
+        """Whether one holder could ever have so much, were it alone."""
+        return octets <= self._bound(self.limits[state], octets)
+
+    def used(self, state: State) -> int:
+        """Bytes held in that state now."""
+        return self.waiting_messages() if state is State.WAITING else self._used[state]
+
+    def usage(self) -> Usage:
+        """The budget as it is now."""
+        used = {state: self.used(state) for state in State}
+        return Usage(used, self.limits, self.total, sum(map(len, self._lines)), self._ended)
+
+    def __str__(self) -> str:
+        states = ", ".join(f"{state.word} {self.used(state)} of {self.limits[state]}" for state in State)
+        return f"{self._in_all()} of {self.total} bytes: {states}"
+
+    # For accounts.
+
+    def add(self, state: State, more: int) -> None:
+        """So much more is held in this state; negative is less."""
+        self._used[state] += more
+        if more < 0 and self._look is not None and (self._lines[0] or self._lines[1]):
+            # Who gives memory back may be in the middle of something.
+            self._look.reset(0)
+
+    def is_over(self, state: State) -> bool:
+        """Whether more is held than should be, in this state or in all."""
+        return self._used[state] > self.limits[state] or self._in_all() > self.total
+
+    def has_room(self, state: State, more: int) -> bool:
+        """Whether so much more may be held in this state, and nobody has waited for it longer."""
+        return not self._lines[more > _SMALL] and self._has_room(state, more)
+
+    def wait(self, account: Account, state: State, extra: int) -> None:
+        """Put an account in the line; one that is there keeps its place."""
+        if account.is_waiting:
+            return
+        if self._look is None:
+            self._moved = self._clock.seconds()
+            self._look = self._clock.callLater(_LOOK_S, self._serve)
+            if self._moved - self._reported >= _REPORT_S:
+                self._reported = self._moved
+                self._log.warn("memory is short, so that clients wait until others give some back; used {budget}", budget=str(self))
+        account.waits(state, extra)
+        self._lines[extra > _SMALL][account] = None
+
+    def leave(self, account: Account) -> None:
+        """Forget an account."""
+        self._accounts.pop(account, None)
+        self.withdraw(account)
+
+    def withdraw(self, account: Account) -> None:
+        """Take an account out of the line."""
+        account.is_waiting = False
+        for line in self._lines:
+            line.pop(account, None)
+
+    # The line.
+
+    def _has_room(self, state: State, more: int) -> bool:
+        return self._used[state] + more <= self._bound(self.limits[state], more) and self._in_all() + more <= self._bound(
+            self.total, more
+        )
+
+    def _bound(self, limit: int, more: int) -> int:
+        return limit - limit // _KEPT_FOR_SMALL if more > _SMALL else limit
+
+    def _in_all(self) -> int:
+        return sum(self._used) + self.waiting_messages()
+
+    def _serve(self) -> None:
+        """Grant what there is room for, and see to it that the line moves."""
+        self._look = None
+        now = self._clock.seconds()
+        for line in self._lines:
+            # Within a line nobody passes another who waits for the same; the states have room of their own.
+            stuck: set[State] = set()
+            for account in [*line]:
+                state, extra = account.wanted
+                if account not in line or state in stuck:
+                    continue
+                if not self._has_room(state, extra):
+                    stuck.add(state)
+                    continue
+                del line[account]
+                self._moved = now
+                account.granted()
+        if not (self._lines[0] or self._lines[1]):
+            return
+        if now - self._moved >= self._patience:
+            self._moved = now
+            self._end_biggest()
+        if self._look is None:
+            self._look = self._clock.callLater(_LOOK_S, self._serve)
+
+    def _end_biggest(self) -> None:
+        """End whoever holds most of what is short."""
+        first = next(iter(self._lines[0] or self._lines[1]))
+        state, extra = first.wanted
+        short = self._used[state] + extra > self._bound(self.limits[state], extra)
+        candidates = sorted(self._accounts, key=lambda each: each.held[state] if short else each.total, reverse=True)
+        for account in candidates:
+            if not account.total:
+                break
+            held = ", ".join(f"{each.word} {account.held[each]}" for each in State if each is not State.WAITING)
+            reason = (
+                f"this connection holds more of the gateway's memory than any other ({held} bytes), "
+                f"and others have waited for some for {self._patience:g} seconds"
+            )
+            if account.end(reason):
+                self._ended += 1
+                self._log.warn("a connection is ended for the memory that it held; used {budget}", budget=str(self))
+                return
+        self._log.warn("memory is short, and no connection holds any that could be given back; used {budget}", budget=str(self))
+
+
+def _nothing() -> int:
+    return 0

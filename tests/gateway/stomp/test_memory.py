@@ -1,0 +1,244 @@
+"""What clients can make a real gateway process hold in memory, measured from outside as its resident size."""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from tests.gateway_process import HOST, PATIENCE, GatewayProcess, make_certificates
+
+_MIB: Final = 1024 * 1024
+_CONNECT: Final = b"CONNECT\naccept-version:1.2\nlogin:guest\npasscode:guest\n\n\0"
+
+
+def resident(gateway: GatewayProcess) -> int:
+    """Bytes of memory that the process has."""
+    for line in Path(f"/proc/{gateway.pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no VmRSS")
+
+
+def until(condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
+    """Wait for a condition that nothing else tells of."""
+    end = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < end, f"not within {patience:g} s: {what}"
+        time.sleep(0.02)
+
+
+def connected(gateway: GatewayProcess) -> socket.socket:
+    """A client that is CONNECTED."""
+    client = socket.create_connection((HOST, gateway.port), PATIENCE)
+    client.sendall(_CONNECT)
+    answer = frame(client)
+    assert answer.startswith(b"CONNECTED"), answer
+    return client
+
+
+def frame(client: socket.socket) -> bytes:
+    """The octets up to the next NUL, without it; read one by one, so that none of what follows is taken."""
+    read = bytearray()
+    while octet := client.recv(1):
+        if octet == b"\0":
+            return bytes(read).lstrip(b"\n")
+        read += octet
+    raise AssertionError(f"the gateway has closed the connection after {bytes(read)!r}")
+
+
+def sent(client: socket.socket, octets: bytes, patience: float = 1.0) -> int:
+    """Send as much as the gateway takes. :returns: how much that was before it took nothing for a while."""
+    client.setblocking(False)
+    done = 0
+    while done < len(octets) and select.select([], [client], [], patience)[1]:
+        done += client.send(memoryview(octets)[done : done + _MIB])
+    client.settimeout(PATIENCE)
+    return done
+
+
+def answers(client: socket.socket) -> bool:
+    """Whether another client is served: it sends a message and gets its RECEIPT."""
+    client.sendall(b"SEND\ndestination:/queue/other\nreceipt:r\n\nx\0")
+    return b"receipt-id:r" in frame(client)
+
+
+def is_dropped(client: socket.socket) -> bool:
+    """Whether the gateway has closed the connection over what the client has not read."""
+    poll = select.poll()
+    poll.register(client, 0)
+    return bool(poll.poll(0))
+
+
+def unfinished(octets: int) -> Iterator[bytes]:
+    """A SEND whose body is short of one octet, piece by piece."""
+    yield b"SEND\ndestination:/queue/a\ncontent-length:%d\n\n" % octets
+    yield bytes(octets - 1)
+
+
+def test_what_a_connection_held_goes_with_it(tmp_path: Path) -> None:
+    """An unfinished body on each of many connections, one after the other: with none of them open, none of the bodies is in memory."""
+    with GatewayProcess(tmp_path) as gateway:
+        before = resident(gateway)
+        for _ in range(8):
+            with connected(gateway) as client:
+                for part in unfinished(48 * _MIB):
+                    client.sendall(part)
+        until(lambda: resident(gateway) < before + 48 * _MIB, "the memory of closed connections is given back")
+
+
+def test_output_that_was_never_read_goes_with_its_connection(tmp_path: Path) -> None:
+    body = bytes(32 * _MIB)
+    with GatewayProcess(tmp_path, store="memory") as gateway, connected(gateway) as sender:
+        before = resident(gateway)
+        for _ in range(6):
+            reader = connected(gateway)
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            reader.sendall(b"SUBSCRIBE\nid:1\ndestination:/topic/a\nack:auto\nreceipt:r\n\n\0")
+            assert b"receipt-id:r" in frame(reader)
+            sender.sendall(b"SEND\ndestination:/topic/a\nreceipt:s\ncontent-length:%d\n\n" % len(body) + body + b"\0")
+            assert b"receipt-id:s" in frame(sender)
+            assert reader.recv(64), "the message is on its way"
+            reader.close()
+        until(lambda: resident(gateway) < before + 64 * _MIB, "the memory of closed connections is given back")
+
+
+def test_over_tls_too(tmp_path: Path) -> None:
+    certificates = make_certificates(tmp_path / "keys")
+    context = ssl.create_default_context(cafile=str(certificates.ca))
+    with GatewayProcess(tmp_path / "var", tls=certificates) as gateway:
+        before = resident(gateway)
+        for _ in range(6):
+            with context.wrap_socket(socket.create_connection((HOST, gateway.tls_port), PATIENCE), server_hostname=HOST) as client:
+                client.sendall(_CONNECT)
+                assert frame(client).startswith(b"CONNECTED")
+                for part in unfinished(40 * _MIB):
+                    client.sendall(part)
+        until(lambda: resident(gateway) < before + 80 * _MIB, "the memory of closed connections is given back")
+
+
+# While connections are open: the budget.
+
+
+def test_unfinished_bodies_stay_within_the_budget(tmp_path: Path) -> None:
+    """More bodies are begun than there is memory for. Those that have no room are not read, others are served, and then the biggest is ended."""
+    body = b"".join(unfinished(20 * _MIB))
+    with GatewayProcess(tmp_path, settings={"imq.memory.budget": "80m", "imq.memory.patience": "3"}) as gateway:
+        other = connected(gateway)
+        before = resident(gateway)
+        clients = [connected(gateway) for _ in range(8)]
+        taken = [sent(client, body) for client in clients]
+        assert sum(count == len(body) for count in taken) in (2, 3)
+        assert answers(other)
+        assert resident(gateway) < before + 120 * _MIB
+        ready, _, _ = select.select(clients, [], [], PATIENCE)
+        error = frame(ready[0])
+        assert error.startswith(b"ERROR")
+        assert b"holds more of the gateway's memory than any other" in error
+        assert "memory is short" in gateway.log
+        assert "ends with ERROR: this connection holds more" in gateway.log
+        assert answers(other)
+        for client in clients:
+            client.close()
+        until(lambda: resident(gateway) < before + 40 * _MIB, "all of it is given back")
+
+
+def test_open_transactions_stay_within_the_budget(tmp_path: Path) -> None:
+    message = b"SEND\ndestination:/queue/a\ntransaction:t\ncontent-length:1000000\n\n" + bytes(1_000_000) + b"\0"
+    with GatewayProcess(tmp_path, settings={"imq.memory.budget": "80m", "imq.memory.patience": "3"}) as gateway:
+        other = connected(gateway)
+        before = resident(gateway)
+        clients = [connected(gateway) for _ in range(6)]
+        for client in clients:
+            client.sendall(b"BEGIN\ntransaction:t\n\n\0")
+            sent(client, message * 25)
+        assert answers(other)
+        assert resident(gateway) < before + 120 * _MIB
+        ready, _, _ = select.select(clients, [], [], PATIENCE)
+        assert b"holds more of the gateway's memory than any other" in frame(ready[0])
+        assert answers(other)
+
+
+def test_a_client_that_does_not_read_its_receipts_is_not_read_and_then_dropped(tmp_path: Path) -> None:
+    ask = b"SEND\ndestination:/queue/a\npersistent:false\nreceipt:" + b"r" * 9000 + b"\n\n\0"
+    with GatewayProcess(tmp_path, settings={"imq.bridge.stomp.output.timeout": "3"}) as gateway:
+        before = resident(gateway)
+        client = connected(gateway)
+        flood = ask * 8000
+        assert sent(client, flood) < len(flood), "the gateway goes on reading"
+        assert resident(gateway) < before + 40 * _MIB
+        until(lambda: is_dropped(client), "who reads nothing is dropped")
+        assert "the client has read nothing for" in gateway.log
+
+
+def test_who_reads_slowly_stays_and_who_reads_nothing_is_dropped_however_much_waits(tmp_path: Path) -> None:
+    body = bytes(24 * _MIB)
+    with GatewayProcess(tmp_path, settings={"imq.bridge.stomp.output.timeout": "2"}) as gateway:
+        slow, stalled, sender = (connected(gateway) for _ in range(3))
+        for reader in (slow, stalled):
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+            reader.sendall(b"SUBSCRIBE\nid:1\ndestination:/topic/a\nack:auto\nreceipt:s\n\n\0")
+            assert b"receipt-id:s" in frame(reader)
+        sender.sendall(b"SEND\ndestination:/topic/a\ncontent-length:%d\n\n" % len(body) + body + b"\0")
+        read = 0
+        end = time.monotonic() + PATIENCE
+        while not is_dropped(stalled):
+            assert time.monotonic() < end, "who reads nothing is dropped"
+            read += len(slow.recv(16 * 1024))
+            select.select([], [], [], 0.05)
+        assert read < len(body) // 2, "or it was not slow"
+        while read < len(body):
+            read += len(slow.recv(_MIB))
+        assert not is_dropped(slow)
+
+
+def test_a_frame_that_stands_still_is_ended(tmp_path: Path) -> None:
+    with GatewayProcess(tmp_path, settings={"imq.bridge.stomp.input.timeout": "1"}) as gateway, connected(gateway) as client:
+        for part in unfinished(10 * _MIB):
+            client.sendall(part)
+        error = frame(client)
+        assert error.startswith(b"ERROR")
+        assert b"does not go on" in error
+        assert "does not go on" in gateway.log
+
+
+def test_the_memory_store_holds_senders_back_when_its_memory_is_full(tmp_path: Path) -> None:
+    message = b"SEND\ndestination:/queue/a\ncontent-length:100000\n\n" + bytes(100_000) + b"\0"
+    with GatewayProcess(tmp_path, store="memory", settings={"imq.memory.budget": "40m"}) as gateway:
+        before = resident(gateway)
+        sender, consumer = connected(gateway), connected(gateway)
+        flood = message * 800
+        taken = sent(sender, flood)
+        assert taken < len(flood), "the gateway goes on reading"
+        assert resident(gateway) < before + 80 * _MIB
+        consumer.sendall(b"SUBSCRIBE\nid:1\ndestination:/queue/a\nack:auto\n\n\0")
+        received = 0
+        sender.setblocking(False)
+        while received < len(flood):
+            readable, writable, _ = select.select([consumer], [sender] if taken < len(flood) else [], [], PATIENCE)
+            assert readable or writable, "it has room again, and goes on"
+            if writable:
+                taken += sender.send(memoryview(flood)[taken : taken + _MIB])
+            if readable:
+                received += len(consumer.recv(_MIB))
+
+
+def test_many_queues_that_nobody_reads_stay_within_the_budget(tmp_path: Path) -> None:
+    """Each queue has a little of its messages in memory, ready for a consumer; of many queues that is much."""
+    with GatewayProcess(tmp_path, settings={"imq.memory.budget": "24m"}) as gateway, connected(gateway) as client:
+        before = resident(gateway)
+        body = bytes(60_000)
+        for number in range(400):
+            head = b"SEND\ndestination:/queue/q%d\ncontent-length:%d\n" % (number, len(body))
+            client.sendall((head + b"\n" + body + b"\0") * 3 + head + b"receipt:r\n\n" + body + b"\0")
+            assert b"receipt-id:r" in frame(client)
+        assert resident(gateway) < before + 70 * _MIB
+        for number in (0, 399):
+            client.sendall(b"SUBSCRIBE\nid:%d\ndestination:/queue/q%d\nack:auto\n\n\0" % (number, number))
+            received = 0
+            while received < 4 * len(body):
+                received += len(client.recv(_MIB))
