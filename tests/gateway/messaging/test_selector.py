@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from gateway.messaging.destination import Queue
-from gateway.messaging.errors import InvalidSelector
+from gateway.messaging.errors import InvalidSelector, SelectorTooCostly
 from gateway.messaging.message import Headers, Message
 from gateway.messaging.selector import Selector, is_property_name, parse
 from gateway.messaging.selector_grammar import MAX_DEPTH, MAX_LENGTH
@@ -530,3 +530,31 @@ def test_names_of_properties(name: str) -> None:
 )
 def test_names_that_are_none(name: str) -> None:
     assert not is_property_name(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "price"),
+    [
+        ("TRUE", 0),
+        ("a", 1),
+        ("a = 'x'", 2),
+        ("'x' <> a", 2),
+        ("a = 1", 9),
+        ("a < b", 17),
+        ("a BETWEEN 1 AND 2", 9),
+        ("a + b > -c", 1 + 8 + 1 + 8 + 1 + 8),
+        ("a IN ('x', 'y')", 1),
+        ("a IS NULL", 1),
+        ("NOT a LIKE 'x%'", 12),
+        ("a LIKE '%x_y%' OR (b = 'x' AND c = 'y')", 1 + 10 + 60 + 6 * 3 + 2 + 2),
+    ],
+)
+def test_what_a_selector_costs(text: str, price: int) -> None:
+    assert parse(text).cost == price
+    assert parse(text, price, "the.setting").cost == price
+
+
+def test_a_selector_that_costs_too_much_is_refused() -> None:
+    with pytest.raises(SelectorTooCostly, match=r"the cost is 9, and the\.setting is 8; write fewer conditions") as refused:
+        parse("a = 1", 8, "the.setting")
+    assert (refused.value.cost, refused.value.limit, refused.value.value) == (9, "the.setting", 8)
