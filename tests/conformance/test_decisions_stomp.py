@@ -483,6 +483,22 @@ def test_transformer_that_fails_on_a_send_is_an_error_without_its_secrets(connec
     assert bodies(other.messages(2)) == ["before", "marker"]
 
 
+# Selectors on user headers.
+
+
+@pytest.mark.parametrize(
+    "selector",
+    ["urgent = true", "urgent", "urgent <> FALSE", "NOT calm", "urgent AND size > 4", "(size = 5) = urgent", "shout = TRUE"],
+)
+def test_a_header_that_reads_as_what_is_needed_counts_as_that(connect: Connect, queue: str, selector: str) -> None:
+    client = connect()
+    client.put(queue, "no", urgent="false", calm="true", size="5", shout="maybe")
+    client.put(queue, "neither", urgent="perhaps", calm="perhaps", size="five", shout="")
+    client.put(queue, "yes", urgent="true", calm="false", size="5", shout="TRUE")
+    client.subscribe(queue, selector=selector)
+    assert client.message().text == "yes"
+
+
 @pytest.mark.parametrize("wish", ["refuse out", "write"])
 def test_transformer_that_fails_on_a_delivery_ends_the_connection_and_keeps_the_message(
     connect_there: Connect, queue: str, wish: str
