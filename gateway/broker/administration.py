@@ -409,7 +409,7 @@ def _purged(place: Distribution, wanted: Callable[[Message], bool] | None, last:
     if wanted is None and comment is None:
         purge(place, done.callback)
     else:
-        Search(place, last, wanted or _everything, done.callback, comment).start()
+        Search(place, last, wanted or _everything, done.callback, comment=comment).start()
     return done
 
 

@@ -28,6 +28,7 @@ from gateway.broker.queue import PhysicalQueue
 from gateway.broker.rows import Rows
 from gateway.broker.schedule import Schedule
 from gateway.broker.settings import DMQ_PROPERTIES, BrokerOptions
+from gateway.broker.slices import Slices
 from gateway.broker.store.interface import Batch, DestinationRow, Store, StoreError
 from gateway.broker.subscription import TopicSubscription
 from gateway.broker.topic import PhysicalTopic
@@ -78,6 +79,7 @@ class Broker:
         self.memory = memory or Memory()
         self.memory.spills = spills
         self.schedule = Schedule(clock, turn)
+        self.slices = Slices(clock, turn)
         self.commits = GroupCommit(store, turn, failed)
         self.commits.on_undone = self._undone
         self.rows = Rows(store, self.commits, turn)

@@ -50,8 +50,11 @@ class QueueBrowser:
             return
         messages = list(islice(cursor.ahead(), BLOCK))
         if messages:
-            self._show(messages)
-            self.mark()
+            if self._show(messages):
+                self._marked = True
+                self._queue.broker.slices.wait(self._walk)
+            else:
+                self.mark()
             return
         seqs = cursor.stored_ahead(BLOCK)
         if seqs:
@@ -67,18 +70,30 @@ class QueueBrowser:
     def _read(self, seqs: Sequence[int], messages: Sequence[Message]) -> None:
         self._cursor.reading = False
         self._queue.drop_missing(seqs, messages)
-        self._show(self._cursor.still_ahead(messages))
+        ahead = self._cursor.still_ahead(messages)
+        left = self._show(ahead)
+        if left:
+            # Reading them once more would take longer than keeping them.
+            self._cursor.reading = True
+            self._queue.broker.slices.wait(partial(self._read, (), ahead[-left:]))
         self.mark()
 
-    def _show(self, messages: Sequence[Message]) -> None:
+    def _show(self, messages: Sequence[Message]) -> int:
+        """Deliver what the consumer wants of these, as far as it has credit. :returns: how many there was no time to look at."""
         consumer = self._consumer
         if consumer is None or not consumer.ready():
-            return
+            return 0
+        left = 0
+        stride = 0 if consumer.selector is None else consumer.selector.stride
+        spent = self._queue.broker.slices.spent
         now_ms = self._queue.broker.turn.now_ms
         octets = 1 << 62 if consumer.octets is None else consumer.octets
         run: list[Message] = []
-        for message in messages:
+        for index, message in enumerate(messages):
             if len(run) >= consumer.credit or octets <= 0:
+                break
+            if stride and index % stride == 0 and spent():
+                left = len(messages) - index
                 break
             self._cursor.looked_at(message)
             if not 0 < message.expires <= now_ms and consumer.wants(message):
@@ -86,6 +101,7 @@ class QueueBrowser:
                 octets -= len(message.body)
         if run:
             consumer.hand(run, None)
+        return left
 
     # Nothing that a browser's user does with a delivery changes the queue.
 

@@ -17,6 +17,7 @@ from gateway.broker.consumer import EmbeddedConsumer
 from gateway.broker.duplicates import Sifted, check_id
 from gateway.broker.queue import PhysicalQueue
 from gateway.broker.session import EmbeddedSession
+from gateway.broker.settings import SELECTOR_COST, SELECTORS_COST
 from gateway.broker.store.interface import StoreError, StoreFull
 from gateway.broker.subscription import TopicSubscription
 from gateway.broker.users import ADMIN_GROUP, Principal
@@ -32,6 +33,7 @@ from gateway.messaging.errors import (
     MessageTooLarge,
     MessagingError,
     ProviderUnavailable,
+    SelectorTooCostly,
     StorageFailed,
     UnknownSubscription,
 )
@@ -212,7 +214,10 @@ class EmbeddedConnection:
     ) -> EmbeddedConsumer:
         """A new consumer of one of this connection's sessions; see ``Session.consumer``."""
         destination = spec.destination
-        selector = parse(spec.selector) if spec.selector is not None and spec.selector.strip() else None
+        selector: Selector | None = None
+        if spec.selector is not None and spec.selector.strip():
+            selector = parse(spec.selector, self.broker.options.selector_cost, SELECTOR_COST.name)
+            self._check_cost(selector)
         if destination.temporary and destination not in self._temporary:
             raise InvalidDestination(destination, "only the connection that created a temporary destination may consume from it")
         if destination.kind is Kind.TOPIC:
@@ -228,7 +233,22 @@ class EmbeddedConnection:
         else:
             consumer = EmbeddedConsumer(session, queue, spec, selector, deliver, failed)
             queue.join(consumer)
+        if selector is not None:
+            consumer.cost = selector.cost
         return consumer
+
+    def _check_cost(self, selector: Selector) -> None:
+        """:raises SelectorTooCostly: with this one, the selectors of the connection would cost too much together."""
+        most = self.broker.options.selectors_cost
+        if most < 0:
+            return
+        total = selector.cost
+        for session in self.sessions:
+            for consumer in session.consumers:
+                total += consumer.cost
+        if total > most:
+            remedy = "end other subscriptions first, use another connection, or have the operator raise that setting"
+            raise SelectorTooCostly(selector.text, total, SELECTORS_COST.name, most, remedy)
 
     def _attach_topic(
         self,
@@ -257,6 +277,8 @@ class EmbeddedConnection:
         else:
             subscription = self._durable(spec.durable_name, spec, selector)
         consumer = EmbeddedConsumer(session, subscription, spec, None, deliver, failed)
+        if selector is not None:
+            consumer.cost = selector.cost
         subscription.join(consumer)
         return consumer
 

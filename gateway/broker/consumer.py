@@ -37,6 +37,7 @@ class EmbeddedConsumer:
         "_ledger",
         "_next",
         "closed",
+        "cost",
         "credit",
         "mode",
         "octets",
@@ -60,6 +61,8 @@ class EmbeddedConsumer:
         self.source = source
         self.spec = spec
         self.selector = selector
+        #: What its selector costs, wherever it is looked at; 0 without one.
+        self.cost = 0
         self.mode = session.mode
         self._deliver = deliver
         self._failed = failed

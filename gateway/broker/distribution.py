@@ -65,6 +65,8 @@ class Distribution:
         self.paused = False
         #: It is being destroyed and what it has goes to the dead message queue, with this comment; None: nothing goes there.
         self.burial: str | None = None
+        #: A selector is to be asked, and that waits for time.
+        self.held_up = False
 
     # --- what differs
 
@@ -128,7 +130,7 @@ class Distribution:
     def _dispatch(self) -> None:
         self._marked = False
         backlog = self.backlog
-        if backlog.waiting and not self.paused:
+        if backlog.waiting and not self.paused and not self.held_up:
             if self._selection.cursors:
                 self._selection.dispatch(self._in_turn())
             else:
@@ -138,6 +140,16 @@ class Distribution:
             if backlog.behind:
                 self._read_back()
         self.pace.look()
+
+    def hold_up(self) -> None:
+        """The time for selectors is used up: hand nothing out before there is more."""
+        if not self.held_up:
+            self.held_up = True
+            self.broker.slices.wait(self._go_on)
+
+    def _go_on(self) -> None:
+        self.held_up = False
+        self._dispatch()
 
     def _dispatch_plain(self, ready: list[EmbeddedConsumer]) -> None:
         backlog = self.backlog

@@ -54,7 +54,7 @@ class HoldingBack:
             self._commits.on_relief(lambda: self.on_writable(resume))
         elif self._memory.crowded():
             # Memory is counted at each message, and does not tell.
-            self._broker.schedule.at(self._broker.turn.refresh() + _MOMENT_MS, lambda: self.on_writable(resume))
+            self._broker.schedule.after(_MOMENT_MS, lambda: self.on_writable(resume))
         elif self.fast is not None and self._outruns():
             self.fast.pace.slow_down(resume)
         else:

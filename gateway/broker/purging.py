@@ -69,9 +69,10 @@ class Search:
     """Looks at everything that waits at a place, takes out what is wanted, and leaves the rest in its order.
 
     :param last: the seq after which nothing is looked at.
-    :param wanted: whether a message is to go.
+    :param wanted: whether a message is to go. It may be a selector, which may take long.
     :param done: called with how many have gone, when all was looked at.
     :param comment: why, for the dead message queue; None sends nothing there.
+    :param journaled: whether the journal is told of what goes.
     """
 
     def __init__(
@@ -80,6 +81,8 @@ class Search:
         last: int,
         wanted: Callable[[Message], bool],
         done: Callable[[int], None],
+        *,
+        journaled: bool = True,
         comment: str | None = None,
     ) -> None:
         self._place: Final = place
@@ -87,6 +90,8 @@ class Search:
         self._wanted: Final = wanted
         self._done: Final = done
         self._comment: Final = comment
+        self._journaled: Final = journaled
+        self._spent: Final = place.broker.slices.spent
         self._cursor: Final = Cursor(place.backlog)
         self._delayed: Final = iter(list(place.delayed))
         self._resting: Final = iter(list(place.resting))
@@ -100,8 +105,9 @@ class Search:
         cursor, place = self._cursor, self._place
         messages = list(islice(cursor.ahead(), EXAMINED))
         if messages:
-            self._give_up(place.backlog.pluck_messages(self._choose(messages)))
-            self.start()
+            chosen, left = self._choose(messages)
+            self._give_up(place.backlog.pluck_messages(chosen))
+            self._after(self._step, left)
             return
         seqs = cursor.stored_ahead(EXAMINED)
         if seqs:
@@ -115,7 +121,8 @@ class Search:
     def _read(self, seqs: Sequence[int], messages: Sequence[Message]) -> None:
         place, backlog = self._place, self._place.backlog
         place.drop_missing(seqs, messages)
-        chosen = self._choose(self._cursor.still_ahead(messages))
+        ahead = self._cursor.still_ahead(messages)
+        chosen, left = self._choose(ahead)
         self._give_up(
             [
                 message
@@ -123,29 +130,35 @@ class Search:
                 if backlog.pluck_behind(message.headers.priority, message.seq, message.expires) is not None
             ]
         )
-        self.start()
+        # Reading what is left once more would take longer than keeping it.
+        self._after(partial(self._read, (), ahead[-left:]) if left else self._step, left)
 
-    def _choose(self, messages: Sequence[Message]) -> list[Message]:
-        """Those that are to go; the cursor has looked at all of them then."""
+    def _choose(self, messages: Sequence[Message]) -> tuple[list[Message], int]:
+        """Those that are to go, and how many there was no time to look at; the cursor has looked at all others then."""
         chosen: list[Message] = []
-        for message in messages:
+        for index, message in enumerate(messages):
+            if self._spent():
+                return chosen, len(messages) - index
             if message.seq > self._last:
                 self._cursor.pass_by(message.headers.priority)
             else:
                 self._cursor.looked_at(message)
                 if self._wanted(message):
                     chosen.append(message)
-        return chosen
+        return chosen, 0
 
     # What was refused by a consumer and pauses is in no backlog.
 
     def _step_aside(self) -> None:
         place = self._place
-        seqs = list(islice(self._delayed, EXAMINED))
-        if not seqs:
-            self._step_behind()
-            return
-        for seq in seqs:
+        for _ in range(EXAMINED):
+            if self._spent():
+                self._after(self._step_aside, 1)
+                return
+            seq = next(self._delayed, None)
+            if seq is None:
+                self._step_behind()
+                return
             message = place.delayed.get(seq)
             if message is not None and self._wanted(message):
                 del place.delayed[seq]
@@ -159,21 +172,29 @@ class Search:
             return
 
         def read(messages: Sequence[Message]) -> None:
-            for message in messages:
+            for index, message in enumerate(messages):
+                if self._spent():
+                    self._after(partial(read, messages[index:]), 1)
+                    return
                 if self._wanted(message) and self._place.resting.pop(message.seq, None) is not None:
                     self._give_up([message])
             self._after(self._step_behind)
 
         self._place.broker.rows.read_back(seqs, read)
 
-    def _after(self, step: Callable[[], None]) -> None:
-        self._place.broker.schedule.after(0, step)
+    def _after(self, step: Callable[[], None], left: int = 0) -> None:
+        """Do ``step`` in another turn, or when there is time again if something was left for want of it."""
+        broker = self._place.broker
+        if left:
+            broker.slices.wait(step)
+        else:
+            broker.schedule.after(0, step)
 
     def _give_up(self, messages: Sequence[Message]) -> None:
         self._found += len(messages)
         if messages and self._comment is not None:
             self._place.bury(messages, DeadReason.UNDELIVERABLE, self._comment)
         elif messages:
-            if self._place.broker.journey is not None:
+            if self._journaled and self._place.broker.journey is not None:
                 self._place.broker.journey.removed(self._place, messages)
             self._place.settle(messages)

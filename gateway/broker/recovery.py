@@ -148,6 +148,8 @@ def _restore_messages(
                 continue
             topic.count += 1
             topic.octets += message.size
+            if subscription.selector is not None:
+                subscription.restored = max(subscription.restored, seq)
             locked = held.taken(message, subscription)
             _restore(broker, subscription, message, tried.pop((number, seq), None) if tried else None, locked)
             if seq in owed:

@@ -6,7 +6,7 @@ store only alike, and again at what comes back. Fairness between destinations an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: Messages that one consumer looks at in one turn.
 _MOST_EXAMINED: Final = 1_000
-#: Consumers are each asked about a few returned messages; more than so many are simply shown to them again.
+#: Consumers are each asked about a few returned messages, if that is cheap; more than so many are simply shown to them again.
 _FEW: Final = 64
 _NO_BOUND: Final = 1 << 62
 
@@ -56,32 +56,42 @@ class Selection:
             messages = list(islice(cursor.ahead(), most))
             if messages:
                 again = True
-                run, expired = self._choose(consumer, cursor, messages)
+                run, expired, left = self._choose(consumer, cursor, messages)
                 backlog.pluck_messages([*run, *expired])
                 self._hand(consumer, run, expired)
+                if left:
+                    distribution.hold_up()
+                    return
             elif backlog.behind and consumer.selector is not None:
                 self._search(consumer, cursor)
         if again:
             distribution.mark()
 
     def _choose(
-        self, consumer: EmbeddedConsumer, cursor: Cursor, messages: Iterable[Message]
-    ) -> tuple[list[Message], list[Message]]:
-        """What the consumer takes of these, as far as it has credit, and what has expired; it has looked at them then."""
+        self, consumer: EmbeddedConsumer, cursor: Cursor, messages: Sequence[Message]
+    ) -> tuple[list[Message], list[Message], int]:
+        """What the consumer takes of these, as far as it has credit, and what has expired; it has looked at them then.
+
+        :returns: those, and how many it had no time to look at.
+        """
         now_ms = self._distribution.broker.turn.now_ms
         run: list[Message] = []
         expired: list[Message] = []
         octets = _NO_BOUND if consumer.octets is None else consumer.octets
-        for message in messages:
+        stride = 0 if consumer.selector is None else consumer.selector.stride
+        spent = self._distribution.broker.slices.spent
+        for index, message in enumerate(messages):
             if len(run) >= consumer.credit or octets <= 0:
                 break
+            if stride and index % stride == 0 and spent():
+                return run, expired, len(messages) - index
             cursor.looked_at(message)
             if message.expires and message.expires <= now_ms:
                 expired.append(message)
             elif consumer.wants(message):
                 run.append(message)
                 octets -= len(message.body)
-        return run, expired
+        return run, expired, 0
 
     def _hand(self, consumer: EmbeddedConsumer, run: list[Message], expired: list[Message]) -> None:
         if run:
@@ -103,7 +113,12 @@ class Selection:
         distribution.drop_missing(seqs, messages)
         if consumer in self.cursors and consumer.ready() and not distribution.paused:
             # Meanwhile others may have taken some, and some may have come back before these.
-            run, expired = self._choose(consumer, cursor, cursor.still_ahead(messages))
+            ahead = cursor.still_ahead(messages)
+            run, expired, left = self._choose(consumer, cursor, ahead)
+            if left:
+                # Reading them once more would take longer than keeping them.
+                cursor.reading = True
+                distribution.broker.slices.wait(partial(self._searched, consumer, cursor, (), ahead[-left:]))
             for message in (*run, *expired):
                 backlog.pluck_behind(message.headers.priority, message.seq, message.expires)
             self._hand(consumer, run, expired)
@@ -113,5 +128,6 @@ class Selection:
         """Messages have come back, maybe before the places up to which the consumers have looked."""
         for consumer, cursor in self.cursors.items():
             for message in messages:
-                if cursor.has_passed(message) and (len(messages) > _FEW or consumer.wants(message)):
+                many = len(messages) > _FEW or (consumer.selector is not None and consumer.selector.stride == 1)
+                if cursor.has_passed(message) and (many or consumer.wants(message)):
                     cursor.go_back_to(message)

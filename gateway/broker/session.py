@@ -61,6 +61,7 @@ class EmbeddedSession:
         self._acknowledged: list[tuple[EmbeddedConsumer, list[tuple[int, Message]]]] = []
         self._acknowledged_count = 0
         self._rejected: list[_Rejected] = []
+        self._rejected_count = 0
         #: For a session whose transactions are branches: called with what is about to be done in one, raises if it may not be; and called when it closes.
         self.gate: Callable[[str], None] | None = None
         self.closing: Callable[[], None] | None = None
@@ -182,9 +183,13 @@ class EmbeddedSession:
     # --- transactions
 
     def acknowledged(self, consumer: EmbeddedConsumer, deliveries: list[tuple[int, Message]]) -> None:
-        """Deliveries are acknowledged in this session's transaction."""
+        """Deliveries are acknowledged in this session's transaction.
+
+        :raises TransactionTooLarge: they are another session's, whose consumer has no bound of its own, and too many.
+        """
         self._acknowledged.append((consumer, deliveries))
         self._acknowledged_count += len(deliveries)
+        self._check_joined(consumer)
 
     def rejected(
         self,
@@ -193,8 +198,15 @@ class EmbeddedSession:
         delay_ms: int | None,
         dead: DeadReason | None,
     ) -> None:
-        """Deliveries are rejected in this session's transaction."""
+        """Deliveries are rejected in this session's transaction. :raises TransactionTooLarge: as :meth:`acknowledged`."""
         self._rejected.append(_Rejected(consumer, deliveries, delay_ms, dead))
+        self._rejected_count += len(deliveries)
+        self._check_joined(consumer)
+
+    def _check_joined(self, consumer: EmbeddedConsumer) -> None:
+        most = self._broker.options.transaction_acknowledgements
+        if self._acknowledged_count + self._rejected_count > most and consumer.session is not self:
+            raise TransactionTooLarge("imq.transaction.consumer.maxNumMsgs", most)
 
     def commit(self, done: Done) -> None:
         self.check_open()
@@ -319,6 +331,7 @@ class EmbeddedSession:
         self._acknowledged = []
         self._acknowledged_count = 0
         self._rejected = []
+        self._rejected_count = 0
 
     def _undo(self) -> None:
         """Roll back, and give everything outstanding back."""

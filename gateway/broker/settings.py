@@ -101,6 +101,21 @@ AUTO_MAX_CONSUMERS: Final = Setting(
     "imq.autocreate.queue.maxNumActiveConsumers", Integer(-1), -1, "maxNumActiveConsumers of auto-created queues", unit="consumers"
 )
 
+SELECTOR_COST: Final = Setting(
+    "imq.selectors.maxCost",
+    Integer(-1),
+    10_000,
+    "What the selector of one subscription may cost, about in microseconds for a message whose properties are 10 KiB long and as bad for it as can be: "
+    "a comparison of Strings costs 2, one of numbers 9 and more, LIKE 11 and more, and with _ between other characters 60 and 6 for each "
+    "character of the pattern; -1 is no limit",
+)
+SELECTORS_COST: Final = Setting(
+    "imq.selectors.maxCostPerConnection",
+    Integer(-1),
+    200_000,
+    "What the selectors of all subscriptions of one connection may cost together; -1 is no limit",
+)
+
 DUPLICATE_COUNT: Final = Setting(
     "imq.duplicateIds.maxCount",
     Integer(1),
@@ -213,6 +228,8 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     AUTO_LIMIT_BEHAVIOR,
     AUTO_USE_DMQ,
     AUTO_MAX_CONSUMERS,
+    SELECTOR_COST,
+    SELECTORS_COST,
     DUPLICATE_COUNT,
     DUPLICATE_TOTAL,
     DUPLICATE_AGE,
@@ -249,6 +266,8 @@ class BrokerOptions:
     auto_queue: DestinationProperties | None = _AUTO_PROPERTIES
     auto_topic: DestinationProperties | None = _AUTO_PROPERTIES
     reap_time: int = 120
+    selector_cost: int = SELECTOR_COST.default
+    selectors_cost: int = SELECTORS_COST.default
     duplicate_count: int = 20_000
     duplicate_total: int = 1_000_000
     duplicate_age: int = 86_400
@@ -283,6 +302,8 @@ def broker_options(settings: Settings, name: str) -> BrokerOptions:
         auto_queue=auto_queue if settings[AUTOCREATE_QUEUE] else None,
         auto_topic=auto if settings[AUTOCREATE_TOPIC] else None,
         reap_time=settings[REAP_TIME],
+        selector_cost=settings[SELECTOR_COST],
+        selectors_cost=settings[SELECTORS_COST],
         duplicate_count=settings[DUPLICATE_COUNT],
         duplicate_total=settings[DUPLICATE_TOTAL],
         duplicate_age=settings[DUPLICATE_AGE],

@@ -1,6 +1,10 @@
 """A subscription of a topic: the messages that one subscriber has yet to take.
 
 Owns which messages it accepts, and which rows of the store it still needs. A durable subscription outlives its consumers.
+
+Its selector is asked about each message that arrives. Where there is no time for that (:mod:`gateway.broker.slices`), the message waits here as
+if it was wanted, stored and counted. The selector is asked later, in any case before the message is delivered, and what is not wanted goes. A process
+that ends between leaves such messages behind; so the selector is asked again about all that a durable subscription had at the start.
 """
 
 from __future__ import annotations
@@ -9,6 +13,8 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gateway.broker.distribution import Distribution
+from gateway.broker.level import BEYOND
+from gateway.broker.purging import Search
 from gateway.broker.rows import BLOCK
 from gateway.broker.store.interface import Batch
 from gateway.messaging.dead import DeadReason
@@ -57,6 +63,12 @@ class TopicSubscription(Distribution):
         self.covers: Callable[[Destination], bool] = _everything
         #: Messages whose row is in the store for this subscription's sake though they are not owed durably.
         self._spilled: set[int] = set()
+        #: Seqs of messages that wait and that the selector was not asked about.
+        self._unexamined: set[int] = set()
+        #: Nor was it, since the start, about messages up to this seq, which the store had.
+        self.restored = 0
+        #: A search for what is not wanted is under way, and more has come since it began.
+        self._searching = self._more = False
 
     @property
     def durable(self) -> bool:
@@ -64,17 +76,25 @@ class TopicSubscription(Distribution):
 
     # --- arrivals
 
-    def accepts(self, message: Message) -> bool:
-        """Whether it wants the message."""
-        if self.no_local and message.origin == self.origin and message.origin:
-            return False
-        return self.selector is None or self.selector.matches(message)
+    def wanted(self, run: Sequence[Message]) -> tuple[Sequence[Message], int]:
+        """Those of a run, which has rising seqs, that it accepts.
 
-    def wanted(self, run: Sequence[Message]) -> Sequence[Message]:
-        """Those of a run that it accepts."""
-        if self.selector is None and not self.no_local:
-            return run
-        return [message for message in run if self.accepts(message)]
+        :returns: they, and the seq after which the selector was not asked because there was no time.
+        """
+        if self.no_local:
+            run = [message for message in run if not message.origin or message.origin != self.origin]
+        selector = self.selector
+        if selector is None:
+            return run, BEYOND
+        matches, stride, spent = selector.matches, selector.stride, self.broker.slices.spent
+        accepted: list[Message] = []
+        for index, message in enumerate(run):
+            if index % stride == 0 and spent():
+                accepted += run[index:]
+                return accepted, message.seq - 1
+            if matches(message):
+                accepted.append(message)
+        return accepted, BEYOND
 
     def keep(self, topic: PhysicalTopic, run: Sequence[Message]) -> None:
         """What was accepted is coming: durable subscriptions have what is persistent stored."""
@@ -84,13 +104,15 @@ class TopicSubscription(Distribution):
                     self.broker.rows.hold(topic, message, persistent=True)
                     self.broker.commits.owe(self.number, message.seq)
 
-    def arrive(self, topic: PhysicalTopic, run: Sequence[Message]) -> None:
-        """What was kept arrives, with rising seqs."""
+    def arrive(self, topic: PhysicalTopic, run: Sequence[Message], examined: int) -> None:
+        """What was kept arrives, with rising seqs. :param examined: see :meth:`wanted`."""
         if not run:
             return
         if self.ended:
             self.release(run)
             return
+        if examined != BEYOND:
+            self._examine_later(run, examined)
         size = 0
         for message in run:
             size += message.size
@@ -102,13 +124,82 @@ class TopicSubscription(Distribution):
         if not self._marked:
             self.mark()
 
-    def arrive_held(self, topic: PhysicalTopic, run: Sequence[Message]) -> None:
+    def arrive_held(self, topic: PhysicalTopic, run: Sequence[Message], examined: int) -> None:
         """The same for what a prepared branch had sent, in the places that the seqs say."""
         if self.ended:
             self.release(run)
         elif run:
+            if examined != BEYOND:
+                self._examine_later(run, examined)
             topic.came(len(run), sum([message.size for message in run]))
             self._wait_again(run)
+
+    # --- selectors that had no time
+
+    def _examine_later(self, run: Sequence[Message], examined: int) -> None:
+        self._unexamined.update([message.seq for message in run if message.seq > examined])
+        self._more = True
+        if not self._searching:
+            self.broker.slices.wait(self._search)
+
+    def _search(self) -> None:
+        """Look through what waits for what is not wanted: nobody may be there to have it delivered."""
+        if self._searching or self.ended or not self._unexamined:
+            return
+        self._searching, self._more = True, False
+        Search(self, max(self._unexamined), self._is_unwanted, self._searched, journaled=False).start()
+
+    def _searched(self, count: int) -> None:
+        self._searching = False
+        if self._more:
+            self._search()
+        else:
+            # Whatever was here was examined, and the others have left.
+            self._unexamined.clear()
+
+    def _is_unwanted(self, message: Message) -> bool:
+        if message.seq not in self._unexamined:
+            return False
+        self._unexamined.discard(message.seq)
+        return self.selector is not None and not self.selector.matches(message)
+
+    def hand(self, consumer: EmbeddedConsumer, run: list[Message]) -> None:
+        if self._unexamined or self.restored:
+            run = self._examine(run)
+        if run:
+            super().hand(consumer, run)
+
+    def _without_unwanted(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """What to bury of these. Where there is no time to ask the selector, a message counts as wanted: better buried than lost."""
+        unwanted = [message for message in messages if not self.broker.slices.spent() and self._is_unwanted(message)]
+        if unwanted:
+            self.settle(unwanted)
+            gone = {message.seq for message in unwanted}
+            return [message for message in messages if message.seq not in gone]
+        return messages
+
+    def _examine(self, run: list[Message]) -> list[Message]:
+        """Ask the selector about those of a run that it was not asked about. :returns: what is wanted; what there was no time for waits again."""
+        selector = self.selector
+        if selector is None:
+            return run
+        kept: list[Message] = []
+        unwanted: list[Message] = []
+        for index, message in enumerate(run):
+            seq = message.seq
+            if seq in self._unexamined or seq <= self.restored:
+                if self.broker.slices.spent():
+                    self.backlog.give_back(run[index:])
+                    self.hold_up()
+                    break
+                self._unexamined.discard(seq)
+                if not selector.matches(message):
+                    unwanted.append(message)
+                    continue
+            kept.append(message)
+        if unwanted:
+            self.settle(unwanted)
+        return kept
 
     # --- departures
 
@@ -179,6 +270,8 @@ class TopicSubscription(Distribution):
         return self.broker.properties_for(self.pattern).redelivery
 
     def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
+        if self._unexamined:
+            messages = self._without_unwanted(messages)
         for message in messages:
             topic = self.broker.topic_of(message)
             if topic is not None:

@@ -27,25 +27,25 @@ class PhysicalTopic(Physical):
         self.subscriptions: list[TopicSubscription] = []
 
     def keep(self, run: Sequence[Message]) -> Kept:
-        places: list[tuple[TopicSubscription, Sequence[Message]]] = []
+        places: list[tuple[TopicSubscription, Sequence[Message], int]] = []
         for subscription in self.subscriptions:
-            accepted = subscription.wanted(run)
+            accepted, examined = subscription.wanted(run)
             if accepted:
                 subscription.keep(self, accepted)
-                places.append((subscription, accepted))
+                places.append((subscription, accepted, examined))
         return places
 
     def place(self, kept: Kept) -> None:
-        for subscription, accepted in kept:
+        for subscription, accepted, examined in kept:
             if self.removed and self.burial is None:
                 subscription.release(accepted)
             else:
-                subscription.arrive(self, accepted)
+                subscription.arrive(self, accepted, examined)
 
     def keep_held(self, run: Sequence[Message]) -> Kept:
         """To those who have subscribed by now. The branch held the rows, which are theirs from now on, or nobody's."""
         kept = [] if self.removed and self.burial is None else self.keep(run)
-        owed = {message.seq for subscription, accepted in kept if subscription.durable for message in accepted}
+        owed = {message.seq for subscription, accepted, _ in kept if subscription.durable for message in accepted}
         for message in run:
             if message.stored:
                 self.broker.rows.release(message.seq)
@@ -53,14 +53,17 @@ class PhysicalTopic(Physical):
         return kept
 
     def place_held(self, kept: Kept) -> None:
-        for subscription, accepted in kept:
+        for subscription, accepted, examined in kept:
             if self.removed and self.burial is None:
                 subscription.release(accepted)
             else:
-                subscription.arrive_held(self, accepted)
+                subscription.arrive_held(self, accepted, examined)
 
     def without(self, kept: Kept, seqs: Container[int]) -> Kept:
-        return [(subscription, [message for message in run if message.seq not in seqs]) for subscription, run in kept]
+        return [
+            (subscription, [message for message in run if message.seq not in seqs], examined)
+            for subscription, run, examined in kept
+        ]
 
     def undo(self, seqs: Container[int], run: Sequence[Message]) -> None:
         for subscription in self.subscriptions:

@@ -120,15 +120,32 @@ class InvalidSelector(MessagingError):
     :param column: where reading failed, from 1; 0 when the whole is meant.
     """
 
+    _verdict = "is invalid"
+
     def __init__(self, selector: str, column: int, reason: str) -> None:
         where = f" at column {column}" if column else ""
         start = max(0, min(column - 1 - _QUOTED // 2, len(selector) - _QUOTED))
         end = start + _QUOTED
         quoted = f"{'...' if start else ''}{selector[start:end]}{'...' if end < len(selector) else ''}"
-        super().__init__(f"selector {quoted!r} is invalid{where}: {reason}")
+        super().__init__(f"selector {quoted!r} {self._verdict}{where}: {reason}")
         self.selector = selector
         self.column = column
         self.reason = reason
+
+
+class SelectorTooCostly(InvalidSelector):
+    """The selector asks for more work per message than a setting allows.
+
+    :param cost: of the selector, or of all selectors of the connection with it. :param limit: the setting. :param value: what it allows.
+    """
+
+    _verdict = "is refused"
+
+    def __init__(self, selector: str, cost: int, limit: str, value: int, remedy: str) -> None:
+        super().__init__(selector, 0, f"the cost is {cost}, and {limit} is {value}; {remedy}")
+        self.cost = cost
+        self.limit = limit
+        self.value = value
 
 
 class ClientIdInUse(MessagingError):

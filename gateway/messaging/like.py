@@ -1,18 +1,27 @@
 """The LIKE of selectors (JMS 1.1, section 3.8.1.1), in time that grows with the text and not with its square.
 
-A client chooses the pattern and another the text, so neither may make the broker slow: there is no backtracking here, and no regular
-expression made from a pattern. A pattern falls into pieces at its ``%``. The first and the last piece are compared where they must stand;
-each piece between is looked for from left to right, and the first place found is kept, which is enough: a later place leaves less text
-for the pieces that follow. A piece without ``_`` is looked for by ``str.find``, which is linear in CPython for all but short texts; one with ``_``
-by the Shift-And method (Baeza-Yates and Gonnet, 1992), which looks at each character of the text once.
+One client chooses the pattern and another the text, so neither may make the broker slow. A pattern is cut at its ``%`` into pieces. The first and
+the last piece are compared at the ends of the text. Each piece between is searched for from left to right, and the first place found is kept:
+a later place would only leave less text for the pieces that follow. So nothing is ever tried again, as if each ``%`` with its piece were an atomic
+group of a regular expression. A piece without ``_`` is searched for by ``str.find``, one with ``_`` by a regular expression made of literal
+characters and ``.`` only, which compares each place of the text with at most the whole piece.
 
-Owns matching; knows nothing of selectors. Characters are Unicode code points.
+Owns matching, the bound of a pattern, and its cost. Knows nothing of selectors. Characters are Unicode code points.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final, TypeAlias
+
+#: Characters of a pattern, at most.
+MAX_PATTERN: Final = 256
+
+# Microseconds, about, for a text of 10 KiB that is as bad as can be.
+_COST_OF_LITERAL: Final = 10
+_COST_OF_SEARCH: Final = 60
+_COST_OF_CHARACTER: Final = 6
 
 #: Whether a text is like the pattern.
 Matcher: TypeAlias = Callable[[str], bool]
@@ -31,7 +40,8 @@ def like(pattern: str, escape: str | None = None) -> Matcher:
 
     :param pattern: ``_`` stands for any one character, ``%`` for any number of them, all others for themselves.
     :param escape: one character that takes its special meaning from the one after it, whichever that is.
-    :raises ValueError: ``escape`` is not one character, or it is the last of the pattern and so escapes nothing.
+    :raises ValueError: the pattern is longer than :data:`MAX_PATTERN`; or ``escape`` is not one character, or it is the last of the pattern
+        and so escapes nothing.
     """
     pieces = _pieces(pattern, escape)
     if len(pieces) == 1:
@@ -67,6 +77,8 @@ def like(pattern: str, escape: str | None = None) -> Matcher:
 
 
 def _pieces(pattern: str, escape: str | None) -> list[_Piece]:
+    if len(pattern) > MAX_PATTERN:
+        raise ValueError(f"the pattern has {len(pattern)} characters, and {MAX_PATTERN} are allowed")
     if escape is not None and len(escape) != 1:
         raise ValueError(f"the escape of LIKE must be one character, not {len(escape)}")
     pieces: list[_Piece] = []
@@ -85,6 +97,15 @@ def _pieces(pattern: str, escape: str | None) -> list[_Piece]:
             piece.append(_ANY if character == "_" else character)
     pieces.append(tuple(piece))
     return pieces
+
+
+def cost(pattern: str, escape: str | None = None) -> int:
+    """How many microseconds a text of 10 KiB may take, about. :raises ValueError: as :func:`like`."""
+    total = _COST_OF_LITERAL
+    for piece in _pieces(pattern, escape)[1:-1]:
+        core = _core(piece)
+        total += _COST_OF_LITERAL if _is_literal(core) else _COST_OF_SEARCH + _COST_OF_CHARACTER * len(core)
+    return total
 
 
 def _is_literal(piece: _Piece) -> bool:
@@ -113,44 +134,38 @@ def _anchored(piece: _Piece) -> Callable[[str, int], bool]:
     return lambda text, start: all(text[start + offset] == character for offset, character in wanted)
 
 
+def _core(piece: _Piece) -> _Piece:
+    """The piece from its first character to its last; without the ``_`` at its ends, which only ask for room."""
+    given = [index for index, character in enumerate(piece) if character is not None]
+    return piece[given[0] : given[-1] + 1] if given else ()
+
+
 def _finder(piece: _Piece) -> _Finder:
     """What looks for a piece, which is not empty."""
     length = len(piece)
-    before = next((index for index, character in enumerate(piece) if character is not None), length)
-    if before == length:
-        # Only "_": any characters will do, if there are so many.
+    core = _core(piece)
+    if not core:
+        # Any characters will do, if there are so many.
         return lambda text, start: start + length if start + length <= len(text) else -1
-    after = next(index for index, character in enumerate(reversed(piece)) if character is not None)
-    core = piece[before : length - after]
-    if not _is_literal(core):
-        return _shift_and(piece)
-    literal = _literal(core)
-    size = len(literal) + after
+    before = next(index for index, character in enumerate(piece) if character is not None)
+    after = length - before - len(core)
+    size = len(core) + after
+    if _is_literal(core):
+        literal = _literal(core)
 
-    def find(text: str, start: int) -> int:
-        # Without "_" at the ends the piece is a plain word; at its ends they only ask for room.
-        place = text.find(literal, start + before)
-        return place + size if place >= 0 and place + size <= len(text) else -1
+        def find(text: str, start: int) -> int:
+            place = text.find(literal, start + before)
+            return place + size if place >= 0 and place + size <= len(text) else -1
 
-    return find
+        return find
+    expression = "".join(["." if character is None else re.escape(character) for character in core])
+    search = re.compile(expression, re.DOTALL).search
 
+    def find_with_gaps(text: str, start: int) -> int:
+        found = search(text, start + before)
+        if found is None:
+            return -1
+        end = found.end() + after
+        return end if end <= len(text) else -1
 
-def _shift_and(piece: _Piece) -> _Finder:
-    """Shift-And: bit i of ``state`` says that the piece up to its character i ends at the character of the text just read."""
-    everywhere = sum(1 << index for index, character in enumerate(piece) if character is None)
-    masks: dict[str, int] = {}
-    for index, character in enumerate(piece):
-        if character is not None:
-            masks[character] = masks.get(character, everywhere) | 1 << index
-    whole = 1 << len(piece) - 1
-    mask_of = masks.get
-
-    def find(text: str, start: int) -> int:
-        state = 0
-        for place in range(start, len(text)):
-            state = (state << 1 | 1) & mask_of(text[place], everywhere)
-            if state & whole:
-                return place + 1
-        return -1
-
-    return find
+    return find_with_gaps

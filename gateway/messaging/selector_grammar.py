@@ -16,8 +16,8 @@ from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gateway.messaging import like as patterns
 from gateway.messaging.errors import InvalidSelector
-from gateway.messaging.like import like
 from gateway.messaging.selector_names import HEADER_FIELDS, is_identifier_part, is_identifier_start, is_reserved
 from gateway.messaging.selector_tree import (
     And,
@@ -209,7 +209,7 @@ class _Builder:
             None if escape is None else _unquoted(escape),
         )
         try:
-            like(node.pattern, node.escape)
+            patterns.cost(node.pattern, node.escape)
         except ValueError as error:
             raise _Refused(_column(pattern if escape is None else escape), str(error)) from None
         return _condition(node, operand)

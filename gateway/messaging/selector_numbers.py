@@ -17,8 +17,8 @@ Number: TypeAlias = int | float
 
 _LONG_MIN: Final = -(2**63)
 _LONG_MAX: Final = 2**63 - 1
-# No two parts that follow each other can match the same character, so this is linear.
-_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+# No two parts that follow each other can match the same character, so nothing is to be tried again.
+_NUMBER: Final = re.compile(r"[+-]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+")
 
 #: Up to here every exact number is a double, too, so that comparing one with a double needs no conversion.
 EXACT_DOUBLE: Final = 2**53

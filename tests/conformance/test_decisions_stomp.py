@@ -228,6 +228,58 @@ def test_joined_ack_is_undone_when_the_socket_is_lost(connect_there: Connect, qu
     assert other.message()["redelivered"] == "true"
 
 
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+def test_joined_acks_make_room_for_more_than_the_prefetch(connect_there: Connect, queue: str, version: str, mode: str) -> None:
+    client = connect_there(version)
+    client.put(queue, *map(str, range(10)))
+    client.subscribe(queue, ack=mode, **{"prefetch-count": "1"})
+    client.send("BEGIN", transaction="t")
+    for number in range(10):
+        message = client.message()
+        assert message.text == str(number)
+        client.ack(message, transaction="t")
+    assert client.ask("COMMIT", transaction="t") == []
+    client.disconnect()
+    other = connect_there(version)
+    other.put(queue, "marker")
+    other.subscribe(queue)
+    assert other.message().text == "marker"
+
+
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+def test_joined_acks_for_more_than_the_prefetch_are_undone_by_abort(
+    connect_there: Connect, queue: str, version: str, mode: str
+) -> None:
+    client = connect_there(version)
+    client.put(queue, "1", "2", "3")
+    client.subscribe(queue, ack=mode, **{"prefetch-count": "1"})
+    client.send("BEGIN", transaction="t")
+    for _ in range(2):
+        client.ack(client.message(), transaction="t")
+    client.message()
+    assert client.ask("ABORT", transaction="t") == []
+    client.disconnect()
+    other = connect_there(version)
+    other.subscribe(queue)
+    assert bodies(other.messages(3)) == ["1", "2", "3"]
+
+
+def test_joined_ack_of_what_a_later_one_has_covered(connect_there: Connect, queue: str, version: str) -> None:
+    client = connect_there(version)
+    client.put(queue, "1", "2", "3")
+    client.subscribe(queue, ack="client")
+    held = client.messages(3)
+    client.send("BEGIN", transaction="t")
+    for message in (held[1], held[0], held[1], held[2]):
+        client.ack(message, transaction="t")
+    assert client.ask("COMMIT", transaction="t") == []
+    client.disconnect()
+    other = connect_there(version)
+    other.put(queue, "marker")
+    other.subscribe(queue)
+    assert other.message().text == "marker"
+
+
 def test_joined_ack_and_unsubscribe_before_commit(connect_there: Connect, queue: str) -> None:
     client = connect_there()
     client.put(queue, "1")
@@ -515,6 +567,22 @@ def test_transformer_that_fails_on_a_send_is_an_error_without_its_secrets(connec
     other.put(queue, "marker")
     other.subscribe(queue)
     assert bodies(other.messages(2)) == ["before", "marker"]
+
+
+# Selectors on user headers.
+
+
+@pytest.mark.parametrize(
+    "selector",
+    ["urgent = true", "urgent", "urgent <> FALSE", "NOT calm", "urgent AND size > 4", "(size = 5) = urgent", "shout = TRUE"],
+)
+def test_a_header_that_reads_as_what_is_needed_counts_as_that(connect: Connect, queue: str, selector: str) -> None:
+    client = connect()
+    client.put(queue, "no", urgent="false", calm="true", size="5", shout="maybe")
+    client.put(queue, "neither", urgent="perhaps", calm="perhaps", size="five", shout="")
+    client.put(queue, "yes", urgent="true", calm="false", size="5", shout="TRUE")
+    client.subscribe(queue, selector=selector)
+    assert client.message().text == "yes"
 
 
 @pytest.mark.parametrize("wish", ["refuse out", "write"])

@@ -40,6 +40,11 @@ class Bystander:
             self._client.close()
         assert not self._thread.is_alive()
 
+    @property
+    def made(self) -> int:
+        """Round trips until now."""
+        return self._trips
+
     def trips(self, count: int) -> None:
         """Wait until so many more round trips have been made. :raises AssertionError: they were not."""
         with self._changed:

@@ -38,7 +38,7 @@ NAMES: Final = ("a", "b", "c", "d", "JMSPriority", "JMSType", "JMSCorrelationID"
 # Trees.
 
 identifiers = st.sampled_from(NAMES).map(Identifier)
-strings = st.text("ab%_!'5.", max_size=4)
+strings = st.one_of(st.text("ab%_!'5.", max_size=4), st.sampled_from(["true", "FALSE", "True", "truE "]))
 numbers = st.one_of(
     st.integers(-6, 6),
     st.sampled_from([2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63)]),
@@ -220,6 +220,13 @@ def as_number(value: Tagged) -> Tagged:
     return ("double", float(content)) if math.isfinite(float(content)) else None
 
 
+def as_boolean(value: Tagged) -> Tagged:
+    """The value as a boolean; None if unknown, or what it is if it is of a type that is never one."""
+    if value is None or value[0] != "word":
+        return value
+    return {"true": ("boolean", True), "false": ("boolean", False)}.get(str(value[1]).lower())
+
+
 def compare(sign: str, left: float, right: float) -> bool:
     return {
         "=": left == right,
@@ -249,6 +256,9 @@ def compare_any(sign: str, left: Tagged, right: Tagged) -> bool | None:
     if left is None or right is None:
         return None
     kinds = {left[0], right[0]}
+    if kinds == {"word", "boolean"}:
+        left, right = as_boolean(left), as_boolean(right)
+        return None if left is None or right is None else (left[1] == right[1]) == (sign == "=")
     if kinds <= {"word", "string"} or kinds == {"boolean"}:
         return (left[1] == right[1]) == (sign == "=")
     if kinds & {"long", "double"} and not kinds & {"string", "boolean", "octets"}:
@@ -347,7 +357,7 @@ def decide(node: Node, fields: Mapping[str, Value]) -> bool | None:
                 return None
             return text[0] == "word" and naive_like(pattern, escape, str(text[1])) != negated
         case _:
-            flag = interpret(node, fields)
+            flag = as_boolean(interpret(node, fields))
             return flag[1] is True if flag is not None and flag[0] == "boolean" else None
 
 

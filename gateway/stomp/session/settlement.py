@@ -120,6 +120,9 @@ class Settlement:
                     number = subscription.outstanding.number_of(name)
                     if number is not None:
                         return subscription, number
+            covered = self._transaction.covered(candidates, name)
+            if covered is not None:
+                return covered
         raise _gone(command, given)
 
     def _settle(self, command: str, given: dict[str, str], subscription: Subscription, number: int) -> None:
@@ -138,6 +141,8 @@ class Settlement:
             self._transaction.require(identifier, command)
             within = self._transaction.session
         if number not in outstanding:
+            if command == "ACK" and within is not None and self._transaction.covers(subscription, number):
+                return
             raise _gone(command, given)
         cumulative = subscription.ack is Ack.CLIENT
         numbers = outstanding.up_to(number) if cumulative else [number]
@@ -154,8 +159,10 @@ class Settlement:
             outstanding.through(number)
         else:
             outstanding.take(number)
-        if within is None:
-            subscription.settled(len(numbers))
+        if within is not None and cumulative and command == "ACK":
+            self._transaction.cover(subscription, number)
+        # Also within a transaction, or one could not settle more than the window holds.
+        subscription.settled(len(numbers))
 
     def _in_transaction(self, command: str, given: dict[str, str], subscription: Subscription, number: int) -> None:
         """For a transacted subscription: cumulative, in force with COMMIT."""

@@ -90,6 +90,7 @@ class Subscription:
         "_holds",
         "_in_kernel",
         "_octets",
+        "_overdrawn",
         "_owner",
         "_peer",
         "_plain",
@@ -172,6 +173,8 @@ class Subscription:
         self._written = 0
         self._written_octets = 0
         self._in_kernel = 0
+        #: Settlements that were undone after they had made room: so many to come make none.
+        self._overdrawn = 0
         self._holds = Hold.STARTING
         self._running = False
         self.consumer: Consumer
@@ -305,9 +308,17 @@ class Subscription:
         return self.delivered - self._in_kernel if self.outstanding is None else 0
 
     def settled(self, count: int) -> None:
-        """So many were settled: let as many follow."""
+        """So many were settled: let as many follow, unless they have followed already."""
+        if self._overdrawn:
+            paid = min(count, self._overdrawn)
+            self._overdrawn -= paid
+            count -= paid
         if count and not self.closed:
             self.consumer.grant(count)
+
+    def unsettled(self, count: int) -> None:
+        """Of those settled, so many are outstanding again."""
+        self._overdrawn += count
 
     def given_back(self) -> None:
         """The provider has taken all outstanding deliveries back; their numbers are void."""

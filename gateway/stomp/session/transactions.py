@@ -48,6 +48,10 @@ class Transaction:
         self.octets = 0
         #: Deliveries of other sessions' subscriptions settled within this transaction.
         self._joined: list[tuple[Subscription, int, Message]] = []
+        #: By subscription, the delivery through which it was acknowledged cumulatively within this transaction.
+        self._covered: dict[Subscription, int] = {}
+        #: The numbers of joined deliveries, for those who acknowledge by the message.
+        self._numbers: dict[tuple[Subscription, str], int] = {}
 
     @property
     def session(self) -> ProviderSession:
@@ -92,8 +96,6 @@ class Transaction:
         for subscription in self._transacted():
             if subscription.outstanding is not None:
                 subscription.settled(len(subscription.outstanding.through(subscription.acked)))
-        for subscription, _, _ in self._joined:
-            subscription.settled(1)
         self._joined = []
 
     def abort(self, identifier: str, receipt: str | None) -> None:
@@ -107,6 +109,7 @@ class Transaction:
         for subscription, number, message in self._joined:
             if subscription.outstanding is not None:
                 subscription.outstanding.restore(number, message)
+                subscription.unsettled(1)
         self._joined = []
 
     def reject_alone(self, subscription: Subscription, number: int) -> bool:
@@ -127,6 +130,23 @@ class Transaction:
         """A delivery of a subscription that is not transacted was settled within this transaction."""
         self.touched = True
         self._joined.append((subscription, number, message))
+        self._numbers[subscription, message.message_id] = number
+
+    def cover(self, subscription: Subscription, number: int) -> None:
+        """All deliveries of a subscription up to ``number`` were acknowledged within this transaction."""
+        self._covered[subscription] = max(number, self._covered.get(subscription, 0))
+
+    def covers(self, subscription: Subscription, number: int) -> bool:
+        """Whether an acknowledgement of that delivery, or of a later one, in this transaction has acknowledged it cumulatively."""
+        return 0 < number <= self._covered.get(subscription, 0)
+
+    def covered(self, candidates: Iterable[Subscription], message_id: str) -> tuple[Subscription, int] | None:
+        """The latest delivery of that message to one of the subscriptions which this transaction :meth:`covers`."""
+        for subscription in candidates:
+            number = self._numbers.get((subscription, message_id), 0)
+            if self.covers(subscription, number):
+                return subscription, number
+        return None
 
     def joined(self, subscription: Subscription) -> bool:
         """Whether the open transaction holds settlements of that subscription."""
@@ -138,6 +158,8 @@ class Transaction:
         if self.octets:
             self.octets = 0
             self._holds(0)
+        self._covered = {}
+        self._numbers = {}
         for subscription in self._transacted():
             subscription.hold(Hold.NO_TRANSACTION)
 

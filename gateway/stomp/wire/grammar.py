@@ -45,6 +45,8 @@ COMMANDS: Final = CLIENT_COMMANDS | SERVER_COMMANDS
 BODY_COMMANDS: Final = frozenset(("SEND", "MESSAGE", "ERROR"))
 #: Frames that settle the version. Their headers are never escaped, in any version.
 CONNECTING_COMMANDS: Final = frozenset(("CONNECT", "STOMP", "CONNECTED"))
+#: Carrying these out may take long, since they may have a selector to read.
+LONG_COMMANDS: Final = frozenset(("SUBSCRIBE",))
 #: What 1.0 takes from both ends of names and values.
 PADDING: Final = " \t"
 #: The longest command.

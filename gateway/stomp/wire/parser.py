@@ -25,7 +25,7 @@ from typing import Final
 
 from gateway.stomp.wire.errors import ProtocolError
 from gateway.stomp.wire.frame import Frame, Head, Version
-from gateway.stomp.wire.grammar import BODY_COMMANDS, CONNECTING_COMMANDS, LONGEST_COMMAND
+from gateway.stomp.wire.grammar import BODY_COMMANDS, CONNECTING_COMMANDS, LONG_COMMANDS, LONGEST_COMMAND
 from gateway.stomp.wire.head import read_plain_head, with_receipt
 from gateway.stomp.wire.limits import Limits
 from gateway.stomp.wire.partial import PartialFrame
@@ -155,8 +155,8 @@ class FrameParser:
     def frames(self, most: int) -> list[Frame]:
         """The next frames, at most `most`; none when more octets are needed first.
 
-        A run ends early after CONNECT, STOMP and CONNECTED, because the version and limits of what follows may change there; so fewer than `most`
-        do not mean that no more wait.
+        A run ends early after CONNECT, STOMP and CONNECTED, because the version and limits of what follows may change there, and after SUBSCRIBE,
+        which may take long; so fewer than `most` do not mean that no more wait.
 
         :raises ProtocolError: as `next`; where good frames come before the fault they are returned first, and the next call raises.
         """
@@ -171,7 +171,7 @@ class FrameParser:
                 break
             if self._pending is None:
                 self._run(found, most)
-                if len(found) >= most:
+                if len(found) >= most or (found and found[-1].head.command in LONG_COMMANDS):
                     break
             try:
                 frame = self._finish()
@@ -183,7 +183,7 @@ class FrameParser:
                     self._starved = True
                 continue
             found.append(frame)
-            if frame.head.command in CONNECTING_COMMANDS:
+            if frame.head.command in CONNECTING_COMMANDS or frame.head.command in LONG_COMMANDS:
                 break
         return found
 
@@ -316,6 +316,8 @@ class FrameParser:
             append(_new_frame(Frame, (head, data[body_at:stop])))
             at = stop + 1
             room -= 1
+            if head.command in LONG_COMMANDS:
+                break
         self._last_block = block
         self._last_head = last
         if at != start:

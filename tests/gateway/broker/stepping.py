@@ -48,14 +48,21 @@ class Told:
 class Stepped:
     """A broker over a disk; :meth:`restart` is what a crash and a new start leave."""
 
-    def __init__(self, folder: Path, options: BrokerOptions | None = None, memory: Memory | None = None, rules: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        options: BrokerOptions | None = None,
+        memory: Memory | None = None,
+        rules: str = "",
+        clock: Clock | None = None,
+    ) -> None:
         self.access = AccessRules(folder / "accesscontrol.properties")
         self.access.path.write_text(DEFAULT_RULES + rules)
         self.access.load()
         self.options = options or BrokerOptions(reap_time=0)
         self.memory = memory
         self.disk = Disk()
-        self.clock = Clock()
+        self.clock = clock or Clock()
         self.clock.advance(1_000_000)
         self.failures: list[StoreError] = []
         self.losses: list[MessagingError] = []

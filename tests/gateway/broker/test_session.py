@@ -388,6 +388,26 @@ def test_completions_commits_and_rollbacks_are_told_in_the_order_asked(stepped: 
     assert stepped.bodies == ["1"]
 
 
+def test_a_transaction_takes_no_more_of_others_acknowledgements_than_it_may_have(tmp_path: Path) -> None:
+    """Nothing else bounds them: they make room for other deliveries at once."""
+    stepped = Stepped(tmp_path, BrokerOptions(transaction_acknowledgements=2))
+    connection = stepped.connect()
+    transacted = connection.session(Mode.TRANSACTED)
+    session = connection.session(Mode.INDIVIDUAL)
+    session.send(texts(Q, range(5)))
+    inbox = stepped.consume(session, Q)
+    stepped.settle()
+    inbox.consumer.acknowledge([1], transacted)
+    inbox.consumer.reject([2], within=transacted)
+    with pytest.raises(TransactionTooLarge, match=r"imq\.transaction\.consumer\.maxNumMsgs is 2"):
+        inbox.consumer.acknowledge([3], transacted)
+    connection.close()
+    stepped.settle()
+    again = stepped.consume(stepped.session(), Q)
+    stepped.settle()
+    assert again.texts == ["0", "1", "2", "3", "4"]
+
+
 def test_a_transaction_that_is_too_large_is_rolled_back(tmp_path: Path) -> None:
     stepped = Stepped(tmp_path, BrokerOptions(transaction_messages=3, transaction_octets=10_000, transaction_acknowledgements=2))
     transacted = stepped.session(Mode.TRANSACTED)

@@ -51,6 +51,11 @@ CASES: list[tuple[MessagingError, str, dict[str, object]]] = [
     ),
     (errors.InvalidSelector("x" * 9000, 0, "it is long"), f"selector '{'x' * 100}...' is invalid: it is long", {"column": 0}),
     (errors.InvalidSelector("", 0, "it is blank"), "selector '' is invalid: it is blank", {"column": 0}),
+    (
+        errors.SelectorTooCostly("a LIKE '%b_c%'", 80, "imq.selectors.maxCost", 50, "ask for less"),
+        "selector \"a LIKE '%b_c%'\" is refused: the cost is 80, and imq.selectors.maxCost is 50; ask for less",
+        {"cost": 80, "limit": "imq.selectors.maxCost", "value": 50, "column": 0},
+    ),
     (errors.InvalidDuplicateId("it is empty"), "the duplicate id is invalid: it is empty", {"reason": "it is empty"}),
     (
         errors.DuplicateInDoubt(),

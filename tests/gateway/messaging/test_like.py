@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
 from types import FrameType
 from typing import Any
 
 import pytest
 
 from gateway.messaging import like as module
-from gateway.messaging.like import Matcher, like
+from gateway.messaging.like import MAX_PATTERN, Matcher, cost, like
 
 
 @pytest.mark.parametrize(
@@ -110,6 +111,35 @@ def test_the_steps_grow_no_faster_than_the_text(pattern: str) -> None:
     assert long <= 8 * short + 8
 
 
-def test_the_steps_of_shift_and_do_not_grow_with_the_pattern() -> None:
-    text = "a" * 2000
-    assert steps(like("%" + "a_" * 400 + "b%"), text) <= steps(like("%a_b%"), text) + 8
+@pytest.mark.parametrize("pattern", ["%" + "a_" * 126 + "b%", "%a_b" * 64, "%" + "a%" * 127, "%" + "_a%" * 85, "_" * 254 + "%b"])
+def test_the_longest_patterns_take_no_long_time(pattern: str) -> None:
+    """Milliseconds, where trying everything would take for ever."""
+    assert len(pattern) <= MAX_PATTERN
+    started = time.monotonic()
+    like(pattern)("a" * 10_000)
+    assert time.monotonic() - started < 10
+
+
+def test_a_longer_pattern_is_refused() -> None:
+    like("%" * MAX_PATTERN)
+    with pytest.raises(ValueError, match="the pattern has 257 characters, and 256 are allowed"):
+        like("%" * 257)
+    with pytest.raises(ValueError, match="256"):
+        cost("%" * 257)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "escape", "price"),
+    [
+        ("abc", None, 10),
+        ("a%c", None, 10),
+        ("a_c%", None, 10),
+        ("%abc%", None, 20),
+        ("%_abc_%", None, 20),
+        ("%a_c%", None, 10 + 60 + 6 * 3),
+        ("%a!_c%", "!", 20),
+        ("%a_c%de%_%", None, 10 + 60 + 6 * 3 + 10 + 10),
+    ],
+)
+def test_what_a_pattern_costs(pattern: str, escape: str | None, price: int) -> None:
+    assert cost(pattern, escape) == price

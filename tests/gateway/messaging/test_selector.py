@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from gateway.messaging.destination import Queue
-from gateway.messaging.errors import InvalidSelector
+from gateway.messaging.errors import InvalidSelector, SelectorTooCostly
 from gateway.messaging.message import Headers, Message
 from gateway.messaging.selector import Selector, is_property_name, parse
 from gateway.messaging.selector_grammar import MAX_DEPTH, MAX_LENGTH
@@ -35,6 +35,8 @@ PROPERTIES: dict[str, Value] = {
     "half": 0.5,
     "yes": True,
     "no": False,
+    "text_yes": "true",
+    "text_no": "FALSE",
     "nothing": None,
     "octets": b"5",
     "byte": Byte(5),
@@ -146,6 +148,32 @@ PROPERTIES: dict[str, Value] = {
         ("(absent = 6) = no", None),
         ("red", None),
         ("five", None),
+        # A String of the message counts as the boolean it reads as, where a boolean is needed.
+        ("text_yes", True),
+        ("text_no", False),
+        ("NOT text_yes", False),
+        ("NOT text_no", True),
+        ("NOT red", None),
+        ("text_yes AND five = 5", True),
+        ("text_no OR (text_yes)", True),
+        ("text_yes = TRUE", True),
+        ("text_yes = FALSE", False),
+        ("text_yes <> FALSE", True),
+        ("text_no <> TRUE", True),
+        ("text_no = FALSE", True),
+        ("TRUE = text_yes", True),
+        ("TRUE <> text_no", True),
+        ("text_yes = yes", True),
+        ("no = text_no", True),
+        ("yes <> text_no", True),
+        ("text_yes = (five = 5)", True),
+        ("(five = 6) <> text_yes", True),
+        ("text_yes = 'true'", True),
+        ("text_no = 'false'", False),
+        ("text_yes = text_yes", True),
+        ("text_yes LIKE 'tr%'", True),
+        ("TRUE = 'true'", False),
+        ("absent = TRUE", None),
         # Numbers: exact, approximate, and both.
         ("five = 5", True),
         ("five = 5.0", True),
@@ -275,8 +303,11 @@ PROPERTIES: dict[str, Value] = {
         ("yes <> 'true'", False),
         ("yes = 1", False),
         ("yes <> 1", False),
-        ("red = TRUE", False),
-        ("red <> TRUE", False),
+        ("red = TRUE", None),
+        ("red <> TRUE", None),
+        ("yes = red", None),
+        ("five = TRUE", False),
+        ("text5 = TRUE", None),
         ("yes > 0", False),
         ("yes < five", False),
         ("yes + 1 = 2", None),
@@ -530,3 +561,31 @@ def test_names_of_properties(name: str) -> None:
 )
 def test_names_that_are_none(name: str) -> None:
     assert not is_property_name(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "price"),
+    [
+        ("TRUE", 0),
+        ("a", 1),
+        ("a = 'x'", 2),
+        ("'x' <> a", 2),
+        ("a = 1", 9),
+        ("a < b", 17),
+        ("a BETWEEN 1 AND 2", 9),
+        ("a + b > -c", 1 + 8 + 1 + 8 + 1 + 8),
+        ("a IN ('x', 'y')", 1),
+        ("a IS NULL", 1),
+        ("NOT a LIKE 'x%'", 12),
+        ("a LIKE '%x_y%' OR (b = 'x' AND c = 'y')", 1 + 10 + 60 + 6 * 3 + 2 + 2),
+    ],
+)
+def test_what_a_selector_costs(text: str, price: int) -> None:
+    assert parse(text).cost == price
+    assert parse(text, price, "the.setting").cost == price
+
+
+def test_a_selector_that_costs_too_much_is_refused() -> None:
+    with pytest.raises(SelectorTooCostly, match=r"the cost is 9, and the\.setting is 8; write fewer conditions") as refused:
+        parse("a = 1", 8, "the.setting")
+    assert (refused.value.cost, refused.value.limit, refused.value.value) == (9, "the.setting", 8)

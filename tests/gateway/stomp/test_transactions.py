@@ -262,10 +262,74 @@ def test_where_the_operator_lets_them_join_they_take_effect_with_commit() -> Non
         ("acknowledge", 1, [2], True),
         ("reject", 1, [1], None, True),
     ]
-    assert consumer.credit == credit
+    assert consumer.credit == credit + 2, "they make room at once, or a transaction could acknowledge no more than the window"
     client.say("COMMIT\ntransaction:t\nreceipt:r\n\n")
     assert client.commands() == ["RECEIPT"]
     assert consumer.credit == credit + 2
+
+
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_room_that_an_aborted_acknowledgement_made_is_not_made_again(ack: str) -> None:
+    client = Server(SessionOptions(join_acknowledgements=True)).connected()
+    client.say(f"SUBSCRIBE\nid:s\ndestination:/queue/a\nack:{ack}\nprefetch-count:1\n\n", BEGIN)
+    consumer = client.consumer()
+    consumer.push(message())
+    assert consumer.credit == 0
+    client.say("ACK\nid:1-1\ntransaction:t\n\n")
+    assert consumer.credit == 1
+    consumer.push(message())
+    client.say(ABORT)
+    assert consumer.credit == 0
+    client.say(BEGIN, "ACK\nid:1-1\ntransaction:t\n\n")
+    assert consumer.credit == 0
+    client.say(ABORT, "ACK\nid:1-1\n\n", BEGIN)
+    assert consumer.credit == 0
+    client.say("ACK\nid:1-2\ntransaction:t\n\n", COMMIT)
+    assert consumer.credit == 1
+
+
+@pytest.mark.parametrize("name", ["id:1-2", "message-id:ID-2\nsubscription:s"])
+def test_what_a_later_acknowledgement_in_the_transaction_covers_may_be_acknowledged_too(name: str) -> None:
+    client = Server(SessionOptions(join_acknowledgements=True)).connected()
+    client.say("SUBSCRIBE\nid:s\ndestination:/queue/a\nack:client\n\n", BEGIN)
+    client.consumer().push(*[message(identifier=f"ID-{number}") for number in (1, 2, 3, 4)])
+    client.read()
+    client.say("ACK\nid:1-3\ntransaction:t\n\n", f"ACK\n{name}\ntransaction:t\nreceipt:r\n\n")
+    assert client.commands() == ["RECEIPT"]
+    assert client.server.provider.calls("acknowledge through") == [("acknowledge through", 1, 3, True)]
+    client.say("COMMIT\ntransaction:t\nreceipt:c\n\n")
+    assert client.commands() == ["RECEIPT"]
+    assert list(client.consumer().outstanding) == [4]
+
+
+@pytest.mark.parametrize(
+    ("ack", "again"),
+    [
+        ("client", "ACK\nid:1-2\n\n"),
+        ("client", "NACK\nid:1-2\ntransaction:t\n\n"),
+        ("client", "ACK\nid:1-9\ntransaction:t\n\n"),
+        ("client", "ACK\nmessage-id:ID-9\ntransaction:t\n\n"),
+        ("client-individual", "ACK\nid:1-3\ntransaction:t\n\n"),
+        ("client-individual", "ACK\nmessage-id:ID-3\ntransaction:t\n\n"),
+    ],
+)
+def test_what_was_settled_otherwise_is_an_error_as_before(ack: str, again: str) -> None:
+    client = Server(SessionOptions(join_acknowledgements=True)).connected()
+    client.say(f"SUBSCRIBE\nid:s\ndestination:/queue/a\nack:{ack}\n\n", BEGIN)
+    client.consumer().push(*[message(identifier=f"ID-{number}") for number in (1, 2, 3)])
+    client.read()
+    client.say("ACK\nid:1-3\ntransaction:t\n\n", again)
+    assert b"is not outstanding" in client.error().body
+
+
+@pytest.mark.parametrize("end", [COMMIT, ABORT])
+def test_what_was_covered_is_so_until_the_transaction_ends(end: str) -> None:
+    client = Server(SessionOptions(join_acknowledgements=True)).connected()
+    client.say("SUBSCRIBE\nid:s\ndestination:/queue/a\nack:client\n\n", BEGIN)
+    client.consumer().push(message(), message(), message())
+    client.read()
+    client.say("ACK\nid:1-3\ntransaction:t\n\n", end, BEGIN, "ACK\nid:1-2\ntransaction:t\nreceipt:r\n\n")
+    assert client.commands() == (["ERROR"] if end == COMMIT else ["RECEIPT"])
 
 
 @pytest.mark.parametrize("ack", ["client", "client-individual"])

@@ -254,3 +254,18 @@ def test_a_head_tells_its_length_and_does_not_show_the_passcode() -> None:
         lengths.append(frame.head.content_length)
         assert "secret" not in repr(frame)
     assert lengths == [2, -1, -1]
+
+
+@pytest.mark.parametrize("extra", ["", "receipt:r\n", "selector:a\\cb\n"])
+def test_a_run_ends_after_subscribe(extra: str) -> None:
+    """It may take long to carry out, and somebody looks at the clock between two runs."""
+    parser = FrameParser(Limits(), Version.V1_2)
+    frames = [f"SUBSCRIBE\nid:{number}\ndestination:/queue/q\n{extra}\n\0" for number in (1, 2, 2)]
+    parser.receive("".join([*frames, "BEGIN\ntransaction:t\n\n\0", frames[0]]).encode())
+    assert [[frame.head.command for frame in parser.frames(64)] for _ in range(5)] == [
+        ["SUBSCRIBE"],
+        ["SUBSCRIBE"],
+        ["SUBSCRIBE"],
+        ["BEGIN", "SUBSCRIBE"],
+        [],
+    ]

@@ -1,0 +1,71 @@
+"""How long selectors may keep the reactor from its sockets: a slice of each of its passes.
+
+Selectors are written by clients, and so are the messages that they are asked about; together they can ask for any amount of work. Whoever
+evaluates selectors asks before each message, or before each few where the selector is cheap, whether the slice of this pass is used up. If it is,
+the rest waits for the next pass, in which all sockets are served before it.
+
+Owns the time that is left and who waits for more, first come first served. Knows nothing of selectors.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from twisted.logger import Logger
+
+if TYPE_CHECKING:
+    from twisted.internet.interfaces import IReactorTime
+
+    from gateway.messaging.turn import Turn
+
+#: Seconds of one pass of the reactor.
+SLICE: Final = 0.005
+
+
+class Slices:
+    """The time that a broker's selectors may take. One per broker.
+
+    :param clock: the reactor.
+    """
+
+    _log: ClassVar = Logger(namespace="gateway.broker")
+
+    def __init__(self, clock: IReactorTime, turn: Turn) -> None:
+        self._clock = clock
+        self._turn = turn
+        #: When the slice of this pass ends; 0 before anybody has asked in this pass.
+        self._until = 0.0
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def spent(self) -> bool:
+        """Whether this pass of the reactor has no time left. The slice begins when this is first asked."""
+        now = self._clock.seconds()
+        if not self._until:
+            self._until = now + SLICE
+            self._clock.callLater(0, self._next)
+        return now >= self._until
+
+    def wait(self, work: Callable[[], None]) -> None:
+        """Call ``work`` in a pass that has time, within a turn; those who asked before come first."""
+        self._waiting.append(work)
+        self.spent()
+
+    def _next(self) -> None:
+        """The sockets that were ready have been served."""
+        self._until = 0.0
+        if not self._waiting:
+            return
+        self._turn.begin()
+        try:
+            # Who finds the time used up asks again, and so comes after the others.
+            while self._waiting and not self.spent():
+                work = self._waiting.popleft()
+                try:
+                    work()
+                except Exception:  # noqa: BLE001
+                    # A defect of one must not take the others' turn away.
+                    self._log.failure("work that had waited for time failed: {work}", work=work)
+        finally:
+            self._turn.end()
