@@ -239,7 +239,7 @@ class StompConnection(Protocol):
         if not left:
             self._begun = 0
         elif taken or not self._begun:
-            self._begun, self._begun_octets = self._turn.now_ms, left
+            self._begun, self._begun_octets = self._turn.timer_ms, left
             if not self._watching:
                 self._watching = True
                 self._arm(self._begun + self._options.input_timeout_s * 1000)
