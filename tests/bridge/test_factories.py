@@ -20,7 +20,7 @@ from bridge.connections import ConnectionKind, Connections
 from bridge.factories import GROUP, Embedded, Factories, FactoryError, installed
 from bridge.providers.jms.command import JavaOptions
 from bridge.providers.jms.failures import ClientMissing
-from bridge.providers.jms.provider import JMSProvider
+from bridge.providers.jms.provider import JMSFactory, JMSProvider
 from bridge.providers.stomp.provider import StompProvider
 from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.errors import AuthenticationFailed, MessagingError, ProviderUnavailable
@@ -301,6 +301,8 @@ def jndi(port: int, **more: str) -> dict[str, str]:
 def test_properties_go_to_jndi_but_for_those_that_are_ours() -> None:
     ours = {
         "imq.jms.classpath": "/a.jar",
+        "imq.jms.jvmOptions": " -Xmx1g  -Dkey=value ",
+        "imq.jms.process": " apart ",
         "imq.jms.lookupTimeout": "1",
         "imq.jms.connectTimeout": "2.5",
         "imq.jms.sendTimeout": "3",
@@ -315,19 +317,24 @@ def test_properties_go_to_jndi_but_for_those_that_are_ours() -> None:
     assert found.lookup_name == "cf"
     assert found.environment == theirs
     assert found.class_path == "/a.jar"
+    assert (found.java_options, found.process) == (("-Xmx1g", "-Dkey=value"), "apart")
     assert (found.lookup_timeout_s, found.connect_timeout_s, found.send_timeout_s, found.close_timeout_s) == (1, 2.5, 3, 4)
     assert (found.individual_acknowledge, found.dead_queue) == (101, "DLQ")
     assert (factory.client_id, factory.client_id_known) == (None, False)
     assert factory.product == "com.example.Context"
     assert SECRET not in repr(factory)
     assert factories().get(of("there", "cf")).product == "jms"
+    assert JMSFactory("cf").java_options is None, "those of the setting, which an empty property is not"
+    empty = factories().get(of("there", "cf", properties={"imq.jms.jvmOptions": ""})).provider
+    assert isinstance(empty, JMSProvider)
+    assert empty.factory.java_options == ()
 
 
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
         ("imq.jms.classPath", "/a.jar", "was imq.jms.classpath meant?"),
-        ("imq.jms.jvmOptions", "-Xmx1g", "there is no such property, but imq.jms.classpath, "),
+        ("imq.jms.jvm", "/usr/bin/java", "there is no such property, but imq.jms.classpath, "),
         ("imq.jms.sendTimeout", "0", "'0' is no number of seconds above 0 and up to 86400"),
         ("imq.jms.sendTimeout", "nan", "'nan' is no number of seconds"),
         ("imq.jms.sendTimeout", "soon", "'soon' is no number of seconds"),

@@ -197,20 +197,26 @@ class Lane:
     def frame(self, frame: Frame) -> None:
         payload = Payload(frame.payload)
         tag = payload.number()
-        call = self._pending.pop(tag, None)
+        call = self._pending.get(tag)
         if call is None:
             late = self._given_up.pop(tag, None)
             if late is not None and late.late is not None and frame.type == Type.RESULT:
                 late.late(late.parse(payload))
             return
+        # What cannot be read leaves it pending: the process is killed for that, which fails it.
+        if frame.type == Type.RESULT:
+            result = call.parse(payload)
+        elif frame.type == Type.FAILURE:
+            result = JavaFailure(payload.kind(), payload.text())
+        else:
+            raise WireError(f"frame {frame.type} on the channel of a call")
+        del self._pending[tag]
         if call.timer is not None:
             call.timer.cancel()
         if frame.type == Type.RESULT:
-            call.result.callback(call.parse(payload))
-        elif frame.type == Type.FAILURE:
-            call.result.errback(JavaFailure(payload.kind(), payload.text()))
+            call.result.callback(result)
         else:
-            raise WireError(f"frame {frame.type} on the channel of a call")
+            call.result.errback(result)
 
     def over(self, error: MessagingError | None) -> None:
         if self._hangs:

@@ -175,11 +175,25 @@ def test_a_call_that_is_too_long_for_a_frame_fails_and_leaves_nothing_behind() -
     assert calls.process.clock.getDelayedCalls() == []
 
 
-def test_a_frame_that_is_no_calls_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("kind", "payload", "reason"),
+    [
+        (Type.ANSWER, b"", "frame 69 on the channel of a call"),
+        (Type.RESULT, b"\0", "too short"),
+        (Type.FAILURE, wire.number(1), "too short"),
+    ],
+)
+def test_who_asked_is_told_by_the_end_of_the_process_though_the_answer_cannot_be_read(
+    kind: Type, payload: bytes, reason: str
+) -> None:
     calls = Calls()
     calls.call("one")
-    with pytest.raises(WireError, match="frame 69 on the channel of a call"):
-        calls.lane.frame(Frame(Type.ANSWER, NUMBER, wire.number(1)))
+    with pytest.raises(WireError, match=reason):
+        calls.lane.frame(Frame(kind, NUMBER, wire.number(1) + payload))
+    # For that it is killed.
+    calls.lane.over(GONE)
+    assert calls.told == [f"one: {GONE}"]
+    assert calls.process.clock.getDelayedCalls() == []
 
 
 # --- sessions

@@ -102,13 +102,13 @@ async def test_a_port_that_accepts_and_stays_silent(classes: Path) -> None:
 @on_reactor
 async def test_eight_calls_that_hang_end_the_process_and_nobody_waits(classes: Path) -> None:
     provider = stub_provider(classes, "hangs", connect_timeout_s=0.2, process="eight")
-    await _hang(provider, provider.hung.most)
-    before = _pid(provider)
+    await _hang(provider)
+    before, total = _pid(provider), provider.hung.total
     # The next call finds another process, where it hangs as well.
     with pytest.raises(ProviderUnavailable, match="connecting did not return"):
         await provider.connect(GUEST, None, not_lost)
     assert _pid(provider) != before
-    assert (provider.hung.count, provider.hung.total) == (1, 9)
+    assert (provider.hung.count, provider.hung.total) == (1, total + 1)
 
 
 @on_reactor
@@ -118,14 +118,15 @@ async def test_where_others_have_connections_calls_that_hang_are_not_made_again(
         stub_provider(classes, process="both"),
     )
     other = await beside.connect(GUEST, None, not_lost)
-    await _hang(provider, provider.hung.most)
+    await _hang(provider)
+    total = provider.hung.total
     with pytest.raises(
         ProviderUnavailable, match=r"8 calls to it hang, and no more are made .* a property imq\.jms\.process of its own"
     ):
         await provider.connect(GUEST, None, not_lost)
     with pytest.raises(ProviderUnavailable, match="8 calls to it hang"):
         await provider.look_up("queue", provider.factory.environment)
-    assert provider.hung.total == 8
+    assert provider.hung.total == total
     await _works(other)
     before = _pid(provider)
     await other.close()
@@ -250,9 +251,12 @@ async def _let_go(provider: JMSProvider) -> None:
     await until(lambda: provider.hung.count == 0)
 
 
-async def _hang(provider: JMSProvider, times: int) -> None:
-    """So many calls, one after the other."""
-    for _ in range(times):
+async def _hang(provider: JMSProvider) -> None:
+    """As many calls as may hang, one after the other."""
+    for _ in range(4 * provider.hung.most):
+        # On a busy machine one may be abandoned before it hangs; that one comes back.
+        if provider.hung.count == provider.hung.most:
+            break
         with pytest.raises(ProviderUnavailable, match="connecting did not return"):
             await provider.connect(GUEST, None, not_lost)
 

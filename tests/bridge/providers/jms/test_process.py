@@ -267,7 +267,7 @@ async def test_one_that_dies_again_and_again_is_started_less_often(classes: Path
 
 @on_reactor
 async def test_one_that_answers_no_beat_is_ended(classes: Path) -> None:
-    java = Java(clock, JavaOptions(str(classes), options=SMALL), Times(beat=0.4, beats=5))
+    java = Java(clock, JavaOptions(str(classes), options=SMALL), Times(beat=0.5, beats=6))
     there = await java.running(30)
     using = Using(there)
     await until(lambda: there.alive is not None)
@@ -275,7 +275,7 @@ async def test_one_that_answers_no_beat_is_ended(classes: Path) -> None:
     kind, reason = await using.lost
     assert kind == Kind.UNAVAILABLE
     assert reason == (
-        f"Java (process {there.pid}) has not answered for 2 s and was ended; "
+        f"Java (process {there.pid}) has not answered for 3 s and was ended; "
         "it was stopped, or the machine has too little processor time or memory for it"
     )
     await until(lambda: not runs(there.pid))
@@ -284,7 +284,7 @@ async def test_one_that_answers_no_beat_is_ended(classes: Path) -> None:
 
 @on_reactor
 async def test_one_that_nobody_uses_is_ended(classes: Path) -> None:
-    java = Java(clock, JavaOptions(str(classes), options=SMALL), Times(beat=0.2, idle=0.3))
+    java = Java(clock, JavaOptions(str(classes), options=SMALL), Times(beat=0.2, beats=100, idle=0.3))
     there = await java.running(30)
     using = Using(there)
     lane = there.lane(Hung("stub"))
@@ -363,7 +363,7 @@ async def test_one_whose_heap_is_full_says_so_and_the_next_fetches_less_ahead(cl
 
 @on_reactor
 async def test_what_a_client_prints_is_logged_as_far_as_somebody_can_read_it(classes: Path) -> None:
-    java = Java(clock, JavaOptions(str(classes), options=SMALL), Times(beat=0.5))
+    java = Java(clock, JavaOptions(str(classes), options=SMALL), Times(beat=0.5, beats=100))
     there = await java.running(30)
     using = Using(there)
     with capturedLogs() as logged:
@@ -376,7 +376,7 @@ async def test_what_a_client_prints_is_logged_as_far_as_somebody_can_read_it(cla
         await ask(there, "control:print 1000 again")
         left_out: Callable[[], int] = lambda: sum(int(line.split()[1]) for line in lines("Java: ") if "left out" in line)  # noqa: E731
         await until(lambda: len(lines("Java: again")) + left_out() == 1000)
-        assert len(lines("Java: again")) <= 300
+        assert left_out() > 0
     there.unlink(using.number)
     there.close()
 
