@@ -487,6 +487,13 @@ class Java:
         taken = [process.heap for one in _javas.values() if (process := one.process) is not None]
         made = command(self._options, taken, os.environ)
         made.properties["stompgateway.ahead"] = str(self._ahead)
+        together = sum(taken) + made.heap
+        if together > self._options.heaps:
+            _log.warn(
+                "Java heaps may take {together} MiB together, by -Xmx in imq.jms.jvmOptions; beside the broker there are {heaps} MiB for them",
+                together=together // _MIB,
+                heaps=self._options.heaps // _MIB,
+            )
         self.process = JavaProcess(self._reactor, made, self._times, self._ended)
 
     def _ended(self, process: JavaProcess) -> None:

@@ -11,6 +11,7 @@ from bridge.providers.jms.command import JavaOptions
 from bridge.settings import JMS_CLASSPATH
 from gateway.instance import machine
 from gateway.instance.settings import Setting, Settings, Text
+from gateway.instance.settings_general import memory_budget
 
 JVM: Final = Setting(
     "imq.jms.jvm",
@@ -32,5 +33,5 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (JVM, JVM_OPTIONS)
 def java_options(settings: Settings) -> JavaOptions:
     """How Java processes are started."""
     memory = machine.memory()
-    heaps = machine.java_heaps(memory, machine.default_budget(memory))
+    heaps = machine.java_heaps(memory, memory_budget(settings, memory))
     return JavaOptions(settings[JMS_CLASSPATH], settings[JVM], tuple(settings[JVM_OPTIONS].split()), heaps)
