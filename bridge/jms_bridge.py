@@ -25,7 +25,7 @@ from bridge.bridge_parts import LoadTransformer, Parts, credentials_of, refusal_
 from bridge.config import model
 from bridge.config.changes import Changes, changes
 from bridge.config.loading import load
-from bridge.config.problems import Problem
+from bridge.config.problems import ConfigurationError, Problem, Severity
 from bridge.connections import PoolStatus, SharedStatus
 from bridge.dead_messages import DmqStatus
 from bridge.factories import Embedded
@@ -41,7 +41,7 @@ from bridge.together import shielded, when_all_ended
 from bridge.xa.coordinator import Coordinator
 from gateway.instance.redaction import Redaction, hidden_by_value
 from gateway.instance.settings import Settings, SettingsError
-from gateway.instance.settings_general import BRIDGE_ADMIN_USER
+from gateway.instance.settings_general import BRIDGE_ADMIN_USER, BRIDGE_LOGFILE_COUNT, BRIDGE_LOGFILE_LIMIT
 from gateway.messaging.provider import Connection, Provider
 
 T = TypeVar("T")
@@ -250,14 +250,30 @@ class JMSBridge:
         wrong = settings.bridge_problems(self.name)
         if wrong:
             raise SettingsError(wrong)
-        config, self.warnings = await load(settings, self.name, self._folder, self._reactor)
+        try:
+            config, self.warnings = await load(settings, self.name, self._folder, self._reactor)
+        except ConfigurationError as error:
+            # What is no reason for the failure is not told as one.
+            self._warn([problem for problem in error.problems if problem.severity is Severity.WARNING])
+            raise ConfigurationError([problem for problem in error.problems if problem.severity is not Severity.WARNING]) from None
         for secret in hidden_by_value([*settings.secrets(), *config.secrets()], [*config.usernames(), settings[BRIDGE_ADMIN_USER]]):
             if secret not in self._secrets:
                 self._secrets.add(secret)
                 self._redaction.add(secret)
-        for warning in self.warnings:
-            self._log.warn("{warning}", warning=str(warning))
+        self._warn(self.warnings)
+        if config.log_message_transfer and not settings.named(BRIDGE_LOGFILE_LIMIT, self.name):
+            self._log.info(
+                "bridge {name}: its log has a line for each message, and no limit; limit it by {limit} and {count}, or set "
+                'log-message-transfer="false"',
+                name=self.name,
+                limit=BRIDGE_LOGFILE_LIMIT.full_name(self.name),
+                count=BRIDGE_LOGFILE_COUNT.full_name(self.name),
+            )
         return settings, config
+
+    def _warn(self, problems: Iterable[Problem]) -> None:
+        for problem in problems:
+            self._log.warn("{warning}", warning=str(problem))
 
     def _made(self, settings: Settings, config: model.Bridge) -> Parts:
         embedded = Embedded(self._provider, credentials_of(settings, self.name))

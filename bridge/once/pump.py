@@ -137,11 +137,13 @@ class OncePump:
         self._failed = None
         before: Transaction | None = None
         ending: Deferred[None] = succeed(None)
-        self._under_way.look()
+        lost = self._under_way.look()
         try:
-            if self._undecided and not self._halting:
+            if self._halting:
+                self._undecided.keep(lost)
+            elif lost or self._undecided:
                 self._do(Doing.BURYING)
-                await self._undecided.bury((), self._tally.dead)
+                await self._undecided.bury(lost, self._tally.dead)
             while not self._halting and self._failed is None:
                 transaction = self._coordinator.begin()
                 self._under_way.began(transaction)
@@ -277,7 +279,7 @@ class OncePump:
         self._passed(crash_points.AFTER_SETTLEMENT)
         done = partial(self._done, items, sending, transfers)
         if waiting:
-            self._under_way.waits(one.transaction, done)
+            self._under_way.waits(one.transaction, done, lambda: self._ended_otherwise(one, one.transaction.ending))
             unheard = ProviderUnavailable(f"the resource manager of connection-factory {waiting[0]} has yet to hear of a commit")
             raise self._lost(waiting[0], unheard)
         done()
@@ -395,11 +397,14 @@ class OncePump:
         self._log.error(
             "link {link}: {count} messages of one transaction: {error}", link=self._link, count=len(one.items), error=heuristic
         )
+        await self._undecided.bury(self._ended_otherwise(one, heuristic), self._tally.dead)
+
+    def _ended_otherwise(self, one: _One, heuristic: Heuristic) -> Sequence[Lost]:
+        """The messages that were to be sent in a transaction that has not ended as was decided."""
         sent = [item for item in one.items if item.to_be_sent]
         for item in sent:
             item.give_up(self._link, Dead(BridgeDeadReason.COMMIT_FAILURE, str(heuristic), item.current), one.sides)
-        dead = [Lost(item.dead, partial(self._tell_buried, one, item, item.dead)) for item in sent if item.dead is not None]
-        await self._undecided.bury(dead, self._tally.dead)
+        return [Lost(item.dead, partial(self._tell_buried, one, item, item.dead)) for item in sent if item.dead is not None]
 
     def _tell_buried(self, one: _One, item: Item, dead: DeadMessage) -> None:
         for transfers in one.told:

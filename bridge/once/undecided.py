@@ -47,6 +47,10 @@ class Undecided:
         """How many are in no dead message queue."""
         return len(self._kept)
 
+    def keep(self, lost: Sequence[Lost]) -> None:
+        """Keep these for the next :meth:`bury`."""
+        self._kept.extend(lost)
+
     async def bury(self, lost: Sequence[Lost], buried: Callable[[DeadMessage], None]) -> None:
         """Have these in a dead message queue, and those that are kept from before.
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from twisted.internet.defer import Deferred
 
-from bridge.once.undecided import Undecided
+from bridge.once.undecided import Lost, Undecided
 from bridge.xa.coordinator import Transaction
 from bridge.xa.status import TransactionState
 
@@ -36,7 +36,7 @@ class UnderWay:
         self.undecided: Final = undecided
         self._begun: Sequence[Transaction] = ()
         #: Those that are decided and not committed everywhere, and who is to know when they are.
-        self._decided: Sequence[tuple[Transaction, Callable[[], None]]] = ()
+        self._decided: Sequence[tuple[Transaction, Callable[[], None], Callable[[], Sequence[Lost]]]] = ()
         self._waiting: Final[dict[Transaction, Deferred[None]]] = {}
 
     @property
@@ -65,13 +65,21 @@ class UnderWay:
             Deferred.fromCoroutine(transaction.rollback()).addCallback(lambda _: self._waiting.pop(transaction).callback(None))
         return waiter
 
-    def waits(self, transaction: Transaction, committed: Callable[[], None]) -> None:
-        """One is decided, and a resource manager has yet to hear of it. :param committed: called by :meth:`look` when it is committed everywhere."""
-        self._decided = (*self._decided, (transaction, committed))
+    def waits(self, transaction: Transaction, committed: Callable[[], None], otherwise: Callable[[], Sequence[Lost]]) -> None:
+        """One is decided, and a resource manager has yet to hear of it.
 
-    def look(self) -> None:
-        """Tell of those that have been committed everywhere since. Of those that ended otherwise there is nothing to tell."""
+        :param committed: called by :meth:`look` when it is committed everywhere. :param otherwise: called by it when it ended otherwise, as an operator
+            ordered or a resource manager decided; gives its messages.
+        """
+        self._decided = (*self._decided, (transaction, committed, otherwise))
+
+    def look(self) -> Sequence[Lost]:
+        """Tell of those that have been committed everywhere since. :returns: the messages of those that ended otherwise, for a dead message queue."""
         decided, self._decided = self._decided, [one for one in self._decided if one[0].state is TransactionState.WAITING]
-        for transaction, committed in decided:
+        lost: list[Lost] = []
+        for transaction, committed, otherwise in decided:
             if transaction.state is TransactionState.COMMITTED:
                 committed()
+            elif transaction.state is not TransactionState.WAITING:
+                lost += otherwise()
+        return lost

@@ -86,6 +86,11 @@ class Transaction:
         """``ref-name`` of the resource managers that may hold a branch of it, though it is rolled back: recovery has yet to tell them."""
         return [branch.ref_name for branch in self._course.now.branches if branch.state is BranchState.LEFT]
 
+    @property
+    def ending(self) -> Heuristic:
+        """How each branch ended, of one that has not ended as was decided."""
+        return Heuristic(self.id, {branch.ref_name: branch.state.value for branch in self._course.now.branches})
+
     async def enlist(self, ref_name: str, rm: str, resource: XAResource) -> None:
         """Associate a session with this transaction; what is asked of that session from then on is work of it.
 
@@ -254,10 +259,9 @@ class Transaction:
 
     def _heuristic(self) -> Heuristic | None:
         """What there is to say, and to log, of branches that a resource manager completed on its own against the others."""
-        branches = self._course.now.branches
-        if not any(branch.state in HEURISTIC for branch in branches):
+        if not any(branch.state in HEURISTIC for branch in self._course.now.branches):
             return None
-        heuristic = Heuristic(self.id, {branch.ref_name: branch.state.value for branch in branches})
+        heuristic = self.ending
         self._log.error("{error}; it is listed until it is forgotten: imqbridgemgr forget transaction", error=str(heuristic))
         return heuristic
 

@@ -749,3 +749,31 @@ async def test_a_reload_enables_and_repairs_links(place: Place) -> None:
     place.write(document(link("off", more=off)))
     await place.bridge.reload()
     assert place.states() == {"off": LinkState.UNINITIALIZED}
+
+
+# --- what its log says of its file
+
+
+@with_place
+async def test_the_warnings_of_a_file_that_cannot_be_used_are_no_reasons(place: Place) -> None:
+    place.write(document(link("ab", more='max-batch-time="5" max-retries="many"')))
+    with pytest.raises(ConfigurationError) as error:
+        await place.bridge.start()
+    assert "max-retries" in str(error.value)
+    assert "max-batch-time" not in str(error.value)
+    assert place.bridge.problem == str(error.value)
+    assert [line for line in place.logged if line.startswith("warn") and "max-batch-time" in line] != []
+
+
+@with_place
+async def test_a_log_with_a_line_for_each_message_and_no_limit_is_told_of(place: Place) -> None:
+    def told() -> bool:
+        return any("imq.bridge.orders.logfile.limit" in line for line in place.logged)
+
+    await place.started(document(link("ab")))
+    assert told()
+    await place.bridge.stop()
+    place.logged.clear()
+    place.overrides["imq.bridge.orders.logfile.limit"] = "1m"
+    await place.started(document(link("ab")))
+    assert not told()

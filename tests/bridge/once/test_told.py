@@ -61,6 +61,29 @@ async def test_what_waits_for_its_target_is_told_to_have_arrived_when_it_has(jou
 
 
 @on_reactor
+async def test_what_an_operator_rolls_back_against_the_decision_is_in_a_dead_message_queue(journaled: Journaled) -> None:
+    brokers = journaled.rig
+    await brokers.source.send("a", "b")
+    away_behind_the_decision(brokers)
+    link = await brokers.started(quality_of_service=ONCE, max_batch_size=2, max_batch_time_ms=20, passed=brokers.passed)
+    await brokers.reaches(link, LinkState.RETRYING)
+    [transaction] = brokers.coordinator().transactions()
+    await brokers.coordinator().rollback(transaction.id)
+    assert brokers.graves.dead == [], "the target has not been asked yet"
+    brokers.passed = brokers.points.append
+    brokers.target.provider.error = None
+    await until(lambda: len(brokers.graves.dead) == 2, lambda: str(link.status()))
+    assert [(dead.message.text, dead.reason) for dead in brokers.graves.dead] == [
+        ("a", BridgeDeadReason.COMMIT_FAILURE),
+        ("b", BridgeDeadReason.COMMIT_FAILURE),
+    ]
+    assert f"transaction {transaction.id} ended heuristically" in brokers.graves.dead[0].exception
+    assert link.status().counters.dead == {BridgeDeadReason.COMMIT_FAILURE: 2}
+    await brokers.source.send("c")
+    assert await brokers.target.texts(1) == ["c"]
+
+
+@on_reactor
 async def test_what_waits_for_its_target_has_not_arrived(journaled: Journaled) -> None:
     brokers = journaled.rig
     await brokers.source.send("a")
