@@ -160,9 +160,12 @@ def plan_send(head: Head, resolve: Resolve, administers: bool) -> SendPlan:
     persistent = given.get("persistent")
     reply_to = given.get("reply-to")
     priority = given.get("priority")
-    texts = destinations.split(destination)
+    texts: list[str] = []
+    if "," in destination:
+        texts = destinations.split(destination)
+        destination = texts[0]
     headers = Headers(
-        resolve(texts[0], "destination"),
+        resolve(destination, "destination"),
         body_type=BodyType.TEXT if head.content_length < 0 else BodyType.BYTES,
         persistent=persistent is None or dialects.boolean(persistent),
         priority=DEFAULT_PRIORITY if priority is None else _priority(priority),

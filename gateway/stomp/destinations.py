@@ -48,8 +48,6 @@ def split(text: str) -> list[str]:
 
     :raises CommandRefused: they are too many.
     """
-    if "," not in text:
-        return [text]
     parts = _BETWEEN.split(text)
     if len(parts) > _MOST_TOGETHER:
         raise CommandRefused(f"destination names {len(parts)} destinations: {_MOST_TOGETHER} is the limit of one SEND")
