@@ -173,8 +173,10 @@ class MemoryBudget:
         self._patience: Final = patience
         self._used: Final = [0, 0, 0]
         self._accounts: Final[dict[Account, None]] = {}
-        #: In two lines, small reservations and large ones: each in the order of its coming, which a dict keeps.
-        self._lines: Final[tuple[dict[Account, None], dict[Account, None]]] = ({}, {})
+        #: Those that wait, small reservations and large ones apart, and each state: in the order of their coming, which a dict keeps.
+        self._lines: Final[dict[tuple[bool, State], dict[Account, None]]] = {
+            (large, state): {} for large in (False, True) for state in State
+        }
         #: When the line last moved.
         self._moved = 0.0
         self._look: IDelayedCall | None = None
@@ -200,7 +202,7 @@ class MemoryBudget:
     def usage(self) -> Usage:
         """The budget as it is now."""
         used = {state: self.used(state) for state in State}
-        return Usage(used, self.limits, self.total, sum(map(len, self._lines)), self._ended)
+        return Usage(used, self.limits, self.total, sum(map(len, self._lines.values())), self._ended)
 
     def __str__(self) -> str:
         states = ", ".join(f"{state.word} {self.used(state)} of {self.limits[state]}" for state in State)
@@ -211,7 +213,7 @@ class MemoryBudget:
     def add(self, state: State, more: int) -> None:
         """So much more is held in this state; negative is less."""
         self._used[state] += more
-        if more < 0 and self._look is not None and (self._lines[0] or self._lines[1]):
+        if more < 0 and self._look is not None:
             # Who gives memory back may be in the middle of something.
             self._look.reset(0)
 
@@ -221,7 +223,7 @@ class MemoryBudget:
 
     def has_room(self, state: State, more: int) -> bool:
         """Whether so much more may be held in this state, and nobody has waited for it longer."""
-        return not self._lines[more > _SMALL] and self._has_room(state, more)
+        return not self._lines[more > _SMALL, state] and self._has_room(state, more)
 
     def wait(self, account: Account, state: State, extra: int) -> None:
         """Put an account in the line; one that is there keeps its place."""
@@ -234,7 +236,7 @@ class MemoryBudget:
                 self._reported = self._moved
                 self._log.warn("memory is short, so that clients wait until others give some back; used {budget}", budget=str(self))
         account.waits(state, extra)
-        self._lines[extra > _SMALL][account] = None
+        self._lines[extra > _SMALL, state][account] = None
 
     def leave(self, account: Account) -> None:
         """Forget an account."""
@@ -244,7 +246,7 @@ class MemoryBudget:
     def withdraw(self, account: Account) -> None:
         """Take an account out of the line."""
         account.is_waiting = False
-        for line in self._lines:
+        for line in self._lines.values():
             line.pop(account, None)
 
     # The line.
@@ -264,20 +266,16 @@ class MemoryBudget:
         """Grant what there is room for, and see to it that the line moves."""
         self._look = None
         now = self._clock.seconds()
-        for line in self._lines:
-            # Within a line nobody passes another who waits for the same; the states have room of their own.
-            stuck: set[State] = set()
-            for account in [*line]:
-                state, extra = account.wanted
-                if account not in line or state in stuck:
-                    continue
-                if not self._has_room(state, extra):
-                    stuck.add(state)
-                    continue
+        for line in self._lines.values():
+            # Within a line nobody passes another. Who goes on may wait again at once, and is not looked at before the next time.
+            for _ in range(len(line)):
+                account = next(iter(line), None)
+                if account is None or not self._has_room(*account.wanted):
+                    break
                 del line[account]
                 self._moved = now
                 account.granted()
-        if not (self._lines[0] or self._lines[1]):
+        if not any(self._lines.values()):
             return
         if now - self._moved >= self._patience:
             self._moved = now
@@ -287,7 +285,7 @@ class MemoryBudget:
 
     def _end_biggest(self) -> None:
         """End whoever holds most of what is short."""
-        first = next(iter(self._lines[0] or self._lines[1]))
+        first = next(iter(next(filter(None, self._lines.values()))))
         state, extra = first.wanted
         short = self._used[state] + extra > self._bound(self.limits[state], extra)
         candidates = sorted(self._accounts, key=lambda each: each.held[state] if short else each.total, reverse=True)

@@ -113,7 +113,9 @@ class StompConnection(Protocol):
         self._taken = 0
         #: What this connection holds of the process's memory.
         self._memory: Final = factory.memory.account(self)
-        #: When the frame that is not whole had begun, or was last found to go on, and what had come of it; 0 where there is none.
+        #: What must come of a frame in one period of its time-out.
+        self._quota: Final = self._options.input_rate * self._options.input_timeout_s
+        #: When the period has begun for the frame that is not whole, and what had come of it; 0 where there is none.
         self._begun = 0
         self._begun_octets = 0
         #: The wheel will look at that frame.
@@ -238,7 +240,7 @@ class StompConnection(Protocol):
         left = self._parser.buffered
         if not left:
             self._begun = 0
-        elif taken or not self._begun:
+        elif taken or not self._begun or left - self._begun_octets >= self._quota:
             self._begun, self._begun_octets = self._turn.timer_ms, left
             if not self._watching:
                 self._watching = True
@@ -413,23 +415,19 @@ class StompConnection(Protocol):
         if self._pauses:
             self._restart_frame(now_ms)  # it is not for the client that nothing is read
         elif now_ms - self._begun >= allowed:
+            self._watching = False
             came = self._parser.buffered - self._begun_octets
-            seconds = (now_ms - self._begun) // 1000
-            least = self._options.input_rate * seconds
-            if came < least:
-                self._watching = False
-                self.session.fail(
-                    FrameTooSlow(
-                        f"a frame has begun and does not go on: {came} octets of it came in {seconds} seconds, and at least {least} are "
-                        "expected (imq.bridge.stomp.input.rate)"
-                    )
+            self.session.fail(
+                FrameTooSlow(
+                    f"a frame has begun and does not go on: {came} octets of it came in {self._options.input_timeout_s} seconds, and at least "
+                    f"{self._quota} are expected (imq.bridge.stomp.input.rate)"
                 )
-                return []
-            self._restart_frame(now_ms)
+            )
+            return []
         return [self._begun + allowed]
 
     def _restart_frame(self, now_ms: int) -> None:
-        """Judge how a frame that is not whole goes on by what comes from now on."""
+        """Begin a new period for a frame that is not whole."""
         if self._begun:
             self._begun, self._begun_octets = now_ms, self._parser.buffered
 
