@@ -1,6 +1,6 @@
 // The work of BareXa.java done by the Java classes of the gateway's own JMS provider: many messages in one call.
 //
-// java -cp 'JARS/stomp-gateway-jms.jar:JARS/stomp-gateway-jms-namespaces.jar:/usr/share/activemq/lib/*' BareTurns.java
+// java -cp 'JARS/stomp-gateway-jms.jar:JARS/stomp-gateway-jms-namespaces.jar:/usr/share/activemq/lib/*:.' BareTurns
 //     URL QUEUE send|receive MESSAGES AT-ONCE BYTES
 //
 // Prints messages a second. A transaction takes two turns: one up to the vote, one for the commit; a receive that finds too few messages takes another.
