@@ -1,6 +1,6 @@
 // The work of BareXa.java done by the Java classes of the gateway's own JMS provider: many messages in one call.
 //
-// java -cp 'JARS/stomp-gateway-jms.jar:JARS/stomp-gateway-jms-namespaces.jar:/usr/share/activemq/lib/*:.' BareTurns
+// java -cp 'JARS/stomp-gateway-jms.jar:/usr/share/activemq/lib/*:.' BareTurns
 //     URL QUEUE send|receive MESSAGES AT-ONCE BYTES
 //
 // Prints messages a second. A transaction takes two turns: one up to the vote, one for the commit; a receive that finds too few messages takes another.
@@ -12,6 +12,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicBoolean;
 
 import stompgateway.jms.Directory;
 import stompgateway.jms.Link;
@@ -52,7 +53,7 @@ public final class BareTurns {
         int messages = Integer.parseInt(arguments[3]), atOnce = Integer.parseInt(arguments[4]);
         String[] environment = {"java.naming.factory.initial", "org.apache.activemq.jndi.ActiveMQInitialContextFactory",
             "java.naming.provider.url", arguments[0]};
-        Link link = new Directory(new String[0]).factory("XAConnectionFactory", environment)
+        Link link = Directory.factory("XAConnectionFactory", environment)
                 .connect(null, null, null, (kind, reason) -> System.err.println("the connection is lost: " + reason));
         try {
             BareTurns turns = new BareTurns(link.session(Link.XA, 0), arguments[1], Integer.parseInt(arguments[5]));
@@ -70,7 +71,7 @@ public final class BareTurns {
 
     /** The one place that knows how a turn is called. */
     private static byte[] called(Work work, byte[] asked) {
-        return work.turn(ByteBuffer.wrap(asked), ByteBuffer.allocate(1));
+        return work.turn(ByteBuffer.wrap(asked), new AtomicBoolean()).take();
     }
 
     /** Messages first to end - 1, atOnce in a transaction; the last has what is left. */

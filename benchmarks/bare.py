@@ -21,7 +21,7 @@ from benchmarks.movers import Way
 from benchmarks.peers import ROOT
 from benchmarks.process import ProcessTree
 from benchmarks.tally import Outcome, Reader, Tally
-from bridge.providers.jms.build import COMMON, JARS, NAMESPACES
+from bridge.providers.jms.build import JAR, JARS
 
 #: How long the client may take, in seconds.
 PATIENCE = 180.0
@@ -67,7 +67,7 @@ def _compiled(program: Program) -> tempfile.TemporaryDirectory[str]:
 
 
 def _jars(program: Program) -> list[str]:
-    ours = [str(JARS / COMMON), str(JARS / NAMESPACES)] if program is Program.TURNS else []
+    ours = [str(JARS / JAR)] if program is Program.TURNS else []
     return [*ours, _ACTIVEMQ]
 
 

@@ -16,12 +16,14 @@ from bridge.config import model
 from bridge.config.secrets import secrets_in
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
-from gateway.messaging.provider import Connection, Credentials, Provider
+from gateway.messaging.provider import Connection, Credentials, Provider, Subscription, Waiting
 
 _log: Final = Logger(namespace="bridge")
 
 #: Finds a destination that has a look-up name.
 LookUp = Callable[[model.Destination], Deferred[Destination]]
+#: Tells what waits for a subscription, the second argument being the client identifier; None where only a browser can.
+Waits = Callable[[Subscription, str | None], Deferred[Waiting | None]]
 
 
 class FactoryError(MessagingError):
@@ -48,6 +50,7 @@ class AdministeredFactory:
         connection.
     :param look_up: finds destinations that have a look-up name; None where there is no such thing.
     :param find: learns what the provider can do without connecting; None where that is known, or shows only then.
+    :param waiting: tells what waits without a browser; None where there is no such thing.
     :param class_name: the class of the provider's factory, "" as long as that is not known. :param log: the bridge's.
     """
 
@@ -62,12 +65,14 @@ class AdministeredFactory:
         client_id_known: bool = True,
         look_up: LookUp | None = None,
         find: Callable[[], Deferred[None]] | None = None,
+        waiting: Waits | None = None,
         class_name: Callable[[], str] = str,
         log: Logger = _log,
     ) -> None:
         self._log = log
         self.config = config
         self.provider = provider
+        self.waiting = waiting
         self.kind = kind
         #: The client identifier of connections that ask for none; where it is not :attr:`client_id_known`, None until it is.
         self.client_id = client_id

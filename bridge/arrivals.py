@@ -59,6 +59,10 @@ class Arrivals:
     def __len__(self) -> int:
         return len(self._buffer)
 
+    def times(self) -> list[int]:
+        """The timestamps of what is here."""
+        return [received.message.timestamp for received in self._buffer]
+
     def put(self, first: int, messages: Sequence[Message], attempts: Sequence[int] | None = None) -> None:
         """These have come; ``first`` is the number of the first delivery. :param attempts: as of :class:`~gateway.messaging.provider.Deliver`."""
         was_empty = not self._buffer

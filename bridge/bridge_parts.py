@@ -22,11 +22,12 @@ from bridge.once.coordination import Coordination
 from bridge.refused_link import RefusedLink
 from gateway.instance import settings_general as general
 from gateway.instance.settings import Settings, SettingsError, Severity
+from gateway.messaging.clocks import wall_ms
 from gateway.messaging.provider import Credentials
 from gateway.messaging.transformer import MessageTransformer
 
 if TYPE_CHECKING:
-    from bridge.providers.jms.jvm import JVMOptions
+    from bridge.providers.jms.command import JavaOptions
 
 #: Makes a message transformer from the name of its class; the second argument says where that was given, for errors.
 LoadTransformer = Callable[[str, str], MessageTransformer]
@@ -82,7 +83,7 @@ class Parts:
         reactor: Any,
         config: model.Bridge,
         embedded: Embedded,
-        jvm: Callable[[], JVMOptions],
+        jvm: Callable[[], JavaOptions],
         load_transformer: LoadTransformer,
         coordination: Coordination,
         instance: str,
@@ -181,7 +182,7 @@ class Parts:
                 )
             except FactoryError as error:
                 reason = f"link {link.name} cannot connect: {error}"
-        return RefusedLink(link, config.name, reason, lambda: int(self._reactor.seconds() * 1000))
+        return RefusedLink(link, config.name, reason, lambda: wall_ms(self._reactor))
 
 
 def refusal_of(link: JMSLink | RefusedLink) -> str:

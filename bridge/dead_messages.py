@@ -22,6 +22,7 @@ from bridge.dead_message import Burial, DeadMessage
 from bridge.dead_queue import DeadMessageQueue, DmqStatus, NotTaken
 from bridge.factories import Factories
 from bridge.message_text import headers_line, properties_line
+from gateway.messaging.clocks import wall_ms
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Unreadable
@@ -88,7 +89,7 @@ class DeadMessageQueues:
 
         :raises NotBuried: no queue took it, or :meth:`stop` was called; everything that is known of the message is in the log then.
         """
-        burial = Burial(dead, int(self._reactor.seconds() * 1000))
+        burial = Burial(dead, wall_ms(self._reactor))
         self._tell(burial)
         failures: list[NotTaken] = []
         taken_by: list[str] = []

@@ -22,7 +22,8 @@ from bridge.connections import ConnectionKind, Connections, Lease, Way
 from bridge.dead_message import Body, Burial, DeadMessage, body_of, headers_of
 from bridge.factories import Factories
 from bridge.leases import within
-from bridge.providers.jms.failures import JPypeMissing
+from bridge.providers.jms.failures import JavaMissing
+from gateway.messaging.clocks import wall_ms
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessageRejected, MessagingError, OutcomeUnknown, ProviderUnavailable
 from gateway.messaging.message import Message, Unreadable
@@ -32,7 +33,7 @@ from gateway.messaging.transformer import BridgeType, MessageTransformer, Transf
 #: Seconds that closing waits for what is being sent.
 CLOSING_S: Final = 5.0
 #: What cannot change before somebody does something about it: such a queue has failed.
-_FINAL: Final = (FactoryError, JPypeMissing)
+_FINAL: Final = (FactoryError, JavaMissing)
 #: The broker of this instance, for the built-in queue; no element of a file may have this name.
 _THIS_INSTANCE: Final = ConnectionFactory(BUILT_IN_DMQ_NAME)
 _STOPPING: Final = "the bridge is stopping, or its dead message queues were configured anew"
@@ -356,7 +357,7 @@ class DeadMessageQueue:
             self._log.failure(text, failure=Failure(error), level=LogLevel.warn, **fields)  # type: ignore[no-untyped-call]
 
     def _now_ms(self) -> int:
-        return int(self._reactor.seconds() * 1000)
+        return wall_ms(self._reactor)
 
 
 async def _durably(lease: Lease, message: Message) -> None:

@@ -17,7 +17,7 @@ from bridge.config.model import Link
 from bridge.connections import ConnectionKind, Connections
 from bridge.once.errors import NotOnce
 from bridge.passage import AnySource, Lost, Passage
-from bridge.providers.jms.failures import JPypeMissing
+from bridge.providers.jms.failures import JavaMissing
 from bridge.source import SourceLost
 from bridge.status import Doing, OnceBy
 from bridge.target import TargetLost
@@ -35,16 +35,16 @@ from gateway.messaging.errors import (
     NotSupported,
     ProviderUnavailable,
 )
+from gateway.messaging.provider import Connection
 
 #: What cannot change before somebody does something about it, whether or not the link was connected before.
-_FINAL: Final = (FactoryError, JPypeMissing, NotOnce, LogFailed)
+_FINAL: Final = (FactoryError, JavaMissing, NotOnce, LogFailed, ClientIdRequired)
 #: What a provider says that is not likely to change by itself.
 _LASTING: Final = (
     AuthenticationFailed,
     AccessDenied,
     InvalidDestination,
     InvalidSelector,
-    ClientIdRequired,
     NotSupported,
 )
 
@@ -96,6 +96,8 @@ class Ends:
         self._passage: Passage | None = None
         self._warned = False
         self._source: AnySource | None = None
+        #: Whether the source's provider has ever accepted what the link asks for.
+        self._accepted = False
         #: The target's destination once it is known, None for AS_SOURCE; in a tuple, empty before.
         self._destination: tuple[Destination | None, ...] = ()
         #: Those who wait for the connecting that is under way.
@@ -116,6 +118,24 @@ class Ends:
         """Messages received and not acknowledged."""
         pump = 0 if self._passage is None else self._passage.pump.in_flight
         return pump + (0 if self._source is None else self._source.ahead)
+
+    @property
+    def held_ms(self) -> int:
+        """The timestamp of the oldest message that is in flight, epoch milliseconds; 0 when none is, -1 when unknown."""
+        times = [] if self._passage is None else self._passage.pump.times()
+        if self._source is not None:
+            times += self._source.times()
+        return min([each for each in times if each], default=-1 if times else 0)
+
+    @property
+    def source_connection(self) -> Connection | None:
+        """The connection to the source; None while there is none."""
+        return None if self._source is None else self._source.connection
+
+    @property
+    def source_accepted(self) -> bool:
+        """Whether the source's provider has accepted what the link asks for, at least once."""
+        return self._accepted or (self._source is not None and self._source.accepted)
 
     @property
     def doing(self) -> tuple[Doing, int]:
@@ -209,6 +229,7 @@ class Ends:
             raise failed(factory.config.ref_name, error) from error
 
     def _source_lost(self, lost: SourceLost) -> None:
+        self._accepted = self.source_accepted
         source, self._source = self._source, None
         if source is not None:
             source.close()
@@ -234,6 +255,7 @@ class Ends:
             await passage.run(source, sides)
         except BaseException:
             if not self._closed and await passage.failed(source) and self._source is source:
+                self._accepted = self.source_accepted
                 self._source = None
                 await source.close()
             raise
@@ -291,7 +313,7 @@ class Ends:
 
 
 def worth_a_retry(error: MessagingError, was_connected: bool) -> bool:
-    """Whether trying again can help.
+    """Whether trying again can help. :param was_connected: the end that has failed was connected before, and accepted what the link asks for.
 
     A refusal of the link's very first connection is most likely a mistake in the configuration; a provider that comes back may refuse for a while what
     it will take again.
@@ -307,4 +329,9 @@ def _cause(error: MessagingError) -> MessagingError:
 def _about(end: str, ref_name: str, cause: MessagingError) -> str:
     """What went wrong where; some errors name the factory themselves."""
     text, factory = str(cause), f"connection-factory '{ref_name}'"
+    if isinstance(cause, ClientIdRequired):
+        text = (
+            f"durable subscription '{cause.durable_name}' needs a client identifier, and the connection has none: "
+            f"set the attribute clientid of the {end}, or a client identifier of the connection factory"
+        )
     return f"{end}, {text}" if text.startswith(factory) else f"{end}, {factory}: {text}"

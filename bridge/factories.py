@@ -48,7 +48,7 @@ from gateway.messaging.destination import Destination
 from gateway.messaging.provider import Capabilities, Credentials, Provider
 
 if TYPE_CHECKING:
-    from bridge.providers.jms.jvm import JVMOptions
+    from bridge.providers.jms.command import JavaOptions
 
 __all__ = ["GROUP", "AdministeredFactory", "Embedded", "Factories", "FactoryError", "installed"]
 
@@ -101,7 +101,7 @@ class Factories:
         self,
         reactor: Any,
         embedded: Embedded,
-        jvm: Callable[[], JVMOptions],
+        jvm: Callable[[], JavaOptions],
         entry_points: Callable[[], Mapping[str, EntryPoint]] = installed,
         log: Logger = _log,
     ) -> None:
@@ -140,7 +140,16 @@ class Factories:
         elif USERNAME in properties or PASSWORD in properties:
             credentials = Credentials(properties.get(USERNAME, _DEFAULT), properties.get(PASSWORD, _DEFAULT))
         client_id = _client_id(config, CLIENT_ID)
-        return AdministeredFactory(config, self._embedded.provider, credentials, "embedded", client_id=client_id, log=self._log)
+        provider = self._embedded.provider
+        return AdministeredFactory(
+            config,
+            provider,
+            credentials,
+            "embedded",
+            client_id=client_id,
+            waiting=getattr(provider, "waiting", None),
+            log=self._log,
+        )
 
     def _stomp(self, config: model.ConnectionFactory, lookup_name: str) -> AdministeredFactory:
         from bridge.providers.stomp.address import InvalidAddress, StompAddress
@@ -217,6 +226,7 @@ class Factories:
             name,
             client_id_known=False,
             look_up=getattr(provider, "destination", None),
+            waiting=getattr(provider, "waiting", None),
             class_name=lambda: _class_name(provider),
             log=self._log,
         )

@@ -33,7 +33,7 @@ from bridge.journal_lines import NO_JOURNAL, BridgeLines
 from bridge.link import JMSLink
 from bridge.manager import STOP_S
 from bridge.once.coordination import Coordination
-from bridge.providers.jms.settings import jvm_options
+from bridge.providers.jms.settings import java_options
 from bridge.refused_link import RefusedLink
 from bridge.status import BridgeState, LinkState, WrongState
 from bridge.steps import Steps, key
@@ -265,7 +265,7 @@ class JMSBridge:
             self._reactor,
             config,
             embedded,
-            lambda: jvm_options(settings),
+            lambda: java_options(settings),
             self._load_transformer,
             self._coordination(settings),
             self._provider.resource,  # unlike the instance's name, no other installation has it

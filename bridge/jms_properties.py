@@ -15,6 +15,10 @@ from gateway.instance.declaration import nearest
 PREFIX: Final = "imq.jms."
 #: Jars and folders of the provider's client, before those of the setting of the same name.
 CLASS_PATH: Final = "imq.jms.classpath"
+#: Options of its Java process, in place of those of the setting of the same name.
+JVM_OPTIONS: Final = "imq.jms.jvmOptions"
+#: A name for its Java process, which it then shares only with factories of the same name.
+PROCESS: Final = "imq.jms.process"
 #: The provider's own acknowledge mode for acknowledgement one by one.
 INDIVIDUAL: Final = "imq.jms.individualAcknowledge"
 #: The queue to which the provider's dead messages go; empty is none.
@@ -26,7 +30,7 @@ TIME_OUTS: Final[Mapping[str, str]] = {
     "imq.jms.sendTimeout": "send_timeout_s",
     "imq.jms.closeTimeout": "close_timeout_s",
 }
-PROPERTIES: Final = (CLASS_PATH, *TIME_OUTS, INDIVIDUAL, DEAD_QUEUE)
+PROPERTIES: Final = (CLASS_PATH, JVM_OPTIONS, PROCESS, *TIME_OUTS, INDIVIDUAL, DEAD_QUEUE)
 
 _MOST_SECONDS: Final = 86_400
 _MOST: Final = 0x7FFF_FFFF
@@ -45,6 +49,10 @@ def split(config: ConnectionFactory) -> tuple[dict[str, str], dict[str, Any]]:
             environment[name] = value
         elif name == CLASS_PATH:
             fields["class_path"] = value
+        elif name == JVM_OPTIONS:
+            fields["java_options"] = tuple(value.split())
+        elif name == PROCESS:
+            fields["process"] = value.strip()
         elif name in TIME_OUTS:
             fields[TIME_OUTS[name]] = _seconds(config, name, value)
         elif name == INDIVIDUAL:

@@ -23,23 +23,28 @@ from bridge.config.model import Destination as ConfiguredDestination
 from bridge.connections import ConnectionKind, Connections
 from bridge.ends import Ends, worth_a_retry
 from bridge.journal_lines import NO_JOURNAL, BridgeLines
+from bridge.lag import Lag
 from bridge.link_machine import Events, machine
 from bridge.moved import Moved
 from bridge.once.coordination import Coordination
+from bridge.once.errors import BatchRefused
 from bridge.passage import Lost
 from bridge.passages import Passages
 from bridge.pump import Buries
 from bridge.retrying import Retries
+from bridge.source import SourceLost
 from bridge.status import Doing, LinkCounters, LinkState, LinkStatus, WrongState
 from bridge.transfer import LinkStops, Transfer, UnknownBranch
+from bridge.trouble import TELL_S, Progress, Refusals, Stall, with_remedy
+from gateway.messaging.clocks import wall_ms
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.transformer import MessageTransformer
 
 #: Seconds that a link which stops may take to finish its batch, and then as many to close its connections.
 STOP_S: Final = 4.0
-#: Seconds until the log is told again of a failure that goes on.
-TELL_S: Final = 60.0
+#: States of a transaction in which a resource manager is being asked.
+_COMPLETING: Final = ("PREPARING", "COMMITTING", "ROLLING_BACK")
 _PASSING: Final = frozenset({LinkState.STARTING, LinkState.PAUSING, LinkState.STOPPING})
 
 
@@ -88,6 +93,7 @@ class JMSLink:
         self._connections: Final = connections
         self._moved: Final = Moved(config.name, self.counters, log, reactor)
         self._log: Final = log
+        self._lag: Final = Lag(reactor, config, source, log)
         self._bridge = bridge
         self._transfer: Final = Transfer(
             config, bridge, f"{instance}/{bridge.name}/{config.name}", transformer, self._resolve, self._now_ms
@@ -95,6 +101,9 @@ class JMSLink:
         retries = Retries.of_link(config, source.config), Retries.of_link(config, target.config)
         self._attempts: Final = Attempts(*retries, self.counters, reactor.seconds)
         self._events: Final[Events] = machine(self)
+        names = {"source": source.config.ref_name, "target": target.config.ref_name, "destination": _place(config)}
+        self._stall: Final = Stall(reactor, config.name, names, log, self._progress, self._record_text)
+        refusals = Refusals(config.name, target.config.ref_name, log, reactor.seconds, self._record_text)
         self._passages: Final = Passages(
             reactor,
             config,
@@ -109,6 +118,7 @@ class JMSLink:
             log,
             passed,
             lines.of_link(bridge.name, config.name, source, target, transformer is not None),
+            refusals,
         )
         self._ends: Ends | None = None
         #: How often connecting or pumping was begun: what was begun before has nothing to say any more.
@@ -192,8 +202,15 @@ class JMSLink:
         self._moved.told = bridge.log_message_transfer
         self._transfer.configure(bridge)
 
+    def look(self) -> Deferred[None]:
+        """Have :meth:`status` tell the lag as it is now: of a source that must be browsed, as it was at most ten seconds ago.
+
+        :returns: fires, never with an error, soon.
+        """
+        return self._lag.look(None if self._ends is None else self._ends.source_connection)
+
     def status(self) -> LinkStatus:
-        """How it is doing now."""
+        """How it is doing now; the lag as :meth:`look` saw it."""
         config = self.config
         ends = self._ends
         kinds = (None, None) if ends is None else ends.kinds
@@ -219,13 +236,14 @@ class JMSLink:
             doing=doing,
             doing_since_ms=doing_since_ms,
             last_transfer_ms=self._moved.last_ms,
-            lag_ms=self._moved.lag_ms,
+            lag_ms=self._lag.ms(0 if ends is None else ends.held_ms),
             received_rate=self._moved.received.a_second(),
             sent_rate=self._moved.sent.a_second(),
             counters=replace(self.counters, dead=dict(self.counters.dead)),
             once_by=None if ends is None else ends.once_by,
             transaction=transaction,
             transaction_state=transaction_state,
+            waiting=self._lag.waiting(0 if ends is None else ends.in_flight),
         )
 
     def __str__(self) -> str:
@@ -253,6 +271,10 @@ class JMSLink:
         level("{link} is {state}{why}", link=self, state=state.value, why=f": {self._error}" if state is LinkState.FAILED else "")
         if state is not LinkState.RETRYING:
             self._next_try_ms = 0
+        if state in (LinkState.STARTED, LinkState.PAUSING):
+            self._stall.watch()
+        else:
+            self._stall.stop()
         if state not in _PASSING:
             settled, self._settled = self._settled, []
             outcome = LinkFailed(self.name, self._error) if state is LinkState.FAILED else None
@@ -328,7 +350,7 @@ class JMSLink:
         if lost is None:
             self._events.halted()
         else:
-            self._try_later(lost)
+            self._go_on(lost)
 
     def _failed(self, failure: Failure) -> None:
         self._lost = None
@@ -338,7 +360,14 @@ class JMSLink:
             self._log.failure("{link} has failed unexpectedly", failure, link=self)
             error = ProviderUnavailable(f"an unexpected error, which the log has: {type(error).__name__}")
         self._record(error)
-        if isinstance(error, LinkStops) or not worth_a_retry(error, self._attempts.was_connected):
+        self._go_on(error)
+
+    def _go_on(self, error: MessagingError) -> None:
+        """Try again, or give up where that cannot help."""
+        was_connected = self._attempts.was_connected
+        if isinstance(error, SourceLost):
+            was_connected = was_connected and self._ends is not None and self._ends.source_accepted
+        if isinstance(error, LinkStops) or not worth_a_retry(error, was_connected):
             self._events.give_up()
         else:
             self._try_later(error)
@@ -355,11 +384,13 @@ class JMSLink:
 
     def _tell_failure(self, error: MessagingError, wait_s: float) -> None:
         """One line a minute as long as it is the same."""
-        text, now = str(error), self._reactor.seconds()
+        text, now = with_remedy(error), self._reactor.seconds()
+        # How often it was tried makes no other failure of it.
+        reason = str(error.cause) if isinstance(error, BatchRefused) else text
         told, at = self._told
-        log = self._log.debug if text == told and now - at < TELL_S else self._log.warn
+        log = self._log.debug if reason == told and now - at < TELL_S else self._log.warn
         if log != self._log.debug:
-            self._told = text, now
+            self._told = reason, now
         log(
             "link {link}: {error}; attempt {attempt} in {wait_s:g} seconds",
             link=self.name,
@@ -369,8 +400,21 @@ class JMSLink:
         )
 
     def _record(self, error: MessagingError) -> None:
-        self._error = str(error)
+        self._record_text(with_remedy(error))
+
+    def _record_text(self, text: str) -> None:
+        self._error = text
         self._error_ms = self._now_ms()
+
+    def _progress(self) -> Progress:
+        ends, counters = self._ends, self.counters
+        if ends is None:
+            return Progress(Doing.NOTHING, ())
+        (doing, since_ms), (transaction, state) = ends.doing, ends.transaction
+        if state in _COMPLETING:
+            # What the next transaction waits for meanwhile is another matter.
+            return Progress(Doing.SENDING, (transaction, state))
+        return Progress(doing, (since_ms, counters.sent, counters.acknowledged, counters.refused, sum(counters.dead.values())))
 
     def _defect(self, failure: Failure) -> None:
         self._log.failure("{link}: a defect of the gateway", failure, link=self)
@@ -383,7 +427,13 @@ class JMSLink:
         return await self._factories[1].destination(destination)
 
     def _now_ms(self) -> int:
-        return int(self._reactor.seconds() * 1000)
+        return wall_ms(self._reactor)
+
+
+def _place(config: Link) -> str:
+    """Where a link sends to."""
+    destination = config.target.destination
+    return AS_SOURCE if destination is None else destination.shown
 
 
 def _text(ref_name: str, kind: ConnectionKind | None, destination: ConfiguredDestination | None) -> str:

@@ -43,6 +43,9 @@ class BridgeLink(Protocol):
 
     def resume(self) -> Deferred[None]: ...
 
+    def look(self) -> Deferred[None]:
+        """Have :meth:`status` tell the lag as it is now. Fires soon, never with an error."""
+
     def status(self) -> LinkStatus: ...
 
 

@@ -1,4 +1,4 @@
-"""What a link has moved: the lines of the log, how many messages a second, how old the last one was.
+"""What a link has moved: the lines of the log, how many messages a second, and when the last.
 
 Owns step 8 of the sequence. Costs next to nothing for each message: the lines of a batch are one event, and are made only if they are written.
 """
@@ -12,6 +12,7 @@ from twisted.logger import Logger
 
 from bridge.rates import Rate
 from bridge.status import LinkCounters
+from gateway.messaging.clocks import wall_ms
 from gateway.messaging.message import Message
 
 
@@ -26,8 +27,6 @@ class Moved:
         self.told = True
         #: When the last message was moved, epoch milliseconds; 0 for never.
         self.last_ms = 0
-        #: How old it was then by its JMSTimestamp, in milliseconds; -1 when unknown.
-        self.lag_ms = -1
         #: Messages that were received, and sent.
         self.received: Final = Rate(clock.seconds)
         self.sent: Final = Rate(clock.seconds)
@@ -45,10 +44,7 @@ class Moved:
         self.sent.add(self._counted[1] - sent)
         if not moved:
             return
-        self.last_ms = int(self._clock.seconds() * 1000)
-        timestamp = moved[-1][0].timestamp
-        if timestamp:
-            self.lag_ms = self.last_ms - timestamp
+        self.last_ms = wall_ms(self._clock)
         log = self._log.info if self.told else self._log.debug
         log("{lines}", lines=_Lines(self._link, moved))
 

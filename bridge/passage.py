@@ -17,6 +17,7 @@ from bridge.status import Doing, OnceBy
 from bridge.target import Target, TargetLost
 from bridge.transfer import Sides
 from gateway.messaging.destination import Destination
+from gateway.messaging.provider import Connection
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
@@ -33,10 +34,19 @@ class AnySource(Protocol):
     product: str
     #: Why it is of no use any more.
     failed: SourceLost | None
+    #: Whether the provider has accepted what the link asks for.
+    accepted: bool
+
+    @property
+    def connection(self) -> Connection | None:
+        """The connection; None when it has ended or was given back."""
 
     @property
     def ahead(self) -> int:
         """Messages received and not taken yet."""
+
+    def times(self) -> list[int]:
+        """The timestamps of those messages."""
 
     def close(self) -> Deferred[None]: ...
 
@@ -72,6 +82,9 @@ class AnyPump(Protocol):
     @property
     def in_flight(self) -> int:
         """Messages taken from the source and not acknowledged."""
+
+    def times(self) -> list[int]:
+        """The timestamps of those messages."""
 
     def release(self) -> None: ...
 

@@ -32,6 +32,7 @@ from bridge.pump import Buries, Journey, Pump
 from bridge.source import Source
 from bridge.status import LinkCounters, OnceBy
 from bridge.transfer import Transfer
+from gateway.messaging.errors import MessagingError
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Passages:
 
     :param source: the source's factory. :param target: likewise. :param connections: the bridge's. :param coordination: likewise.
     :param passed: called at the points of :mod:`bridge.crash_points`. :param lines: the link's in the journal.
+    :param refused: told why the target refuses how many messages, which are dead.
     """
 
     reactor: Any
@@ -55,6 +57,7 @@ class Passages:
     log: Logger
     passed: Callable[[str], None]
     lines: LinkLines = NO_LINES
+    refused: Callable[[MessagingError, int], None] = lambda cause, count: None
 
     def choose(self, lost: Callable[[Lost], None]) -> Passage:
         """The way for one run of the link, whose connection factories have been found.
@@ -88,6 +91,7 @@ class Passages:
             self.log,
             self.passed,
             self.lines,
+            self.refused,
         )
         return PlainPassage(
             self.reactor, self.link, self.target, self.connections, pump, lost, lambda: self.passed(crash_points.AFTER_SEND)

@@ -32,8 +32,9 @@ from bridge.source import Source, SourceLost
 from bridge.status import Doing, LinkCounters
 from bridge.target import Target, TargetLost
 from bridge.transfer import Branched, CannotBeRead, Dead, NotTransferred, Outcome, Sides, Transfer
+from gateway.messaging.clocks import wall_ms
 from gateway.messaging.dead import BridgeDeadReason
-from gateway.messaging.errors import ProviderUnavailable
+from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Message, Unreadable
 
 
@@ -55,6 +56,7 @@ class Pump:
 
     :param clock: the reactor. :param link: its name, for dead messages. :param quality: not ONCE_AND_ONLY_ONCE.
     :param passed: called at the points of :mod:`bridge.crash_points`. :param lines: the link's in the journal.
+    :param refused: told why the target refuses how many messages, which are dead.
     """
 
     def __init__(
@@ -69,13 +71,14 @@ class Pump:
         log: Logger,
         passed: Callable[[str], None],
         lines: LinkLines = NO_LINES,
+        refused: Callable[[MessagingError, int], None] = lambda cause, count: None,
     ) -> None:
         self._clock: Final = clock
         self._link: Final = link
         self._acknowledges_first: Final = quality is QualityOfService.AT_MOST_ONCE
         self._transfer: Final = transfer
         self._share: Final = FairShare(clock)
-        self._sending: Final = Sending(link, transfer, counters, self._acknowledges_first, self._share, clock)
+        self._sending: Final = Sending(link, transfer, counters, self._acknowledges_first, self._share, clock, refused)
         self._dead_queues: Final = dead_queues
         self._counters: Final = counters
         self._journey: Final = journey
@@ -96,6 +99,11 @@ class Pump:
         """Messages taken from the source and not acknowledged."""
         batch = self._batch
         return 0 if batch is None or batch.acknowledged else len(batch.received)
+
+    def times(self) -> list[int]:
+        """The timestamps of those messages."""
+        batch = self._batch
+        return [] if batch is None or batch.acknowledged else [received.message.timestamp for received in batch.received]
 
     async def run(self, source: Source, target: Target, sides: Sides) -> None:
         """Move messages until :meth:`halt`, which lets the batch under way be finished; not at all as long as that holds.
@@ -178,7 +186,7 @@ class Pump:
     def _do(self, doing: Doing) -> None:
         if doing is not self.doing:
             self.doing = doing
-            self.doing_since_ms = int(self._clock.seconds() * 1000)
+            self.doing_since_ms = wall_ms(self._clock)
 
     # --- one batch
 

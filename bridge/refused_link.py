@@ -67,6 +67,10 @@ class RefusedLink:
     def configure(self, bridge: model.Bridge) -> None:
         """Nothing that it would heed."""
 
+    def look(self) -> Deferred[None]:
+        """It has no source to look at."""
+        return succeed(None)
+
     def status(self) -> LinkStatus:
         source, target = self.config.source, self.config.target
         into = model.AS_SOURCE if target.destination is None else target.destination.shown

@@ -9,6 +9,7 @@ transaction is halved: that is no fault of any message.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
@@ -30,12 +31,20 @@ class Sending:
     """The sending of one link's batches.
 
     :param link: its name. :param nothing_twice: whether what may have arrived must not be sent again (AT_MOST_ONCE).
-    :param share: of the reactor's time. :param clock: the reactor.
+    :param share: of the reactor's time. :param clock: the reactor. :param refused: told why the target refuses how many messages, which are dead.
     """
 
     def __init__(
-        self, link: str, transfer: Transfer, counters: LinkCounters, nothing_twice: bool, share: FairShare, clock: Any
+        self,
+        link: str,
+        transfer: Transfer,
+        counters: LinkCounters,
+        nothing_twice: bool,
+        share: FairShare,
+        clock: Any,
+        refused: Callable[[MessagingError, int], None],
     ) -> None:
+        self._tell_refused: Final = refused
         self._link: Final = link
         self._transfer: Final = transfer
         self._counters: Final = counters
@@ -128,6 +137,8 @@ class Sending:
         elif refused.sent:
             self._counters.possible_duplicates += len(run) - len(bad)
         self._counters.refused += len(bad)
+        if bad:
+            self._tell_refused(refused.cause, len(bad))
         self._give_up(bad, refused.cause, sides)
 
     def _give_up(self, items: list[Item], error: MessagingError, sides: Sides) -> None:

@@ -17,7 +17,7 @@ from bridge.connections import Lease, Way
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Consumer, Mode, Session, Subscription
+from gateway.messaging.provider import Connection, Consumer, Mode, Session, Subscription
 
 #: Messages received ahead, at least: the next one is here when one is done with.
 _LEAST_CREDIT: Final = 2
@@ -43,6 +43,9 @@ class Source:
         self.product = ""
         #: Why it is of no use any more.
         self.failed: SourceLost | None = None
+        #: Whether the provider has accepted what the link asks for: a later refusal is no mistake in the configuration.
+        self.accepted = False
+        self._started = False
         self._size: Final = link.batch_size
         self._arrivals: Final = Arrivals(reactor, link.batch_time_ms, alone=True)
         self._tell_lost: Final = lost
@@ -66,6 +69,20 @@ class Source:
         self._consumer = self._session.consumer(subscription, self._deliver, self.lose)
         self._consumer.grant(max(_LEAST_CREDIT, 2 * self._size), 2 * BATCH_OCTETS)
 
+    async def confirmed(self) -> None:
+        """Wait until the provider has answered to what it was asked. Some ask it for a consumer at once, others at :meth:`start`.
+
+        :raises SourceLost: it refuses.
+        """
+        if self.failed is None and self._session is not None:
+            answered: Deferred[MessagingError | None] = Deferred()
+            self._session.completion(answered.callback)
+            error = await answered
+            if error is not None:
+                self.lose(error)
+        if self.failed is not None:
+            raise self.failed
+
     def lose(self, error: MessagingError) -> None:
         """The connection or the consumer has ended."""
         if self.failed is not None or self._closed:
@@ -77,8 +94,16 @@ class Source:
 
     def start(self) -> None:
         """Receive, or go on to."""
-        if self._consumer is not None and self.failed is None:
-            self._consumer.start()
+        if self._consumer is None or self._session is None or self.failed is not None:
+            return
+        self._consumer.start()
+        if not self._started:
+            self._started = True
+            self._session.completion(self._answered)
+
+    def _answered(self, error: MessagingError | None) -> None:
+        # What was refused has failed the consumer before.
+        self.accepted = error is None and self.failed is None
 
     def stop(self) -> None:
         """Receive nothing until :meth:`start`; what was received stays here."""
@@ -88,9 +113,18 @@ class Source:
     # --- batches
 
     @property
+    def connection(self) -> Connection | None:
+        """The connection; None when it has ended or was given back."""
+        return None if self._lease is None or self.failed is not None else self._lease.connection
+
+    @property
     def ahead(self) -> int:
         """Messages received and not taken yet."""
         return len(self._arrivals)
+
+    def times(self) -> list[int]:
+        """The timestamps of those messages."""
+        return self._arrivals.times()
 
     async def batch(self) -> Sequence[Received]:
         """The next messages, in order: as many as a batch holds, or those that came within its time. One that cannot be read comes alone.
@@ -190,8 +224,7 @@ async def open_source(reactor: Any, way: Way, link: Link, destination: Destinati
     lease = await way.take(source.lose)
     try:
         source.connected(lease, subscription_of(link, destination))
-        if source.failed is not None:
-            raise source.failed
+        await source.confirmed()
     except BaseException:
         await source.close()
         raise

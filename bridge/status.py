@@ -121,7 +121,9 @@ class LinkStatus:
     :param in_flight: messages received and not yet acknowledged.
     :param doing: what it waits for. :param doing_since_ms: since when.
     :param last_transfer_ms: when the last message was moved, 0 for never.
-    :param lag_ms: how old that message was by its JMSTimestamp, in milliseconds; -1 when unknown.
+    :param lag_ms: the age of the oldest message that waits at the source, by its JMSTimestamp, in milliseconds, messages under way included; 0 when none
+        waits, -1 when unknown.
+    :param waiting: how many messages wait at the source, those under way included; -1 when unknown.
     :param received_rate: messages a second over the last minute. :param sent_rate: likewise.
     :param once_by: what a transacted link relies on; None until it has connected, and of other links.
     :param transaction: the id of the transaction under way, "" if there is none. :param transaction_state: a word of
@@ -152,3 +154,4 @@ class LinkStatus:
     once_by: OnceBy | None = None
     transaction: str = ""
     transaction_state: str = ""
+    waiting: int = -1

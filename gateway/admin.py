@@ -40,6 +40,7 @@ from gateway.instance.logs import Logs
 from gateway.instance.portmapper import PortMapper
 from gateway.instance.settings import Settings
 from gateway.journal.journal import Journal
+from gateway.messaging.clocks import wall_ms
 from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
 from gateway.refusal import StartRefused
@@ -93,7 +94,7 @@ def admin_service(
         return Credentials(options.user, options.password)
 
     def now_ms() -> int:
-        return int(reactor.seconds() * 1000)
+        return wall_ms(reactor)
 
     broker = _broker(configuration, provider, bridges)
     dead = DeadMessages(reactor, provider, credentials, log)

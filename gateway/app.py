@@ -29,6 +29,8 @@ from gateway.admin import admin_contexts, admin_service
 from gateway.bridges import StompBridge, StompParts, announcements, idle_because, load_bridges, refusals, unlisted
 from gateway.broker import settings as broker_settings
 from gateway.broker.access import AccessError, AccessRules
+from gateway.broker.logins import Logins
+from gateway.broker.passcodes import Passcodes
 from gateway.broker.provider import EmbeddedProvider
 from gateway.broker.recovery import open_broker
 from gateway.broker.store import crash_points
@@ -45,6 +47,7 @@ from gateway.instance.logs import Logs, open_logs, set_levels
 from gateway.instance.portmapper import PortMapper
 from gateway.instance.settings import SettingsError
 from gateway.messaging import message, selector
+from gateway.messaging.clocks import make_monotonic
 from gateway.messaging.errors import ProviderUnavailable, StorageFailed
 from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.turn import Turn
@@ -87,10 +90,16 @@ class Gateway(Service):
         self.started: Callable[[StartRefused | None], None] | None = None
         #: Warnings and worse are shown on the standard error, too.
         self.foreground = False
+        make_monotonic(reactor)
         self._reactor = reactor
         self._signals = Signals(reactor)
         layout, settings = configuration.layout, configuration.settings
-        self._users = Users(layout.users, reactor)
+        self._users = Users(
+            layout.users,
+            reactor,
+            Passcodes(reactor, waiting=settings[broker_settings.LOGINS_WAITING]),
+            Logins(reactor, layout.logins, settings[broker_settings.LOGIN_DELAY]),
+        )
         self._rules = AccessRules(layout.access_control)
         self._tls: ServerContextFactory | None = None
         self._admin_tls: ServerContextFactory | None = None

@@ -16,6 +16,7 @@ from gateway.journal import settings as journal_settings
 from gateway.journal.journal import Journal
 from gateway.journal.schema import Level, run_name
 from gateway.journal.settings import JournalOptions
+from gateway.messaging.clocks import wall_clock
 
 
 class Recording:
@@ -28,9 +29,12 @@ class Recording:
     def __init__(self, reactor: Any, configuration: Configuration, broker: Broker) -> None:
         layout = configuration.layout
         make_directory(layout.journal)
-        run = run_name(broker.store_id, int(reactor.seconds() * 1_000_000))
+        wall = wall_clock(reactor)
+        run = run_name(broker.store_id, int(wall() * 1_000_000))
         #: What links tell it, too.
-        self.journal = Journal(reactor, layout.journal, run, layout.instance, JournalOptions.read(configuration.settings))
+        self.journal = Journal(
+            reactor, layout.journal, run, layout.instance, JournalOptions.read(configuration.settings), wall=wall
+        )
         self._broker = broker
         tell(broker, self.journal)
 

@@ -22,7 +22,7 @@ from bridge.config.model import ConnectionFactory
 from bridge.config.reader import read
 from bridge.factories import GROUP, Embedded, Factories
 from bridge.link_machine import Events
-from bridge.providers.jms.jvm import JVMOptions
+from bridge.providers.jms.command import JavaOptions
 from bridge.providers.stomp.dialect import DIALECTS
 from bridge.providers.stomp.options import PREFIX, StompOptions
 from gateway.extension import load_transformer
@@ -167,7 +167,7 @@ def test_the_transformer_sends_by_country() -> None:
 def factories(name: str) -> Factories:
     point = EntryPoint(name, f"{name}:provider", GROUP)
     nobody: Any = None
-    return Factories(reactor, Embedded(nobody, Credentials("", "")), JVMOptions, lambda: {name: point})
+    return Factories(reactor, Embedded(nobody, Credentials("", "")), JavaOptions, lambda: {name: point})
 
 
 @pytest_twisted.ensureDeferred

@@ -18,7 +18,7 @@ from bridge.config import model
 from bridge.connections import Connections
 from bridge.once.errors import NotOnce
 from bridge.passages import Passages
-from bridge.providers.jms.jvm import JVMOptions
+from bridge.providers.jms.command import JavaOptions
 from bridge.providers.jms.provider import JMSFactory, JMSProvider
 from bridge.providers.stomp.dialect import DIALECTS
 from bridge.status import LinkCounters, OnceBy
@@ -43,7 +43,7 @@ class Kindred:
 def jms(xa: bool) -> Capabilities:
     """What a provider by JMS says once its factory was looked up."""
     clock: Any = Clock()
-    provider = JMSProvider(clock, JMSFactory("factory", {}), JVMOptions(), "jms")
+    provider = JMSProvider(clock, JMSFactory("factory", {}), JavaOptions(), "jms")
     provider._xa = xa
     return provider.capabilities
 

@@ -93,6 +93,19 @@ def test_a_link_takes_what_a_stomp_client_sends_to_where_another_receives_it(tmp
         assert client.message().body == b"again"
 
 
+def test_a_link_drains_a_queue_that_is_named_like_several(tmp_path: Path) -> None:
+    """Older versions made such a queue of ``SEND destination:/queue/B,/queue/C``. To STOMP it is two destinations now, to a link it is a name."""
+    process = gateway(tmp_path, settings("stomp", "fill", "drain"))
+    fill, drain = (written(process.directory / "etc", name) for name in ("fill", "drain"))
+    fill.write_text(fill.read_text().replace('name="B"', 'name="B,/queue/C"'))
+    drain.write_text(drain.read_text().replace('name="A"', 'name="B,/queue/C"'))
+    with process, Client(process.port) as client:
+        client.ask("SUBSCRIBE", {"destination": "/queue/B", "id": "1", "ack": "auto"})
+        for number in range(3):
+            client.send("/queue/A", b"%d" % number)
+        assert [client.message().body for _ in range(3)] == [b"0", b"1", b"2"]
+
+
 def test_bridges_of_jms_only_are_a_process_too(tmp_path: Path) -> None:
     process = gateway(tmp_path, settings("orders"))
     written(process.directory / "etc")
@@ -233,5 +246,5 @@ def test_what_only_jms_bridges_need_is_not_imported_without_one(tmp_path: Path, 
         assert process.terminate() == 0
         had = set(process.said.rpartition("had ")[2].split())
     assert "gateway.app" in had
-    assert had & {"jpype", "stompest.protocol"} == set()
+    assert had & {"bridge.providers.jms.process", "stompest.protocol"} == set()
     assert had & {"lxml", "bridge.jms_bridge"} == ({"lxml", "bridge.jms_bridge"} if jms else set())

@@ -23,6 +23,7 @@ from enum import Enum
 from http import HTTPStatus
 from typing import Final, cast
 
+from twisted.internet.defer import gatherResults
 from twisted.logger import Logger
 
 from bridge.admin.ports import BridgeLog, Bridges, WithConnections
@@ -70,8 +71,9 @@ class BridgeResources:
     def _list(self, request: AdminRequest) -> dict[str, object]:
         return {"bridges": [bridge_json(bridge) for bridge in self._matching(None, request.text("type"))]}
 
-    def _one(self, request: AdminRequest, name: str) -> dict[str, object]:
+    async def _one(self, request: AdminRequest, name: str) -> dict[str, object]:
         [bridge] = self._matching(name, request.text("type"))
+        await looked(bridge.links())
         shown = bridge_json(bridge)
         shown["links"] = [link_json(link.status()) for link in bridge.links()]
         if bridge.type == "JMS":
@@ -174,13 +176,16 @@ class BridgeResources:
 
     # --- links
 
-    def _links(self, request: AdminRequest, name: str) -> dict[str, object]:
+    async def _links(self, request: AdminRequest, name: str) -> dict[str, object]:
         [bridge] = self._matching(name, request.text("type"))
+        await looked(bridge.links())
         return {**bridge_json(bridge), "links": [link_json(link.status()) for link in bridge.links()]}
 
-    def _link(self, request: AdminRequest, name: str, link: str) -> dict[str, object]:
+    async def _link(self, request: AdminRequest, name: str, link: str) -> dict[str, object]:
         [bridge] = self._matching(name, request.text("type"))
-        return {**bridge_json(bridge), "links": [link_json(_found(bridge, link).status())]}
+        found = _found(bridge, link)
+        await looked([found])
+        return {**bridge_json(bridge), "links": [link_json(found.status())]}
 
     async def _operate_on_link(self, request: AdminRequest, name: str, operation: str) -> dict[str, object]:
         [bridge] = self._matching(name, request.text("type"))
@@ -202,6 +207,11 @@ class BridgeResources:
         except (LinkRefused, LinkFailed) as error:
             raise Refused(str(error), "link_failed", HTTPStatus.CONFLICT) from None
         return {**bridge_json(bridge), "links": [link_json(link.status())]}
+
+
+async def looked(links: Sequence[BridgeLink]) -> None:
+    """Have each link look at what waits at its source, all at once."""
+    await gatherResults([link.look() for link in links])
 
 
 def matching(bridges: Bridges, name: str | None, kind: str = "") -> list[Bridge]:

@@ -24,6 +24,7 @@ from bridge.admin.dead_originals import NotAnEnvelope, described, original_of
 from bridge.admin.dead_reading import Browsing, Lost, Taking, portions
 from bridge.admin.requests import Refused
 from bridge.config.model import BUILT_IN_DMQ_DESTINATION
+from gateway.messaging.clocks import wall_ms
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessageRejected, MessagingError
 from gateway.messaging.message import Message
@@ -128,7 +129,7 @@ class DeadMessages:
         return await self._alone("purge", queue, selector, limit, dry_run, lambda message: None)
 
     def _now_ms(self) -> int:
-        return int(self._reactor.seconds() * 1000)
+        return wall_ms(self._reactor)
 
     async def _alone(
         self,

@@ -1,15 +1,19 @@
-"""Who may ask the admin service: HTTP Basic authentication, with a limit on how often one may fail.
+"""Who may ask the admin service: HTTP Basic authentication, with a limit on how fast one may guess.
 
 Owns the proof of who asks. Knows no users: the admin user is given to it, others are asked of whoever knows them.
 
-After :data:`MOST_FAILURES` failed attempts within :data:`WINDOW_S` seconds an address is refused, right password or wrong, with status 429 and a
-``Retry-After`` that says when the oldest of them is forgotten. Addresses of IPv6 count by their /64, which is what one machine has.
+Nobody can lock the administrator out: a right password is let in whoever failed before. What failures cost is time:
+
+* After :data:`MOST_FAILURES` failed attempts within :data:`WINDOW_S` seconds, passwords from another machine are looked at one in :data:`PACE_S` seconds
+  for each address, right or wrong; :data:`_MOST_WAITING` may wait for that, and more are answered with status 429 and a ``Retry-After``. Addresses of
+  IPv6 count by their /64, which is what one machine has.
+* Passwords from this machine are looked at at once: the administrator's commands come from the same address as everything else here. Users' passwords
+  go through the users' own queue, which takes turns and holds back the answers to failures.
 """
 
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import math
 from base64 import b64decode
 from collections import deque
@@ -17,14 +21,16 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred
+from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.web.resource import IResource
 from twisted.web.server import NOT_DONE_YET
 from zope.interface import implementer
 
 from bridge.admin.requests import Refused, write_refusal
-from gateway.instance.listening import peer_host
+from bridge.admin.settings import is_loopback
+from gateway.instance.listening import counted_address, peer_host
 from gateway.messaging.errors import AuthenticationFailed
 
 #: ``(user, password, address)``: whether they administer. The address is the peer's, because users may be confined to the loopback.
@@ -32,15 +38,19 @@ Authenticate = Callable[[str, str, str], Deferred[bool]]
 
 MOST_FAILURES: Final = 5
 WINDOW_S: Final = 60.0
+#: Seconds between two looks at passwords of an address that has failed too often.
+PACE_S: Final = 1.0
 #: Addresses whose failures are remembered; the oldest are forgotten first.
 _MOST_ADDRESSES: Final = 10_000
-#: Requests of one address that may wait for the passwords of those before them to be looked at.
-_MOST_WAITING: Final = 32
+#: Requests of one address that may wait for that.
+_MOST_WAITING: Final = 16
+#: Failures of an address within the window of which each is logged; of more, one in a hundred.
+_TOLD: Final = 100
 _REALM: Final = 'Basic realm="stomp-gateway", charset="UTF-8"'
 
 
 class Failures:
-    """How often each address has failed.
+    """How often each address has failed, and when its next password may be looked at.
 
     :param seconds: the time, in seconds.
     """
@@ -48,26 +58,38 @@ class Failures:
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
         self._times: dict[str, deque[float]] = {}
+        self._counts: dict[str, int] = {}
+        self._next: dict[str, float] = {}
 
     def wait_s(self, address: str) -> float:
-        """Seconds for which this address is refused; 0 if it is not."""
+        """Seconds until a password of this address may be looked at, which is then this one's turn."""
         times = self._times.get(address)
-        if times is None:
+        if times is None or is_loopback(address):
             return 0.0
         now = self._seconds()
-        while times and times[0] <= now - WINDOW_S:
-            times.popleft()
-        if not times:
-            del self._times[address]
-        return times[-MOST_FAILURES] + WINDOW_S - now if len(times) >= MOST_FAILURES else 0.0
+        if len(times) < MOST_FAILURES or times[0] <= now - WINDOW_S:
+            self._next.pop(address, None)
+            return 0.0
+        turn = max(now, self._next.get(address, now) + PACE_S)
+        self._next[address] = turn
+        return turn - now
 
-    def add(self, address: str) -> None:
-        """It has failed."""
+    def add(self, address: str) -> int:
+        """It has failed. :returns: how often, in a row without a pause as long as the window."""
+        now = self._seconds()
         times = self._times.pop(address, None) or deque(maxlen=MOST_FAILURES)
-        times.append(self._seconds())
+        if times and times[-1] <= now - WINDOW_S:
+            times.clear()
+            self._counts.pop(address, None)
+        times.append(now)
         self._times[address] = times
+        self._counts[address] = count = self._counts.get(address, 0) + 1
         while len(self._times) > _MOST_ADDRESSES:
-            del self._times[next(iter(self._times))]
+            oldest = next(iter(self._times))
+            del self._times[oldest]
+            self._counts.pop(oldest, None)
+            self._next.pop(oldest, None)
+        return count
 
 
 @implementer(IResource)
@@ -89,7 +111,9 @@ class Guard:
         self._authenticate = authenticate
         self._log = log
         self._failures = Failures(reactor.seconds)
-        self._turns: dict[str, DeferredLock] = {}
+        self._reactor = reactor
+        #: By address: requests that wait for their turn.
+        self._waiting: dict[str, int] = {}
 
     def getChildWithDefault(self, name: bytes, request: Any) -> Guard:
         return self
@@ -111,7 +135,7 @@ class Guard:
         try:
             if request.too_large:
                 raise Refused("the body of the request is too large", "too_large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-            request.admin = await self._admitted(request)
+            request.let_in(await self._admitted(request))
         except Refused as refused:
             if not request.gone:
                 request.write(write_refusal(request, refused))
@@ -122,35 +146,41 @@ class Guard:
 
     async def _admitted(self, request: Any) -> str:
         """Who asks. :raises Refused: they may not."""
-        address = counted_address(peer_host(request.getClientAddress()))
-        lock = self._turns.get(address)
-        if lock is None:
-            lock = self._turns[address] = DeferredLock()
-        if len(lock.waiting) >= _MOST_WAITING:
-            raise _too_many(1)
-        # One at a time, or a hundred guesses at once would be one attempt each.
-        await lock.acquire()
-        try:
-            return await self._looked_at(request, address)
-        finally:
-            lock.release()
-            if not lock.locked and self._turns.get(address) is lock:
-                del self._turns[address]
-
-    async def _looked_at(self, request: Any, address: str) -> str:
-        wait_s = self._failures.wait_s(address)
-        if wait_s > 0:
-            raise _too_many(wait_s)
+        host = peer_host(request.getClientAddress())
+        address = counted_address(host)
         given = _credentials(request.getHeader("Authorization"))
         if given is None:
             # Asking without a password is no guess.
             raise _unauthorized()
+        await self._turn(address)
         user, password = given
-        if not await self._proved(user, password, peer_host(request.getClientAddress())):
-            self._failures.add(address)
-            self._log.warn("{user} at {address} was refused: wrong user or password", user=user[:100], address=address)
+        if not await self._proved(user, password, host):
+            count = self._failures.add(address)
+            if count <= _TOLD or count % _TOLD == 0:
+                self._log.warn(
+                    "{user} at {address} was refused: wrong user or password; failure {count}",
+                    user=user[:100],
+                    address=address,
+                    count=count,
+                )
             raise _unauthorized()
         return user
+
+    async def _turn(self, address: str) -> None:
+        """Wait until a password of this address may be looked at. :raises Refused: too many wait for that."""
+        waiting = self._waiting.get(address, 0)
+        if waiting >= _MOST_WAITING:
+            raise _too_many(PACE_S * waiting)
+        wait_s = self._failures.wait_s(address)
+        if wait_s <= 0:
+            return
+        self._waiting[address] = waiting + 1
+        try:
+            await deferLater(self._reactor, wait_s)
+        finally:
+            self._waiting[address] -= 1
+            if not self._waiting[address]:
+                del self._waiting[address]
 
     async def _proved(self, user: str, password: str, address: str) -> bool:
         if self._user and self._password:
@@ -165,17 +195,6 @@ class Guard:
             return bool(await self._authenticate(user, password, address))
         except AuthenticationFailed:
             return False
-
-
-def counted_address(host: str) -> str:
-    """What failures of this peer are counted by."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv6Address) and not address.is_loopback:
-        return str(ipaddress.ip_network((address, 64), strict=False))
-    return str(address)
 
 
 def _credentials(header: str | None) -> tuple[str, str] | None:

@@ -17,6 +17,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from twisted.internet.threads import deferToThreadPool
 
+from bridge.admin.bridges import looked
 from bridge.admin.ports import Bridges
 from bridge.admin.requests import AdminRequest, Plain, Routes
 from bridge.manager import Bridge
@@ -53,6 +54,10 @@ class BridgeCollector(Collector):
         self._bridges = bridges
         self._stomp = stomp
 
+    async def look(self) -> None:
+        """Have the links look at what waits at their sources."""
+        await looked([link for bridge in self._bridges.bridges for link in bridge.links()])
+
     def collect(self) -> Iterable[Metric]:
         """Every metric."""
         bridges = self._bridges.bridges
@@ -73,6 +78,7 @@ class MetricsResource:
 
     def __init__(self, reactor: Any, *collectors: Collector) -> None:
         self._reactor = reactor
+        self._collectors = collectors
         self._registry = CollectorRegistry()
         for collector in collectors:
             self._registry.register(collector)
@@ -82,6 +88,9 @@ class MetricsResource:
         routes.add("GET", "/metrics", self._metrics)
 
     async def _metrics(self, request: AdminRequest) -> Plain:
+        for each in self._collectors:
+            if isinstance(each, BridgeCollector):
+                await each.look()
         collected = _Collected(list(self._registry.collect()))
         text = await deferToThreadPool(self._reactor, self._reactor.getThreadPool(), generate_latest, collected)
         return Plain(text, CONTENT_TYPE)
@@ -129,8 +138,20 @@ def _of_links(links: list[tuple[str, LinkStatus]]) -> Iterator[Metric]:
             _last_transfer,
         ),
         (
-            GaugeMetricFamily(f"{_LINK}_lag_seconds", "How old the last message moved was; absent when unknown.", labels=_LABELS),
+            GaugeMetricFamily(
+                f"{_LINK}_lag_seconds",
+                "Age of the oldest message that waits at the source; 0 when none waits, absent when unknown.",
+                labels=_LABELS,
+            ),
             _lag,
+        ),
+        (
+            GaugeMetricFamily(
+                f"{_LINK}_waiting_messages",
+                "Messages that wait at the source, those under way included; absent when unknown.",
+                labels=_LABELS,
+            ),
+            _waiting,
         ),
     ]
     for bridge, status in links:
@@ -163,6 +184,10 @@ def _last_transfer(status: LinkStatus) -> float | None:
 
 def _lag(status: LinkStatus) -> float | None:
     return None if status.lag_ms < 0 else status.lag_ms / 1000
+
+
+def _waiting(status: LinkStatus) -> float | None:
+    return None if status.waiting < 0 else status.waiting
 
 
 def _of_dmqs(bridges: Iterable[Bridge]) -> Iterator[Metric]:

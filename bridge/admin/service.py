@@ -126,6 +126,11 @@ class AdminService:
         await self._connections.end(self._reactor)
 
 
+def _address(connection: ProtocolWrapper) -> tuple[str, int]:
+    transport: Any = connection.transport
+    return _peer(transport.getPeer())
+
+
 def _peer(address: Any) -> tuple[str, int]:
     return address.host, address.port
 
@@ -150,6 +155,11 @@ class _Request(Request):
     _seen = 0
     content: Any
     channel: Any
+
+    def let_in(self, user: str) -> None:
+        """The guard has let somebody in; this connection is not closed to make room for others."""
+        self.admin = user
+        self.channel.site.let_in.add(_peer(self.channel.getPeer()))
 
     def process(self) -> None:
         under_way: set[_Request] = self.channel.site.under_way
@@ -182,6 +192,8 @@ class _Site(Site):
         self.displayTracebacks = False
         #: Requests that have come whole and are not answered yet.
         self.under_way: set[_Request] = set()
+        #: Peers that the guard has let in.
+        self.let_in: set[tuple[str, int]] = set()
 
     def log(self, request: Any) -> None:
         """Nothing."""
@@ -196,12 +208,26 @@ class _Connections(WrappingFactory):
         super().__init__(site)  # type: ignore[no-untyped-call]
         self._site = site
         self._emptied: list[Deferred[None]] = []
+        #: Those that were closed to make room, and are not gone yet.
+        self._leaving: set[ProtocolWrapper] = set()
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
-        # None closes the connection at once.
-        return None if len(self.protocols) >= MOST_CONNECTIONS else super().buildProtocol(addr)
+        if len(self.protocols) - len(self._leaving) >= MOST_CONNECTIONS:
+            # Whoever has proved nothing must not keep the administrator out by holding connections: the oldest such goes.
+            stranger = next((each for each in self.protocols if self._is_strange(each)), None)
+            if stranger is None:
+                # None closes the connection at once.
+                return None
+            self._leaving.add(stranger)
+            stranger.transport.abortConnection()
+        return super().buildProtocol(addr)
+
+    def _is_strange(self, connection: ProtocolWrapper) -> bool:
+        return connection not in self._leaving and _address(connection) not in self._site.let_in
 
     def unregisterProtocol(self, p: ProtocolWrapper) -> None:
+        self._leaving.discard(p)
+        self._site.let_in.discard(_address(p))
         super().unregisterProtocol(p)  # type: ignore[no-untyped-call]
         if not self.protocols:
             waiting, self._emptied = self._emptied, []
@@ -216,7 +242,7 @@ class _Connections(WrappingFactory):
             request.channel.persistent = False
             busy.add(_peer(request.channel.getPeer()))
         for each in list(self.protocols):
-            if _peer(each.transport.getPeer()) not in busy:
+            if _address(each) not in busy:
                 each.transport.loseConnection()
         if self.protocols:
             emptied: Deferred[None] = Deferred()

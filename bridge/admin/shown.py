@@ -124,7 +124,7 @@ def link_details(link: Json) -> str:
         ("In Flight", link["in_flight"]),
         ("Doing", f"{link['doing']} since {moment(link['doing_since_ms'])}" if link["doing_since_ms"] else link["doing"]),
         ("Last Transfer", moment(link["last_transfer_ms"])),
-        ("Lag", "unknown" if link["lag_ms"] < 0 else f"{link['lag_ms'] / 1000:.3f} s"),
+        ("Lag", lag(link) or "unknown"),
         ("", ""),
         ("Dead Messages", dead or "0"),
         ("Expired", counters["expired"]),
@@ -140,6 +140,14 @@ def link_details(link: Json) -> str:
     width = max(len(name) for name, _ in rows)
     lines = [f"{name.ljust(width)}   {_one_line(value)}".rstrip() for name, value in rows]
     return "\n".join(lines) + "\n"
+
+
+def lag(link: Json) -> str:
+    """The age of the oldest message that waits at the source; how many wait where only that is known; "" where nothing is."""
+    if link["lag_ms"] >= 0:
+        return f"{link['lag_ms'] / 1000:.3f} s"
+    count = link.get("waiting", -1)
+    return "" if count < 0 else f"unknown ({count} {'waits' if count == 1 else 'wait'})"
 
 
 def _once(link: Json) -> Sequence[tuple[str, object]]:

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from bridge.admin.client import AdminError
 from bridge.admin.options import Common
-from bridge.admin.shown import moment, unread
+from bridge.admin.shown import lag, moment, unread
 from gateway.instance.problems import printable
 
 #: Characters of a line where the output is no terminal.
@@ -112,7 +112,7 @@ def _links(links: list[Mapping[str, Any]]) -> Table:
             f"{link['sent_rate']:.1f}",
             str(link["in_flight"]),
             str(sum(counters["dead"].values())),
-            "" if link["lag_ms"] < 0 else f"{link['lag_ms'] / 1000:.1f}",
+            lag(link).removesuffix(" s"),
             moment(link["next_try_ms"], ""),
         )
     return shown

@@ -87,6 +87,9 @@ class Given:
             self.report.add(self.element, attribute, f"another name: {taken} is reserved, in any case")
         elif not value or not value.isprintable() or value != value.strip():
             self.report.add(self.element, attribute, "a name: characters that can be printed, without blanks around them")
+        elif self.element.tag in ("link", "dmq") and any(part in ("", ".", "..") for part in value.split("/")):
+            # It is a part of URLs, and of what others make of these.
+            self.report.add(self.element, attribute, "a name that is no path: between slashes neither '.' nor '..' nor nothing")
         return value
 
     def flag(self, attribute: str) -> bool:

@@ -129,7 +129,7 @@ class Source:
 
     :param selector: only messages that it matches; None is all.
     :param durable_sub: the name of a durable subscription; means nothing where the destination is, or turns out to be, a queue.
-    :param clientid: the client identifier of the connection; given where ``durable_sub`` is, unless the destination is a queue.
+    :param clientid: the client identifier of the connection; None is the connection factory's own, without which ``durable_sub`` of a topic cannot be.
     """
 
     connection_factory: ConnectionFactory

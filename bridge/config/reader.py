@@ -27,7 +27,8 @@ from bridge.config.model import (
     Target,
 )
 from bridge.config.problems import ConfigurationError, Problem, Severity, ordered
-from gateway.instance.declaration import nearest
+from gateway.instance.declaration import RESERVED_BRIDGE_NAMES, nearest
+from gateway.instance.settings_general import STOMP, is_bridge_name
 from gateway.instance.values import Duration, Integer
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError
@@ -92,6 +93,13 @@ class _Reading:
         name = given.name("name")
         if wanted is not None and name and name != wanted:
             self.report.add(root, "name", f"{wanted}, the name of this bridge in imq.bridge.activelist")
+        elif wanted is None and name and not is_bridge_name(name):
+            self.report.add(
+                root,
+                "name",
+                "a name that a bridge can have, as its files are in a directory of that name: at most 100 letters, digits, '_' and '-', not beginning "
+                f"with '-', and none of the reserved {', '.join(sorted({*RESERVED_BRIDGE_NAMES, STOMP}))}",
+            )
         self._check_unique(root.children)
         # What is referred to is read first, wherever it stands.
         factories = [self._factory(element) for element in root.all("connection-factory")]
@@ -234,8 +242,12 @@ class _Reading:
         if durable_sub is not None:
             if destination is not None and destination.kind is Kind.QUEUE:
                 self.report.warn(element, "durable-sub", "a source that is a topic; for a queue this attribute is ignored")
-            elif not given.has("clientid"):
-                self.report.add(element, "clientid", "a client identifier, because there is a durable-sub")
+            elif not given.has("clientid") and (factory is None or not _has_client_id(factory)):
+                self.report.warn(
+                    element,
+                    "clientid",
+                    "a client identifier, because there is a durable-sub; without one the link fails, unless the connection factory brings its own",
+                )
         if selector is not None and factory is not None and factory.embedded:
             # Other providers have dialects of their own.
             try:
@@ -339,6 +351,12 @@ class _Reading:
         if before != element.label:
             expected = f'an identifier that no other connection of connection-factory "{factory.ref_name}" has, and {before} has it'
             self.report.warn(element, attribute, expected)
+
+
+def _has_client_id(factory: ConnectionFactory) -> bool:
+    """Whether the file gives the factory's connections a client identifier. A JMS provider's own configuration may, which shows when it is connected."""
+    names = ("imqConfiguredClientID",) if factory.embedded else ("client-id", "imqConfiguredClientID")
+    return any(factory.properties.get(name, "").strip() for name in names)
 
 
 def _goes_round(source: Source, target: Target) -> bool:

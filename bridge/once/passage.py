@@ -24,11 +24,14 @@ from bridge.target import TargetLost
 from bridge.transfer import Sides
 from bridge.xa.coordinator import Transaction
 from bridge.xa.several import one_of_several
+from bridge.xa.status import BranchState
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 
 #: Seconds that connecting waits for what an earlier run had begun; then it fails, and is tried again.
 EARLIER_S: Final = 10.0
+#: States of a branch whose resource manager was asked something and has not answered.
+_ASKED: Final = (BranchState.PREPARING.value, BranchState.COMMITTING.value, BranchState.ROLLING_BACK.value)
 
 
 class OncePassage:
@@ -80,7 +83,8 @@ class OncePassage:
             await self._earlier_over()
             await self._coordinator.recover(names[0], source.rm, source.resource)
             source.consume()
-        except SourceLost:
+            await source.confirmed()
+        except (SourceLost, TargetLost):
             raise
         except MessagingError as error:
             raise SourceLost(error) from error
@@ -97,13 +101,25 @@ class OncePassage:
     async def _earlier_over(self) -> None:
         """No recovery touches those that are under way, and what is behind their messages must not overtake these.
 
-        :raises ProviderUnavailable: one is under way for too long.
+        :raises SourceLost: :raises TargetLost: one is under way for too long; the end whose resource manager does not answer.
         """
         for transaction in self._under_way.open:
             if not await within(self._reactor, EARLIER_S, self._under_way.ended(transaction)):
-                raise ProviderUnavailable(
+                error = ProviderUnavailable(
                     f"transaction {transaction.id}, over which the link was stopped, is {transaction.state.value}, and nothing may overtake its messages"
                 )
+                raise TargetLost(error, sent=False) if self._waits_for_target(transaction) else SourceLost(error)
+
+    def _waits_for_target(self, transaction: Transaction) -> bool:
+        """Whether only the target's resource manager has yet to answer."""
+        silent = {
+            branch.ref_name
+            for known in self._coordinator.transactions()
+            if known.id == transaction.id
+            for branch in known.branches
+            if branch.state in _ASKED
+        }
+        return silent == {self._factories[1].config.ref_name}
 
     async def run(self, source: OnceSource, sides: Sides) -> None:
         try:

@@ -48,6 +48,7 @@ from bridge.transfer import Branched, CannotBeRead, Dead, Outcome, Sides, ToSend
 from bridge.xa.coordinator import Coordinator, Transaction
 from bridge.xa.errors import Heuristic, LogFailed, RolledBack
 from bridge.xa.status import TransactionState
+from gateway.messaging.clocks import wall_ms
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.errors import MessagingError, OutcomeUnknown, ProviderUnavailable
 from gateway.messaging.message import Unreadable
@@ -117,8 +118,8 @@ class OncePump:
         self._forgotten = False
         #: Why the first that has failed did.
         self._failed: BaseException | None = None
-        #: Messages taken from the source and not committed.
-        self.in_flight = 0
+        #: Messages taken from the source and not committed, by transaction.
+        self._taken: list[Sequence[Received]] = []
         #: What it waits for, and since when.
         self.doing = Doing.NOTHING
         self.doing_since_ms = 0
@@ -156,10 +157,19 @@ class OncePump:
         finally:
             await ending
             self._source = None
-            self.in_flight = 0
+            self._taken.clear()
             self._do(Doing.NOTHING)
         if self._failed is not None:
             raise self._failed
+
+    @property
+    def in_flight(self) -> int:
+        """Messages taken from the source and not committed."""
+        return sum(map(len, self._taken))
+
+    def times(self) -> list[int]:
+        """The timestamps of those messages."""
+        return [received.message.timestamp for taken in self._taken for received in taken]
 
     def release(self) -> None:
         """Transactions may be begun again, after :meth:`halt`."""
@@ -178,7 +188,7 @@ class OncePump:
     def _do(self, doing: Doing) -> None:
         if doing is not self.doing:
             self.doing = doing
-            self.doing_since_ms = int(self._clock.seconds() * 1000)
+            self.doing_since_ms = wall_ms(self._clock)
 
     def _check(self) -> None:
         """:raises ProviderUnavailable: the link was stopped meanwhile. :raises BaseException: why the transaction before is not committed."""
@@ -239,11 +249,11 @@ class OncePump:
         if not received:
             await transaction.rollback()
             return
-        self.in_flight += len(received)
+        self._taken.append(received)
         try:
             await self._pass_on(one, received)
         finally:
-            self.in_flight -= len(received)
+            self._taken = [each for each in self._taken if each is not received]
 
     async def _pass_on(self, one: _One, received: Sequence[Received]) -> None:
         items, target, transfers = one.items, one.target, self._lines.transfers(received)
@@ -269,7 +279,7 @@ class OncePump:
         if waiting:
             self._under_way.waits(one.transaction, done)
             unheard = ProviderUnavailable(f"the resource manager of connection-factory {waiting[0]} has yet to hear of a commit")
-            raise SourceLost(unheard)
+            raise self._lost(waiting[0], unheard)
         done()
         await target.rest()
 

@@ -18,7 +18,7 @@ from bridge.source import SourceLost, subscription_of
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Message
-from gateway.messaging.provider import XAConsumer, XAResource, XASession
+from gateway.messaging.provider import Connection, XAConsumer, XAResource, XASession
 
 
 class OnceSource:
@@ -33,6 +33,8 @@ class OnceSource:
         self.product = ""
         #: Why it is of no use any more.
         self.failed: SourceLost | None = None
+        #: Whether the provider has accepted what the link asks for.
+        self.accepted = False
         #: Names the resource manager.
         self.rm: Final = rm
         self._tell_lost: Final = lost
@@ -142,6 +144,13 @@ class OnceSource:
 
         self._consumer = session.consumer(self._subscription, deliver, failed)
 
+    async def confirmed(self) -> None:
+        """Wait until the provider has answered to :meth:`consume`. :raises SourceLost: it refuses."""
+        await self._quiet()
+        if self.failed is not None:
+            raise self.failed
+        self.accepted = True
+
     def lose(self, error: MessagingError) -> None:
         """The connection or the consumer has ended."""
         if self.failed is not None or self._closed:
@@ -154,9 +163,18 @@ class OnceSource:
     # --- batches
 
     @property
+    def connection(self) -> Connection | None:
+        """The connection; None when it has ended or was given back."""
+        return None if self._lease is None or self.failed is not None else self._lease.connection
+
+    @property
     def ahead(self) -> int:
         """Messages received and not taken yet."""
         return len(self._arrivals)
+
+    def times(self) -> list[int]:
+        """The timestamps of those messages."""
+        return self._arrivals.times()
 
     async def batch(self, size: int) -> Sequence[Received]:
         """The messages of a branch that has begun, in order: ``size`` of them at most, or those that came within their time. No others come before this is

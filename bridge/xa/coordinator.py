@@ -25,6 +25,7 @@ from bridge.xa.recovery import Recovered, Recovery
 from bridge.xa.sameness import have_one_rm
 from bridge.xa.status import BranchState, TransactionCounts, TransactionState, TransactionStatus
 from bridge.xa.transaction import HEURISTIC, UNFINISHED, Branch, GlobalTransaction, Order
+from gateway.messaging.clocks import wall_ms
 from gateway.messaging.provider import XAResource, Xid
 
 __all__ = ["Committed", "Coordinator", "Recovered", "Transaction"]
@@ -248,7 +249,7 @@ class Coordinator:
         self._courses.pop(course.unique, None)
 
     def _now_ms(self) -> int:
-        return int(self._clock.seconds() * 1000)
+        return wall_ms(self._clock)
 
 
 def _nobody(ref_name: str) -> None:

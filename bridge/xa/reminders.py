@@ -14,6 +14,7 @@ from twisted.logger import Logger
 
 from bridge.xa.status import BranchState, TransactionState, TransactionStatus
 from bridge.xa.transaction import UNFINISHED
+from gateway.messaging.clocks import wall_ms
 
 #: Seconds between two looks.
 LOOK_S: Final = 20.0
@@ -37,6 +38,8 @@ class Reminders:
         self._log: Final = log
         #: When each was told of last, by its id.
         self._told: dict[str, float] = {}
+        #: Since when each is as it is, by its id and its time stamp.
+        self._since: dict[tuple[str, int], float] = {}
         self._next: IDelayedCall = reactor.callLater(LOOK_S, self._look)
 
     def stop(self) -> None:
@@ -47,9 +50,13 @@ class Reminders:
     def _look(self) -> None:
         now = self._reactor.seconds()
         told, self._told = self._told, {}
+        known, self._since = self._since, {}
         for transaction in self._transactions():
+            # Only the wall clock outlives a process; once seen, its age is measured by the clock of timers.
+            key = transaction.id, transaction.since_ms
+            since = self._since[key] = known.get(key, now - max(0, wall_ms(self._reactor) - transaction.since_ms) / 1000)
             words = _words(self._bridge, transaction)
-            if not words or now - transaction.since_ms / 1000 < PATIENCE_S:
+            if not words or now - since < PATIENCE_S:
                 continue
             at = told.get(transaction.id)
             if at is None or now - at >= AGAIN_S:

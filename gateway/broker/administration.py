@@ -76,6 +76,7 @@ class BrokerAdministration:
         self._varhome = varhome
         self._store = store
         self._started_ms = self._broker.turn.refresh()
+        self._began_ms = self._broker.turn.refresh_timer()
         for destination in self._broker.configured:
             self._broker.create(destination)
 
@@ -94,7 +95,7 @@ class BrokerAdministration:
             store=self._store,
             store_id=broker.store_id,
             started_ms=self._started_ms,
-            uptime_ms=broker.turn.refresh() - self._started_ms,
+            uptime_ms=broker.turn.refresh_timer() - self._began_ms,
             messages=messages,
             octets=octets,
             dead_messages=dead.count,

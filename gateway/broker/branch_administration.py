@@ -99,7 +99,7 @@ def _standing(branch: Branch, now_ms: int) -> BranchStanding:
         xid=xid_text(branch.xid),
         state=outcome if completed else "PREPARED",
         since_ms=branch.since_ms,
-        age_ms=now_ms - branch.since_ms,
+        age_ms=max(0, now_ms - branch.since_ms),
         sent=0 if completed else branch.sent,
         acknowledged=0 if completed else branch.acknowledged,
         user=branch.user,

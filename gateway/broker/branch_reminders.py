@@ -25,13 +25,18 @@ class BranchReminders:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._told: dict[int, int] = {}
+        #: When each was prepared, or told of last, in milliseconds of the clock of timers.
+        self._since: dict[int, int] = {}
         self._looking = False
 
     def prepared(self, branch: Branch) -> None:
         """There is one more, or there was before this start."""
+        turn = self._broker.turn
+        timer_ms = turn.refresh_timer()
+        # Only the wall clock outlives a process.
+        self._since[branch.id] = timer_ms - max(0, turn.now_ms - branch.since_ms)
         if not self._looking:
-            self._look_at(branch.since_ms + PATIENCE_MS)
+            self._look_at(self._due_ms(branch))
 
     def _look_at(self, when_ms: int) -> None:
         self._looking = True
@@ -39,25 +44,25 @@ class BranchReminders:
 
     def _look(self) -> None:
         self._looking = False
-        now_ms = self._broker.turn.refresh()
+        timer_ms, now_ms = self._broker.turn.refresh_timer(), self._broker.turn.now_ms
         left = [branch for branch in self._broker.branches.prepared() if branch.state is State.PREPARED]
-        due = [branch for branch in left if self._due_ms(branch) <= now_ms]
+        due = [branch for branch in left if self._due_ms(branch) <= timer_ms]
         for branch in due[:NAMED]:
             self._broker.log.warn(
                 "branch {xid} has been prepared for {hours} h, and nobody has ended it: it keeps {sent} messages that it has sent, and {acknowledged} that "
                 "it has acknowledged, from everybody. If its coordinator will not come back, end it: imqcmd rollback txn -n {xid}, or imqcmd commit txn",
                 xid=xid_text(branch.xid),
-                hours=(now_ms - branch.since_ms) // PATIENCE_MS,
+                hours=max(now_ms - branch.since_ms, PATIENCE_MS) // PATIENCE_MS,
                 sent=branch.sent,
                 acknowledged=branch.acknowledged,
             )
         if len(due) > NAMED:
             self._broker.log.warn("and {count} more branches: imqcmd list txn", count=len(due) - NAMED)
-        self._told.update(dict.fromkeys([branch.id for branch in due], now_ms))
+        self._since.update(dict.fromkeys([branch.id for branch in due], timer_ms))
         there = {branch.id for branch in left}
-        self._told = {id: at_ms for id, at_ms in self._told.items() if id in there}
+        self._since = {id: at_ms for id, at_ms in self._since.items() if id in there}
         if left:
             self._look_at(min(self._due_ms(branch) for branch in left))
 
     def _due_ms(self, branch: Branch) -> int:
-        return self._told.get(branch.id, branch.since_ms) + PATIENCE_MS
+        return self._since[branch.id] + PATIENCE_MS

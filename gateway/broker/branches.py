@@ -349,8 +349,7 @@ class Branches:
         timeout = self._broker.options.xa_timeout
         if timeout and not self._looking:
             self._looking = True
-            schedule = self._broker.schedule
-            schedule.at(self._broker.turn.refresh() + timeout * 1000 // _LOOKS, self._look)
+            self._broker.schedule.after(timeout * 1000 // _LOOKS, self._look)
 
     def _look(self) -> None:
         self._looking = False

@@ -160,7 +160,7 @@ class EmbeddedConnection:
                 if size > limit >= 0:
                     raise MessageTooLarge(destination, size, "maxBytesPerMsg", limit)
                 if refusing is not None and headers.persistent and not self.broker.duplicates.repeats(physical, headers):
-                    raise StorageFailed(refusing)
+                    raise StorageFailed(refusing, refusing if commits.broken is None else "")
         except MessagingError as error:
             raise MessageRejected(index, error) from error
         assert physical is not None
@@ -372,7 +372,7 @@ class EmbeddedConnection:
     def check_open(self) -> None:
         """:raises ProviderUnavailable: the connection is closed or was lost."""
         if self._lost is None:
-            raise ProviderUnavailable(str(self._error) if self._error else "the connection is closed")
+            raise ProviderUnavailable(self._error.told(str) if self._error else "the connection is closed")
 
     def _end(self) -> None:
         for session in list(self.sessions):

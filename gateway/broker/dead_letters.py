@@ -126,7 +126,7 @@ class DeadLetters:
                 self._stand_in(source, kept, copy)
 
         commits.stand_ins[copy.seq] = taken
-        self._broker.schedule.at(self._broker.turn.refresh() + _PAUSE_MS, partial(self._again, source, kept, copy))
+        self._broker.schedule.after(_PAUSE_MS, partial(self._again, source, kept, copy))
 
     def _again(self, source: Distribution, kept: Sequence[Message], copy: Message) -> None:
         commits = self._broker.commits

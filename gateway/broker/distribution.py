@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 #: Messages handed out by one destination in one turn; others come between.
 MOST_IN_A_TURN: Final = 1_000
 
+#: How long the wall clock is believed before it is looked at again, in milliseconds.
+_LOOK_MS: Final = 10_000
+
 
 class Distribution:
     """Messages that wait, and consumers that want them."""
@@ -362,11 +365,11 @@ class Distribution:
             if dead is not None or pause is None:
                 buried.setdefault((dead or DeadReason.UNDELIVERABLE, tries), []).append(message)
                 continue
-            due = self.broker.turn.refresh() + pause if pause else 0
             if self.keeps_count(message):
-                self.broker.commits.redelivery(self.owner, message.seq, tries, due)
-            if due:
-                self._pause(message, due)
+                due_ms = self.broker.turn.refresh() + pause if pause else 0
+                self.broker.commits.redelivery(self.owner, message.seq, tries, due_ms)
+            if pause:
+                self._pause(message, pause)
             else:
                 again.append(message)
         for (reason, tries), part in buried.items():
@@ -374,15 +377,33 @@ class Distribution:
             self.broker.schedule.in_slices(self._bury_slowly(part, reason, f"refused by its consumer {tries} times"))
         self._wait_again(again)
 
-    def _pause(self, message: Message, due_ms: int) -> None:
-        """Let a message wait again, but not before ``due_ms``."""
+    def _pause(self, message: Message, pause_ms: int) -> None:
+        """Let a message wait again, but not before so many milliseconds have passed."""
         self.delayed[message.seq] = message
-        self.broker.schedule.at(due_ms, lambda: self._due(message.seq))
+        self.broker.schedule.after(pause_ms, lambda: self._due(message.seq))
 
     def resume_pause(self, seq: int, size: int, due_ms: int) -> None:
-        """The same for a message that is in the store only since a restart."""
+        """The same for a message that is in the store only since a restart.
+
+        Its pause ends at a time of day, the only clock that outlives the process. That may have been set back meanwhile, so the pause is no longer
+        than the longest of the destination; or be behind now and put right later, so it is looked at again.
+
+        :param due_ms: epoch milliseconds.
+        """
         self.resting[seq] = size
-        self.broker.schedule.at(due_ms, lambda: self.broker.rows.read_back([seq], partial(self._rested, seq)))
+        turn = self.broker.turn
+        left_ms, longest_ms = due_ms - turn.refresh(), self.use_policy().maximum_redelivery_delay
+        self._rest(seq, due_ms, turn.refresh_timer() + (min(left_ms, longest_ms) if longest_ms >= 0 else left_ms))
+
+    def _rest(self, seq: int, due_ms: int, until_ms: int) -> None:
+        def look() -> None:
+            turn = self.broker.turn
+            if turn.refresh() < due_ms and turn.timer_ms < until_ms:
+                self._rest(seq, due_ms, until_ms)
+            else:
+                self.broker.rows.read_back([seq], partial(self._rested, seq))
+
+        self.broker.schedule.at(min(until_ms, self.broker.turn.refresh_timer() + _LOOK_MS), look)
 
     def _rested(self, seq: int, messages: Sequence[Message]) -> None:
         size = self.resting.pop(seq, None)

@@ -89,7 +89,7 @@ class DuplicateIds:
         self._ids: dict[Destined, dict[bytes, dict[bytes, int]]] = {}
         #: Ids remembered.
         self.count = 0
-        #: (when, seq): ids of messages before that seq came before then.
+        #: (when, seq): ids of messages before that seq came before then, in milliseconds of the clock of timers.
         self._marks: deque[tuple[int, int]] = deque()
         self._ticking = False
         #: (batch, seq): that batch has the ids of messages from that seq on. Of batches that may not be durable.
@@ -187,15 +187,18 @@ class DuplicateIds:
     def restore(self, rows: Sequence[DuplicateRow], there: Mapping[int, Destined]) -> None:
         """The store remembers these, at least one, by rising seq, from an earlier run of the process. :param there: destinations by number."""
         between = self._age_ms // _AGE_PARTS
+        # Only the wall clock outlives a process: what it says of how old an id is cannot be less than nothing.
+        timer_ms, now_ms = self._broker.turn.refresh_timer(), self._broker.turn.now_ms
         for row in rows:
             physical = there.get(row.destination)
             if physical is None:
                 self._broker.commits.changing().forgotten[row.seq] = None
                 continue
-            if not self._marks or row.at >= self._marks[-1][0] + between:
-                self._marks.append((row.at, row.seq))
+            came_ms = timer_ms - max(0, now_ms - row.at)
+            if not self._marks or came_ms >= self._marks[-1][0] + between:
+                self._marks.append((came_ms, row.seq))
             self._add(physical, row.id, row.seq)
-        self._marks.append((rows[-1].at, rows[-1].seq + 1))
+        self._marks.append((timer_ms - max(0, now_ms - rows[-1].at), rows[-1].seq + 1))
         self._tick_later()
 
     def undo(self, batch: Batch, arrivals: Arrivals, error: StoreError, *, whole: bool = False) -> bool:
@@ -279,11 +282,11 @@ class DuplicateIds:
     def _tick_later(self) -> None:
         if self._ids and not self._ticking:
             self._ticking = True
-            self._broker.schedule.at(self._broker.turn.now_ms + max(1000, self._age_ms // _AGE_PARTS), self._tick)
+            self._broker.schedule.after(max(1000, self._age_ms // _AGE_PARTS), self._tick)
 
     def _tick(self) -> None:
         self._ticking = False
-        now_ms = self._broker.turn.refresh()
+        now_ms = self._broker.turn.refresh_timer()
         marks = self._marks
         if not self._ids:
             marks.clear()

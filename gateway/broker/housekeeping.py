@@ -28,7 +28,7 @@ class Housekeeping:
     # --- expired messages
 
     def _sweep_later(self) -> None:
-        self._broker.schedule.at(self._broker.turn.refresh() + self._broker.options.expiration_interval * 1000, self._sweep)
+        self._broker.schedule.after(self._broker.options.expiration_interval * 1000, self._sweep)
 
     def _sweep(self) -> None:
         now_ms = self._broker.turn.now_ms

@@ -129,7 +129,7 @@ class LimitReports:
             self._broker.log.info("{destination} has room again, and its senders go on", destination=destination)
 
     def _later(self, report: Callable[[], None]) -> None:
-        self._broker.schedule.at(self._broker.turn.refresh() + REPORT_MS, report)
+        self._broker.schedule.after(REPORT_MS, report)
 
 
 class _Holding:

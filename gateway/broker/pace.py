@@ -44,7 +44,7 @@ class Pace:
         self._slowed.append(resume)
         if len(self._slowed) == 1:
             self._handed_before = self._handed
-            self._broker.schedule.at(self._broker.turn.refresh() + _MOMENT_MS, self._moment_over)
+            self._broker.schedule.after(_MOMENT_MS, self._moment_over)
 
     def handed(self, count: int) -> None:
         """Consumers were given so many messages."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hmac
 import os
 import re
-from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from argon2 import PasswordHasher, Type
@@ -19,6 +20,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.threadpool import ThreadPool
+
+from gateway.broker.login_queue import LoginQueue
 
 if TYPE_CHECKING:
     from twisted.python.failure import Failure
@@ -68,7 +71,7 @@ class Passcodes:
 
     A login storm cannot stop the reactor, nor fill a thread pool that others use. Reconnecting thousands is cheap: the same passcode
     for the same hash is verified once, however many ask at the same time, and not again while it is remembered. What is remembered is
-    an HMAC under a key that lives and dies with this object.
+    an HMAC under a key that lives and dies with this object. In which order the others are verified is :mod:`gateway.broker.login_queue`'s.
 
     :param reactor: its thread calls everything here; the threads end when it shuts down.
     :param threads: verifications at the same time.
@@ -84,20 +87,23 @@ class Passcodes:
         self._key = os.urandom(32)
         self._right: OrderedDict[bytes, None] = OrderedDict()
         self._asking: dict[bytes, list[Deferred[bool]]] = {}
-        self._waiting: deque[tuple[bytes, str | None, str]] = deque()
+        #: What waits, and is not under way yet.
+        self._waiting: dict[bytes, tuple[str | None, str]] = {}
+        self._queue: LoginQueue[bytes] = LoginQueue(lambda digest: digest not in self._waiting)
         self._pool = ThreadPool(0, threads, "passcodes")
         self._trigger: object = None
         self._closed = False
 
-    def verify(self, hash: str | None, passcode: str) -> Deferred[bool]:
+    def verify(self, hash: str | None, passcode: str, source: Hashable = "", *, known: bool = False) -> Deferred[bool]:
         """Whether the passcode is the one that was hashed.
 
         :param hash: None where there is no such user; the answer is then False, and takes as long as for a wrong passcode.
+        :param source: who asks, for taking turns. :param known: it has logged in before, and is verified first.
         :returns: fails with :class:`CannotVerify` when too many wait, or after :meth:`close`. May be cancelled; what nobody waits for
             any more is not verified.
         """
-        done: Deferred[bool] = Deferred()
         digest = self._digest(hash, passcode)
+        done: Deferred[bool] = Deferred(partial(self._abandon, digest))
         if self._closed:
             done.errback(CannotVerify("the server is stopping"))
         elif digest in self._right:
@@ -105,11 +111,14 @@ class Passcodes:
             done.callback(True)
         elif digest in self._asking:
             self._asking[digest].append(done)
-        elif len(self._asking) >= self._limit:
-            done.errback(CannotVerify(f"{self._limit} logins are waiting to be verified; try again later"))
+            if known and digest in self._waiting:
+                self._queue.put(digest, source, known=True)
+        elif len(self._asking) >= self._limit and not self._make_room(source, known):
+            done.errback(self._too_many())
         else:
             self._asking[digest] = [done]
-            self._waiting.append((digest, hash, passcode))
+            self._waiting[digest] = hash, passcode
+            self._queue.put(digest, source, known=known)
             self._go_on()
         return done
 
@@ -129,11 +138,32 @@ class Passcodes:
     def _shut_down(self) -> None:
         self._closed = True
         self._waiting.clear()
+        self._queue.clear()
         asking, self._asking = self._asking, {}
         self._pool.stop()
         for waiters in asking.values():
             for done in waiters:
                 done.errback(CannotVerify("the server is stopping"))
+
+    def _make_room(self, source: Hashable, known: bool) -> bool:
+        """Refuse one that waits, of the source that has the most waiting. :returns: whether there is one."""
+        while (digest := self._queue.crowded_out(source, known=known)) is not None:
+            if self._waiting.pop(digest, None) is not None:
+                for done in self._asking.pop(digest):
+                    done.errback(self._too_many())
+                return True
+        return False
+
+    def _abandon(self, digest: bytes, done: Deferred[bool]) -> None:
+        """Nobody waits for this one any more."""
+        asking = self._asking.get(digest)
+        if asking is not None and done in asking:
+            asking.remove(done)
+            if not asking and self._waiting.pop(digest, None) is not None:
+                del self._asking[digest]
+
+    def _too_many(self) -> CannotVerify:
+        return CannotVerify(f"{self._limit} logins are waiting to be verified; try again later")
 
     def _digest(self, hash: str | None, passcode: str) -> bytes:
         known = b"" if hash is None else hash.encode()
@@ -145,11 +175,8 @@ class Passcodes:
         if self._trigger is None:
             self._pool.start()
             self._trigger = self._reactor.addSystemEventTrigger("during", "shutdown", self._shut_down)
-        while self._idle and self._waiting:
-            digest, hash, passcode = self._waiting.popleft()
-            if all(done.called for done in self._asking[digest]):  # cancelled
-                del self._asking[digest]
-                continue
+        while self._idle and (digest := self._queue.take()) is not None:
+            hash, passcode = self._waiting.pop(digest)
             self._idle -= 1
             work = deferToThreadPool(self._reactor, self._pool, _verify, hash, passcode)  # type: ignore[arg-type]
             work.addBoth(self._finished, digest)

@@ -81,7 +81,7 @@ class Physical:
         self.coming_octets = 0
         #: Those of them that transaction branches have sent, which are prepared or being committed.
         self.held = 0
-        #: Epoch milliseconds since which nobody has used it, as far as is known.
+        #: Since when nobody has used it, as far as is known, in milliseconds of the clock of timers.
         self.idle_since = 0
         self.removed = False
         #: As :attr:`Distribution.burial`, for the whole of a topic.
@@ -261,5 +261,5 @@ class Physical:
     def emptied(self) -> None:
         """Something left: an auto-created destination that has nothing more and that nobody uses is reaped after a while."""
         if self.auto_created and not self.removed and not self.busy:
-            self.idle_since = self.broker.turn.refresh()
+            self.idle_since = self.broker.turn.refresh_timer()
             self.broker.housekeeping.reap_later(self)

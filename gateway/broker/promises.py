@@ -15,6 +15,8 @@ from gateway.broker.store.interface import StoreError, StoreFull
 from gateway.messaging.errors import MessagingError, StorageFailed
 from gateway.messaging.provider import Done
 
+_NO_ROOM: Final = "what was sent did not fit on the disk"
+
 
 class Promise:
     """A completion that was asked for.
@@ -100,7 +102,7 @@ class Promises:
             if self._refused and min(self._refused) <= first.sends:
                 # Maybe in an earlier batch than the one that it waited for.
                 self._refused = [number for number in self._refused if number > first.sends]
-                first.error = first.error or StorageFailed("what was sent did not fit on the disk")
+                first.error = first.error or StorageFailed(_NO_ROOM, _NO_ROOM)
             first.done(first.error)
 
     def release_held(self) -> None:
@@ -127,4 +129,9 @@ class Promises:
 
 def storage_failed(error: StoreError | None) -> StorageFailed | None:
     """What a failed batch is to the users of the seam."""
-    return None if error is None else StorageFailed(str(error))
+    return None if error is None else not_stored(error)
+
+
+def not_stored(error: StoreError) -> StorageFailed:
+    """The same of an error: clients are told that the disk is full, and nothing that names files."""
+    return StorageFailed(str(error), "the disk is full" if isinstance(error, StoreFull) else "")

@@ -10,8 +10,9 @@ from twisted.internet.defer import Deferred
 from gateway.broker.access import AccessRules
 from gateway.broker.connection import EmbeddedConnection
 from gateway.broker.users import Principal
+from gateway.broker.waiting import waiting
 from gateway.messaging.errors import AccessDenied, ClientIdInUse, MessagingError
-from gateway.messaging.provider import Capabilities, Connection, Credentials
+from gateway.messaging.provider import Capabilities, Connection, Credentials, Subscription, Waiting
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
@@ -65,6 +66,7 @@ class EmbeddedProvider:
     def connect(
         self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]
     ) -> Deferred[Connection]:
+        """As the seam says; may be cancelled, and then there is no connection."""
         return Deferred.fromCoroutine(self._connect(credentials, client_id or None, lost))
 
     async def _connect(self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]) -> Connection:
@@ -79,6 +81,10 @@ class EmbeddedProvider:
             self._client_ids[client_id] = connection
         self._connections[connection] = credentials.address
         return connection
+
+    def waiting(self, spec: Subscription, client_id: str | None) -> Deferred[Waiting | None]:
+        """See :class:`~gateway.messaging.provider.Waiting`; asked by this process only, so no access rule applies."""
+        return waiting(self.broker, spec, client_id)
 
     @property
     def connections(self) -> Mapping[EmbeddedConnection, str]:

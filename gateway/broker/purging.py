@@ -94,8 +94,7 @@ class Search:
 
     def start(self) -> None:
         """Begin, in a turn of its own."""
-        broker = self._place.broker
-        broker.schedule.at(broker.turn.refresh(), self._step)
+        self._place.broker.schedule.after(0, self._step)
 
     def _step(self) -> None:
         cursor, place = self._cursor, self._place
@@ -168,8 +167,7 @@ class Search:
         self._place.broker.rows.read_back(seqs, read)
 
     def _after(self, step: Callable[[], None]) -> None:
-        broker = self._place.broker
-        broker.schedule.at(broker.turn.refresh(), step)
+        self._place.broker.schedule.after(0, step)
 
     def _give_up(self, messages: Sequence[Message]) -> None:
         self._found += len(messages)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Schedule:
-    """Runs work at epoch milliseconds, each inside a turn."""
+    """Runs work after a while, each inside a turn. Times are those of the clock of timers, ``turn.timer_ms``, whatever becomes of the wall clock."""
 
     def __init__(self, clock: IReactorTime, turn: Turn) -> None:
         self._clock = clock
@@ -37,10 +37,14 @@ class Schedule:
         if not self._running and (self._timer is None or when_ms < self._timer_at):
             self._arm()
 
+    def after(self, pause_ms: int, work: Callable[[], None]) -> None:
+        """Do ``work`` in so many milliseconds."""
+        self.at(self._turn.refresh_timer() + pause_ms, work)
+
     def in_slices(self, steps: Iterator[None]) -> None:
         """Go on with ``steps`` to their end: to the first ``yield`` now, then from one to the next in a turn of its own, others' between."""
         if next(steps, steps) is not steps:
-            self.at(self._turn.refresh(), lambda: self.in_slices(steps))
+            self.after(0, lambda: self.in_slices(steps))
 
     def close(self) -> None:
         """Forget everything, and what is asked from now on."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gateway.broker.consumer import EmbeddedConsumer
 from gateway.broker.holding_back import HoldingBack
 from gateway.broker.physical import Kept, Physical, Place
-from gateway.broker.promises import Promises, storage_failed
+from gateway.broker.promises import Promises, not_stored, storage_failed
 from gateway.broker.queue import PhysicalQueue
 from gateway.broker.store.interface import Batch, StoreError, StoreFull
 from gateway.messaging.dead import DeadReason
@@ -21,7 +21,6 @@ from gateway.messaging.errors import (
     MessagingError,
     NotSupported,
     ProviderUnavailable,
-    StorageFailed,
     TransactionTooLarge,
 )
 from gateway.messaging.message import Message
@@ -110,7 +109,7 @@ class EmbeddedSession:
     def _refuse(self, number: int, error: StoreError) -> None:
         if not self._promises.refuse(number):
             # Nobody waits for a receipt that could tell the sender.
-            self.connection.fail(StorageFailed(str(error)))
+            self.connection.fail(not_stored(error))
 
     def _send_in_transaction(self, messages: Sequence[Message]) -> None:
         if self.gate is not None:

@@ -58,6 +58,20 @@ XA_TIMEOUT: Final = Setting(
     300,
     "Time after which a branch of an XA transaction that has work and is not prepared is rolled back; 0 is no limit",
 )
+LOGINS_WAITING: Final = Setting(
+    "imq.authentication.waiting",
+    Integer(1),
+    1000,
+    "Logins that may wait for their passcodes to be verified. For one more, one is refused of the address that has most of them waiting.",
+    unit="logins",
+)
+LOGIN_DELAY: Final = Setting(
+    "imq.authentication.failureDelay",
+    Duration("milliseconds", 0, 60_000),
+    5000,
+    "Longest time for which the answer to a login that failed is held back. Five failures of an address are answered at once, "
+    "then each is held back for twice as long as the one before, from 250 ms on; a minute without a failure forgets them. 0 holds back none.",
+)
 LOG_DEAD: Final = Setting("imq.destination.logDeadMsgs", Boolean(), False, "Log each message that dies")
 TRUNCATE_DEAD: Final = Setting(
     "imq.destination.DMQ.truncateBody", Boolean(), False, "Keep only the headers of dead messages, not their bodies"
@@ -155,7 +169,7 @@ MAXIMUM_DELAY: Final = Setting(
     "imq.destination.NAME.maximumRedeliveryDelay",
     Integer(-1),
     _DEFAULTS.maximum_redelivery_delay,
-    "Longest pause before a redelivery; -1 is no bound",
+    "Longest pause before a redelivery, and longest rest of one after a restart; -1 is no bound",
     unit="milliseconds",
 )
 
@@ -186,6 +200,8 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     TRANSACTION_OCTETS,
     TRANSACTION_ACKNOWLEDGEMENTS,
     XA_TIMEOUT,
+    LOGINS_WAITING,
+    LOGIN_DELAY,
     LOG_DEAD,
     TRUNCATE_DEAD,
     AUTOCREATE_QUEUE,

@@ -27,8 +27,10 @@ from typing import Final
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from gateway.broker.logins import Logins
 from gateway.broker.passcodes import CannotVerify, Passcodes, Reactor, hash_passcode, is_hash
 from gateway.instance.files import replace
+from gateway.instance.listening import counted_address
 from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
 
@@ -92,14 +94,15 @@ class Users:
 
     :param path: the file, ``etc/users`` of an instance.
     :param reactor: its thread runs everything here; verifying is done on threads that end with it, or with :meth:`close`.
-    :param passcodes: verifies; None makes one.
+    :param passcodes: verifies; None makes one. :param logins: knows who has logged in before; None makes one that keeps nothing.
     """
 
     _log = Logger()
 
-    def __init__(self, path: Path, reactor: Reactor, passcodes: Passcodes | None = None) -> None:
+    def __init__(self, path: Path, reactor: Reactor, passcodes: Passcodes | None = None, logins: Logins | None = None) -> None:
         self.path: Final = path
         self._passcodes = Passcodes(reactor) if passcodes is None else passcodes
+        self._logins = Logins(reactor) if logins is None else logins
         self._users: Mapping[str, User] = {}
 
     def load(self) -> None:
@@ -138,8 +141,9 @@ class Users:
         return _admitted(user, address)
 
     def close(self) -> None:
-        """Stop the threads that verify."""
+        """Stop the threads that verify, and keep who has logged in."""
         self._passcodes.close()
+        self._logins.close()
 
     async def _authenticate(self, credentials: Credentials) -> Principal:
         name, passcode, certificate = credentials.username, credentials.passcode, credentials.certificate
@@ -152,11 +156,13 @@ class Users:
             if user is None:
                 raise AuthenticationFailed(certificate, "the client certificate's user is unknown")
             return _admitted(user, credentials.address)
+        address = counted_address(credentials.address)
+        known = self._logins.is_known(name, address)
         while True:
             user = self._users.get(name)
             hash = None if user is None else user.hash
             try:
-                right = await self._passcodes.verify(hash, passcode)
+                right = await self._passcodes.verify(hash, passcode, (address, name) if known else address, known=known)
             except CannotVerify as error:
                 raise AuthenticationFailed(name, str(error)) from None
             user = self._users.get(name)
@@ -164,8 +170,12 @@ class Users:
             if (None if user is None else user.hash) == hash:
                 break
         if user is None or not right:
+            # Only the answer is held back: whoever knows a passcode does not wait for those at the same address who do not.
+            await self._logins.failed(address)
             raise AuthenticationFailed(name)
-        return _admitted(user, credentials.address)
+        principal = _admitted(user, credentials.address)
+        self._logins.succeeded(name, address)
+        return principal
 
 
 def read_users(path: Path) -> dict[str, User]:

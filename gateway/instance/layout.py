@@ -73,6 +73,7 @@ class Layout:
         self.bridges = self.directory / "bridges"
         self.journal = self.directory / "journal"
         self.log = self.directory / "log"
+        self.logins = self.directory / "logins"
         self.lock_file = self.directory / "lock"
         self.lib_ext = varhome / "lib" / "ext"
 

@@ -5,6 +5,7 @@ Owns the choice of the address family. Knows nothing of what is served.
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from typing import Any, Final
 
@@ -36,6 +37,17 @@ def peer_host(address: object) -> str:
     """The IP address of a peer, that of IPv4 as such where it came to a socket of both families; empty where it has none."""
     host = str(getattr(address, "host", ""))
     return host.removeprefix(_MAPPED) if host.startswith(_MAPPED) and "." in host else host
+
+
+def counted_address(host: str) -> str:
+    """What a peer is counted by: an address of IPv6 by its /64, which is what one machine has."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv6Address) and not address.is_loopback:
+        return str(ipaddress.ip_network((address, 64), strict=False))
+    return str(address)
 
 
 @implementer(IStreamServerEndpoint)

@@ -57,6 +57,11 @@ class BridgeNames(ValueType[tuple[str, ...]]):
         return ",".join(value)
 
 
+def is_bridge_name(text: str) -> bool:
+    """Whether a bridge of a type other than STOMP may be called so: its name is that of a directory, too."""
+    return _BRIDGE_NAME.fullmatch(text) is not None and text.lower() not in (*RESERVED_BRIDGE_NAMES, STOMP)
+
+
 HOSTNAME = Setting(
     "imq.hostname", Text(), "", "Host name or address on which everything listens; none is all addresses, of IPv4 and IPv6."
 )

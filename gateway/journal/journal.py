@@ -5,6 +5,7 @@ Owns the level and what an operator's log is told. The thread is :mod:`gateway.j
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -47,6 +48,7 @@ class Journal:
 
     :param folder: of the segments; it must be there. :param run: as :func:`~gateway.journal.schema.run_name` gives it.
     :param instance: the gateway's. :param most: octets of lines that may wait. :param retry: seconds until a journal that has stopped tries again.
+    :param wall: the time of day, seconds since the epoch; None for the reactor's ``seconds``.
     """
 
     _log: ClassVar = Logger(namespace="gateway.journal")
@@ -61,8 +63,10 @@ class Journal:
         *,
         most: int = MOST_WAITING,
         retry: float = RETRY,
+        wall: Callable[[], float] | None = None,
     ) -> None:
         self._reactor = reactor
+        self._wall: Callable[[], float] = reactor.seconds if wall is None else wall
         #: How much is told. Callers look at it before they gather anything.
         self.level = options.level
         #: Whether headers, and bodies, are told.
@@ -80,7 +84,7 @@ class Journal:
         :param octets: what it holds in memory for as long as it waits, where that is more than a few hundred octets.
         """
         if "time" not in fields:
-            fields["time"] = int(self._reactor.seconds() * 1_000_000)
+            fields["time"] = int(self._wall() * 1_000_000)
         self._writer.add(fields, octets)
 
     def written(self) -> Deferred[None]:

@@ -20,6 +20,11 @@ _QUOTED: Final = 100
 class MessagingError(Exception):
     """The root of them all; never raised itself."""
 
+    @property
+    def withheld(self) -> str:
+        """What :meth:`told` leaves out, for the operator's log; "" for nothing."""
+        return ""
+
     def told(self, spell: Callable[[Destination], str]) -> str:
         """The sentence, with destinations spelt as whoever reads it knows them.
 
@@ -100,6 +105,10 @@ class MessageRejected(MessagingError):
         super().__init__(str(cause))
         self.index = index
         self.cause = cause
+
+    @property
+    def withheld(self) -> str:
+        return self.cause.withheld
 
     def told(self, spell: Callable[[Destination], str]) -> str:
         return self.cause.told(spell)
@@ -182,11 +191,23 @@ class TransactionTooLarge(MessagingError):
 
 
 class StorageFailed(MessagingError):
-    """What was asked could not be made durable. What the disk said is in ``reason``, and in the log."""
+    """What was asked could not be made durable.
 
-    def __init__(self, reason: str) -> None:
+    :param reason: what the store said; it may name files. ``str`` of the error has it, and clients are not told it.
+    :param public: what clients are told of the reason.
+    """
+
+    def __init__(self, reason: str, public: str = "") -> None:
         super().__init__(f"the message store could not write: {reason}")
         self.reason = reason
+        self.public = public
+
+    @property
+    def withheld(self) -> str:
+        return "" if self.reason == self.public else self.reason
+
+    def told(self, spell: Callable[[Destination], str]) -> str:
+        return f"the message store could not write: {self.public}" if self.public else "the message store could not write"
 
 
 class ProviderUnavailable(MessagingError):

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntFlag
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination, Kind
@@ -118,6 +118,19 @@ class Subscription:
     browse: bool = False
     redelivery: RedeliveryChanges | None = None
     name: str = ""
+
+
+class Waiting(NamedTuple):
+    """What waits for the consumers of a subscription, apart from what they have.
+
+    :param messages: how many; -1 when unknown. :param oldest_ms: the JMSTimestamp of the oldest; 0 when none waits, -1 when unknown.
+
+    A provider that knows this without reading the messages has a method ``waiting(spec, client_id)``, which returns a Deferred of it, or of None
+    where only a browser can tell. Every other provider is browsed.
+    """
+
+    messages: int
+    oldest_ms: int
 
 
 class Provider(Protocol):

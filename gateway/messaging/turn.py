@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
+from gateway.messaging.clocks import wall_clock
+
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
@@ -28,7 +30,7 @@ _LONGEST: Final = 0.005
 class Turn:
     """The work collected in this turn. One per reactor.
 
-    :param clock: the reactor; its ``seconds`` are the wall clock.
+    :param clock: the reactor; timers and spans of time are its clock's, and :func:`~gateway.messaging.clocks.wall_clock` says the time of day.
     """
 
     _log = Logger()
@@ -43,14 +45,17 @@ class Turn:
         self._scheduled: IDelayedCall | None = None
         #: When the first turn was left whose ending is scheduled.
         self._left = 0.0
-        #: Epoch milliseconds at the beginning of this turn.
-        self.now_ms: int = int(clock.seconds() * 1000)
+        self._wall = wall_clock(clock)
+        #: Epoch milliseconds at the beginning of this turn, by the wall clock: for expiry and time-stamps.
+        self.now_ms: int = int(self._wall() * 1000)
+        #: Milliseconds at the beginning of this turn, by the clock of timers: for spans of time.
+        self.timer_ms: int = int(clock.seconds() * 1000)
 
     def begin(self) -> None:
         """A turn begins; what is asked from now on is done at its end. Nests."""
         self._depth += 1
         if self._depth == 1:
-            self.now_ms = int(self._clock.seconds() * 1000)
+            self._look()
 
     def end(self) -> None:
         """The turn that :meth:`begin` began ends: do what was collected."""
@@ -100,10 +105,20 @@ class Turn:
         return self._clock.callLater(seconds, run)
 
     def refresh(self) -> int:
-        """The time now, in epoch milliseconds, for callers that may be outside of a turn."""
+        """The time of day now, in epoch milliseconds, for callers that may be outside of a turn."""
         if not self._depth and not self._ending:
-            self.now_ms = int(self._clock.seconds() * 1000)
+            self._look()
         return self.now_ms
+
+    def refresh_timer(self) -> int:
+        """The same by the clock of timers."""
+        if not self._depth and not self._ending:
+            self._look()
+        return self.timer_ms
+
+    def _look(self) -> None:
+        self.now_ms = int(self._wall() * 1000)
+        self.timer_ms = int(self._clock.seconds() * 1000)
 
     def _schedule(self) -> None:
         self._scheduled = self._clock.callLater(0, self._late)
@@ -111,7 +126,7 @@ class Turn:
     def _late(self) -> None:
         self._scheduled = None
         if not self._depth and not self._ending:
-            self.now_ms = int(self._clock.seconds() * 1000)
+            self._look()
             self._finish()
 
     def _finish(self) -> None:

@@ -79,7 +79,7 @@ class ConnectionLog:
     def failed(self, error: BaseException, text: str) -> None:
         """The connection ends with an ERROR.
 
-        :param text: what the client is told.
+        :param text: what the client is told, and behind it what is withheld from it. The store's failure has a line of its own at SEVERE.
         """
         if not self._over:
             self._over = True

@@ -30,7 +30,7 @@ from gateway.messaging.values import Value
 from gateway.stomp import destinations, dialects
 from gateway.stomp.dialects import ENVELOPE
 from gateway.stomp.refusals import CommandRefused
-from gateway.stomp.wire import Head, Version, escaper, header_lines
+from gateway.stomp.wire import Head, Version, bare_name, escaper, header_lines, without_edge_blanks
 
 #: From the text of a header and the header's name to the destination it means; raises CommandRefused.
 Resolve = Callable[[str, str], Destination]
@@ -58,11 +58,14 @@ _SPENT: Final = frozenset(
         "receipt-id",
         "timestamp",
         "browser",
+        "transformation-error",
         "heart-beat",
     )
 )
 #: What a producer may set of JMSX (JMS 1.1, section 3.5.9); the others are the provider's.
 _GROUPS: Final = frozenset(("JMSXGroupID", "JMSXGroupSeq"))
+#: What links to STOMP brokers add begins so. It says nothing of the gateway's.
+_LINKS: Final = "JMS_STOMP_"
 #: These are booleans to the broker, and STOMP has text only.
 _BOOLEANS: Final = frozenset((PRESERVE_UNDELIVERED, LOG_DEAD_MESSAGES, TRUNCATE_MSG_BODY))
 
@@ -89,26 +92,41 @@ class SendPlan:
     :ivar text: the body must be UTF-8.
     :ivar expiring: there is a header about the time to live, even if it says that there is none.
     :ivar envelope: the body claims to be a message in an envelope.
-    :ivar plain: neither transaction nor expiry nor envelope: nothing to do but to make the message and send it, if no receipt is asked for.
+    :ivar copies: the headers for the other destinations, where SEND names several.
+    :ivar personal: what it is depends on who sends it, so it holds for one frame only.
+    :ivar plain: one destination, and neither transaction nor expiry nor envelope: nothing to do but to make the message and send it, if no receipt is asked for.
     """
 
-    __slots__ = ("envelope", "expires", "expiring", "headers", "plain", "text", "transaction", "ttl")
+    __slots__ = ("copies", "envelope", "expires", "expiring", "headers", "personal", "plain", "text", "transaction", "ttl")
 
-    def __init__(self, headers: Headers, expires: int, ttl: int, expiring: bool, envelope: bool, transaction: str | None) -> None:
+    def __init__(
+        self,
+        headers: Headers,
+        copies: tuple[Headers, ...],
+        expires: int,
+        ttl: int,
+        expiring: bool,
+        envelope: bool,
+        transaction: str | None,
+        personal: bool,
+    ) -> None:
         self.headers: Final = headers
+        self.copies: Final = copies
         self.expires: Final = expires
         self.ttl: Final = ttl
         self.expiring: Final = expiring
         self.envelope: Final = envelope
         self.transaction: Final = transaction
+        self.personal: Final = personal
         self.text: Final = headers.body_type is BodyType.TEXT
-        self.plain: Final = not expires and not ttl and not envelope and transaction is None
+        self.plain: Final = not copies and not expires and not ttl and not envelope and transaction is None
 
 
-def plan_send(head: Head, resolve: Resolve) -> SendPlan:
+def plan_send(head: Head, resolve: Resolve, administers: bool) -> SendPlan:
     """Work out what a SEND's headers mean.
 
     :param resolve: finds destinations, making a temporary one that the client names for the first time.
+    :param administers: an administrator sends it, as a link from another gateway may: its ``JMS_`` properties are kept.
     :raises CommandRefused: a header is missing or cannot be understood.
     """
     given = head.headers
@@ -117,7 +135,7 @@ def plan_send(head: Head, resolve: Resolve) -> SendPlan:
         raise CommandRefused("SEND without destination")
     properties: dict[str, Value] = {}
     extras: list[tuple[str, str]] = []
-    expiring = False
+    expiring = personal = False
     octets = 0
     for name, value in given.items():
         octets += len(name) + len(value)
@@ -132,12 +150,19 @@ def plan_send(head: Head, resolve: Resolve) -> SendPlan:
             properties[name] = dialects.boolean(value)
         elif role == _EXPIRY:
             expiring = True
+        elif role == _TRUSTED:
+            personal = True
+            if administers:
+                properties[name] = value
+        elif role == _REFUSED:
+            raise CommandRefused(f"{name.strip()} on SEND: delivery at a later time is not supported, and the message was not sent")
     expires, ttl = dialects.expiry(given) if expiring else (0, 0)
     persistent = given.get("persistent")
     reply_to = given.get("reply-to")
     priority = given.get("priority")
+    texts = destinations.split(destination)
     headers = Headers(
-        resolve(destination, "destination"),
+        resolve(texts[0], "destination"),
         body_type=BodyType.TEXT if head.content_length < 0 else BodyType.BYTES,
         persistent=persistent is None or dialects.boolean(persistent),
         priority=DEFAULT_PRIORITY if priority is None else _priority(priority),
@@ -151,7 +176,11 @@ def plan_send(head: Head, resolve: Resolve) -> SendPlan:
     content_type = given.get("content-type")
     # Nearly every other one is shorter, and this is done for each message of a producer whose headers vary.
     envelope = content_type is not None and len(content_type) >= _SHORTEST_ENVELOPE and _is_envelope(content_type)
-    return SendPlan(headers, expires, ttl, expiring, envelope, given.get("transaction"))
+    copies: tuple[Headers, ...] = ()
+    if len(texts) > 1:
+        others = dict.fromkeys([resolve(text, "destination") for text in texts[1:]])
+        copies = tuple([headers.replace(destination=other) for other in others if other != headers.destination])
+    return SendPlan(headers, copies, expires, ttl, expiring, envelope, given.get("transaction"), personal)
 
 
 _SHORTEST_ENVELOPE: Final = len(CONTENT_TYPE)
@@ -162,12 +191,12 @@ def _is_envelope(content_type: str) -> bool:
     return content_type.partition(";")[0].strip().lower() == CONTENT_TYPE
 
 
-def restore(plan: SendPlan, body: bytes, expires: int) -> Message:
-    """The message in an envelope, for the destination of the SEND that brought it: identity, times, headers, properties and body as they were.
+def restore(plan: SendPlan, headers: Headers, body: bytes, expires: int) -> Message:
+    """The message in an envelope, for a destination of the SEND that brought it: identity, times, headers, properties and body as they were.
 
     Only its duplicate id is gone: there it may have come before it died, and who sends it again means it. That of the SEND takes its place.
 
-    :param expires: JMSExpiration by the SEND; heeded only where that says anything about it.
+    :param headers: those of the plan for that destination. :param expires: JMSExpiration by the SEND; heeded only where that says anything about it.
     :raises CommandRefused: the body is no envelope, or a damaged one.
     """
     try:
@@ -177,7 +206,7 @@ def restore(plan: SendPlan, body: bytes, expires: int) -> Message:
     properties = {name: value for name, value in message.headers.properties.items() if name != DUPLICATE_ID}
     if DUPLICATE_ID in plan.headers.properties:
         properties[DUPLICATE_ID] = plan.headers.properties[DUPLICATE_ID]
-    message.headers = message.headers.replace(destination=plan.headers.destination, properties=properties)
+    message.headers = message.headers.replace(destination=headers.destination, properties=properties)
     if plan.expiring:
         message.expires = expires
     return message
@@ -189,6 +218,10 @@ _EXTRA: Final = 2
 _BOOLEAN: Final = 3
 _EXPIRY: Final = 4
 _NOTHING: Final = 5
+#: A property of an administrator's message, and nothing in anybody else's.
+_TRUSTED: Final = 6
+#: What cannot be done, and must not be forgotten.
+_REFUSED: Final = 7
 
 #: The roles of names that were seen; clients use few.
 _roles: Final[dict[str, int]] = {}
@@ -198,21 +231,23 @@ _MOST_ROLES: Final = 4096
 def _learn_role(name: str) -> int:
     if name == "expires" or name in dialects.RELATIVE_EXPIRIES:
         role = _EXPIRY
-    elif name in _SPENT or (name.startswith("JMSX") and name not in _GROUPS):
-        role = _NOTHING
     elif name in _BOOLEANS:
         role = _BOOLEAN
     else:
-        role = _PROPERTY if _is_property(name) else _EXTRA
+        # Some consumer trims the name: to that one " ack" is "ack".
+        bare = bare_name(name)
+        if bare in _SPENT:
+            role = _NOTHING
+        elif bare in dialects.SCHEDULES:
+            role = _REFUSED
+        elif bare.startswith("JMS") and bare not in _GROUPS and not bare.startswith(_LINKS):
+            # JMS keeps these names for itself and its providers (JMS 1.1, sections 3.5.1, 3.5.9 and 3.5.10).
+            role = _TRUSTED if bare.startswith("JMS_") and is_property_name(name) else _NOTHING
+        else:
+            role = _PROPERTY if is_property_name(name) else _EXTRA
     if len(_roles) < _MOST_ROLES:
         _roles[name] = role
     return role
-
-
-def _is_property(name: str) -> bool:
-    if name.startswith("JMS") and name not in _GROUPS and not name.startswith("JMS_"):
-        return False  # JMS keeps these names for itself (JMS 1.1, section 3.5.1)
-    return is_property_name(name)
 
 
 def _priority(text: str) -> int:
@@ -290,13 +325,14 @@ class MessageEncoder:
             identifier = self._escape(identifier)
         body = message.body
         if self._tell_user and message.user:
-            block = b"%sJMSXUserID:%s\n" % (block, self._escape(message.user).encode())
-        return b"%smessage-id:%s\ntimestamp:%d\nexpires:%d\ncontent-length:%d\n\n%s\0\n" % (
-            block,
+            block = b"JMSXUserID:%s\n%s" % (self._escape(message.user).encode(), block)
+        # First what is the gateway's: some clients take the first of repeated headers.
+        return b"message-id:%s\ntimestamp:%d\nexpires:%d\ncontent-length:%d\n%s\n%s\0\n" % (
             identifier.encode(),
             message.timestamp,
             message.expires,
             len(body),
+            block,
             body,
         )
 
@@ -329,6 +365,32 @@ class MessageEncoder:
         # It has asked to have both forgotten, now or before.
         return self.fanned(outer)
 
+    def browsed(self, message: Message) -> bytes:
+        """As :meth:`tail`, for a browser, which no single message ends. One that STOMP cannot carry is shown in an envelope."""
+        try:
+            return self.tail(message)
+        except UnsendableBody as error:
+            text = f"a {error.body_type.name} message: STOMP cannot carry it as it is, so the body is its envelope"
+            return self._because(text, self.browsed_enveloped(message))
+
+    def browsed_enveloped(self, message: Message) -> bytes:
+        """As :meth:`enveloped`, for a browser. One that does not fit into an envelope is shown without a body."""
+        try:
+            return self.enveloped(message)
+        except EnvelopeError as error:
+            return self.without_contents(message, str(error))
+
+    def without_contents(self, message: Message, reason: str) -> bytes:
+        """What a browser shows of a message that it cannot show: where it is and which one it is, and why there is no more."""
+        headers = message.headers.replace(
+            body_type=BodyType.BYTES, reply_to=None, correlation_id=None, type=None, properties={}, extras=()
+        )
+        shown = Message(headers, b"", expires=message.expires, timestamp=message.timestamp, message_id=message.message_id)
+        return self._because(reason, self.tail(shown))
+
+    def _because(self, reason: str, tail: bytes) -> bytes:
+        return b"transformation-error:%s\n%s" % (self._escape(reason).encode("utf-8", "replace"), tail)
+
     def _in_envelope(self, message: Message) -> Message:
         """A BytesMessage that is sent as any other: what is remembered of its headers is beside that of the message's own."""
         known = message.headers.memo.get(MEMO_ENVELOPED)
@@ -359,8 +421,7 @@ class MessageEncoder:
             return _UNSENDABLE
         pairs = _message_headers(headers)
         text = "".join([f"{name}:{value}\n" for name, value in pairs])
-        # The last two are ends of names that may be blank.
-        odd = "\\" in text or "\r" in text or "\0" in text or " :" in text or "\t:" in text
+        odd = "\\" in text or "\r" in text or "\0" in text
         if not odd and text.count(":") == len(pairs) == text.count("\n"):
             # Nothing to escape in any version, which is found out faster for all lines at once.
             return text.encode("utf-8", "replace")
@@ -390,9 +451,27 @@ def _message_headers(headers: Headers) -> list[tuple[str, str]]:
     if headers.type is not None:
         pairs.append(("type", headers.type))
     for name, value in headers.properties.items():
-        if name and name not in _OWN:
-            pairs.append((name, value if isinstance(value, str) else text_of(value)))
+        shown = _shown.get(name)
+        if shown is None:
+            shown = _learn_shown(name)
+        if shown:
+            pairs.append((shown, value if isinstance(value, str) else text_of(value)))
     for name, text in headers.extras:
-        if name and name not in _OWN and name not in headers.properties:
-            pairs.append((name, text))
+        shown = _shown.get(name)
+        if shown is None:
+            shown = _learn_shown(name)
+        if shown and name not in headers.properties:
+            pairs.append((shown, text))
     return pairs
+
+
+#: As what names of properties and other headers are shown, "" for not at all; of those that were seen.
+_shown: Final[dict[str, str]] = {}
+
+
+def _learn_shown(name: str) -> str:
+    # Whatever a link or an envelope has brought: a reader that trims it must not take it for the gateway's.
+    shown = "" if bare_name(name) in _OWN else without_edge_blanks(name)
+    if len(_shown) < _MOST_ROLES:
+        _shown[name] = shown
+    return shown

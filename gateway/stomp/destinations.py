@@ -1,4 +1,4 @@
-"""How STOMP spells destinations (seed table 12-11): ``/queue/NAME``, ``/topic/NAME`` and the two forms of temporary ones.
+"""How STOMP spells destinations (seed table 12-11): ``/queue/NAME``, ``/topic/NAME`` and the two forms of temporary ones; and several in one text.
 
 Owns the spelling only. That ``/temp-queue/NAME`` is a name of one connection's own making is :mod:`gateway.stomp.session.temporaries`'
 to know, and whether a name is any good is the provider's.
@@ -25,6 +25,11 @@ _PREFIXES: Final = (
 #: What ActiveMQ and Artemis read as options of a destination, such as ``?consumer.prefetchSize=10``. Any other question mark is one.
 _OPTIONS: Final = re.compile(r"\?[\w.-]+=.*", re.DOTALL)
 
+#: Between the destinations of a composite one, ``/queue/a,/queue/b``, as ActiveMQ has it. A comma that no slash follows is part of a name.
+_BETWEEN: Final = re.compile(r"\s*,\s*(?=/)")
+#: The most destinations of one SEND: each is a copy of its body to be stored.
+_MOST_TOGETHER: Final = 100
+
 #: Destinations that were parsed, and their spellings: producers repeat them. No temporary ones, whose names come and go.
 _parsed: Final[dict[str, Destination]] = {}
 _spelt: Final[dict[Destination, str]] = {}
@@ -38,6 +43,19 @@ class LocalTemporary(NamedTuple):
     name: str
 
 
+def split(text: str) -> list[str]:
+    """The destinations that a SEND names, each as a text of its own: more than one where it is ``/queue/a,/queue/b``.
+
+    :raises CommandRefused: they are too many.
+    """
+    if "," not in text:
+        return [text]
+    parts = _BETWEEN.split(text)
+    if len(parts) > _MOST_TOGETHER:
+        raise CommandRefused(f"destination names {len(parts)} destinations: {_MOST_TOGETHER} is the limit of one SEND")
+    return parts
+
+
 def parse(text: str, header: str) -> Destination | LocalTemporary:
     """What a header value of a client means.
 
@@ -47,6 +65,11 @@ def parse(text: str, header: str) -> Destination | LocalTemporary:
     known = _parsed.get(text)
     if known is not None:
         return known
+    if "," in text and _BETWEEN.search(text) is not None:
+        raise CommandRefused(
+            f"{header} '{text[:200]}' names several destinations, which only the destination of a SEND may: expected one; "
+            "SUBSCRIBE to each of them with an id of its own"
+        )
     for prefix, kind, temporary in _PREFIXES:
         if not text.startswith(prefix):
             continue

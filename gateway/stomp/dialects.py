@@ -19,9 +19,13 @@ DURABLE_NAMES: Final = (
     "activemq.subscriptionName",
     "activemq.subcriptionName",  # so misspelled by ActiveMQ before 5.7
 )
+#: RabbitMQ's durable subscriptions of topics. A queue is durable anyway.
+_DURABLES: Final = ("durable", "persistent")
 PREFETCHES: Final = ("prefetch-count", "activemq.prefetchSize", "credit")
 NO_LOCALS: Final = ("no-local", "activemq.noLocal")
 RELATIVE_EXPIRIES: Final = ("ttl", "expiration")
+#: ActiveMQ's headers for delivery at a later time.
+SCHEDULES: Final = frozenset(f"AMQ_SCHEDULED_{word}" for word in ("DELAY", "PERIOD", "CRON", "REPEAT", "TIME"))
 #: Of SUBSCRIBE, ours: deliver whole messages, each in an envelope; and of a MESSAGE that is one.
 ENVELOPE: Final = "envelope"
 
@@ -58,6 +62,40 @@ def durable_name(headers: Headers) -> str | None:
     name, value = found
     if not value:
         raise CommandRefused(f"{name} is empty: expected the name of a durable subscription")
+    return value
+
+
+def check_durable(headers: Headers, queue: bool) -> None:
+    """See to it that a SUBSCRIBE that asks for a durable subscription gets one.
+
+    :raises CommandRefused: it is for a queue, or asks in RabbitMQ's way, by ``durable:true``. The sentence has the remedy.
+    """
+    found = _first(headers, DURABLE_NAMES)
+    if found is not None and queue:
+        raise CommandRefused(
+            f"{found[0]} on SUBSCRIBE to a queue: a queue keeps its messages for whoever comes, so SUBSCRIBE without {found[0]}; "
+            "durable subscriptions are of topics"
+        )
+    if found is not None or queue:
+        return
+    for name in _DURABLES:
+        if boolean(headers.get(name)):
+            raise CommandRefused(
+                f"{name}:true on SUBSCRIBE to a topic does not make the subscription durable here: give it a durable-subscriber-name, "
+                "and CONNECT with a client-id"
+            )
+
+
+def selector(headers: Headers) -> str | None:
+    """The selector of SUBSCRIBE, None where there is none.
+
+    :raises CommandRefused: it is blank.
+    """
+    value = headers.get("selector")
+    if value is not None and not value.strip():
+        raise CommandRefused(
+            "selector is blank: expected a JMS selector, such as colour = 'red'; to get every message leave the header out"
+        )
     return value
 
 

@@ -1,6 +1,7 @@
 """From errors to ERROR frames: the only place where one is turned into the other.
 
-Owns which text a client may see. An error that nobody expected becomes "internal error" and an incident identifier which the log has too.
+Owns which text a client may see. An error that nobody expected becomes "internal error" and an incident identifier which the log has too. So does what an
+error says of the server's own files.
 """
 
 from __future__ import annotations
@@ -21,13 +22,19 @@ _log: Final = Logger()
 _SUMMARY: Final = 200
 
 
+def withheld(error: BaseException) -> str:
+    """What :func:`describe` leaves out of an error that clients understand otherwise, such as the path of a file; for the log. "" for nothing."""
+    return error.withheld if isinstance(error, MessagingError) else ""
+
+
 def describe(error: BaseException, incident: str) -> tuple[str, bool]:
     """What a client may be told of ``error``, and whether it is one that the client can understand.
 
     :param incident: identifies an unexpected error in the text and in the log.
     """
     if isinstance(error, MessagingError):
-        return error.told(spell), True
+        text = error.told(spell)
+        return f"{text}, incident {incident}" if error.withheld else text, True
     if isinstance(error, (CommandRefused, BridgeStopped, CertificateRevoked, ProtocolError)):
         return str(error), True
     return f"internal error, incident {incident}", False

@@ -54,6 +54,14 @@ def test_everything_sent_is_counted_once(pump: Peer, cell: str) -> None:
     assert (measured.percentiles is not None) == timed
 
 
+@pytest.mark.parametrize("cell", LOADS)
+def test_a_measurement_lasts_until_something_got_through(pump: Peer, cell: str) -> None:
+    measured = load.run(pump, LOADS[cell], "a", 0.0, 0.0)
+    assert measured.value is not None
+    assert measured.value > 0
+    assert measured.outcome == Outcome()
+
+
 def test_a_server_that_dies_is_refused_by_name(pump: Peer) -> None:
     pump.tree.kill()
     with pytest.raises(Refused, match="pump takes no connection"):

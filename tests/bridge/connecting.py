@@ -16,7 +16,7 @@ from twisted.internet.task import Clock
 from bridge.config.model import ConnectionFactory
 from bridge.connections import Connections, Lease, Way
 from bridge.factories import AdministeredFactory, Embedded, Factories
-from bridge.providers.jms.jvm import JVMOptions
+from bridge.providers.jms.command import JavaOptions
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.provider import Capabilities, Connection, Credentials, Mode, Provider
 from tests.contract.backends.embedded import EmbeddedMemory
@@ -87,7 +87,7 @@ class Bench:
         self.backend = backend
         self.provider = Gated(backend.provider())
         self.clock = Clock()
-        self.factories = Factories(clock, Embedded(self.provider, GUEST), JVMOptions)
+        self.factories = Factories(clock, Embedded(self.provider, GUEST), JavaOptions)
         self.connections = Connections(self.clock)
 
     def factory(self, ref_name: str = "here", client_id: str | None = None, **attributes: Any) -> AdministeredFactory:

@@ -15,7 +15,7 @@ from bridge.config.model import BUILT_IN_DMQ, BUILT_IN_DMQ_DESTINATION, Bridge, 
 from bridge.connections import Connections
 from bridge.dead_messages import DeadMessage, DeadMessageQueues
 from bridge.factories import Embedded, Factories
-from bridge.providers.jms.jvm import JVMOptions
+from bridge.providers.jms.command import JavaOptions
 from gateway.broker.limits import DestinationProperties
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.dead import BridgeDeadReason
@@ -68,7 +68,7 @@ def died(message: Message | None = None, **changes: Any) -> DeadMessage:
     return DeadMessage(**given)
 
 
-def _no_jvm() -> JVMOptions:
+def _no_jvm() -> JavaOptions:
     raise AssertionError("nothing here is JMS")
 
 

@@ -13,7 +13,7 @@ from bridge.connections import GIVE_BACK_S, ConnectionKind, Connections, Lease, 
 from bridge.factories import AdministeredFactory, Embedded, Factories
 from bridge.leases import CLOSE_S
 from bridge.pool import CLIENT_ID_S
-from bridge.providers.jms.jvm import JVMOptions
+from bridge.providers.jms.command import JavaOptions
 from gateway.messaging.errors import AuthenticationFailed, ClientIdInUse, MessagingError, ProviderUnavailable
 from tests.bridge.connecting import GUEST, WRONG, Bench, benched, clock, ignored, is_open
 from tests.contract.waiting import until
@@ -140,7 +140,7 @@ async def test_takes_at_the_same_time_connect_a_shared_connection_once(bench: Be
 
 @benched
 async def test_takes_at_the_same_time_fail_together(bench: Bench) -> None:
-    factories = Factories(clock, Embedded(bench.provider, WRONG), JVMOptions)
+    factories = Factories(clock, Embedded(bench.provider, WRONG), JavaOptions)
     factory = factories.get(ConnectionFactory("here", properties={"imqConfiguredClientID": "c1"}))
     way = bench.connections.for_sending(factory, False, None)
     bench.provider.hold()
@@ -185,7 +185,7 @@ class Point:
 def made_of(bench: Bench, provider: Any) -> AdministeredFactory:
     """A factory of this provider, of another package."""
     points: Any = {"theirs": Point(provider)}
-    factories = Factories(clock, Embedded(bench.provider, GUEST), JVMOptions, lambda: points)
+    factories = Factories(clock, Embedded(bench.provider, GUEST), JavaOptions, lambda: points)
     return factories.get(ConnectionFactory("theirs", properties={"provider": "theirs"}))
 
 

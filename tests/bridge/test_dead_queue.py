@@ -16,7 +16,7 @@ from bridge.config.model import BUILT_IN_DMQ_NAME, Dmq
 from bridge.connections import ConnectionKind
 from bridge.dead_messages import NotBuried
 from bridge.factories import GROUP
-from bridge.providers.jms.failures import JPypeMissing
+from bridge.providers.jms.failures import JavaMissing
 from gateway.broker.limits import DestinationProperties, LimitBehavior
 from gateway.messaging import dead
 from gateway.messaging.destination import Kind, Queue
@@ -176,7 +176,7 @@ class Lacking:
     resource = "lacking"
 
     def connect(self, *_: object) -> Deferred[Connection]:
-        return fail(JPypeMissing("JPype1 is not installed"))
+        return fail(JavaMissing("no java command was found"))
 
 
 def lacking(_config: object, _reactor: object) -> Lacking:
@@ -194,7 +194,7 @@ def test_one_whose_package_is_not_installed_has_failed_and_says_so_once(tmp_path
     for _ in range(3):
         assert graveyard.bury().results == [True]
     (line,) = [line for line in graveyard.lines() if "far" in line]
-    why = "the provider is unavailable: JPype1 is not installed"
+    why = "the provider is unavailable: no java command was found"
     assert line == f"dead message queue far has failed, and takes no message until its bridge is started anew: {why}"
     status = graveyard.queues.status()[1]
     assert (status.failed, status.failed_attempts, status.not_taken, status.last_error) == (True, 1, 3, why)

@@ -18,8 +18,8 @@ from bridge.config.model import ConnectionFactory
 from bridge.config.model import Destination as Configured
 from bridge.connections import ConnectionKind, Connections
 from bridge.factories import GROUP, Embedded, Factories, FactoryError, installed
+from bridge.providers.jms.command import JavaOptions
 from bridge.providers.jms.failures import ClientMissing
-from bridge.providers.jms.jvm import JVMOptions
 from bridge.providers.jms.provider import JMSProvider
 from bridge.providers.stomp.provider import StompProvider
 from gateway.messaging.destination import Destination, Kind, Queue, Topic
@@ -40,7 +40,7 @@ def factories(points: Mapping[str, Any] | None = None, class_path: str = "") -> 
     """Factories of a bridge whose own broker is never asked."""
     nobody: Any = None
     given: Any = points or {}
-    return Factories(clock, Embedded(nobody, GUEST), lambda: JVMOptions(class_path), lambda: given)
+    return Factories(clock, Embedded(nobody, GUEST), lambda: JavaOptions(class_path), lambda: given)
 
 
 def refused(config: ConnectionFactory, points: Mapping[str, Any] | None = None) -> FactoryError:
@@ -89,7 +89,7 @@ from bridge.connections import Connections
 from bridge.factories import Embedded, Factories
 found = Factories(None, Embedded(None, None), None).get(ConnectionFactory("f"))
 Connections(None).for_sending(found, False, None)
-print(sorted(name for name in sys.modules if name.startswith(("jpype", "stompest.", "bridge.providers"))))
+print(sorted(name for name in sys.modules if name.startswith(("stompest.", "bridge.providers"))))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
     assert done.stdout.strip() == "[]"
@@ -136,7 +136,7 @@ async def test_its_client_identifier_is_configured_and_gives_way_to_a_links(benc
 @on_reactor
 async def test_who_connects(attributes: dict[str, str], properties: dict[str, str], own: Credentials) -> None:
     async with broker() as backend:
-        made = Factories(clock, Embedded(backend.provider(), own), JVMOptions)
+        made = Factories(clock, Embedded(backend.provider(), own), JavaOptions)
         factory = made.get(of(properties=properties, **attributes))
         await (await factory.connect(None, ignored)).close()
         if own is WRONG:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -161,7 +162,7 @@ def test_ack_of_a_1_0_client_that_escapes_is_understood(connect: Connect, queue:
     assert client.ask("SUBSCRIBE", destination=queue, ack="client") == []
     message = client.message()
     value = message["message-id"].replace(":", "\\c")
-    assert client.ask("ACK", {"message-id": value, "subscription": message["subscription"]}) == []
+    assert client.ask("ACK", {"message-id": value}) == []
 
 
 def test_ack_ends_an_older_delivery(connect: Connect, queue: str) -> None:
@@ -416,6 +417,39 @@ def test_given_back_too_often_is_dead_where_the_operator_says_so(
 
 
 # Body types that STOMP cannot carry.
+
+
+@pytest.mark.parametrize("queue", [DMQ, "/queue/browsed"])
+def test_unsendable_does_not_end_a_browser(connect_there: Connect, queue: str) -> None:
+    """It is shown in an envelope; one that the transformer fails on is shown without contents."""
+    sender, client = connect_there(), connect_there()
+    which = uuid4().hex
+    for body, wish in (("1", "none"), ("2", "map"), ("3", "refuse out"), ("4", "none")):
+        sender.put(queue, body, wish=wish, which=which)
+    # What the transformer has made has no property but the wish.
+    client.subscribe(queue, "b", browser="true", selector=f"which = '{which}' OR wish = 'map'")
+    messages = []
+    while (message := client.message()).headers.get("browser") != "end":
+        messages.append(message)
+    assert [message.text for message in messages if "which" in message] == ["1", "4"]
+    [shown] = [message for message in messages if "envelope" in message]
+    assert "MAP" in shown["transformation-error"]
+    assert (shown["envelope"], shown["content-type"]) == ("true", "application/vnd.stomp-gateway.envelope")
+    assert shown.body
+    [hidden] = [message for message in messages if "wish" not in message]
+    assert (hidden.body, hidden["destination"]) == (b"", queue)
+    assert "failed" in hidden["transformation-error"]
+    assert "secret" not in hidden["transformation-error"]
+    # The connection is as good as before.
+    client.send("UNSUBSCRIBE", id="b")
+    assert client.sync() == []
+
+
+def test_unsendable_cannot_be_claimed_by_a_sender(connect: Connect, queue: str) -> None:
+    client = connect()
+    client.subscribe(queue)
+    client.send("SEND", {"destination": queue, "transformation-error": "forged"})
+    assert "transformation-error" not in client.message()
 
 
 def test_unsendable_closes_the_connection_and_dies_of_it(connect_there: Connect) -> None:

@@ -436,13 +436,6 @@ def test_a_durable_subscription_needs_a_client_id(connect: Connect, topic: str, 
     assert "client-id" in client.error()["message"]
 
 
-def test_a_durable_name_means_nothing_on_a_queue(connect: Connect, queue: str) -> None:
-    client = connect()
-    client.subscribe(queue, **{"durable-subscriber-name": "d"})
-    client.send("SEND", {"destination": queue}, "1")
-    assert client.message().text == "1"
-
-
 @pytest.mark.parametrize("name", ["no-local", "activemq.noLocal"])
 @pytest.mark.parametrize("value", ["true", "TRUE"])
 def test_no_local_leaves_out_ones_own(connect: Connect, topic: str, name: str, value: str) -> None:

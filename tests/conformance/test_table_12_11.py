@@ -212,7 +212,8 @@ def test_subscribe_selector_that_is_none_is_an_error(connect: Connect, queue: st
     assert error["receipt-id"] == "r"
 
 
-# SUBSCRIBE: id. The default is "/subscription-to/" and the destination; an id is unique within the connection.
+# SUBSCRIBE: id. The default is "/subscription-to/" and the destination, which UNSUBSCRIBE and ACK take and MESSAGE does not tell: no 1.0 client knows an id
+# that it never gave. An id is unique within the connection.
 
 
 @pytest.mark.parametrize("destination", ["/queue/a.%s", "/topic/a.%s"])
@@ -221,8 +222,29 @@ def test_subscribe_id_defaults_to_subscription_to_destination(connect: Connect, 
     client = connect("1.0")
     assert client.ask("SUBSCRIBE", destination=destination) == []
     client.send("SEND", {"destination": destination}, "1")
-    assert client.message()["subscription"] == f"/subscription-to/{destination}"
+    assert "subscription" not in client.message()
     assert client.ask("UNSUBSCRIBE", id=f"/subscription-to/{destination}") == []
+    assert client.ask("SUBSCRIBE", destination=destination, ack="client-individual") == []
+    for body in ("2", "3"):
+        client.send("SEND", {"destination": destination}, body)
+    first, second = client.messages(2)
+    assert client.ask("ACK", {"message-id": first["message-id"], "subscription": f"/subscription-to/{destination}"}) == []
+    assert client.ask("ACK", {"message-id": second["message-id"]}) == []
+    assert client.ask("UNSUBSCRIBE", destination=destination) == []
+
+
+def test_subscribe_id_of_the_form_of_the_default_is_told_if_it_was_given(connect: Connect, queue: str) -> None:
+    client = connect("1.0")
+    client.subscribe(queue, f"/subscription-to/{queue}")
+    client.send("SEND", {"destination": queue}, "1")
+    assert client.message()["subscription"] == f"/subscription-to/{queue}"
+
+
+def test_subscribe_without_id_has_a_browser_told_of_no_id_either(connect: Connect, queue: str) -> None:
+    client = connect("1.0")
+    client.put(queue, "1")
+    assert client.ask("SUBSCRIBE", destination=queue, browser="true") == []
+    assert ["subscription" in message for message in client.messages(2)] == [False, False]
 
 
 def test_subscribe_id_default_is_unique_too(connect: Connect, queue: str) -> None:

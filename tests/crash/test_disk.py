@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sqlite3
 import subprocess
 from collections.abc import Iterator
@@ -77,7 +78,8 @@ def test_a_full_disk_refuses_sends_takes_acknowledgements_and_recovers(small_dis
                 except Refused as refused:
                     refusal = refused.frame
             assert refusal.headers["receipt-id"] == f"r{stored + 1}"
-            assert "full" in refusal.headers["message"]
+            assert "the disk is full" in refusal.headers["message"]
+            assert str(gateway.directory) not in refusal.headers["message"] + refusal.body.decode()
             assert list(producer.rest()) == []
         until_logged(gateway, "the disk is full")
         # While it is full, a sender is refused at once; what is not persistent is taken.
@@ -114,13 +116,23 @@ def test_a_failed_fsync_ends_the_process(fault: str, tmp_path: Path, library: Pa
             client.write(encode("SEND", {"destination": QUEUE, "persistent": "true", "receipt": "fatal"}, b"unsure"))
             error = client.error()
             assert error.headers["receipt-id"] == "fatal"
-            bystander.error()
+            # What the store says is the operator's to read; clients get a number to ask about.
+            incidents = []
+            for told in (error, bystander.error()):
+                found = re.fullmatch("the message store could not write, incident ([0-9a-f]+-[0-9]+)\n", told.body.decode())
+                assert found is not None, told
+                assert told.headers["message"] == told.body.decode().strip()
+                incidents.append(found[1])
         assert gateway.wait() == 3
         said = gateway.said.splitlines()
         assert said[-3].startswith("stomp-gateway"), said
         assert " SEVERE [gateway.broker.store.sqlite.SqliteStore] " in said[-2], said
         assert said[-1].startswith(f"the message store has failed: {gateway.directory / 'store' / 'messages.db'} cannot be written")
         assert "the message store has failed" in log_of(gateway)
+        for incident in incidents:
+            assert re.search(
+                f"incident {incident}: {re.escape(str(gateway.directory))}/store/messages.db cannot be written", gateway.log
+            )
         control.write_text("")
         gateway.start()
         with Client(gateway.port) as client:

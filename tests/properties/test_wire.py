@@ -24,6 +24,7 @@ from gateway.stomp.wire import (
     escape_header,
     serialize,
     unescape_header,
+    without_edge_blanks,
 )
 from tests.gateway.stomp.wire.reading import Plain, read
 
@@ -246,11 +247,10 @@ def test_round_trip(command: str, headers: dict[str, str], body: bytes, version:
     rules = Version.V1_0 if command in CONNECTING_COMMANDS else version
     expected: dict[str, str] = {}
     for name, value in headers.items():
-        name, value = carried(name, rules), carried(value, rules)
+        # A peer that trims must not take it for another name.
+        name, value = carried(without_edge_blanks(name), rules), carried(value, rules)
         if rules is Version.V1_0:
             name = name.replace(":", "_")
-            # Trimmed, it would be none.
-            name = name if name.strip(" \t") else "_"
         if version is Version.V1_0:
             name, value = name.strip(" \t"), value.strip(" \t")
         expected.setdefault(name, value)
@@ -315,7 +315,8 @@ def test_stompest_reads_what_we_write(
                 theirs.add(piece)
             for _ in range(times):
                 frame = theirs.get()
-                assert (frame.command, frame.rawHeaders, frame.body) == (command, headers, body)
+                expected = [(without_edge_blanks(name), value) for name, value in headers]
+                assert (frame.command, frame.rawHeaders, frame.body) == (command, expected, body)
     assert not theirs.canRead()
 
 

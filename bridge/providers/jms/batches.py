@@ -1,7 +1,6 @@
-"""What a session asks of Java and is answered, many things at a time as octets: one call, however many messages.
+"""What a session asks of Java and is answered, many things at a time as octets.
 
-Every call into Java gives up the interpreter's lock and waits to get it back, so a call for each field of each message would cost more than
-all else. Owns the layout of both directions, which ``JmsWork.java`` has too. Knows nothing of threads, nor of what is done with it.
+Owns the layout of both directions, which ``JmsWork.java`` has too. How it gets there is :mod:`bridge.providers.jms.wire`'s.
 
 All numbers are big-endian; a *text* is four octets, the number of octets that follow, and then those of UTF-8. A *message* is four octets, the
 length of its head, four, the length of its body, then head and body as :mod:`gateway.messaging.envelope` has them: every type of body and
@@ -56,6 +55,9 @@ from gateway.messaging.destination import Kind
 from gateway.messaging.envelope import decode_head
 from gateway.messaging.message import Message, Unreadable
 from gateway.messaging.provider import Subscription
+
+#: Bytes of messages in one question, where there is more than one message.
+_MOST_SENT: Final = 1 << 20
 
 _SEND: Final = struct.Struct(">BII")
 _LENGTHS: Final = struct.Struct(">II")
@@ -130,6 +132,18 @@ class Shown(NamedTuple):
 
 
 Answer: TypeAlias = Sent | Dropped | Finished | Arrived | Ended | Voided | Note | Shown | XADone
+
+
+def sends(messages: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:
+    """Send these, in questions of about a megabyte each, as one of all could fill the heap. :param messages: head and body of each."""
+    first = octets = 0
+    for at, (head, body) in enumerate(messages):
+        more = len(head) + len(body)
+        if octets and octets + more > _MOST_SENT:
+            yield send(messages[first:at])
+            first, octets = at, 0
+        octets += more
+    yield send(messages[first:])
 
 
 def send(messages: Sequence[tuple[bytes, bytes]]) -> bytes:

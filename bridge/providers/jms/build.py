@@ -4,8 +4,8 @@ The classes that use the JMS API are written once, for ``javax.jms``, and compil
 ``jakarta.jms``. The compiler then checks both, calls cost what calls cost, and exceptions are caught as what they are; by reflection none of
 that would hold. The API itself is declared in ``jms-api.java`` as far as it is used, so that a build needs nothing but a JDK.
 
-Owns how sources become two jars: one of classes that know no JMS API, for the JVM's own class path, and one of both copies, which each class
-path of a provider gets. Knows nothing of what the classes do.
+Owns how sources become one jar, which stands behind a provider's own jars on the class path of its Java process. Knows nothing of what the
+classes do.
 """
 
 from __future__ import annotations
@@ -23,10 +23,7 @@ from typing import Final
 
 SOURCES: Final = Path(__file__).parent / "java"
 JARS: Final = Path(__file__).parent / "jars"
-#: For the JVM's own class path.
-COMMON: Final = "stomp-gateway-jms.jar"
-#: For the class path of each provider.
-NAMESPACES: Final = "stomp-gateway-jms-namespaces.jar"
+JAR: Final = "stomp-gateway-jms.jar"
 
 #: The oldest Java whose JVM can run the classes.
 RELEASE: Final = "8"
@@ -115,8 +112,8 @@ def made_of(jar: Path) -> tuple[str, str]:
     return made, by
 
 
-def build(folder: Path) -> list[Path]:
-    """Make both jars in this folder. The same sources and compiler give the same octets. :raises BuildFailed:"""
+def build(folder: Path) -> Path:
+    """Make the jar in this folder. The same sources and compiler give the same octets. :raises BuildFailed:"""
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         common, api, namespaces = work / "common", work / "api", work / "namespaces"
@@ -128,16 +125,13 @@ def build(folder: Path) -> list[Path]:
                 _write(common / path, text)
         for namespace in ("javax", "jakarta"):
             write_api(api, namespace)
-        classes = {what: work / f"{what}-classes" for what in ("common", "api", "namespaces")}
-        compile_sources(common, classes["common"])
-        compile_sources(api, classes["api"])
-        compile_sources(namespaces, classes["namespaces"], classes["common"], classes["api"])
+        classes, api_classes = work / "classes", work / "api-classes"
+        # Apart, so that nothing in the first knows the API.
+        compile_sources(common, classes)
+        compile_sources(api, api_classes)
+        compile_sources(namespaces, classes, classes, api_classes)
         folder.mkdir(parents=True, exist_ok=True)
-        told = f"{digest()}\n{compiler()}\n"
-        return [
-            _jar(folder / COMMON, classes["common"], told),
-            _jar(folder / NAMESPACES, classes["namespaces"], told),
-        ]
+        return _jar(folder / JAR, classes, f"{digest()}\n{compiler()}\n")
 
 
 def _write(path: Path, text: str) -> None:
@@ -161,10 +155,9 @@ def _jar(path: Path, classes: Path, told: str) -> Path:
 
 
 def main() -> int:
-    """Build the jars that are shipped."""
+    """Build the jar that is shipped."""
     try:
-        for path in build(JARS):
-            print(path)
+        print(build(JARS))
     except BuildFailed as error:
         print(error, file=sys.stderr)
         return 1

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from twisted.internet.defer import Deferred, DeferredList, fail, succeed
 from twisted.python.failure import Failure
 
-from bridge.providers.jms import jvm
+from bridge.providers.jms import wire
+from bridge.providers.jms.channels import JavaFailure, Lane, Reactor, SessionChannel
 from bridge.providers.jms.failures import missing_or_unavailable, of_unsubscribing
-from bridge.providers.jms.jvm import JavaFailure
+from bridge.providers.jms.process import JavaProcess
 from bridge.providers.jms.session import JMSSession
-from bridge.providers.jms.threads import CallThread, Reactor
-from bridge.providers.jms.turns import TurnThread
+from bridge.providers.jms.wire import Payload, Verb
 from bridge.providers.jms.xa_session import JMSXASession
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
@@ -51,27 +50,33 @@ _numbers: Final = count(1)
 class Opened(NamedTuple):
     """A connection of Java's, and what it says of itself.
 
-    :param link: Java's ``Link``. :param client_id: None if it has none. :param product: "" if it does not say.
+    :param client_id: None if it has none. :param product: "" if it does not say.
     :param xa: whether it has XA sessions. :param plain: whether it has others.
     """
 
-    link: Any
     client_id: str | None
     product: str
     xa: bool
     plain: bool
 
+    @classmethod
+    def read(cls, payload: Payload) -> Opened:
+        """As ``Calls.java`` writes it."""
+        return cls(payload.optional(), payload.text(), payload.flag(), payload.flag())
+
 
 class JMSConnection:
     """One connection. Made by its provider.
 
-    :param thread: on which it was opened.
+    :param process: in which it was opened, :param lane: by which, :param link: and under which number.
     """
 
     def __init__(
         self,
         provider: JMSProvider,
-        thread: CallThread,
+        process: JavaProcess,
+        lane: Lane,
+        link: int,
         number: int,
         username: str,
         opened: Opened,
@@ -86,16 +91,17 @@ class JMSConnection:
         self.administers = False
         self.reactor: Reactor = provider.reactor
         self._provider = provider
-        self._link = opened.link
+        self._process = process
+        self._lane = lane
+        self._link = link
         self._xa = opened.xa
         self._plain = opened.plain
-        self._thread = thread
         self._number = number
         self._lost: Callable[[MessagingError], None] | None = lost
         self._error: MessagingError | None = None
         self._sessions: dict[JMSSession, None] = {}
-        #: Threads of sessions that have not ended.
-        self._threads: dict[TurnThread, None] = {}
+        #: Channels of sessions that have not ended.
+        self._channels: dict[SessionChannel, None] = {}
         self._made = 0
         self._temporary: set[Destination] = set()
 
@@ -114,7 +120,7 @@ class JMSConnection:
             Mode.CLIENT: _ONE_BY_ONE if individual is None else _INDIVIDUAL,
             Mode.INDIVIDUAL: _INDIVIDUAL,
         }[mode]
-        session = JMSSession(self, mode, self._thread_maker(how, individual or 0))
+        session = JMSSession(self, mode, self._channel_maker(how, individual or 0))
         self._opened(session)
         return session
 
@@ -123,44 +129,40 @@ class JMSConnection:
         if not self._xa:
             raise self._provider.no_xa_factory()
         number = next(_numbers)
-        session = JMSXASession(self, self._thread_maker(_XA, number), number)
+        session = JMSXASession(self, self._channel_maker(_XA, number), number)
         self._opened(session)
         return session
 
-    def _thread_maker(
+    def _channel_maker(
         self, how: int, individual: int
-    ) -> Callable[[Callable[[bytes], None], Callable[[BaseException], None]], TurnThread]:
+    ) -> Callable[[Callable[[bytes], None], Callable[[BaseException], None]], SessionChannel]:
         self._made += 1
-        link = self._link
 
-        def thread(answered: Callable[[bytes], None], failed: Callable[[BaseException], None]) -> TurnThread:
-            return TurnThread(
-                self.reactor,
-                f"{self._provider.name} connection {self._number} session {self._made}",
-                self._provider.hung,
-                lambda: jvm.called(lambda: link.session(how, individual)),
-                answered,
-                failed,
-                self._provider.factory.send_timeout_s,
+        def channel(answered: Callable[[bytes], None], failed: Callable[[BaseException], None]) -> SessionChannel:
+            name = f"{self._provider.name} connection {self._number} session {self._made}"
+            opening = self._link, how, individual
+            return self._process.session(
+                name, self._provider.hung, opening, answered, failed, self._provider.factory.send_timeout_s
             )
 
-        return thread
+        return channel
 
     def _opened(self, session: JMSSession) -> None:
+        channel = session.channel
         self._sessions[session] = None
-        self._threads[session.thread] = None
-        session.thread.ended.addCallback(lambda _: self._threads.pop(session.thread, None) and None)
+        self._channels[channel] = None
+        channel.ended.addCallback(lambda _: self._channels.pop(channel, None) and None)
 
     def temporary(self, kind: Kind) -> Destination:
         self.check_open()
         destination = Destination(kind, _PREFIX + secrets.token_hex(16), True)
         self._temporary.add(destination)
         self._provider.temporary.add(destination)
-        link = self._link
         made = self._call(
             "making a temporary destination",
             self._provider.factory.send_timeout_s,
-            lambda: link.temporary(kind is Kind.TOPIC, destination.name),
+            Verb.TEMPORARY,
+            wire.flag(kind is Kind.TOPIC) + wire.text(destination.name),
         )
 
         def not_made(failure: Failure) -> None:
@@ -180,12 +182,11 @@ class JMSConnection:
         if self.has_durable(durable_name):
             return fail(DurableInUse(client_id, durable_name))
         # A subscriber whose session is closed has gone only when the session's thread has closed it.
-        link = self._link
-        ending = [thread.ended for thread in self._threads if thread.ending]
+        ending = [channel.ended for channel in self._channels if channel.ending]
         gone: Deferred[None] = succeed(None) if not ending else _all(ending)
         gone.addCallback(
             lambda _: self._call(
-                "removing a durable subscription", self._provider.factory.send_timeout_s, lambda: link.unsubscribe(durable_name)
+                "removing a durable subscription", self._provider.factory.send_timeout_s, Verb.UNSUBSCRIBE, wire.text(durable_name)
             )
         )
 
@@ -204,7 +205,7 @@ class JMSConnection:
         self._lost = None
         for session in list(self._sessions):
             session.close()
-        done = _all([thread.ended for thread in self._threads])
+        done = _all([channel.ended for channel in self._channels])
         done.addCallback(lambda _: self._close_link())
         return done
 
@@ -225,12 +226,16 @@ class JMSConnection:
     def _close_link(self) -> Deferred[None]:
         """Close the JMS connection; that it failed or hangs is logged, and changes nothing."""
         self._provider.temporary -= self._temporary
-        link = self._link
-        if self._thread.error is not None:
-            # Its own thread is the one that hangs.
-            self._thread = self._provider.new_thread(f"connection {self._number} closing")
-        closed = self._call("closing a connection", self._provider.factory.close_timeout_s, link.close)
-        self._thread.end()
+        if self._process.error is not None:
+            # It has gone with its process.
+            self._provider.disconnected(self)
+            return succeed(None)
+        self._process.unlink(self._link)
+        if self._lane.error is not None:
+            # A call hangs on its own.
+            self._lane = self._process.lane(self._provider.hung)
+        closed = self._call("closing a connection", self._provider.factory.close_timeout_s, Verb.CLOSE)
+        self._lane.end()
 
         def failed(failure: Failure) -> None:
             self._provider.close_failed(failure.value)
@@ -239,8 +244,8 @@ class JMSConnection:
         closed.addCallback(lambda _: self._provider.disconnected(self))
         return closed
 
-    def _call(self, what: str, seconds: float, function: Callable[[], Any]) -> Deferred[None]:
-        return self._thread.call(what, seconds, partial(jvm.called, function)).addCallback(lambda _: None)
+    def _call(self, what: str, seconds: float, verb: Verb, arguments: bytes = b"") -> Deferred[None]:
+        return self._lane.call(what, seconds, verb, self._link, arguments).addCallback(lambda _: None)
 
     # --- for the sessions
 

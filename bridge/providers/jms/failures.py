@@ -54,8 +54,8 @@ class ClientMissing(ProviderUnavailable):
     """No JVM, jar or class: trying again does not help before somebody installs what is named."""
 
 
-class JPypeMissing(ClientMissing):
-    """The Python package JPype1 is not installed: no JMS provider can be reached before it is, whatever is there by then."""
+class JavaMissing(ClientMissing):
+    """No Java is installed: no JMS provider can be reached before it is, whatever is there by then."""
 
 
 class Refused(MessagingError):

@@ -18,17 +18,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from bridge.providers.jms import jvm
+from bridge.providers.jms import wire
+from bridge.providers.jms.channels import Hung, JavaFailure, Lane, Reactor
+from bridge.providers.jms.command import JavaOptions
 from bridge.providers.jms.connection import JMSConnection, Opened
 from bridge.providers.jms.failures import Kind as FailureKind
 from bridge.providers.jms.failures import NoXAFactory, XAFactoryOnly, missing_or_unavailable, of_connecting
-from bridge.providers.jms.jvm import JavaFailure, JVMOptions
-from bridge.providers.jms.threads import CallThread, Hung, Reactor
+from bridge.providers.jms.process import JavaProcess, java
+from bridge.providers.jms.wire import Verb
 from gateway.messaging.destination import Destination, Kind, Queue
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Capabilities, Connection, Credentials
@@ -46,15 +48,19 @@ class JMSFactory:
     :param lookup_name: by which JNDI knows the connection factory.
     :param environment: its properties, JNDI's environment.
     :param class_path: its own, before that of ``imq.jms.classpath``.
+    :param java_options: of its Java process, in place of those of ``imq.jms.jvmOptions``; None are those.
+    :param process: factories with different names never share a Java process.
     :param individual_acknowledge: the provider's acknowledge mode for acknowledgement one by one; None is what is known of its vendor.
     :param dead_queue: the name of the queue for dead messages; None is what is known of its vendor, "" is none.
-    :param lookup_timeout_s: seconds that starting the JVM and looking a name up may take. :param connect_timeout_s: connecting.
+    :param lookup_timeout_s: seconds that starting Java may take, and looking a name up. :param connect_timeout_s: connecting.
     :param send_timeout_s: whatever a session is asked. :param close_timeout_s: closing a connection.
     """
 
     lookup_name: str
     environment: Mapping[str, str] = field(default_factory=dict)
     class_path: str = ""
+    java_options: tuple[str, ...] | None = None
+    process: str = ""
     individual_acknowledge: int | None = None
     dead_queue: str | None = None
     lookup_timeout_s: float = 30.0
@@ -86,13 +92,13 @@ VENDORS: Final = (
 class JMSProvider:
     """Connections of one connection factory.
 
-    :param name: for threads, errors and the log, such as the factory's ``ref-name``.
-    :param options: of the JVM, where this is the first that needs it.
+    :param name: for errors and the log, such as the factory's ``ref-name``.
+    :param options: of the Java processes of all factories.
     """
 
     _log: Final = Logger(namespace="bridge.jms")
 
-    def __init__(self, reactor: Reactor, factory: JMSFactory, options: JVMOptions = JVMOptions(), name: str = "jms") -> None:  # noqa: B008
+    def __init__(self, reactor: Reactor, factory: JMSFactory, options: JavaOptions = JavaOptions(), name: str = "jms") -> None:  # noqa: B008
         self.reactor = reactor
         self.factory = factory
         self.name = name
@@ -100,8 +106,12 @@ class JMSProvider:
         #: Temporary destinations of all its connections.
         self.temporary: set[Destination] = set()
         self._options = options
-        self._directory: Any = None
-        self._found: Any = None
+        self._java = java(reactor, options.of_factory(factory.class_path, factory.java_options, factory.process))
+        #: The process that knows the connection factory, and its number there.
+        self._found: tuple[JavaProcess, int] | None = None
+        self._looking: Deferred[None] | None = None
+        #: What JNDI was asked for; another process is to know it, too.
+        self._remembered: dict[tuple[str, tuple[tuple[str, str], ...]], Destination] = {}
         self._class_name = ""
         self._xa = False
         self._plain = True
@@ -177,30 +187,41 @@ class JMSProvider:
         return Deferred.fromCoroutine(self._connect(credentials, client_id or None, lost))
 
     async def _connect(self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]) -> Connection:
-        self.hung.check()
         self._numbers += 1
-        number = self._numbers
-        thread = self.new_thread(f"connection {number}")
-        events = _Events(self.reactor)
+        opening = _Opening()
         try:
-            found = await self._look_up_factory(thread)
-            opened = await thread.call(
-                "connecting",
-                self.factory.connect_timeout_s,
-                lambda: jvm.called(lambda: _open(found, credentials, client_id, events)),
-                late=lambda late: late.link.close(),
-            )
+            process, factory = await self._look_up_factory()
+            lane = process.lane(self.hung)
+            link = process.link(self, opening.lost)
+            try:
+                opened = await lane.call(
+                    "connecting",
+                    self.factory.connect_timeout_s,
+                    Verb.CONNECT,
+                    link,
+                    _connecting(factory, credentials, client_id),
+                    Opened.read,
+                    late=lambda _: self._dispose(process, link),
+                )
+            except (JavaFailure, MessagingError):
+                process.unlink(link)
+                lane.end()
+                raise
         except JavaFailure as error:
-            thread.end()
             raise of_connecting(error.kind, self._reason(error), credentials, client_id) from None
-        except MessagingError:
-            thread.end()
-            raise
         self._plain = opened.plain
-        connection = JMSConnection(self, thread, number, credentials.username, opened, lost)
+        connection = JMSConnection(self, process, lane, link, self._numbers, credentials.username, opened, lost)
         self._connections[connection] = None
-        events.tell(lambda kind, reason: connection.fail(ProviderUnavailable(reason)))
+        opening.opened(lambda reason: connection.fail(ProviderUnavailable(reason)), self.reactor)
         return connection
+
+    def _dispose(self, process: JavaProcess, link: int) -> None:
+        """A connection was opened after all, for which nobody waits any more."""
+        lane = process.lane(self.hung)
+        lane.call("closing a connection", self.factory.close_timeout_s, Verb.CLOSE, link).addErrback(
+            lambda failure: self.close_failed(failure.value)
+        )
+        lane.end()
 
     def look_up_factory(self) -> Deferred[None]:
         """Find the connection factory by JNDI, if nobody has yet; to connect does that, too. From then on ``capabilities`` are final.
@@ -210,16 +231,12 @@ class JMSProvider:
         return Deferred.fromCoroutine(self._ask_for_factory())
 
     async def _ask_for_factory(self) -> None:
-        if self._found is not None:
+        if self._class_name:
             return
-        self.hung.check()
-        thread = self.new_thread("looking up the connection factory")
         try:
-            await self._look_up_factory(thread)
+            await self._look_up_factory()
         except JavaFailure as error:
             raise missing_or_unavailable(error.kind, self._reason(error)) from None
-        finally:
-            thread.end()
 
     def check_use(self, transacted: bool) -> None:
         """Whether a link can run with this factory as far as XA is concerned; to be asked once the factory was looked up.
@@ -242,21 +259,64 @@ class JMSProvider:
         """It is an XAConnectionFactory without other sessions."""
         return XAFactoryOnly(self.factory.lookup_name, self.class_name)
 
-    async def _look_up_factory(self, thread: CallThread) -> Any:
-        if self._found is None:
-            factory = self.factory
-            environment = jvm.pairs(list(factory.environment.items()))
-
-            def find() -> tuple[Any, Any, str, bool]:
-                directory = jvm.directory(factory.class_path, self._options)
-                found = jvm.called(lambda: directory.factory(factory.lookup_name, environment))
-                return directory, found, str(found.className()), bool(found.xa())
-
-            result = await thread.call(f"looking up '{factory.lookup_name}'", factory.lookup_timeout_s, find)
-            if self._found is None:
-                # Of several that looked it up at the same time all must use one, which knows the temporary destinations.
-                self._directory, self._found, self._class_name, self._xa = result
+    async def _look_up_factory(self) -> tuple[JavaProcess, int]:
+        """The process, and the connection factory's number there. It is looked up once for each process."""
+        while True:
+            self._check_hanging()
+            process = await self._java.running(self.factory.lookup_timeout_s)
+            if self._found is not None and self._found[0] is process:
+                return self._found
+            if self._looking is None:
+                break
+            # Of several that look it up at the same time all must use one, which knows the temporary destinations.
+            await self._looking
+        looked: Deferred[None] = Deferred()
+        self._looking = looked
+        try:
+            self._found = process, await self._look_up_in(process)
+        finally:
+            self._looking = None
+            looked.callback(None)
         return self._found
+
+    async def _look_up_in(self, process: JavaProcess) -> int:
+        factory, number = self.factory, process.number()
+        lane = process.lane(self.hung)
+        try:
+            self._class_name, self._xa = await lane.call(
+                f"looking up '{factory.lookup_name}'",
+                factory.lookup_timeout_s,
+                Verb.FACTORY,
+                number,
+                wire.text(factory.lookup_name) + wire.pairs(factory.environment),
+                lambda payload: (payload.text(), payload.flag()),
+            )
+            for (name, environment), before in self._remembered.items():
+                found = await self._remember(lane, number, name, dict(environment))
+                if found != before:
+                    self._log.warn(
+                        "{provider}: '{name}' in JNDI was {before} and is {found} now; links that use it go on with the former until they are restarted",
+                        provider=self.name,
+                        name=name,
+                        before=before,
+                        found=found,
+                    )
+        finally:
+            lane.end()
+        return number
+
+    def _check_hanging(self) -> None:
+        """:raises ProviderUnavailable: too many of its calls hang, and the process cannot be ended for that as others use it, too."""
+        hung, process = self.hung, self._java.process
+        if hung.count < hung.most:
+            return
+        if process is not None and not process.serves_others(self):
+            process.kill(f"{hung.count} calls to {self.name} hang, so its Java process was ended")
+        if hung.count >= hung.most:
+            raise ProviderUnavailable(
+                f"{hung.count} calls to it hang, and no more are made before some return; its Java process has other connections: with a property "
+                "imq.jms.process of its own for the connection factory it could be started anew"
+            )
 
     def look_up(self, lookup_name: str, environment: Mapping[str, str]) -> Deferred[Destination]:
         """Find a destination by JNDI.
@@ -270,21 +330,27 @@ class JMSProvider:
         return Deferred.fromCoroutine(self._look_up(lookup_name, environment))
 
     async def _look_up(self, lookup_name: str, environment: Mapping[str, str]) -> Destination:
-        self.hung.check()
-        thread = self.new_thread(f"looking up {lookup_name}")
         try:
-            found = await self._look_up_factory(thread)
-            directory = self._directory
-            given = jvm.pairs(list(environment.items()))
-
-            def find() -> list[str]:
-                return [str(text) for text in jvm.called(lambda: found.remember(directory.lookUp(lookup_name, given)))]
-
-            kind, name = await thread.call(f"looking up '{lookup_name}'", self.factory.lookup_timeout_s, find)
+            process, factory = await self._look_up_factory()
+            lane = process.lane(self.hung)
+            try:
+                found = await self._remember(lane, factory, lookup_name, environment)
+            finally:
+                lane.end()
         except JavaFailure as error:
             raise missing_or_unavailable(error.kind, self._reason(error)) from None
-        finally:
-            thread.end()
+        self._remembered[lookup_name, tuple(environment.items())] = found
+        return found
+
+    async def _remember(self, lane: Lane, factory: int, lookup_name: str, environment: Mapping[str, str]) -> Destination:
+        kind, name = await lane.call(
+            f"looking up '{lookup_name}'",
+            self.factory.lookup_timeout_s,
+            Verb.REMEMBER,
+            factory,
+            wire.text(lookup_name) + wire.pairs(environment),
+            lambda payload: (payload.text(), payload.text()),
+        )
         return Destination(Kind.TOPIC if kind == "topic" else Kind.QUEUE, name)
 
     def _reason(self, error: JavaFailure) -> str:
@@ -300,10 +366,6 @@ class JMSProvider:
 
     # --- for connections
 
-    def new_thread(self, what: str) -> CallThread:
-        """A thread for single calls."""
-        return CallThread(self.reactor, f"{self.name} {what}", self.hung)
-
     def disconnected(self, connection: JMSConnection) -> None:
         """A connection has ended."""
         self._connections.pop(connection, None)
@@ -313,37 +375,27 @@ class JMSProvider:
         self._log.info("{provider}: closing a connection failed: {error}", provider=self.name, error=error)
 
 
-class _Events:
-    """What Java calls when the connection is lost, on any thread and maybe before there is a connection of ours."""
+class _Opening:
+    """What is lost before somebody knows of the connection is told then."""
 
-    def __init__(self, reactor: Reactor) -> None:
-        self._reactor = reactor
-        self._told: tuple[int, str] | None = None
-        self._tell: Callable[[int, str], None] | None = None
+    def __init__(self) -> None:
+        self._reason: str | None = None
+        self._tell: Callable[[str], None] | None = None
 
     def lost(self, kind: int, reason: str) -> None:
-        """From Java."""
-        self._reactor.callFromThread(self._arrived, int(kind), str(reason))
-
-    def _arrived(self, kind: int, reason: str) -> None:
+        """The connection is lost."""
         if self._tell is None:
-            self._told = kind, reason
+            self._reason = reason
         else:
-            self._tell(kind, reason)
+            self._tell(reason)
 
-    def tell(self, tell: Callable[[int, str], None]) -> None:
+    def opened(self, tell: Callable[[str], None], reactor: Reactor) -> None:
         """Whom to tell."""
         self._tell = tell
-        if self._told is not None:
-            told = self._told
-            self._reactor.callLater(0, tell, *told)
+        if self._reason is not None:
+            reactor.callLater(0, tell, self._reason)
 
 
-def _open(found: Any, credentials: Credentials, client_id: str | None, events: _Events) -> Opened:
-    import jpype
-
-    proxy = jpype.JProxy("stompgateway.jms.Lost", inst=events)
+def _connecting(factory: int, credentials: Credentials, client_id: str | None) -> bytes:
     user, passcode = (credentials.username, credentials.passcode) if credentials.username else (None, None)
-    link = found.connect(user, passcode, client_id, proxy)
-    known = link.clientId()
-    return Opened(link, None if known is None else str(known), str(link.product()), bool(link.xa()), bool(link.plain()))
+    return wire.number(factory) + b"".join(map(wire.optional, (user, passcode, client_id)))

@@ -1,6 +1,6 @@
 """A session over JMS (``messaging.provider.Session``): what it was asked, in order, and what came of it.
 
-Everything asked becomes octets for the session's thread at once, so the order asked is the order done. Owns completions and their order, and
+Everything asked becomes octets for the session's channel at once, so the order asked is the order done. Owns completions and their order, and
 which messages wait for the id that the provider gives them. Deliveries are the consumers' business.
 """
 
@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from twisted.logger import Logger
 
 from bridge.providers.jms import batches
+from bridge.providers.jms.channels import JavaFailure, SessionChannel
 from bridge.providers.jms.consumer import JMSConsumer
 from bridge.providers.jms.failures import of_consuming, of_sending
-from bridge.providers.jms.jvm import JavaFailure
 from bridge.providers.jms.ledger import Delivery
-from bridge.providers.jms.turns import TurnThread
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.envelope import EnvelopeError, encode_head
 from gateway.messaging.errors import (
@@ -54,7 +53,7 @@ class _Promise(NamedTuple):
 class JMSSession:
     """One session. Made by its connection.
 
-    :param thread: makes its thread, given what to do with answers and with a failure.
+    :param channel: makes its channel, given what to do with answers and with a failure.
     """
 
     _log: Final = Logger(namespace="bridge.jms")
@@ -63,10 +62,10 @@ class JMSSession:
         self,
         connection: JMSConnection,
         mode: Mode,
-        thread: Callable[[Callable[[bytes], None], Callable[[BaseException], None]], TurnThread],
+        channel: Callable[[Callable[[bytes], None], Callable[[BaseException], None]], SessionChannel],
     ) -> None:
         self.mode = mode
-        self.thread = thread(self._answered, self._broke)
+        self.channel = channel(self._answered, self._broke)
         self._connection = connection
         self._consumers: dict[int, JMSConsumer] = {}
         self._numbers = 0
@@ -92,7 +91,8 @@ class JMSSession:
             except (MessagingError, EnvelopeError) as error:
                 raise MessageRejected(index, error) from error
         if encoded:
-            self.ask(batches.send(encoded))
+            for question in batches.sends(encoded):
+                self.ask(question)
             self._sent += messages
             for message, (head, body) in zip(messages, encoded, strict=True):
                 self._unsent.append((message, len(head) + len(body)))
@@ -180,8 +180,8 @@ class JMSSession:
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self.thread.ask(batches.CLOSE)
-            self.thread.end()
+            self.channel.ask(batches.CLOSE)
+            self.channel.end()
             self._abandon_consumers()
             self._connection.forget(self)
 
@@ -193,9 +193,9 @@ class JMSSession:
         return self._connection.dead_queue
 
     def ask(self, question: bytes) -> None:
-        """Ask something of the session's thread; nothing once it is closed."""
+        """Ask something of Java; nothing once it is closed."""
         if not self._closed:
-            self.thread.ask(question)
+            self.channel.ask(question)
 
     def soon(self, work: Callable[[], None]) -> None:
         """Do something in the reactor's next pass."""
@@ -216,8 +216,8 @@ class JMSSession:
         promises, self._promises = self._promises, {}
         for promise in promises.values():
             promise.done(OutcomeUnknown(str(error)) if promise.commit else error)
-        self.thread.ask(batches.CLOSE)
-        self.thread.end()
+        self.channel.ask(batches.CLOSE)
+        self.channel.end()
 
     def _abandon_consumers(self) -> None:
         for consumer in self._consumers.values():
@@ -324,13 +324,13 @@ class JMSSession:
         return bool(self._promises)
 
     def _broke(self, error: BaseException) -> None:
-        """The thread has ended, or was abandoned."""
+        """The channel has ended, or was abandoned."""
         if self._closed and not self._owes:
             return
         if isinstance(error, JavaFailure):
             error = of_sending(error.kind, error.reason, None, self._connection.username)
         elif not isinstance(error, MessagingError):
-            self._log.error("a session's thread failed: {error!r}", error=error)
+            self._log.error("a session failed: {error!r}", error=error)
             error = ProviderUnavailable(f"a session failed: {error}")
         assert isinstance(error, MessagingError)
         if self._closed:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from twisted.internet.defer import Deferred, fail, succeed
 
 from bridge.providers.jms import batches, xa_octets
+from bridge.providers.jms.channels import SessionChannel
 from bridge.providers.jms.consumer import JMSConsumer
 from bridge.providers.jms.failures import Kind, missing_or_unavailable
 from bridge.providers.jms.ledger import Delivery
@@ -31,7 +32,6 @@ from gateway.messaging.provider import Deliver, Done, Flags, Mode, Subscription,
 
 if TYPE_CHECKING:
     from bridge.providers.jms.connection import JMSConnection
-    from bridge.providers.jms.turns import TurnThread
 
 #: XAER_RMERR.
 _RM_ERROR: Final = -3
@@ -56,19 +56,17 @@ class XAConsumer(JMSConsumer):
 class JMSXASession(JMSSession):
     """One XASession. Made by its connection.
 
-    :param thread: as for :class:`~bridge.providers.jms.session.JMSSession`. :param number: what Java calls it, and no other session.
+    :param channel: as for :class:`~bridge.providers.jms.session.JMSSession`. :param number: what Java calls it, and no other session.
     """
 
     def __init__(
         self,
         connection: JMSConnection,
-        thread: Callable[[Callable[[bytes], None], Callable[[BaseException], None]], TurnThread],
+        channel: Callable[[Callable[[bytes], None], Callable[[BaseException], None]], SessionChannel],
         number: int,
     ) -> None:
-        super().__init__(connection, Mode.TRANSACTED, thread)
+        super().__init__(connection, Mode.TRANSACTED, channel)
         self.number: Final = number
-        # Until there is a consumer.
-        self.thread.listens = False
         self._resource = JMSXAResource(self)
         self._associated: Xid | None = None
         #: Of the call that has associated it.
@@ -91,7 +89,6 @@ class JMSXASession(JMSSession):
     def consumer(self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> XAConsumer:
         if spec.browse:
             raise NotSupported("browsing in an XA session")
-        self.thread.listens = True
         return cast(XAConsumer, super().consumer(spec, deliver, failed))
 
     def _consumer(self, number: int, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> XAConsumer:

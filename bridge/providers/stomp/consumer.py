@@ -189,6 +189,11 @@ class StompConsumer:
         if not self.closed and not self._connection.ending:
             self._fit()
 
+    def subscribe(self) -> None:
+        """Ask the broker now for what would be asked at the end of the turn. Delivers nothing."""
+        if self._running and self._credit > 0 and not self._connection.ending:
+            self._fit()
+
     def fail(self, error: MessagingError) -> None:
         """The broker refused or ended it."""
         if not self.closed:

@@ -68,6 +68,7 @@ class Dialect:
     :param own_ids: the broker keeps a message id that the sender gives, in this header; "" where it makes its own.
     :param id_after: what stands in ``message-id`` before the message's own id, "" where it is that alone: the rest is of the delivery.
     :param decimals: selectors compare a String with a whole number only if it is one, too.
+    :param refuses_schedules: a SEND with ActiveMQ's headers for later delivery is refused.
     :param relative_expiry: the header that takes a time to live in milliseconds, besides ``expires``; "" for none.
     """
 
@@ -96,6 +97,7 @@ class Dialect:
     own_ids: str = ""
     id_after: str = ""
     decimals: bool = False
+    refuses_schedules: bool = False
     relative_expiry: str = ""
 
     def message_id(self, header: str) -> str:
@@ -177,6 +179,7 @@ GATEWAY: Final = Dialect(
     temporary=("/temp-queue/temporary_destination://queue/", "/temp-topic/temporary_destination://topic/"),
     prefetch="prefetch-count",
     types_told=False,
+    refuses_schedules=True,
 )
 
 OPEN_MQ: Final = Dialect(

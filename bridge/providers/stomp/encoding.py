@@ -15,7 +15,7 @@ not tell is in two kinds of further headers, which are left out where nothing ne
 
 ``JMS_STOMP_P_HEX``, ``JMS_STOMP_E_HEX``
     In place of the name of a property (P) or of a header that is no property (E): one that STOMP or the broker uses itself, or that is no
-    header name. HEX is the name's UTF-8 in hexadecimal digits.
+    header name. HEX is the name's UTF-8 in hexadecimal digits. A name that would go as it is does not come so: some sender has made that up.
 
 ``JMS_STOMP_BODY``
     The type of the body, where the broker does not tell text from octets, and for those that STOMP does not know: ``text``, ``bytes``,
@@ -120,10 +120,12 @@ def encode_headers(
     return pairs
 
 
-def decode_headers(pairs: Mapping[str, str], spent: Container[str]) -> tuple[dict[str, Value], tuple[tuple[str, str], ...]]:
+def decode_headers(
+    pairs: Mapping[str, str], spent: Container[str], reserved: Container[str]
+) -> tuple[dict[str, Value], tuple[tuple[str, str], ...]]:
     """The properties and extras that these headers carry.
 
-    :param pairs: the headers of a MESSAGE. :param spent: names that are neither.
+    :param pairs: the headers of a MESSAGE. :param spent: names that are neither. :param reserved: as for `encode_headers`.
     """
     types = _types(pairs.get(TYPES, ""))
     properties: dict[str, Value] = {}
@@ -133,9 +135,12 @@ def decode_headers(pairs: Mapping[str, str], spent: Container[str]) -> tuple[dic
             continue
         if name.startswith(PREFIX):
             if name.startswith(_PROPERTY) and (original := _unhex(name[len(_PROPERTY) :])) is not None:
-                properties[original] = _value(text, types.get(original))
+                if not _usable(original, reserved):
+                    properties[original] = _value(text, types.get(original))
             elif name.startswith(_EXTRA) and (original := _unhex(name[len(_EXTRA) :])) is not None:
-                extras.append((original, _encoded(text)))
+                value = _encoded(text)
+                if not _usable(original, reserved) or _text(original, value)[1]:
+                    extras.append((original, value))
         elif _is_property(name):
             properties[name] = _value(text, types.get(name))
         else:

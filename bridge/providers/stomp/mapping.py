@@ -26,6 +26,10 @@ RESERVED: Final = frozenset(
         *("JMSXDeliveryCount", "JMSXUserID"),
     )
 )
+#: The same for brokers that refuse a SEND with ActiveMQ's headers for later delivery: a message is handed on with what it has.
+_RESERVED_WITH_SCHEDULES: Final = RESERVED | frozenset(
+    f"AMQ_SCHEDULED_{word}" for word in ("DELAY", "PERIOD", "CRON", "REPEAT", "TIME")
+)
 #: The body types that STOMP has.
 _PLAIN: Final = (BodyType.TEXT, BodyType.BYTES)
 _NUMBERS: Final = "0123456789"
@@ -73,7 +77,7 @@ def to_headers(message: Message, dialect: Dialect, now_ms: int, origin: str) -> 
     if origin:
         pairs.append((ORIGIN, origin))
     pairs += _body_headers(message, dialect)
-    pairs += encode_headers(headers.properties, headers.extras, RESERVED)
+    pairs += encode_headers(headers.properties, headers.extras, _RESERVED_WITH_SCHEDULES if dialect.refuses_schedules else RESERVED)
     return pairs
 
 
@@ -118,8 +122,8 @@ def from_headers(given: Mapping[str, str], body: bytes, dialect: Dialect, kind: 
 
     :param kind: of the subscription, and :param subscribed: its destination, where the frame does not tell one.
     """
-    spent = RESERVED
-    properties, extras = decode_headers(given, spent)
+    # Whoever sent it may have known it as another dialect.
+    properties, extras = decode_headers(given, RESERVED, _RESERVED_WITH_SCHEDULES)
     reply_text = given.get("reply-to")
     reply_to = None if reply_text is None else parse(dialect, reply_text, Kind.QUEUE)
     if reply_text is not None and reply_to is None:

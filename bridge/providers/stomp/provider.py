@@ -25,6 +25,7 @@ from bridge.providers.stomp.dialect import GENERIC, product, recognise
 from bridge.providers.stomp.options import InvalidOption, StompOptions
 from bridge.providers.stomp.refusals import Asked, Operation
 from bridge.providers.stomp.wire import Wire
+from gateway.messaging.clocks import wall_ms
 from gateway.messaging.errors import ClientIdInUse, MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Capabilities, Connection, Credentials
 
@@ -148,7 +149,7 @@ class StompProvider:
 
     def now_ms(self) -> int:
         """The time in epoch milliseconds."""
-        return int(self._reactor.seconds() * 1000)
+        return wall_ms(self._reactor)
 
     def disconnected(self, connection: StompConnection) -> None:
         """A connection has ended."""

@@ -205,6 +205,8 @@ class StompSession:
 
     def completion(self, done: Done) -> None:
         self._check_open()
+        for consumer in self.consumers:
+            consumer.subscribe()
         self.flush()
         self._promises.complete(done)
 

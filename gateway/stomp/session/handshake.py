@@ -6,6 +6,7 @@ Pure: from a head to values. Whether the user may connect is the provider's to s
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from gateway.messaging.provider import Credentials
@@ -74,12 +75,15 @@ def credentials(head: Head, address: str, certificate: str | None) -> Credential
     return Credentials(headers["login"], headers["passcode"], address)
 
 
-def connected_frame(version: Version, session: str, server: str, beats: Heartbeat, receipt: str | None) -> bytes:
+def connected_frame(version: Version, session: str, server: str, beats: Heartbeat, given: Mapping[str, str]) -> bytes:
     """The answer to CONNECT (STOMP 1.2, "CONNECTED Frame").
 
-    :param receipt: the ``receipt`` header of CONNECT, which the original answers here.
+    :param given: the headers of CONNECT. The original answers ``receipt`` here; ActiveMQ answers its own ``request-id`` as well.
     """
     headers = {"version": str(version), "session": session, "server": server, "heart-beat": f"{beats.send},{beats.receive}"}
+    request, receipt = given.get("request-id"), given.get("receipt")
+    if request is not None:
+        headers["response-id"] = headers["receipt-id"] = request
     if receipt is not None:
         headers["receipt-id"] = receipt
     return serialize("CONNECTED", headers.items()) + b"\n"

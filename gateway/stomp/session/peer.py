@@ -56,4 +56,4 @@ class Peer(Protocol):
         """An ERROR or a last RECEIPT is under way: nothing more is read, and a time limit runs, after which ``hurry`` is called."""
 
     def wake(self, at_ms: int) -> None:
-        """Call the session's ``tick`` at that time, in epoch milliseconds, or soon after."""
+        """Call the session's ``tick`` at that time, in milliseconds of the clock of timers, or soon after."""

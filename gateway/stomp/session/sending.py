@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.messaging.errors import MessageRejected, MessagingError
-from gateway.messaging.message import Message
+from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import Connection, Mode
 from gateway.messaging.provider import Session as ProviderSession
 from gateway.stomp.conversion import Resolve, SendPlan, check_text, plan_send, restore
@@ -49,6 +49,8 @@ class Sending:
         self.pending: list[Message] = []
         #: Places in the run whose frames asked for a receipt.
         self._asked: list[tuple[int, str]] = []
+        #: Where in the run the copies of one SEND begin and end that names several destinations: all of them are sent, or none.
+        self._together: list[tuple[int, int]] = []
         self._target: ProviderSession = self.session
         #: The run is for the plain session, and nothing is to be done to a message but to make it.
         self.direct = transforming is None
@@ -65,8 +67,8 @@ class Sending:
         base = head.base or head
         plan = base.plan
         if not isinstance(plan, SendPlan):
-            plan = plan_send(base, self._resolve)
-            if base.repeats:
+            plan = plan_send(base, self._resolve, self._connection.administers)
+            if base.repeats and not plan.personal:
                 base.plan = plan
         if plan.text:
             check_text(body)
@@ -78,18 +80,23 @@ class Sending:
         if target is not self._target and not self._retarget(target):
             return False
         expires = plan.expires or (now_ms + plan.ttl if plan.ttl else 0)
-        if plan.envelope and self._connection.administers:
-            # What it was, and not what a transformer would make of it, which has had it before.
-            message = restore(plan, body, expires)
-        else:
-            message = Message(plan.headers, body, expires=expires)
-            if self._transforming is not None:
-                message = self._transforming.incoming(message)
+        messages = [self._message(plan, plan.headers, body, expires)]
+        start = len(self.pending)
+        if plan.copies:
+            messages += [self._message(plan, headers, body, expires) for headers in plan.copies]
+            self._together.append((start, start + len(messages)))
         receipt = head.headers.get("receipt")
         if receipt is not None:
-            self._asked.append((len(self.pending), receipt))
-        self.pending.append(message)
+            self._asked.append((start, receipt))
+        self.pending += messages
         return True
+
+    def _message(self, plan: SendPlan, headers: Headers, body: bytes, expires: int) -> Message:
+        if plan.envelope and self._connection.administers:
+            # What it was, and not what a transformer would make of it, which has had it before.
+            return restore(plan, headers, body, expires)
+        message = Message(headers, body, expires=expires)
+        return message if self._transforming is None else self._transforming.incoming(message)
 
     def _retarget(self, target: ProviderSession) -> bool:
         if not self.flush():
@@ -103,7 +110,8 @@ class Sending:
         run = self.pending
         if not run:
             return True
-        asked, self.pending, self._asked = self._asked, [], []
+        asked, together = self._asked, self._together
+        self.pending, self._asked, self._together = [], [], []
         target = self._target
         rejected: tuple[MessagingError, str | None] | None = None
         while run:
@@ -112,9 +120,13 @@ class Sending:
                 break
             except MessageRejected as refused:
                 # Those before it are sent without it. One of them may be refused in its turn, for what the provider looks at later.
-                rejected = refused.cause, dict(asked).get(refused.index)
-                asked = [each for each in asked if each[0] < refused.index]
-                run = run[: refused.index]
+                index = refused.index
+                for start, end in together:
+                    if start <= index < end:
+                        index = start
+                rejected = refused.cause, dict(asked).get(index)
+                asked = [each for each in asked if each[0] < index]
+                run = run[:index]
         self._receipt(target, [receipt for _, receipt in asked])
         if rejected is not None:
             self._fail(*rejected)

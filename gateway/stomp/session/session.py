@@ -20,7 +20,7 @@ from gateway.messaging.turn import Turn
 from gateway.stomp.connection_log import ConnectionLog
 from gateway.stomp.conversion import MessageEncoder, SendPlan, check_text
 from gateway.stomp.counters import Counters
-from gateway.stomp.errors import describe, error_frame
+from gateway.stomp.errors import describe, error_frame, withheld
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.session import handshake
 from gateway.stomp.session.holding import Held
@@ -81,6 +81,7 @@ class Session:
         #: Who is connected; empty before CONNECTED.
         self.username = ""
         self._connection: Connection | None = None
+        self._connecting: Deferred[Connection] | None = None
         self._sending: Sending
         self._subscriptions: Subscriptions | None = None
         self._settlement: Settlement
@@ -238,15 +239,14 @@ class Session:
             self.fail(failure.value, receipt)
 
         connecting: Deferred[Connection] = self._provider.connect(who, client_id, self._lost_provider)
+        self._connecting = connecting
         connected = connecting.addCallback(lambda connection: self._connected(connection, head, who.username, client_id, beats))
         connected.addErrback(failed)
 
     def _connected(
         self, connection: Connection, head: Head, username: str, client_id: str | None, beats: handshake.Heartbeat
     ) -> None:
-        if self.state is State.CLOSED:
-            self._close_connection(connection)
-            return
+        self._connecting = None
         self._connection = connection
         self._peer.claim_user(username)
         self.username = username
@@ -261,7 +261,7 @@ class Session:
             temporaries.resolve,
             None if self._transforming is None else self._transforming.outgoing,
             self.fail,
-            self._turn.refresh,
+            self._turn.refresh_timer,
             self._counters,
         )
         self._transaction = Transaction(connection, self._receipts, subscriptions.transacted)
@@ -278,12 +278,16 @@ class Session:
         if self._paused:
             subscriptions.pause()
         self._counters.frames_out += 1
-        self._write(
-            handshake.connected_frame(self.version, self.identifier, self._options.server, beats, head.headers.get("receipt"))
-        )
+        self._write(handshake.connected_frame(self.version, self.identifier, self._options.server, beats, head.headers))
         self.state = State.CONNECTED
         self._peer.accepted(self.version, beats.send, beats.receive)
         self.log.connected(self.version, client_id)
+
+    def _stop_connecting(self) -> None:
+        """The client is gone, or was told why it cannot connect: its passcode need not be looked at any more."""
+        connecting, self._connecting = self._connecting, None
+        if connecting is not None:
+            connecting.cancel()
 
     def _lost_provider(self, error: MessagingError) -> None:
         self._connection = None
@@ -355,11 +359,13 @@ class Session:
             except MessagingError as also:
                 self._log.info("{session}: what came before an ERROR failed, too: {error}", session=self.identifier, error=also)
         self._held.clear()
+        self._stop_connecting()
         self._peer.ending()
         if self._subscriptions is not None:
             self._subscriptions.end()
         incident = f"{self.identifier}-{self._incidents}"
-        self.log.failed(error, describe(error, incident)[0])
+        text, hidden = describe(error, incident)[0], withheld(error)
+        self.log.failed(error, f"{text}: {hidden}" if hidden else text)
         octets = error_frame(error, version, receipt, incident)
         ticket = self._receipts.open_frame(octets, lambda: self._peer.when_drained(lambda: self._close_provider(self._finish)))
         self._receipts.release(ticket)
@@ -378,6 +384,7 @@ class Session:
         self.log.ended("DISCONNECT" if self.state is State.DISCONNECTING else how)
         self.state = State.CLOSED
         self._held.clear()
+        self._stop_connecting()
         if self._subscriptions is not None:
             self._subscriptions.end()
         self._close_provider(_nothing)

@@ -17,6 +17,7 @@ from gateway.messaging.message import Message
 from gateway.messaging.provider import Consumer
 from gateway.messaging.provider import Session as ProviderSession
 from gateway.messaging.provider import Subscription as Spec
+from gateway.messaging.transformer import TransformFailed
 from gateway.stomp.conversion import MessageEncoder
 from gateway.stomp.counters import Counters
 from gateway.stomp.session.outstanding import Outstanding
@@ -72,6 +73,7 @@ class Subscription:
 
     :param number: of the subscription, in the connection; the first half of its ``ack`` headers.
     :param id: the ``id`` header, or the 1.0 default.
+    :param named: the client gave the id, so that MESSAGE tells it. No 1.0 client knows one that it never gave.
     :param spec: what it receives.
     :param ack: how the client acknowledges; transacted ones acknowledge cumulatively.
     :param session: the provider's session, which is its own unless it is transacted.
@@ -83,6 +85,7 @@ class Subscription:
 
     __slots__ = (
         "_attempted",
+        "_encoder",
         "_fresh_octets",
         "_holds",
         "_in_kernel",
@@ -116,6 +119,7 @@ class Subscription:
         self,
         number: int,
         id: str,
+        named: bool,
         spec: Spec,
         ack: Ack,
         transacted: bool,
@@ -140,7 +144,10 @@ class Subscription:
         self._window: Final = window
         self._octets: Final = octets
         self._transform: Final = transform
-        head = f"MESSAGE\nsubscription:{escape_header(id, encoder.version)}\n".encode("utf-8", "replace")
+        self._encoder: Final = encoder
+        head = b"MESSAGE\n"
+        if named:
+            head += f"subscription:{escape_header(id, encoder.version)}\n".encode("utf-8", "replace")
         counted = ack is not Ack.AUTO or transacted
         tag = b"ack:%d-" % number if counted else b""
         self._plain: Final = head + b"redelivered:false\n" + tag
@@ -150,6 +157,8 @@ class Subscription:
         tail = encoder.fanned if fanned else encoder.tail
         if enveloped:
             tail = encoder.fanned_enveloped if fanned else encoder.enveloped
+        if spec.browse:
+            tail = encoder.browsed_enveloped if enveloped else encoder.browsed
         self._tail: Final[Callable[[Message], bytes]] = tail
         #: The deliveries that the client is to settle; None where the gateway does that.
         self.outstanding: Final = Outstanding() if counted else None
@@ -199,8 +208,8 @@ class Subscription:
         try:
             if self._transform is not None:
                 for at, message in enumerate(messages):
-                    changed = self._transform(message)
-                    parts += (self._head(number, 1 if attempts is None else attempts[at]), tail(changed))
+                    octets = self._transformed(message)
+                    parts += (self._head(number, 1 if attempts is None else attempts[at]), octets)
                     number += 1
             elif attempts is not None:
                 for message, attempt in zip(messages, attempts, strict=True):
@@ -226,6 +235,17 @@ class Subscription:
             self._owner.unsendable(self, number, error)
             return
         self._account(first, messages)
+
+    def _transformed(self, message: Message) -> bytes:
+        assert self._transform is not None
+        try:
+            changed = self._transform(message)
+        except TransformFailed as failed:
+            if not self.spec.browse:
+                raise
+            # Not as it is: the transformer may be there to hide something of it.
+            return self._encoder.without_contents(message, str(failed))
+        return self._tail(changed)
 
     def _account(self, first: int, messages: Sequence[Message]) -> None:
         self.delivered = first + len(messages) - 1

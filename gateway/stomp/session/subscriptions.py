@@ -42,7 +42,7 @@ class Subscriptions:
 
     :param client_id: the connection's, which durable subscriptions need.
     :param transform: what becomes of a message before it is sent, None for nothing.
-    :param now_ms: the time.
+    :param now_ms: the time, by the clock of timers.
     """
 
     def __init__(
@@ -138,6 +138,7 @@ class Subscriptions:
         subscription = Subscription(
             self._last,
             id,
+            "id" in given,
             spec,
             ack,
             transacted,
@@ -181,18 +182,18 @@ class Subscriptions:
 
     def _spec(self, given: dict[str, str], destination: Destination, id: str) -> Spec:
         queue = destination.kind is Kind.QUEUE
+        dialects.check_durable(given, queue)
         durable = dialects.durable_name(given)
         browse = dialects.boolean(given.get("browser"))
         if browse and not queue:
             raise CommandRefused("browser:true on a topic: only queues can be browsed")
-        if durable is not None and not queue and self._client_id is None:
+        if durable is not None and self._client_id is None:
             raise ClientIdRequired(durable)
         return Spec(
             destination,
-            selector=given.get("selector") or None,
+            selector=dialects.selector(given),
             no_local=dialects.no_local(given) and not queue,
-            # The original takes the name on a queue, too, and it means nothing there.
-            durable_name=None if queue else durable,
+            durable_name=durable,
             browse=browse,
             redelivery=dialects.redelivery(given),
             name=id,

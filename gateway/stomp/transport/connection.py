@@ -135,7 +135,7 @@ class StompConnection(Protocol):
         turn = self._turn
         turn.begin()
         try:
-            self._heard = turn.now_ms
+            self._heard = turn.timer_ms
             octets = len(data)
             self.factory.counters.octets_in += octets
             if octets >= self._most_read:
@@ -228,7 +228,7 @@ class StompConnection(Protocol):
     # Writing.
 
     def _flushed(self, octets: int, unsent: int) -> None:
-        now_ms = self._turn.now_ms
+        now_ms = self._turn.timer_ms
         self._spoke = now_ms
         self.factory.counters.octets_out += octets
         if unsent and not self._unread_since:

@@ -24,13 +24,13 @@ class Timed(Protocol):
     due_tick: int
 
     def expire(self, now_ms: int) -> int:
-        """Do what is due at ``now_ms``; returns when to look next, in epoch milliseconds, or 0 for not at all."""
+        """Do what is due at ``now_ms``; returns when to look next, in milliseconds of the same clock, or 0 for not at all."""
 
 
 class Wheel:
     """The wheel; it stands still while nothing is on it.
 
-    :param clock: the reactor.
+    :param clock: the reactor, whose clock does not jump.
     """
 
     _log = Logger()
@@ -85,7 +85,7 @@ class Wheel:
         self._call = None
         now_ms = self._now_ms()
         target = now_ms // TICK_MS
-        # A clock that was set back or far ahead costs one round, not an hour of them.
+        # A process that was stopped for long costs one round, not all that it has missed.
         first = self._tick + 1 if 0 <= target - self._tick < _SLOTS else target - _SLOTS + 1
         for tick in range(first, target + 1):
             self._tick = tick

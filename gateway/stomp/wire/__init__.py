@@ -7,14 +7,18 @@ Everything that others may use is named here; the modules behind are private to 
 from gateway.stomp.wire.errors import ProtocolError
 from gateway.stomp.wire.escaping import (
     UndefinedEscape,
+    bare_name,
     escape_1_0,
     escape_1_1,
     escape_1_2,
     escape_header,
     escape_name_1_0,
+    escape_name_1_1,
+    escape_name_1_2,
     escaper,
     name_escaper,
     unescape_header,
+    without_edge_blanks,
 )
 from gateway.stomp.wire.frame import Frame, Head, Version
 from gateway.stomp.wire.grammar import BODY_COMMANDS, CLIENT_COMMANDS, COMMANDS, CONNECTING_COMMANDS, SERVER_COMMANDS
@@ -36,14 +40,18 @@ __all__ = [
     "ProtocolError",
     "UndefinedEscape",
     "Version",
+    "bare_name",
     "escape_1_0",
     "escape_1_1",
     "escape_1_2",
     "escape_header",
     "escape_name_1_0",
+    "escape_name_1_1",
+    "escape_name_1_2",
     "escaper",
     "header_lines",
     "name_escaper",
     "serialize",
     "unescape_header",
+    "without_edge_blanks",
 ]

@@ -10,7 +10,8 @@ CR          a space                  a space             ``\r``
 NUL         a space                  a space             a space
 ==========  =======================  ==================  ==================
 
-A name that is then nothing but spaces and tabs is ``_`` for 1.0, where readers trim it.
+Many readers trim names, in every version. To them ``message-id`` with a blank behind it is the gateway's own header, so each blank at an edge of a name
+is sent as ``_``. A blank is whatever the trim function of some language removes: spaces, control and format characters.
 
 What a version has no escape for becomes a space: sent raw, it could end the line or the frame for some client, and what follows would be taken for
 headers or frames of the gateway. 1.1 would allow a raw CR, but common line readers end a line there.
@@ -21,10 +22,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Final
+from unicodedata import category
 
 from gateway.stomp.wire.errors import shown
 from gateway.stomp.wire.frame import Version
-from gateway.stomp.wire.grammar import PADDING
+
+#: Unicode's categories of control and format characters, and of separators.
+_BLANKS: Final = frozenset(("Cc", "Cf", "Zl", "Zp", "Zs"))
 
 _escapes: Final = re.compile(r"\\(.?)", re.DOTALL)
 
@@ -50,16 +54,52 @@ def escape_1_0(text: str) -> str:
     return text
 
 
+def bare_name(name: str) -> str:
+    """A header name as readers that trim see it: without the blanks at its edges. The same object if there are none."""
+    start, end = _inner(name)
+    return name if end - start == len(name) else name[start:end]
+
+
+def without_edge_blanks(name: str) -> str:
+    """A header name with ``_`` for each blank at its edges. The same object if there are none."""
+    start, end = _inner(name)
+    return name if end - start == len(name) else "_" * start + name[start:end] + "_" * (len(name) - end)
+
+
+def _inner(name: str) -> tuple[int, int]:
+    """Where a name begins and ends without the blanks at its edges."""
+    start, end = 0, len(name)
+    while start < end and _is_blank(name[start]):
+        start += 1
+    while end > start and _is_blank(name[end - 1]):
+        end -= 1
+    return start, end
+
+
+def _is_blank(character: str) -> bool:
+    return character <= " " or (character > "~" and category(character) in _BLANKS)
+
+
 def escape_name_1_0(text: str) -> str:
-    """A header name for a 1.0 peer: as `escape_1_0`, and a colon, at which the peer would split, becomes ``_``; so does a name that it would trim to nothing."""
+    """A header name for a 1.0 peer: as `escape_1_0`, with ``_`` for blanks at the edges, and for a colon, at which the peer would split."""
+    text = without_edge_blanks(text)
     if ":" in text:
         text = text.replace(":", "_")
-    text = escape_1_0(text)
-    return text if text.strip(PADDING) else "_"
+    return escape_1_0(text)
+
+
+def escape_name_1_1(text: str) -> str:
+    """A header name for a 1.1 peer: as `escape_1_1`, with ``_`` for blanks at the edges."""
+    return escape_1_1(without_edge_blanks(text))
+
+
+def escape_name_1_2(text: str) -> str:
+    """A header name for a 1.2 peer: as `escape_1_2`, with ``_`` for blanks at the edges."""
+    return escape_1_2(without_edge_blanks(text))
 
 
 def escape_1_1(text: str) -> str:
-    """A header name or value for a 1.1 peer. The same object if there is nothing to escape."""
+    """A header value for a 1.1 peer. The same object if there is nothing to escape."""
     if "\\" in text:
         text = text.replace("\\", "\\\\")
     if ":" in text:
@@ -74,7 +114,7 @@ def escape_1_1(text: str) -> str:
 
 
 def escape_1_2(text: str) -> str:
-    """A header name or value for a 1.2 peer. The same object if there is nothing to escape."""
+    """A header value for a 1.2 peer. The same object if there is nothing to escape."""
     if "\\" in text:
         text = text.replace("\\", "\\\\")
     if ":" in text:
@@ -91,8 +131,8 @@ def escape_1_2(text: str) -> str:
 _VALUES: Final[dict[Version, Callable[[str], str]]] = {Version.V1_0: escape_1_0, Version.V1_1: escape_1_1, Version.V1_2: escape_1_2}
 _NAMES: Final[dict[Version, Callable[[str], str]]] = {
     Version.V1_0: escape_name_1_0,
-    Version.V1_1: escape_1_1,
-    Version.V1_2: escape_1_2,
+    Version.V1_1: escape_name_1_1,
+    Version.V1_2: escape_name_1_2,
 }
 
 

@@ -398,7 +398,7 @@ async def test_who_may_not_read_the_queue_is_told(deployment: Deployment) -> Non
 
 @ensureDeferred
 async def test_what_somebody_else_takes_meanwhile_is_counted(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_reading, "GRACE_S", 0.05)
+    monkeypatch.setattr(dead_reading, "GRACE_S", 1.0)
     client = await deployment.connect()
     await put(client, died(deployment, "one"), died(deployment, "two"))
     session = client.session(Mode.TRANSACTED)

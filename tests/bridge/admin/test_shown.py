@@ -8,7 +8,7 @@ from typing import Any, cast
 from rich.console import Console
 
 from bridge.admin.bridges import plain
-from bridge.admin.shown import changes_lines, dead_lines, dmqs_table, moment, pools_table, shared_table, tally_lines
+from bridge.admin.shown import changes_lines, dead_lines, dmqs_table, lag, moment, pools_table, shared_table, tally_lines
 from bridge.admin.watching import view
 from bridge.config.changes import Changes
 from bridge.connections import PoolStatus, SharedStatus
@@ -134,6 +134,13 @@ def test_watch_shows_the_last_error_of_a_link_only_while_it_is_not_started() -> 
 
     assert "it was gone" not in seen()
     assert "one, 2023-11-14 22:13:20Z: it was gone\n" in seen(state="RETRYING")
+
+
+def test_the_lag_is_an_age_or_else_how_many_wait_or_else_unknown() -> None:
+    assert lag({"lag_ms": 604_321, "waiting": 10}) == "604.321 s"
+    assert lag({"lag_ms": 0, "waiting": 0}) == "0.000 s"
+    assert lag({"lag_ms": -1, "waiting": 10}) == "unknown (10 wait)"
+    assert lag({"lag_ms": -1, "waiting": -1}) == ""
 
 
 def test_moments() -> None:

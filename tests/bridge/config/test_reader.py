@@ -367,10 +367,6 @@ def test_elements_of_different_kinds_may_have_one_name() -> None:
             'connection-factory "one", attribute lookup-name=" ": expected a text that is not blank; without the attribute there is none',
         ),
         (
-            source('durable-sub="d"', "news"),
-            'source of link "orders", attribute clientid missing: expected a client identifier, because there is a durable-sub',
-        ),
-        (
             dmq('clientid="a" client-id="b"'),
             'dmq "dead", attribute client-id="b": expected the same as clientid, or only one of the two, which mean the same',
         ),
@@ -384,10 +380,26 @@ def test_rules(text: str, expected: str) -> None:
     assert told(text) == [expected]
 
 
-def test_a_durable_subscription_to_what_may_be_a_topic_needs_a_client_identifier() -> None:
+def test_a_durable_subscription_to_what_may_be_a_topic_warns_where_no_client_identifier_is_known() -> None:
     place = '<destination ref-name="in" lookup-name="jms/in"/>'
     text = source('durable-sub="d"').replace('<destination ref-name="in" name="orders"/>', place)
-    assert [problem.attribute for problem in problems(text)] == ["clientid"]
+    assert [(problem.attribute, problem.severity) for problem in problems(text)] == [("clientid", Severity.WARNING)]
+    here = '<connection-factory ref-name="here"/>'
+    assert here in text
+    with_id = '<connection-factory ref-name="here"><property name="imqConfiguredClientID" value="bridge"/></connection-factory>'
+    assert problems(text.replace(here, with_id)) == []
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b", ".", "a.b", "-a", "stomp", "JMS", "x" * 101])
+def test_a_bridge_has_a_name_that_a_directory_can_have(name: str) -> None:
+    [found] = told(f'<jmsbridge name="{name}"/>', None)
+    assert "expected a name that a bridge can have" in found
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc", "a/../b", "a//b", "."])
+def test_links_and_dead_message_queues_have_names_that_lead_nowhere_else(name: str) -> None:
+    assert [problem.attribute for problem in problems(document(link(name=name)))] == ["name"]
+    assert [problem.attribute for problem in problems(dmq("").replace('name="dead"', f'name="{name}"'))] == ["name"]
 
 
 def test_the_selector_of_this_broker_is_read() -> None:
@@ -427,6 +439,11 @@ def test_the_built_in_dmq_can_be_tuned() -> None:
         (
             source('durable-sub="d"'),
             'source of link "orders", attribute durable-sub="d": expected a source that is a topic; for a queue this attribute is ignored',
+        ),
+        (
+            source('durable-sub="d"', "news"),
+            'source of link "orders", attribute clientid missing: expected a client identifier, because there is a durable-sub; without one '
+            "the link fails, unless the connection factory brings its own",
         ),
         (
             factory('password="x"'),

@@ -33,8 +33,10 @@ LARGEST = 2**31 - 1
 # All that XML 1.0 can hold in an attribute.
 CHARACTERS = st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\ufffe\uffff", include_characters="\t\n\r")
 RESERVED = {name.lower() for name in (*RESERVED_NAMES, BRIDGE_NAME_PROPERTY)}
-names = st.text(CHARACTERS, min_size=1, max_size=12).filter(
-    lambda text: text.isprintable() and text == text.strip() and text.lower() not in RESERVED
+names = (
+    st.text(CHARACTERS, min_size=1, max_size=12)
+    .filter(lambda text: text.isprintable() and text == text.strip() and text.lower() not in RESERVED)
+    .filter(lambda text: not {"", ".", ".."} & set(text.split("/")))
 )
 texts = st.text(CHARACTERS, min_size=1, max_size=20).filter(lambda text: bool(text.strip()) and not text.startswith("${passfile"))
 optional = st.none() | texts

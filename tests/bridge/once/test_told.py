@@ -39,6 +39,7 @@ async def test_what_waits_for_its_target_is_told_to_have_arrived_when_it_has(jou
     link = await brokers.started(quality_of_service=ONCE, max_batch_size=3, max_batch_time_ms=20, passed=brokers.passed)
     await brokers.reaches(link, LinkState.RETRYING)
     assert [transaction.state for transaction in brokers.coordinator().transactions()] == ["WAITING"]
+    assert link.status().last_error.startswith("target"), link.status().last_error
     counters = link.status().counters
     assert (counters.received, counters.sent, counters.acknowledged) == (3, 0, 0)
     brokers.passed = brokers.points.append

@@ -170,3 +170,35 @@ def test_hashes_are_argon2id_salted_and_recognised() -> None:
     assert is_hash(HASH)
     for text in ("", "right", HASH[:-30], HASH.replace("argon2id", "argon2i"), HASH + "\n", HASH + ":x", "$2b$12$abc"):
         assert not is_hash(text)
+
+
+@ensureDeferred
+async def test_what_nobody_waits_for_takes_no_room(make: Callable[..., Passcodes]) -> None:
+    passcodes = make(threads=1, waiting=3)
+    first, *given_up = [passcodes.verify(HASH, f"guess {number}") for number in range(3)]
+    for each in given_up:
+        each.addErrback(lambda failure: None)
+        each.cancel()
+    assert await gatherResults([first, *(passcodes.verify(HASH, f"other {number}") for number in range(2))]) == [False] * 3
+
+
+@ensureDeferred
+async def test_one_who_comes_alone_gets_the_place_of_one_of_many(make: Callable[..., Passcodes]) -> None:
+    passcodes = make(threads=1, waiting=4)
+    crowd = [passcodes.verify(HASH, f"guess {number}", "crowd") for number in range(4)]
+    assert await passcodes.verify(HASH, "right", "alone")
+    with pytest.raises(CannotVerify, match="4 logins are waiting"):
+        await crowd.pop()
+    assert await gatherResults(crowd) == [False] * 3
+
+
+@ensureDeferred
+async def test_known_sources_are_verified_before_others(make: Callable[..., Passcodes]) -> None:
+    passcodes = make(threads=1)
+    order: list[str] = []
+    for number in range(3):
+        passcodes.verify(HASH, f"guess {number}", "new").addCallback(lambda _: order.append("new"))
+    # The same one, from two sources: the known one's turn counts.
+    late = passcodes.verify(HASH, "right", "new")
+    await gatherResults([passcodes.verify(HASH, "right", "known", known=True), late])
+    assert order == ["new"]

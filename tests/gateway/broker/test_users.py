@@ -2,7 +2,7 @@
 
 import base64
 import stat
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Hashable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
@@ -91,7 +91,7 @@ async def test_an_empty_passcode_is_refused_and_not_verified(file: Path) -> None
 
 
 class NeverAsked(Passcodes):
-    def verify(self, hash: str | None, passcode: str) -> Deferred[bool]:
+    def verify(self, hash: str | None, passcode: str, source: Hashable = "", *, known: bool = False) -> Deferred[bool]:
         raise AssertionError("nothing was to be verified")
 
 
@@ -179,7 +179,7 @@ async def test_a_reload_that_takes_the_user_away_while_its_passcode_is_verified(
 
 
 class Busy(Passcodes):
-    def verify(self, hash: str | None, passcode: str) -> Deferred[bool]:
+    def verify(self, hash: str | None, passcode: str, source: Hashable = "", *, known: bool = False) -> Deferred[bool]:
         return fail(CannotVerify("7 logins are waiting to be verified; try again later"))
 
 

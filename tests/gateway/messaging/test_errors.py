@@ -72,7 +72,13 @@ CASES: list[tuple[MessagingError, str, dict[str, object]]] = [
         {"value": 1},
     ),
     (errors.TransactionTooLarge("octets", 5), "the transaction is too large: octets is 5", {"limit": "octets", "value": 5}),
-    (errors.StorageFailed("no space"), "the message store could not write: no space", {"reason": "no space"}),
+    (
+        errors.StorageFailed("no space"),
+        "the message store could not write: no space",
+        {"reason": "no space", "withheld": "no space"},
+    ),
+    (errors.StorageFailed("x: full", "full"), "the message store could not write: x: full", {"withheld": "x: full"}),
+    (errors.StorageFailed("full", "full"), "the message store could not write: full", {"withheld": ""}),
     (errors.ProviderUnavailable("closed"), "the provider is unavailable: closed", {"reason": "closed"}),
     (errors.OutcomeUnknown("lost"), "the outcome of the commit is unknown: lost", {"reason": "lost"}),
     (errors.NotSupported("xa"), "the provider does not support xa", {"capability": "xa"}),
@@ -102,7 +108,9 @@ def test_every_error_is_in_the_list() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "sentence"), [(error, sentence) for error, sentence, _ in CASES], ids=lambda case: type(case).__name__
+    ("error", "sentence"),
+    [(error, sentence) for error, sentence, _ in CASES if not error.withheld],
+    ids=lambda case: type(case).__name__,
 )
 def test_destinations_are_told_as_the_reader_spells_them(error: MessagingError, sentence: str) -> None:
     assert error.told(lambda destination: f"/queue/{destination.name}") == sentence.replace("queue:q", "/queue/q")
@@ -112,3 +120,16 @@ def test_destinations_are_told_as_the_reader_spells_them(error: MessagingError, 
 def test_a_rejected_message_is_told_as_its_cause() -> None:
     rejected = errors.MessageRejected(3, errors.DestinationFull(Queue("q"), "maxNumMsgs", 5))
     assert rejected.told(lambda destination: "/queue/q") == "/queue/q is full: maxNumMsgs is 5"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (errors.StorageFailed("/var/messages.db: bad"), "the message store could not write"),
+        (errors.StorageFailed("/var/messages.db: full", "full"), "the message store could not write: full"),
+        (errors.MessageRejected(1, errors.StorageFailed("/var/messages.db: bad")), "the message store could not write"),
+    ],
+)
+def test_what_names_files_is_for_the_log_and_not_for_clients(error: MessagingError, told: str) -> None:
+    assert error.told(str) == told
+    assert error.withheld.startswith("/var/messages.db")

@@ -107,14 +107,24 @@ def test_frames_sent_before_the_answer_wait_for_it() -> None:
     assert client.transport.producerState == "producing"
 
 
-def test_a_connection_that_comes_too_late_is_closed_again() -> None:
+def test_credentials_of_who_is_gone_are_not_checked_any_more() -> None:
     server = Server()
     server.provider.undecided = []
     client = server.client()
     client.say(f"CONNECT\n{LOGIN}\n")
+    assert not server.provider.undecided[0].called
     client.lose()
-    server.provider.undecided[0].callback(server.provider.connection)
-    assert server.provider.connection.closed
+    assert server.provider.undecided[0].called
+
+
+def test_credentials_of_who_has_waited_too_long_are_not_checked_any_more() -> None:
+    server = Server()
+    server.provider.undecided = []
+    client = server.client()
+    client.say(f"CONNECT\n{LOGIN}\n")
+    server.clock.advance(server.factory.options.connect_timeout_s)
+    assert "not CONNECTED within" in client.error().head.headers["message"]
+    assert server.provider.undecided[0].called
 
 
 def test_nothing_is_carried_out_before_connect() -> None:

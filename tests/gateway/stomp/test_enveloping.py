@@ -154,7 +154,7 @@ def test_one_message_goes_in_an_envelope_to_who_wants_it_and_plain_to_others_who
         server.turn.begin()
         for consumer in server.provider.connection.consumers:
             consumer.push(sent)
-        tails = [part for part in client.connection.parts if part.startswith(b"destination:")]
+        tails = [part for part in client.connection.parts if part.startswith(b"message-id:")]
         server.turn.end()
         if topic:
             assert len({id(tail) for tail in tails}) == 2, "each of the two is encoded once for all"
@@ -240,3 +240,33 @@ def test_whatever_a_message_holds_comes_back(properties: dict[str, Value], body:
     found: list[Frame] = client.heard()
     assert len(found) == 1
     same(decode(found[0].body), sent)
+
+
+@pytest.mark.parametrize("enveloped", ["", "envelope:true\n"])
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_a_browser_is_not_ended_by_any_message(version: str, enveloped: str) -> None:
+    """Each type of body, and one that no envelope takes, with a number that no JMS type holds."""
+    server = Server()
+    client = server.connected(version)
+    client.say(f"SUBSCRIBE\nid:s\ndestination:/queue/a\nbrowser:true\n{enveloped}\n")
+    client.parser.version = Version[f"V{version.replace('.', '_')}"]
+    client.read()
+    broken = message(b"x", body_type=BodyType.MAP, properties={"large": 1 << 80})
+    client.consumer().push(*[typed(kind) for kind in BodyType], broken, message(b"last"))
+    frames = client.read()
+    assert [frame.head.command for frame in frames] == ["MESSAGE"] * (len(BodyType) + 2)
+    for kind, frame in zip(BodyType, frames, strict=False):
+        headers = frame.head.headers
+        if kind in (BodyType.TEXT, BodyType.BYTES) and not enveloped:
+            assert frame.body == BODIES[kind]
+            assert "transformation-error" not in headers
+        else:
+            assert headers["content-type"] == CONTENT_TYPE
+            same(decode(frame.body), typed(kind))
+            assert ("transformation-error" in headers) is (not enveloped)
+    assert frames[-2].body == b""
+    assert "large" not in frames[-2].head.headers
+    assert frames[-2].head.headers["transformation-error"]
+    client.consumer().push_end()
+    assert client.read()[-1].head.headers["browser"] == "end"
+    assert not server.provider.calls("reject")

@@ -47,6 +47,21 @@ def test_as_many_headers_are_taken_as_the_setting_says() -> None:
     assert len(message.headers.properties) == 2999
 
 
+def test_properties_of_jms_providers_are_kept_of_administrators() -> None:
+    """A link from another gateway sends by SEND, as a user in the group ``admin``. The right may be lost while the connection is open."""
+    server = Server()
+    client = server.connected()
+    send = "SEND\ndestination:/queue/a\nJMS_SUN_DMQ_X:1\nJMSMessageID:2\ncolour:red\n\n"
+    for administers in (False, True, False):
+        server.provider.connection.administers = administers
+        client.say(*[send] * 4)
+    assert [set(message.headers.properties) for message in server.provider.sent] == [
+        *[{"colour"}] * 4,
+        *[{"colour", "JMS_SUN_DMQ_X"}] * 4,
+        *[{"colour"}] * 4,
+    ]
+
+
 def test_a_text_body_that_is_not_utf_8_is_an_error() -> None:
     server = Server()
     client = server.connected()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -20,15 +19,18 @@ from gateway.messaging.provider import Connection, Consumer, Credentials, Done, 
 
 clock: Any = reactor
 GUEST: Final = Credentials("guest", "secret")
+SMALL: Final = ("-Xmx64m",)
 _SOURCE: Final = Path(__file__).parent / "stub"
 
 
-def compiled(folder: Path, namespace: str) -> Path:
-    """The stub provider and the API it implements, as a folder of classes below this one, where no other provider has its classes from.
+def compiled(namespace: str) -> Path:
+    """The stub provider and the API it implements, as a folder of classes: all tests of a process share it, and so one Java process.
+
+    Its queues are there as long as that process; so each test has names of its own, or takes what it has sent.
 
     :param namespace: ``javax`` or ``jakarta``.
     """
-    return Path(shutil.copytree(Path(_compiled(namespace).name) / "classes", folder / f"{namespace}-classes"))
+    return Path(_compiled(namespace).name) / "classes"
 
 
 @cache
@@ -44,9 +46,17 @@ def _compiled(namespace: str) -> TemporaryDirectory[str]:
 
 
 def stub_provider(classes: Path, lookup_name: str = "cf", **options: Any) -> JMSProvider:
-    """A provider of the stubs."""
+    """A provider of the stubs. All Java processes together have so much memory, so theirs is small."""
     environment = {"java.naming.factory.initial": "stub.StubProvider", "java.naming.provider.url": "stub:"}
-    return JMSProvider(clock, JMSFactory(lookup_name, environment, str(classes), **options), name=f"stub {lookup_name}")
+    return JMSProvider(
+        clock, JMSFactory(lookup_name, environment, str(classes), **{"java_options": SMALL, **options}), name=f"stub {lookup_name}"
+    )
+
+
+async def control(classes: Path, what: str, **options: Any) -> None:
+    """Have the stubs do something: ``release`` lets go of what hangs. :param options: those of the provider whose process it is."""
+    provider = stub_provider(classes, **options)
+    await provider.look_up(f"control:{what}", provider.factory.environment)
 
 
 def told(ask: Callable[[Done], None]) -> Deferred[MessagingError | None]:

@@ -13,7 +13,7 @@ from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.provider import Mode, Subscription
 from gateway.messaging.values import Byte, Float, Int, Short, Value
-from tests.bridge.providers.jms.native import natively
+from tests.bridge.providers.jms import native
 from tests.bridge.providers.jms.stubs import GUEST, clock, received, told
 from tests.on_reactor import on_reactor
 from tests.servers import activemq
@@ -66,17 +66,7 @@ async def test_another_client_reads_the_types_that_were_sent() -> None:
     session.send([Message(Headers(queue, properties=PROPERTIES, extras=extras), b"x")])
     assert await told(session.completion) is None
 
-    def look(session: Any) -> dict[str, str]:
-        import jpype
-
-        message = session.createConsumer(session.createQueue(queue.name)).receive(5000)
-        types = {}
-        for name in message.getPropertyNames():
-            value = message.getObjectProperty(name)
-            types[str(name)] = "null" if value is None else str(jpype.JObject(value).getClass().getSimpleName())
-        return types
-
-    types = await deferToThread(natively, there, look)
+    types = await deferToThread(native.types, there, queue.name)
     assert types == {
         "b": "Byte",
         "s": "Short",
@@ -138,15 +128,7 @@ async def test_characters_beyond_the_basic_plane_that_activemq_itself_damages() 
     there = await provider()
     connection = await there.connect(GUEST, None, not_lost)
 
-    def try_it(session: Any) -> tuple[str, str]:
-        queue = session.createQueue("beyond")
-        message = session.createTextMessage("\U0001f600")
-        message.setStringProperty("p", "\U0001f600")
-        session.createProducer(queue).send(message)
-        back = session.createConsumer(queue).receive(5000)
-        return str(back.getText()), str(back.getStringProperty("p"))
-
-    assert await deferToThread(natively, there, try_it) == ("\U0001f600", "\ufffd\ufffd")
+    assert await deferToThread(native.passed, there, "beyond", "\U0001f600") == ("\U0001f600", "\ufffd\ufffd")
     session = connection.session(Mode.AUTO)
     session.send([Message(Headers(Queue("beyond"), properties={"p": "\U0001f600"}), b"x")])
     [(message, _)] = await received(connection, Subscription(Queue("beyond")), 1)

@@ -1,4 +1,4 @@
-"""The Java classes that are shipped are those of the sources that are shipped."""
+"""The Java classes that are shipped, one jar, are those of the sources that are shipped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from bridge.providers.jms import build
 
-JARS = (build.COMMON, build.NAMESPACES)
+JAR = build.JARS / build.JAR
 #: The first release of a class file's version number that Java 8 reads is the last, too.
 JAVA_8 = 52
 
@@ -19,29 +19,26 @@ def contents(jar: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-@pytest.mark.parametrize("jar", JARS)
-def test_the_shipped_jars_say_that_they_are_made_of_the_shipped_sources(jar: str) -> None:
-    assert build.made_of(build.JARS / jar)[0] == build.digest()
+def test_the_shipped_jar_says_that_it_is_made_of_the_shipped_sources() -> None:
+    assert build.made_of(JAR)[0] == build.digest()
 
 
 def test_building_the_shipped_sources_gives_the_shipped_classes(tmp_path: Path) -> None:
-    again = {path.name: contents(path) for path in build.build(tmp_path)}
-    for jar in JARS:
-        shipped = contents(build.JARS / jar)
-        assert shipped.keys() == again[jar].keys()
-        if build.made_of(build.JARS / jar)[1] == build.compiler():
-            assert shipped == again[jar]
+    again = build.build(tmp_path)
+    assert again == tmp_path / build.JAR
+    assert contents(JAR).keys() == contents(again).keys()
+    if build.made_of(JAR)[1] == build.compiler():
+        assert contents(JAR) == contents(again)
 
 
 def test_the_classes_run_on_java_8() -> None:
-    for jar in JARS:
-        for name, octets in contents(build.JARS / jar).items():
-            if name.endswith(".class"):
-                assert int.from_bytes(octets[6:8], "big") == JAVA_8, name
+    for name, octets in contents(JAR).items():
+        if name.endswith(".class"):
+            assert int.from_bytes(octets[6:8], "big") == JAVA_8, name
 
 
 def test_both_namespaces_have_the_same_classes_and_know_their_own_api_only() -> None:
-    classes = contents(build.JARS / build.NAMESPACES)
+    classes = contents(JAR)
     javax = {name.replace("/javax/", "/jakarta/") for name in classes if "/javax/" in name}
     jakarta = {name for name in classes if "/jakarta/" in name}
     assert javax == jakarta
@@ -52,8 +49,11 @@ def test_both_namespaces_have_the_same_classes_and_know_their_own_api_only() -> 
 
 
 def test_the_api_itself_is_not_shipped() -> None:
-    for jar in JARS:
-        assert [name for name in contents(build.JARS / jar) if name.startswith(("javax/", "jakarta/"))] == []
+    assert [name for name in contents(JAR) if name.startswith(("javax/", "jakarta/"))] == []
+
+
+def test_the_jar_is_the_only_one() -> None:
+    assert [path.name for path in build.JARS.iterdir()] == [build.JAR]
 
 
 def test_a_source_that_does_not_compile_is_told_with_its_place(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Java calls that hang are abandoned, and hold up nothing: not the reactor, not a stop, not another connection, not the end of the process."""
+"""Java calls that hang are abandoned, and hold up nothing: not the reactor, not a stop, not another connection, not the end of the gateway."""
 
 from __future__ import annotations
 
@@ -7,25 +7,20 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Event
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import pytest
 from twisted.internet.defer import Deferred, gatherResults
-from twisted.internet.task import Clock, LoopingCall
+from twisted.internet.task import LoopingCall
 
 from bridge.providers.jms.provider import JMSFactory, JMSProvider
-from bridge.providers.jms.threads import CallThread, Hung, Reactor
-from bridge.providers.jms.turns import TurnThread
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import OutcomeUnknown, ProviderUnavailable
 from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import Connection, Flags, Mode, Subscription, Xid
-from tests.bridge.providers.jms.stubs import GUEST, clock, compiled, received, stub_provider, told
+from tests.bridge.providers.jms.stubs import GUEST, clock, compiled, control, received, stub_provider, told
+from tests.contract.waiting import until
 from tests.on_reactor import on_reactor
 
 ROOT = Path(__file__).parents[4]
@@ -36,8 +31,8 @@ HELD_UP: Final = 400
 
 
 @pytest.fixture(scope="module")
-def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("stub"), "javax")
+def classes() -> Path:
+    return compiled("javax")
 
 
 def not_lost(error: Exception) -> None:
@@ -89,7 +84,7 @@ async def test_a_port_that_accepts_and_stays_silent(classes: Path) -> None:
     with socket.socket() as port:
         port.bind(("127.0.0.1", 0))
         provider = at(port.getsockname()[1], connect_timeout_s=HANGING)
-        # Nobody listens yet. The interpreter waits while Java loads the classes for a first call; both have had theirs then.
+        # Nobody listens yet. Its process has its classes then.
         with pytest.raises(ProviderUnavailable, match="refused"):
             await provider.connect(GUEST, "mine", not_lost)
         port.listen(16)
@@ -105,15 +100,39 @@ async def test_a_port_that_accepts_and_stays_silent(classes: Path) -> None:
 
 
 @on_reactor
-async def test_a_provider_with_many_calls_that_hang_is_not_called_again() -> None:
-    with silent() as port:
-        provider = at(port.getsockname()[1], connect_timeout_s=0.2)
-        for _ in range(provider.hung.most):
-            with pytest.raises(ProviderUnavailable, match="did not return"):
-                await provider.connect(GUEST, "mine", not_lost)
-        with pytest.raises(ProviderUnavailable, match="8 calls to it hang"):
-            await provider.connect(GUEST, "mine", not_lost)
-        assert provider.hung.total == 8
+async def test_eight_calls_that_hang_end_the_process_and_nobody_waits(classes: Path) -> None:
+    provider = stub_provider(classes, "hangs", connect_timeout_s=0.2, process="eight")
+    await _hang(provider, provider.hung.most)
+    before = _pid(provider)
+    # The next call finds another process, where it hangs as well.
+    with pytest.raises(ProviderUnavailable, match="connecting did not return"):
+        await provider.connect(GUEST, None, not_lost)
+    assert _pid(provider) != before
+    assert (provider.hung.count, provider.hung.total) == (1, 9)
+
+
+@on_reactor
+async def test_where_others_have_connections_calls_that_hang_are_not_made_again(classes: Path) -> None:
+    provider, beside = (
+        stub_provider(classes, "hangs", connect_timeout_s=0.2, process="both"),
+        stub_provider(classes, process="both"),
+    )
+    other = await beside.connect(GUEST, None, not_lost)
+    await _hang(provider, provider.hung.most)
+    with pytest.raises(
+        ProviderUnavailable, match=r"8 calls to it hang, and no more are made .* a property imq\.jms\.process of its own"
+    ):
+        await provider.connect(GUEST, None, not_lost)
+    with pytest.raises(ProviderUnavailable, match="8 calls to it hang"):
+        await provider.look_up("queue", provider.factory.environment)
+    assert provider.hung.total == 8
+    await _works(other)
+    before = _pid(provider)
+    await other.close()
+    # Now nobody else is harmed.
+    with pytest.raises(ProviderUnavailable, match="connecting did not return"):
+        await provider.connect(GUEST, None, not_lost)
+    assert _pid(provider) != before
 
 
 @on_reactor
@@ -192,8 +211,11 @@ async def test_what_comes_back_too_late_is_counted_and_closed(classes: Path) -> 
 
 @pytest.mark.parametrize("consumes", [True, False])
 @on_reactor
-async def test_a_session_whose_call_comes_back_too_late_ends_and_is_counted_no_more(tmp_path: Path, consumes: bool) -> None:
-    provider = stub_provider(compiled(tmp_path, "javax"), "xa", send_timeout_s=0.3)
+async def test_a_session_whose_call_comes_back_too_late_ends_and_is_counted_no_more(classes: Path, consumes: bool) -> None:
+    options: dict[str, Any] = {"process": f"late {consumes}", "send_timeout_s": 0.3}
+    provider, beside = stub_provider(classes, "xa", **options), stub_provider(classes, **options)
+    # So that the process stays.
+    other = await beside.connect(GUEST, None, not_lost)
     for number in range(4 * provider.hung.most):
         # On a busy machine one may be abandoned before it hangs; that one comes back.
         if provider.hung.count == provider.hung.most:
@@ -213,72 +235,7 @@ async def test_a_session_whose_call_comes_back_too_late_ends_and_is_counted_no_m
         await provider.connect(GUEST, None, not_lost)
     await _let_go(provider)
     await (await provider.connect(GUEST, None, not_lost)).close()
-
-
-class _ByHand(Clock):
-    """A reactor that learns what threads tell when a test has it learn."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.told: SimpleQueue[Callable[[], object]] = SimpleQueue()
-
-    def callFromThread(self, function: Callable[..., object], *given: Any) -> None:
-        self.told.put(partial(function, *given))
-
-
-@pytest.mark.parametrize("listens", [True, False])
-@on_reactor
-async def test_a_call_that_came_back_before_it_was_abandoned_and_was_not_heard_ends_its_thread(
-    classes: Path, listens: bool
-) -> None:
-    """The thread waits for questions then, and nobody will have one."""
-    # For a JVM.
-    await (await stub_provider(classes).connect(GUEST, None, not_lost)).close()
-
-    class Work:
-        def turn(self, asked: Any, wake: Any) -> bytes:
-            return b""
-
-    by_hand, hung = _ByHand(), Hung("provider")
-    failed = list[BaseException]()
-    thread = TurnThread(cast(Reactor, by_hand), "a session", hung, Work, lambda octets: None, failed.append, 1.0)
-    thread.listens = listens
-    thread.ask(b"?")
-    answered = by_hand.told.get(timeout=20)
-    by_hand.advance(1)
-    assert (len(failed), hung.count, thread.ended.called) == (1, 1, True)
-    thread.ask(b"?")
-    thread.end()
-    answered()
-    by_hand.told.get(timeout=20)()
-    assert (hung.count, hung.total) == (0, 1)
-    assert by_hand.getDelayedCalls() == []
-
-
-@on_reactor
-async def test_a_thread_whose_calls_were_abandoned_is_counted_once_and_until_all_of_them_have_returned(classes: Path) -> None:
-    # For a JVM.
-    await (await stub_provider(classes).connect(GUEST, None, not_lost)).close()
-    by_hand, hung, begun, go = _ByHand(), Hung("provider"), Event(), Event()
-    thread = CallThread(cast(Reactor, by_hand), "calls", hung)
-
-    def second() -> None:
-        begun.set()
-        go.wait()
-
-    results = [thread.call("the first", 1.0, lambda: None), thread.call("the second", 2.0, second)]
-    returned = by_hand.told.get(timeout=20)
-    assert begun.wait(20)
-    by_hand.advance(1)
-    for result in results:
-        with pytest.raises(ProviderUnavailable, match="the first did not return"):
-            await result
-    returned()
-    assert hung.count == 1
-    go.set()
-    for _ in ("the second", "the end"):
-        by_hand.told.get(timeout=20)()
-    assert (hung.count, hung.total) == (0, 1)
+    await other.close()
 
 
 async def _works(connection: Connection) -> None:
@@ -288,16 +245,22 @@ async def _works(connection: Connection) -> None:
 
 
 async def _let_go(provider: JMSProvider) -> None:
-    """Whatever hangs returns; wait until that is known."""
-    import jpype
+    """Whatever hangs in its process returns; wait until that is known."""
+    await control(Path(provider.factory.class_path), "release", process=provider.factory.process)
+    await until(lambda: provider.hung.count == 0)
 
-    # The provider's own class, whose latch they hang on.
-    loader = provider._found.getClass().getClassLoader()
-    jpype.JClass(jpype.JClass("java.lang.Class").forName("stub.StubProvider", True, loader)).release()
-    while provider.hung.count:
-        turn: Deferred[None] = Deferred()
-        clock.callLater(0.01, turn.callback, None)
-        await turn
+
+async def _hang(provider: JMSProvider, times: int) -> None:
+    """So many calls, one after the other."""
+    for _ in range(times):
+        with pytest.raises(ProviderUnavailable, match="connecting did not return"):
+            await provider.connect(GUEST, None, not_lost)
+
+
+def _pid(provider: JMSProvider) -> int:
+    process = provider._java.process
+    assert process is not None
+    return process.pid
 
 
 async def _refuse(provider: JMSProvider) -> None:

@@ -1,4 +1,4 @@
-"""Both namespaces, by stub classes, in one process; and what a provider without acknowledgement one by one does."""
+"""Both namespaces, by stub classes; and what a provider without acknowledgement one by one does."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ VALUES: list[Value] = [
 
 
 @pytest.fixture(scope="module", params=["javax", "jakarta"])
-def classes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("stub"), request.param)
+def classes(request: pytest.FixtureRequest) -> Path:
+    return compiled(request.param)
 
 
 def not_lost(error: Exception) -> None:
@@ -430,14 +430,14 @@ async def test_a_class_that_is_missing_is_named(classes: Path) -> None:
 
 
 @on_reactor
-async def test_two_providers_of_different_namespaces_do_not_clash(tmp_path: Path) -> None:
-    providers = [stub_provider(compiled(tmp_path, namespace)) for namespace in ("javax", "jakarta")]
+async def test_two_providers_of_different_namespaces_do_not_clash() -> None:
+    providers = [stub_provider(compiled(namespace)) for namespace in ("javax", "jakarta")]
     connections = [await provider.connect(GUEST, None, not_lost) for provider in providers]
     for number, connection in enumerate(connections):
         session = connection.session(Mode.AUTO)
         session.send([Message(Headers(Queue("both")), str(number).encode())])
         assert await told(session.completion) is None
-    # Each has queues of its own, because it has classes of its own.
+    # Each has queues of its own, because it has a process of its own.
     for number, connection in enumerate(connections):
         assert [message.text for message, _ in await received(connection, Subscription(Queue("both")), 1)] == [str(number)]
         await connection.close()

@@ -19,7 +19,7 @@ from bridge.dead_messages import DeadMessageQueues
 from bridge.factories import Embedded, Factories
 from bridge.link import JMSLink
 from bridge.once.poison import MOST
-from bridge.providers.jms.jvm import JVMOptions
+from bridge.providers.jms.command import JavaOptions
 from bridge.providers.jms.xa_session import JMSXASession
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import ProviderUnavailable
@@ -78,7 +78,7 @@ class FromActiveMQ:
         return await self.rig.target.arrived(count, BUILT_IN_DMQ_DESTINATION)
 
 
-def _no_jvm() -> JVMOptions:
+def _no_jvm() -> JavaOptions:
     raise AssertionError("the dead message queue is of the embedded broker")
 
 
@@ -208,10 +208,8 @@ async def test_it_is_a_delivery_as_any_other_to_a_user_of_the_seam(links: FromAc
     ],
 )
 @on_reactor
-async def test_whatever_reading_one_message_throws_is_told_of_that_message(
-    tmp_path: Path, namespace: str, text: str, reason: str
-) -> None:
-    connection = await stub_provider(compiled(tmp_path, namespace)).connect(GUEST, None, not_lost)
+async def test_whatever_reading_one_message_throws_is_told_of_that_message(namespace: str, text: str, reason: str) -> None:
+    connection = await stub_provider(compiled(namespace)).connect(GUEST, None, not_lost)
     queue = Queue("unreadable")
     session = connection.session(Mode.AUTO)
     sent = [
@@ -230,8 +228,8 @@ async def test_whatever_reading_one_message_throws_is_told_of_that_message(
 
 @pytest.mark.parametrize("namespace", ["javax", "jakarta"])
 @on_reactor
-async def test_names_of_properties_that_fail_one_by_one_are_known_as_far_as_they_go(tmp_path: Path, namespace: str) -> None:
-    connection = await stub_provider(compiled(tmp_path, namespace)).connect(GUEST, None, not_lost)
+async def test_names_of_properties_that_fail_one_by_one_are_known_as_far_as_they_go(namespace: str) -> None:
+    connection = await stub_provider(compiled(namespace)).connect(GUEST, None, not_lost)
     queue = Queue("names")
     session = connection.session(Mode.AUTO)
     properties = {"n": Int(1), "damaged": True}
@@ -248,8 +246,8 @@ async def test_names_of_properties_that_fail_one_by_one_are_known_as_far_as_they
 
 @pytest.mark.parametrize("namespace", ["javax", "jakarta"])
 @on_reactor
-async def test_one_of_which_nothing_can_be_read_is_a_delivery_and_spoils_no_other_answer(tmp_path: Path, namespace: str) -> None:
-    connection = await stub_provider(compiled(tmp_path, namespace)).connect(GUEST, None, not_lost)
+async def test_one_of_which_nothing_can_be_read_is_a_delivery_and_spoils_no_other_answer(namespace: str) -> None:
+    connection = await stub_provider(compiled(namespace)).connect(GUEST, None, not_lost)
     queue = Queue("nothing")
     session = connection.session(Mode.AUTO)
     sent = [Message(Headers(queue, properties=had), b"body") for had in ({}, {"n": Int(1), "untold": True}, {})]
@@ -265,9 +263,9 @@ async def test_one_of_which_nothing_can_be_read_is_a_delivery_and_spoils_no_othe
 
 
 @on_reactor
-async def test_answers_that_cannot_be_read_lose_the_connection_and_nobody_waits_for_ever(tmp_path: Path) -> None:
+async def test_answers_that_cannot_be_read_lose_the_connection_and_nobody_waits_for_ever() -> None:
     lost: Deferred[Exception] = Deferred()
-    connection = await stub_provider(compiled(tmp_path, "javax"), "xa").connect(GUEST, None, lost.callback)
+    connection = await stub_provider(compiled("javax"), "xa").connect(GUEST, None, lost.callback)
     session = cast(JMSXASession, connection.xa_session())
     waiting = session.resource().recover()
     session._answered(b"\4 half of a delivery")

@@ -150,7 +150,7 @@ async def test_a_session_that_is_closed_rolls_back_what_it_has_not_prepared(ende
         await source.resource.end(xid, Flags.SUCCESS)
     source.session.close()
     # The session's thread has done so when another session of the connection can do the same.
-    await source.session.thread.ended
+    await source.session.channel.ended
     await left(there, ["0", "1", "2"])
     await left(out, [])
     await connection.close()

@@ -247,7 +247,7 @@ def test_properties_and_extras_come_back_as_they_were(properties: dict[str, Valu
     kept = tuple((name, value) for name, value in extras.items() if name not in properties)
     pairs = encode_headers(properties, kept, RESERVED)
     assert not {name for name, _ in pairs} & RESERVED
-    found, more = decode_headers(through_a_frame(pairs), RESERVED)
+    found, more = decode_headers(through_a_frame(pairs), RESERVED, RESERVED)
     assert typed(found) == typed(properties)
     assert dict(more) == dict(kept)
 
@@ -263,11 +263,29 @@ def test_a_string_is_a_plain_header_that_others_can_read() -> None:
 
 @pytest.mark.parametrize("types", ["n=int", "n=nonsense", "n", "=", "n=float,,"])
 def test_a_type_that_does_not_fit_leaves_a_string(types: str) -> None:
-    assert decode_headers({"n": "many", "JMS_STOMP_TYPES": types}, RESERVED)[0] == {"n": "many"}
+    assert decode_headers({"n": "many", "JMS_STOMP_TYPES": types}, RESERVED, RESERVED)[0] == {"n": "many"}
 
 
 def test_names_that_are_no_encoding_are_passed_over() -> None:
-    assert decode_headers({"JMS_STOMP_P_xx": "1", "JMS_STOMP_E_ff": "1", "JMS_STOMP_NEW": "1"}, RESERVED) == ({}, ())
+    assert decode_headers({"JMS_STOMP_P_xx": "1", "JMS_STOMP_E_ff": "1", "JMS_STOMP_NEW": "1"}, RESERVED, RESERVED) == ({}, ())
+
+
+@pytest.mark.parametrize("name", ["JMS_SUN_DMQ_DESTINATION", "JMSMessageID", "colour", "x-foo"])
+def test_names_that_need_no_encoding_do_not_come_in_by_it(name: str) -> None:
+    """A sender cannot hand on, past a broker that drops such a header, what only a provider may say."""
+    forged = {f"JMS_STOMP_P_{name.encode().hex()}": "forged", f"JMS_STOMP_E_{name.encode().hex().upper()}": "forged"}
+    received = from_headers(forged, b"", GATEWAY, Kind.QUEUE, Queue("q"))
+    assert (received.message.headers.properties, received.message.headers.extras) == ({}, ())
+
+
+@pytest.mark.parametrize("word", ["DELAY", "PERIOD", "CRON", "REPEAT", "TIME"])
+def test_what_a_gateway_would_refuse_is_encoded_for_it_and_for_no_other(word: str) -> None:
+    name = f"AMQ_SCHEDULED_{word}"
+    message = Message(Headers(Queue("q"), properties={name: 5}), b"")
+    for dialect in DIALECTS.values():
+        sent = through_a_frame(to_headers(message, dialect, 1, ""))
+        assert (name in sent) is (dialect is not GATEWAY)
+        assert from_headers(sent, b"", dialect, Kind.QUEUE, Queue("q")).message.headers.properties == {name: 5}
 
 
 # --- messages

@@ -7,16 +7,20 @@ import pytest
 from gateway.stomp.wire import (
     UndefinedEscape,
     Version,
+    bare_name,
     escape_1_0,
     escape_1_1,
     escape_1_2,
     escape_header,
     escape_name_1_0,
+    escape_name_1_1,
+    escape_name_1_2,
     escaper,
     header_lines,
     name_escaper,
     serialize,
     unescape_header,
+    without_edge_blanks,
 )
 
 TEXT = "a:b\\c\nd\re\0f"
@@ -29,9 +33,29 @@ def test_each_version_escapes_what_it_can() -> None:
     assert escape_name_1_0(TEXT) == "a_b\\c d e f"
 
 
-@pytest.mark.parametrize("name", ["", " ", "\t \t", "\0", "\r\n"])
-def test_a_name_that_a_1_0_peer_would_trim_to_nothing_has_an_underscore(name: str) -> None:
-    assert escape_name_1_0(name) == "_"
+@pytest.mark.parametrize("version", list(Version))
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        *(
+            ("a b", "a b"),
+            (" a", "_a"),
+            ("a\t ", "a__"),
+            (" ", "_"),
+            ("\t \t", "___"),
+            ("\0", "_"),
+            ("\r\n", "__"),
+            ("\ra\n", "_a_"),
+        ),
+        *(("\xa0é\u2003", "_é_"), ("\ufeffa\u200b", "_a_"), ("\x7fa\x85", "_a_"), ("\u2028a", "_a"), ("→", "→")),
+    ],
+)
+def test_blanks_at_the_edges_of_a_name_are_underscores(name: str, shown: str, version: Version) -> None:
+    """Peers trim: Java's all up to the space, Python's and JavaScript's what Unicode calls white space, and more."""
+    assert name_escaper(version)(name) == shown
+    assert header_lines([(name, " v ")], version) == f"{shown}: v \n".encode()
+    assert without_edge_blanks(name) == shown
+    assert bare_name(name) == shown.strip("_")
 
 
 def test_an_escape_is_not_escaped_again() -> None:
@@ -39,7 +63,7 @@ def test_an_escape_is_not_escaped_again() -> None:
     assert escape_1_2("\\:\n") == "\\\\\\c\\n"
 
 
-@pytest.mark.parametrize("escape", [escape_1_0, escape_1_1, escape_1_2, escape_name_1_0])
+@pytest.mark.parametrize("escape", [escape_1_0, escape_1_1, escape_1_2, escape_name_1_0, escape_name_1_2])
 def test_nothing_to_escape_gives_the_same_object(escape: object) -> None:
     assert callable(escape)
     text = "/queue/orders é→"
@@ -48,7 +72,7 @@ def test_nothing_to_escape_gives_the_same_object(escape: object) -> None:
 
 def test_the_functions_of_a_version() -> None:
     assert [escaper(version) for version in Version] == [escape_1_0, escape_1_1, escape_1_2]
-    assert [name_escaper(version) for version in Version] == [escape_name_1_0, escape_1_1, escape_1_2]
+    assert [name_escaper(version) for version in Version] == [escape_name_1_0, escape_name_1_1, escape_name_1_2]
 
 
 @pytest.mark.parametrize("version", [Version.V1_1, Version.V1_2])

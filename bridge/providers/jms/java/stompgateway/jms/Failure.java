@@ -17,6 +17,7 @@ public final class Failure extends Exception {
     public static final int OUTCOME_UNKNOWN = 12;
     public static final int NOT_AUTHENTICATED = 13;
 
+    private static final int LONGEST = 16_384;
     private static final long serialVersionUID = 1;
     private final int kind;
 
@@ -27,6 +28,23 @@ public final class Failure extends Exception {
 
     public int kind() {
         return kind;
+    }
+
+    /** An error that is none of the JMS API's. */
+    static Failure of(Throwable error) {
+        if (error instanceof Failure) {
+            return (Failure) error;
+        }
+        return error instanceof LinkageError ? missing(error) : new Failure(OTHER, told(error), error);
+    }
+
+    /** Its message, no longer than goes into a frame. */
+    String brief() {
+        return brief(getMessage());
+    }
+
+    static String brief(String text) {
+        return text == null ? "" : text.length() <= LONGEST ? text : text.substring(0, LONGEST) + " ...";
     }
 
     /** The class and message of an exception and of what caused it, in one line. */

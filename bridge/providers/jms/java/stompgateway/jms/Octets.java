@@ -16,6 +16,11 @@ public final class Octets {
         return Arrays.copyOf(octets, size);
     }
 
+    /** Those from one place to another, into an array. */
+    public void copy(int from, int to, byte[] target, int at) {
+        System.arraycopy(octets, from, target, at, to - from);
+    }
+
     public void truncate(int to) {
         size = to;
     }

@@ -1,6 +1,7 @@
 package stompgateway.jms;
 
 import java.nio.ByteBuffer;
+import java.util.concurrent.atomic.AtomicBoolean;
 
 /** A session at work: what is asked and what comes of it are octets, in the layout of batches.py. */
 public interface Work {
@@ -8,8 +9,11 @@ public interface Work {
      * Do what is asked, in order, then receive as far as credit goes.
      *
      * @param asked the questions
-     * @param wake one octet that the caller sets from another thread when it has more to ask: the call then returns soon
+     * @param wake set from another thread when there is more to ask: the call then returns soon
      * @return the answers; they are never empty unless woken
      */
-    byte[] turn(ByteBuffer asked, ByteBuffer wake);
+    Octets turn(ByteBuffer asked, AtomicBoolean wake);
+
+    /** Whether anything may come without being asked for. If not, no turn is taken but for questions. */
+    boolean listens();
 }

@@ -33,10 +33,14 @@ import javax.transaction.xa.Xid;
  * A provider in memory, for tests: as strict as JMS 1.1 allows, without acknowledgement one by one. Its JNDI knows "cf"; "xa", for
  * XA and nothing else; "denied" and "hangs", whose connections are; "queue" and "topic"; and "text", which is none of these. Some texts cannot be read,
  * nor can properties of a message that has "damaged" or "untold" among them.
+ *
+ * <p>Looking up "control:release" lets go of everything that hangs, "control:fill" takes all memory, and "control:print TIMES TEXT" prints. "property:NAME" is
+ * a queue of the name that a property of the system has, and of "found by JNDI" the queue is known to JNDI alone.
  */
 public final class StubProvider implements InitialContextFactory {
     static final Map<String, Deque<StubMessage>> QUEUES = new HashMap<>();
-    static final CountDownLatch NEVER = new CountDownLatch(1);
+    static final List<byte[]> FILLED = new ArrayList<>();
+    private static CountDownLatch never = new CountDownLatch(1);
     static long ids;
 
     @Override
@@ -45,11 +49,21 @@ public final class StubProvider implements InitialContextFactory {
             if (!method.getName().equals("lookup")) {
                 return null;
             }
-            switch ((String) arguments[0]) {
+            String name = (String) arguments[0];
+            if (name.startsWith("control:")) {
+                control(name.substring(8));
+                return new StubQueue(name);
+            }
+            if (name.startsWith("property:")) {
+                return new StubQueue(String.valueOf(System.getProperty(name.substring(9))));
+            }
+            switch (name) {
+                case "found by JNDI":
+                    return new StubQueue(name);
                 case "cf":
                 case "denied":
                 case "hangs":
-                    return new StubFactory((String) arguments[0]);
+                    return new StubFactory(name);
                 case "xa":
                     return new StubXAFactory();
                 case "queue":
@@ -59,18 +73,42 @@ public final class StubProvider implements InitialContextFactory {
                 case "text":
                     return "text";
                 case "slow":
-                    NEVER.await();
+                    hang();
                     return null;
                 default:
-                    throw new NameNotFoundException(arguments[0] + " is not bound");
+                    throw new NameNotFoundException(name + " is not bound");
             }
         };
         return (Context) Proxy.newProxyInstance(StubProvider.class.getClassLoader(), new Class<?>[] {Context.class}, handler);
     }
 
-    /** Lets go of everything that hangs. */
-    public static void release() {
-        NEVER.countDown();
+    private static void control(String what) {
+        if (what.equals("release")) {
+            release();
+        } else if (what.equals("fill")) {
+            while (true) {
+                FILLED.add(new byte[1 << 16]);
+            }
+        } else if (what.startsWith("print ")) {
+            String[] words = what.split(" ", 3);
+            for (int times = Integer.parseInt(words[1]); times > 0; times--) {
+                System.out.println(words[2]);
+            }
+        }
+    }
+
+    private static synchronized void release() {
+        never.countDown();
+        never = new CountDownLatch(1);
+    }
+
+    /** Until everything that hangs is let go. */
+    static void hang() throws InterruptedException {
+        CountDownLatch waiting;
+        synchronized (StubProvider.class) {
+            waiting = never;
+        }
+        waiting.await();
     }
 
     static synchronized String nextId() {
@@ -96,7 +134,7 @@ public final class StubProvider implements InitialContextFactory {
             }
             if (name.equals("hangs")) {
                 try {
-                    NEVER.await();
+                    hang();
                 } catch (InterruptedException error) {
                     throw new JMSException("interrupted");
                 }
@@ -209,7 +247,7 @@ public final class StubProvider implements InitialContextFactory {
             }
             if (xid.getFormatId() == HANGING) {
                 try {
-                    NEVER.await();
+                    hang();
                 } catch (InterruptedException error) {
                     throw new XAException(XAException.XAER_RMFAIL);
                 }
@@ -403,7 +441,10 @@ public final class StubProvider implements InitialContextFactory {
         }
 
         @Override
-        public Queue createQueue(String name) {
+        public Queue createQueue(String name) throws JMSException {
+            if (name.equals("found by JNDI")) {
+                throw new InvalidDestinationException(name);
+            }
             return new StubQueue(name);
         }
 
@@ -455,7 +496,7 @@ public final class StubProvider implements InitialContextFactory {
             }
             if (one.properties.containsKey("hang")) {
                 try {
-                    NEVER.await();
+                    hang();
                 } catch (InterruptedException error) {
                     throw new JMSException("interrupted");
                 }

@@ -15,13 +15,11 @@ import stompgateway.jms.Lost;
 public final class JmsFactory implements Factory {
     /** A ConnectionFactory or an XAConnectionFactory; JMS does not make one of them the other. */
     private final Object factory;
-    private final ClassLoader loader;
     private final Destinations destinations = new Destinations();
     private final Branches branches = new Branches();
 
-    public JmsFactory(Object found, ClassLoader loader) {
+    public JmsFactory(Object found) {
         factory = found;
-        this.loader = loader;
     }
 
     @Override
@@ -45,7 +43,6 @@ public final class JmsFactory implements Factory {
 
     @Override
     public Link connect(String user, String password, String clientId, Lost lost) throws Failure {
-        Thread.currentThread().setContextClassLoader(loader);
         Connection connection = null;
         try {
             connection = create(user, password);
@@ -55,7 +52,7 @@ public final class JmsFactory implements Factory {
                 connection.setClientID(clientId);
                 known = clientId;
             }
-            JmsLink link = new JmsLink(connection, known, loader, destinations, branches, lost);
+            JmsLink link = new JmsLink(connection, known, destinations, branches, lost);
             connection.setExceptionListener(link);
             connection.start();
             return link;

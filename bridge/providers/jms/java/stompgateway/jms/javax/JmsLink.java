@@ -13,8 +13,8 @@ import javax.jms.JMSException;
 import javax.jms.Session;
 import javax.jms.XAConnection;
 import javax.jms.XASession;
-import stompgateway.jms.Ending;
 import stompgateway.jms.Failure;
+import stompgateway.jms.Heap;
 import stompgateway.jms.Link;
 import stompgateway.jms.Lost;
 import stompgateway.jms.Notes;
@@ -24,7 +24,6 @@ import stompgateway.jms.Work;
 final class JmsLink implements Link, ExceptionListener {
     private static final long PATIENCE = 5000;
     final Connection connection;
-    final ClassLoader loader;
     final Destinations destinations;
     final Branches branches;
     final Vendor vendor;
@@ -38,11 +37,10 @@ final class JmsLink implements Link, ExceptionListener {
     private final Set<String> durables = new HashSet<>();
     private Session control;
 
-    JmsLink(Connection connection, String clientId, ClassLoader loader, Destinations destinations, Branches branches, Lost lost)
+    JmsLink(Connection connection, String clientId, Destinations destinations, Branches branches, Lost lost)
             throws JMSException {
         this.connection = connection;
         this.clientId = clientId;
-        this.loader = loader;
         this.destinations = destinations;
         this.branches = branches;
         this.lost = lost;
@@ -53,9 +51,10 @@ final class JmsLink implements Link, ExceptionListener {
 
     @Override
     public void onException(JMSException exception) {
+        Heap.check(exception);
         if (told.compareAndSet(false, true)) {
             Failure failure = Failures.of(exception);
-            Ending.tell(lost, failure.kind(), failure.getMessage());
+            lost.lost(failure.kind(), failure.getMessage());
         }
     }
 

@@ -356,7 +356,7 @@ final class JmsWork extends SessionWork {
                 one.session.recover();
             }
             one.forget();
-            one.closeConsumer();
+            one.retire();
             if (one.ownSession) {
                 one.session.close();
             }

@@ -46,6 +46,8 @@ final class Receiver {
     private MessageConsumer consumer;
     private QueueBrowser browser;
     private Enumeration<?> browsed;
+    /** Null where it is not ours to say how many are fetched ahead. */
+    private Prefetch prefetch;
 
     static final class Delivery {
         final long key;
@@ -74,7 +76,15 @@ final class Receiver {
         this.topic = topic;
     }
 
-    void open(String selector, String durable, boolean noLocal, boolean browse) throws JMSException {
+    /** @param vendor whose consumer it is */
+    void open(String selector, String durable, boolean noLocal, boolean browse, Vendor vendor) throws JMSException {
+        if (!browse) {
+            prefetch = vendor.prefetch(topic, durable != null);
+        }
+        open(selector, durable, noLocal, browse);
+    }
+
+    private void open(String selector, String durable, boolean noLocal, boolean browse) throws JMSException {
         this.selector = selector;
         this.noLocal = noLocal;
         if (browse) {
@@ -85,6 +95,9 @@ final class Receiver {
             consumer = session.createConsumer(destination, selector, noLocal);
         } else {
             consumer = session.createConsumer(destination, selector);
+        }
+        if (prefetch != null) {
+            prefetch.opened(consumer);
         }
     }
 
@@ -100,6 +113,13 @@ final class Receiver {
         credit += messages;
         if (octets != 0) {
             this.octets = octets + (this.octets == Long.MAX_VALUE ? 0 : this.octets);
+        }
+    }
+
+    /** A message of this size was delivered. */
+    void measured(int octets) throws JMSException {
+        if (prefetch != null) {
+            prefetch.measured(octets);
         }
     }
 
@@ -244,6 +264,15 @@ final class Receiver {
         expected.clear();
     }
 
+    /** Nobody wants it any more. */
+    void retire() throws JMSException {
+        if (prefetch != null) {
+            prefetch.closed();
+        }
+        closeConsumer();
+    }
+
+    /** Close it, be it only until it is opened again. */
     void closeConsumer() throws JMSException {
         MessageConsumer closing = consumer;
         consumer = null;

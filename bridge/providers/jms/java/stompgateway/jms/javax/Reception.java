@@ -1,14 +1,15 @@
 package stompgateway.jms.javax;
 
-import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.locks.LockSupport;
 import javax.jms.JMSException;
 import javax.jms.Message;
+import stompgateway.jms.Heap;
 import stompgateway.jms.Link;
 import stompgateway.jms.Octets;
 
@@ -41,7 +42,7 @@ final class Reception {
      * @param atOnce who asked something is to be answered, and nothing is waited for
      * @return consumers that have failed, and how
      */
-    Map<Receiver, Throwable> receive(Collection<Receiver> receivers, Octets out, ByteBuffer wake, boolean atOnce) {
+    Map<Receiver, Throwable> receive(Collection<Receiver> receivers, Octets out, AtomicBoolean wake, boolean atOnce) {
         this.out = out;
         failed.clear();
         boolean window = mode == Link.BATCH || mode == Link.ONE_BY_ONE;
@@ -59,7 +60,7 @@ final class Reception {
             for (Receiver one : ready) {
                 run(one, wait == 0 ? 0 : Math.max(1, wait / ready.size()));
             }
-            if (atOnce || out.size() > 0 || wake.get(0) != 0 || !failed.isEmpty()) {
+            if (atOnce || out.size() > 0 || wake.get() || !failed.isEmpty()) {
                 return failed;
             }
             wait = Math.min(wait * 2, LONGEST_WAIT);
@@ -102,10 +103,12 @@ final class Reception {
             out.u8(4).u32(one.id).i64(delivery.key).u32(one.attempts(delivery));
             octets = reader.write(out, one.session, delivery.message, one.destination, one.topic);
         } catch (Throwable error) {
+            Heap.check(error);
             // Whatever it is, it is this message's, and the next may be read: a length that is damaged is enough to run out of memory.
             out.truncate(start);
             octets = deliverUnreadable(one, delivery, error);
         }
+        one.measured(octets);
         one.credit--;
         if (one.octets != Long.MAX_VALUE) {
             one.octets -= octets;

@@ -3,6 +3,7 @@ package stompgateway.jms.javax;
 import java.nio.ByteBuffer;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.concurrent.atomic.AtomicBoolean;
 import javax.jms.Destination;
 import javax.jms.JMSException;
 import javax.jms.Session;
@@ -41,8 +42,12 @@ abstract class SessionWork implements Work {
     abstract void failed(Receiver one, Throwable error);
 
     @Override
-    public final byte[] turn(ByteBuffer asked, ByteBuffer wake) {
-        Thread.currentThread().setContextClassLoader(link.loader);
+    public final boolean listens() {
+        return !receivers.isEmpty();
+    }
+
+    @Override
+    public final Octets turn(ByteBuffer asked, AtomicBoolean wake) {
         out = new Octets();
         boolean questions = asked.hasRemaining();
         while (asked.hasRemaining() && !closed) {
@@ -57,7 +62,7 @@ abstract class SessionWork implements Work {
         for (String note : link.notes.take()) {
             out.u8(7).text(note);
         }
-        return out.take();
+        return out;
     }
 
     private void question(ByteBuffer asked) {
@@ -116,7 +121,7 @@ abstract class SessionWork implements Work {
             receiver.durable = wanted.durable;
         }
         try {
-            receiver.open(wanted.selector.isEmpty() ? null : wanted.selector, receiver.durable, wanted.noLocal, wanted.browse);
+            receiver.open(wanted.selector.isEmpty() ? null : wanted.selector, receiver.durable, wanted.noLocal, wanted.browse, link.vendor);
         } catch (JMSException | RuntimeException error) {
             link.subscribed(wanted.durable);
             throw error;

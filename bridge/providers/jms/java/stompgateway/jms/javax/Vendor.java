@@ -7,13 +7,14 @@ import javax.jms.JMSException;
 import javax.jms.Session;
 
 /**
- * What ActiveMQ offers beyond the JMS API, found by name: an acknowledgement that has been answered, one for all deliveries of a session, and
- * redelivery at once and without end. For any other provider this does nothing.
+ * What ActiveMQ offers beyond the JMS API, found by name: an acknowledgement that has been answered, one for all deliveries of a session,
+ * redelivery at once and without end, and a prefetch that fits into the heap. For any other provider this does nothing.
  */
 final class Vendor {
     private final Object connection;
     private final Method setSendAcksAsync;
     private final boolean activemq;
+    private Prefetch.Policy prefetch;
 
     Vendor(Connection connection) {
         this.connection = connection;
@@ -22,6 +23,7 @@ final class Vendor {
         if (activemq) {
             try {
                 found = connection.getClass().getMethod("setSendAcksAsync", boolean.class);
+                prefetch = Prefetch.Policy.of(connection);
                 redeliverAtOnce(connection.getClass().getMethod("getRedeliveryPolicy").invoke(connection));
             } catch (ReflectiveOperationException | RuntimeException error) {
                 // Another version than is known: without these it is like any other provider.
@@ -49,6 +51,11 @@ final class Vendor {
      */
     boolean forgetsReceipts() {
         return activemq;
+    }
+
+    /** How far ahead a consumer is that is about to be opened, or null: that is not ours to say. */
+    Prefetch prefetch(boolean topic, boolean durable) {
+        return prefetch == null ? null : prefetch.of(topic, durable);
     }
 
     /** What an acknowledgement does. */

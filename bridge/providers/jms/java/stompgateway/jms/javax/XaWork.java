@@ -153,7 +153,7 @@ final class XaWork extends SessionWork {
 
     private void leave(Receiver one) {
         try {
-            one.closeConsumer();
+            one.retire();
         } catch (JMSException | RuntimeException error) {
             note("closing a consumer failed", error);
         }

@@ -1,0 +1,418 @@
+"""What the gateway asks of a Java process, each by a channel with a thread of its own in Java: single calls, and sessions.
+
+A Java call cannot be ended from outside. One that does not return in time is abandoned: who asked is told so, its thread in Java is left behind, and
+nothing waits for it. Those left behind are counted for each provider.
+
+Owns time-outs, what is pending, and windows. What is asked, and how a process lives, is not known here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from bridge.providers.jms import wire
+from bridge.providers.jms.wire import Frame, Payload, Type, Verb, WireError
+from gateway.messaging.errors import MessagingError, ProviderUnavailable
+
+if TYPE_CHECKING:
+    from twisted.internet.interfaces import IDelayedCall
+
+T = TypeVar("T")
+
+_log: Final = Logger(namespace="bridge.jms")
+
+
+class JavaFailure(Exception):
+    """A call in Java has failed. :param kind: see :class:`~bridge.providers.jms.failures.Kind`. :param reason: in words."""
+
+    def __init__(self, kind: int, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+        self.reason = reason
+
+
+class Reactor(Protocol):
+    """What is needed of the reactor."""
+
+    def callLater(self, delay: float, function: Callable[..., Any], *args: Any) -> IDelayedCall: ...
+
+    def seconds(self) -> float: ...
+
+
+class Channels(Protocol):
+    """The process, as far as a channel needs it."""
+
+    reactor: Reactor
+
+    def write(self, octets: bytes) -> None:
+        """Send frames."""
+
+    def flush_soon(self, channel: SessionChannel) -> None:
+        """Call the channel's ``flush`` at the end of this pass of the reactor."""
+
+    def drop(self, number: int) -> None:
+        """A channel ends of which Java was never told."""
+
+
+class Channel(Protocol):
+    """Whoever gets the frames of a channel."""
+
+    def frame(self, frame: Frame) -> None:
+        """One has come. :raises WireError: it makes no sense."""
+
+    def over(self, error: MessagingError | None) -> None:
+        """Nothing more comes: its thread in Java has ended, or with ``error`` the whole process. Called once, last."""
+
+
+class Hung:
+    """The calls of one provider that were abandoned and have not returned."""
+
+    def __init__(self, provider: str, most: int = 8) -> None:
+        """:param provider: its name, for the log. :param most: with so many it is not called again."""
+        self.provider = provider
+        self.most = most
+        #: Threads left behind that are still in their call.
+        self.count = 0
+        #: All that ever were.
+        self.total = 0
+
+    def abandoned(self, what: str, seconds: float) -> ProviderUnavailable:
+        """A call was abandoned. :returns: the error for who asked."""
+        self.count += 1
+        self.total += 1
+        _log.warn(
+            "{provider}: {what} did not return within {seconds:g} s; its thread in Java is left behind, as {count} now",
+            provider=self.provider,
+            what=what,
+            seconds=seconds,
+            count=self.count,
+        )
+        return ProviderUnavailable(f"{what} did not return within {seconds:g} s; the provider does not answer")
+
+    def returned(self, what: str) -> None:
+        """An abandoned call has returned after all, or has gone with its process."""
+        self.count -= 1
+        _log.info("{provider}: {what}, which was abandoned, has returned", provider=self.provider, what=what)
+
+
+class _Call(Generic[T]):
+    __slots__ = ("late", "parse", "result", "timer", "what")
+
+    def __init__(self, what: str, parse: Callable[[Payload], T], late: Callable[[T], None] | None) -> None:
+        self.what = what
+        self.parse = parse
+        self.late = late
+        self.result: Deferred[T] = Deferred()
+        self.timer: IDelayedCall | None = None
+
+
+class Lane:
+    """Single calls, one after the other. Made by a process."""
+
+    def __init__(self, process: Channels, number: int, hung: Hung) -> None:
+        self._process = process
+        self._number = number
+        self._hung = hung
+        self._tags = 0
+        self._pending: dict[int, _Call[Any]] = {}
+        #: Those that were given up, for what comes of them.
+        self._given_up: dict[int, _Call[Any]] = {}
+        self._ending = False
+        self._used = False
+        #: Why nothing more can be asked: a call hangs, or the process has ended.
+        self.error: MessagingError | None = None
+        self._hangs = ""
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is asked of it."""
+        return not self._pending
+
+    def call(
+        self,
+        what: str,
+        seconds: float,
+        verb: Verb,
+        number: int,
+        arguments: bytes = b"",
+        parse: Callable[[Payload], T] = lambda payload: None,  # type: ignore[assignment,return-value]
+        late: Callable[[T], None] | None = None,
+    ) -> Deferred[T]:
+        """Make a call after those asked before.
+
+        :param what: for errors and the log, to be read before "did not return".
+        :param seconds: how long may pass from now on.
+        :param number: of the factory or connection that is asked.
+        :param parse: reads what the verb gives. :param late: given a result that comes after the call was abandoned, to dispose of it.
+        :returns: fails with JavaFailure, or with ProviderUnavailable when nothing came in time or the process has ended.
+        """
+        call = _Call(what, parse, late)
+        if self.error is not None:
+            call.result.errback(self.error)
+            return call.result
+        self._tags += 1
+        try:
+            asked = wire.call(self._number, self._tags, verb, number, arguments)
+        except WireError as error:
+            call.result.errback(ProviderUnavailable(f"{what} needs too much: {error}"))
+            return call.result
+        self._used = True
+        self._pending[self._tags] = call
+        call.timer = self._process.reactor.callLater(seconds, self._abandon, seconds)
+        self._process.write(asked)
+        return call.result
+
+    def end(self) -> None:
+        """Its thread ends when what was asked is done."""
+        if not self._ending:
+            self._ending = True
+            if self._used:
+                self._process.write(wire.frame(Type.END, self._number))
+            else:
+                self._process.drop(self._number)
+
+    def _abandon(self, seconds: float) -> None:
+        self._given_up = self._pending
+        self._pending = {}
+        self._hangs = next(iter(self._given_up.values())).what
+        self._ending = True
+        self._process.write(wire.frame(Type.ABANDON, self._number))
+        self._fail(list(self._given_up.values()), self._hung.abandoned(self._hangs, seconds))
+
+    def _fail(self, calls: list[_Call[Any]], error: MessagingError) -> None:
+        self.error = error
+        for one in calls:
+            if one.timer is not None and one.timer.active():
+                one.timer.cancel()
+        for one in calls:
+            one.result.errback(error)
+
+    # --- for the process
+
+    def frame(self, frame: Frame) -> None:
+        payload = Payload(frame.payload)
+        tag = payload.number()
+        call = self._pending.pop(tag, None)
+        if call is None:
+            late = self._given_up.pop(tag, None)
+            if late is not None and late.late is not None and frame.type == Type.RESULT:
+                late.late(late.parse(payload))
+            return
+        if call.timer is not None:
+            call.timer.cancel()
+        if frame.type == Type.RESULT:
+            call.result.callback(call.parse(payload))
+        elif frame.type == Type.FAILURE:
+            call.result.errback(JavaFailure(payload.kind(), payload.text()))
+        else:
+            raise WireError(f"frame {frame.type} on the channel of a call")
+
+    def over(self, error: MessagingError | None) -> None:
+        if self._hangs:
+            self._hung.returned(self._hangs)
+        if self.error is None:
+            waiting, self._pending = list(self._pending.values()), {}
+            self._fail(waiting, error or ProviderUnavailable("the call was given up"))
+
+
+class SessionChannel:
+    """A session's channel: what it is asked goes to Java with whatever else was asked in the same pass of the reactor, and answers come back.
+
+    :param opening: the frame that opens the session, sent before the first question.
+    :param answered: given a turn's answers. :param failed: called at most once: a turn has failed, is abandoned, or the process has ended.
+    :param seconds: how long what was asked may take.
+    """
+
+    def __init__(
+        self,
+        process: Channels,
+        number: int,
+        name: str,
+        hung: Hung,
+        opening: bytes,
+        answered: Callable[[bytes], None],
+        failed: Callable[[BaseException], None],
+        seconds: float,
+    ) -> None:
+        self._process = process
+        self._number = number
+        self._name = name
+        self._hung = hung
+        self._opening = opening
+        self._answered = answered
+        self._failed = failed
+        self._seconds = seconds
+        self._gathered: list[bytes] = []
+        self._outgoing: deque[bytes] = deque()
+        self._window = wire.WINDOW
+        self._pieces: list[bytes] = []
+        self._taken = 0
+        #: *ask* frames that are not answered, those that wait for their window among them.
+        self._pending = 0
+        self._timer: IDelayedCall | None = None
+        self._opened = False
+        self._ending = False
+        self._end_sent = False
+        self._over = False
+        self._abandoned = False
+        #: Fires when its thread in Java has ended or was abandoned.
+        self.ended: Deferred[None] = Deferred()
+
+    @property
+    def ending(self) -> bool:
+        """Whether nothing more can be asked of it."""
+        return self._ending
+
+    def ask(self, question: bytes) -> None:
+        """Ask something. It is answered in the order asked."""
+        if self._over or self._ending:
+            return
+        if not self._gathered:
+            self._process.flush_soon(self)
+        self._gathered.append(question)
+        if self._timer is None:
+            self._watch()
+
+    def end(self) -> None:
+        """Its thread ends when what was asked is answered."""
+        if self._ending or self._over:
+            return
+        self._ending = True
+        if not self._gathered:
+            self._process.flush_soon(self)
+        if self._timer is None and (self._opened or self._gathered):
+            self._watch()
+
+    def flush(self) -> None:
+        """Send what was asked, as far as the window goes."""
+        if self._over:
+            return
+        if not self._opened:
+            if not self._gathered:
+                self._process.drop(self._number)
+                self._finish()
+                return
+            self._opened = True
+            self._process.write(self._opening)
+        for together in _together(self._gathered):
+            self._pending += 1
+            self._outgoing += wire.pieces(self._number, together)
+        self._gathered.clear()
+        self._send()
+
+    def _send(self) -> None:
+        while self._outgoing and self._window > 0:
+            piece = self._outgoing.popleft()
+            self._window -= wire.size(piece)
+            self._process.write(piece)
+        # What gathers is sent by flush, and belongs before the end.
+        if self._ending and not self._end_sent and not self._outgoing and not self._gathered:
+            self._end_sent = True
+            self._process.write(wire.frame(Type.END, self._number))
+
+    def _watch(self) -> None:
+        self._timer = self._process.reactor.callLater(self._seconds, self._abandon)
+
+    def _unwatch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _abandon(self) -> None:
+        self._timer = None
+        self._abandoned = True
+        self._process.write(wire.frame(Type.ABANDON, self._number))
+        self._break(self._hung.abandoned(f"a call of {self._name}", self._seconds))
+
+    def _break(self, error: BaseException) -> None:
+        self._stop()
+        self._failed(error)
+        self.ended.callback(None)
+
+    def _finish(self) -> None:
+        self._stop()
+        self.ended.callback(None)
+
+    def _stop(self) -> None:
+        self._over = True
+        self._unwatch()
+        self._gathered.clear()
+        self._outgoing.clear()
+        self._pieces.clear()
+
+    # --- for the process
+
+    def frame(self, frame: Frame) -> None:
+        kind = frame.type
+        if kind == Type.TAKEN:
+            self._window += Payload(frame.payload).number()
+            if not self._over:
+                self._send_more()
+        elif kind == Type.PIECE or kind == Type.ANSWER:
+            self._take(len(frame.payload) - (4 if kind == Type.ANSWER else 0))
+            if self._over:
+                return
+            if kind == Type.PIECE:
+                self._pieces.append(frame.payload)
+                return
+            count = Payload(frame.payload).number()
+            answers = frame.payload[4:]
+            if self._pieces:
+                answers = b"".join((*self._pieces, answers))
+                self._pieces.clear()
+            self._turned(count, answers)
+        elif kind == Type.BROKE:
+            payload = Payload(frame.payload)
+            if not self._over:
+                self._break(JavaFailure(payload.kind(), payload.text()))
+        else:
+            raise WireError(f"frame {kind} on the channel of a session")
+
+    def _send_more(self) -> None:
+        if self._outgoing:
+            self._send()
+
+    def _take(self, octets: int) -> None:
+        """Give Java its window back, not for each small answer."""
+        self._taken += octets
+        if self._taken >= wire.WINDOW // 4:
+            self._process.write(wire.window(self._number, self._taken))
+            self._taken = 0
+
+    def _turned(self, count: int, answers: bytes) -> None:
+        self._pending -= count
+        if count:
+            self._unwatch()
+            if self._pending or self._gathered or self._ending:
+                self._watch()
+        if answers:
+            self._answered(answers)
+
+    def over(self, error: MessagingError | None) -> None:
+        if self._abandoned:
+            self._hung.returned(f"a call of {self._name}")
+        if self._over:
+            return
+        if error is not None:
+            self._break(error)
+        else:
+            self._finish()
+
+
+def _together(questions: list[bytes]) -> Iterator[bytes]:
+    """Questions in groups that each go in one turn: about as much as a window holds."""
+    group: list[bytes] = []
+    octets = 0
+    for question in questions:
+        if group and octets + len(question) > wire.WINDOW:
+            yield b"".join(group)
+            group, octets = [], 0
+        group.append(question)
+        octets += len(question)
+    if group:
+        yield b"".join(group)

@@ -1,0 +1,157 @@
+"""How a Java process is started: the executable, the class path, the options and the size of its heap.
+
+Owns the command line, and how the memory that Java may take is divided between processes. What happens to a process is
+:mod:`bridge.providers.jms.process`'s.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from bridge.providers.jms.failures import ClientMissing, JavaMissing
+from gateway.messaging.errors import ProviderUnavailable
+
+_JAR: Final = Path(__file__).parent / "jars" / "stomp-gateway-jms.jar"
+_LAUNCH: Final = Path(__file__).parent / "launch.py"
+_MAIN: Final = "stompgateway.jms.Main"
+
+_MIB: Final = 1 << 20
+#: A heap that nobody has asked for: large enough for a message of the largest size and several copies, and no larger.
+_LARGEST_HEAP: Final = 1 << 30
+#: With less than this no client works.
+_SMALLEST_HEAP: Final = 64 * _MIB
+_HEAP: Final = re.compile(r"-Xmx(\d+)([kKmMgGtT]?)|-XX:MaxHeapSize=(\d+)([kKmMgGtT]?)")
+_UNITS: Final = {"": 1, "k": 1 << 10, "m": _MIB, "g": 1 << 30, "t": 1 << 40}
+
+
+@dataclass(frozen=True, slots=True)
+class JavaOptions:
+    """How Java processes are started. Two factories of equal options share a process.
+
+    :param class_path: jars and folders separated by colons, ``FOLDER/*`` for all jars in a folder.
+    :param java: a ``java`` command, a Java home, or a path of ``libjvm``; "" is what ``JAVA_HOME`` or the path has.
+    :param options: such as ``-Xmx1g``; those that begin with ``-D`` are not shown in the list of processes.
+    :param heaps: bytes that the heaps of all Java processes may take together.
+    :param apart: a name; factories with different ones never share a process.
+    """
+
+    class_path: str = ""
+    java: str = ""
+    options: tuple[str, ...] = ()
+    heaps: int = 4 * _LARGEST_HEAP
+    apart: str = ""
+
+    def of_factory(self, class_path: str, options: tuple[str, ...] | None, apart: str) -> JavaOptions:
+        """These for one connection factory. :param class_path: of its own, before the common one. :param options: in place of the common ones."""
+        both = ":".join(filter(None, (class_path.strip(), self.class_path.strip())))
+        return replace(self, class_path=both, options=self.options if options is None else options, apart=apart)
+
+
+class Command(NamedTuple):
+    """A process to start.
+
+    :param arguments: the whole command line, whose executable is a path. :param properties: those of the system, told once it runs. :param heap: bytes.
+    """
+
+    arguments: list[str]
+    properties: dict[str, str]
+    heap: int
+
+
+def command(options: JavaOptions, taken: Iterable[int], environment: Mapping[str, str]) -> Command:
+    """The command for a process.
+
+    :param taken: the heaps of the processes that run, in bytes. :param environment: with ``JAVA_HOME`` and ``PATH``.
+    :raises JavaMissing: no Java is found. :raises ClientMissing: a part of the class path is missing.
+    :raises ProviderUnavailable: other heaps leave no memory for this one.
+    """
+    java = _executable(options.java, environment)
+    class_path = os.pathsep.join((*expanded(options.class_path), str(_JAR)))
+    properties: dict[str, str] = {}
+    others: list[str] = []
+    for option in options.options:
+        if option.startswith("-D"):
+            name, _, value = option[2:].partition("=")
+            properties[name] = value
+        else:
+            others.append(option)
+    heap = _wanted_heap(others)
+    if heap is None:
+        heap = _heap(options.heaps, list(taken))
+        others.insert(0, f"-Xmx{heap // _MIB}m")
+    launch = [sys.executable, "-I", "-S", str(_LAUNCH), str(os.getpid())]
+    # -Xrs: signals are not Java's to handle; the others shorten the start.
+    arguments = [*launch, java, "-Xrs", "-Xshare:auto", "-XX:TieredStopAtLevel=4", *others, "-cp", class_path, _MAIN]
+    return Command(arguments, properties, heap)
+
+
+def expanded(class_path: str) -> tuple[str, ...]:
+    """The jars and folders of a class path, ``FOLDER/*`` replaced by the jars in that folder, as Java does.
+
+    :raises ClientMissing: one is not there.
+    """
+    found: list[str] = []
+    for entry in class_path.split(os.pathsep):
+        entry = entry.strip()
+        if not entry:
+            continue
+        if Path(entry).name == "*":
+            folder = Path(entry).parent
+            jars = sorted(glob.glob(glob.escape(str(folder)) + "/*.[jJ][aA][rR]"))
+            if not jars:
+                raise ClientMissing(f"there are no jars in {folder}, which is on the class path as {entry}")
+            found += jars
+        elif Path(entry).exists():
+            found.append(str(Path(entry).absolute()))
+        else:
+            raise ClientMissing(f"{entry} is on the class path and does not exist")
+    return tuple(found)
+
+
+def _executable(given: str, environment: Mapping[str, str]) -> str:
+    if given:
+        path = Path(given)
+        # Java 8 has it in HOME/jre/lib/ARCHITECTURE/server; higher up is no home, but the command of another Java.
+        homes = [path] if path.is_dir() else list(path.parents)[:5] if path.name.startswith("libjvm") and path.is_file() else []
+        for candidate in [path, *[home / "bin" / "java" for home in homes]]:
+            if candidate.is_file() and not candidate.name.startswith("libjvm") and os.access(candidate, os.X_OK):
+                return str(candidate.absolute())
+        raise JavaMissing(f"no Java was found at {given} (imq.jms.jvm): expected a java command, a Java home, or a libjvm")
+    home = environment.get("JAVA_HOME")
+    if home and os.access(Path(home, "bin", "java"), os.X_OK):
+        return str(Path(home, "bin", "java"))
+    found = shutil.which("java", path=environment.get("PATH"))
+    if found is None:
+        raise JavaMissing(
+            "no java command was found by JAVA_HOME or on the PATH; install a Java runtime, 8 or later, or name one by imq.jms.jvm"
+        )
+    return found
+
+
+def _wanted_heap(options: Iterable[str]) -> int | None:
+    """The heap that options ask for, in bytes; the last one counts."""
+    wanted = None
+    for option in options:
+        match = _HEAP.fullmatch(option)
+        if match:
+            digits, unit = (match[1], match[2]) if match[1] else (match[3], match[4])
+            wanted = int(digits) * _UNITS[unit.lower()]
+    return wanted
+
+
+def _heap(together: int, taken: list[int]) -> int:
+    heap = min(_LARGEST_HEAP, together // 2, together - sum(taken)) // _MIB * _MIB
+    if heap < _SMALLEST_HEAP:
+        raise ProviderUnavailable(
+            f"no memory for a Java process: {len(taken)} of them have heaps of {sum(taken) // _MIB} MiB, and all together may have "
+            f"{together // _MIB} MiB; give them smaller heaps by -Xmx in imq.jms.jvmOptions, or the broker less memory"
+        )
+    return heap

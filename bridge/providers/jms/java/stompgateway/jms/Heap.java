@@ -1,0 +1,57 @@
+package stompgateway.jms;
+
+/** What an OutOfMemoryError means: that one message asks for more than there can be, or that the heap is full and nothing goes on. */
+public final class Heap {
+    /** Exit status: the heap is full. The gateway says so, and starts another process that fetches less ahead. */
+    static final int EXHAUSTED = 71;
+
+    /** Let go when the heap is full, so that there is room to say so. */
+    private static byte[] reserve;
+
+    private Heap() {}
+
+    /** To be called while there is memory: a heap that is full has no room for classes, and those by which a process ends are loaded when it does. */
+    static void prepare() {
+        reserve = new byte[1 << 19];
+        try {
+            Class.forName("java.lang.Shutdown");
+        } catch (ClassNotFoundException | LinkageError error) {
+            // This Java has none; it is to end by whatever it has.
+            return;
+        }
+    }
+
+    /** End the process as one whose heap is full. */
+    static void exhausted() {
+        reserve = null;
+        Runtime.getRuntime().halt(EXHAUSTED);
+    }
+
+    /**
+     * End the process if this was caused by a heap that is full. Where there is much room, somebody wanted an absurd amount, as a message does whose length is
+     * damaged: that is the error of that message alone.
+     */
+    public static void check(Throwable error) {
+        Throwable one = error;
+        for (int depth = 0; one != null && depth < 8; depth++) {
+            if (one instanceof OutOfMemoryError && full()) {
+                exhausted();
+            }
+            one = one.getCause() == one ? null : one.getCause();
+        }
+    }
+
+    private static boolean full() {
+        // What failed has left garbage behind.
+        System.gc();
+        return used() > largest() / 2;
+    }
+
+    static long used() {
+        return Runtime.getRuntime().totalMemory() - Runtime.getRuntime().freeMemory();
+    }
+
+    public static long largest() {
+        return Runtime.getRuntime().maxMemory();
+    }
+}

@@ -1,0 +1,33 @@
+"""Becomes Java, after what only the new process itself can do: ``python -I -S launch.py PARENT JAVA ARGUMENT...``.
+
+It leaves the terminal's process group, or Ctrl-C would end Java before links have stopped; it dies with its parent, however that ends; and where the
+machine has no memory left, the kernel ends it before anything else of the gateway's.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(parent: int, command: list[str]) -> None:
+    """Run the command in place of this process. :param parent: ends this process with it."""
+    os.setsid()
+    if sys.platform == "linux":
+        try:
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            with open("/proc/self/oom_score_adj", "w") as adjustment:
+                adjustment.write("500")
+        except (OSError, AttributeError) as error:
+            # Java then sees only by its socket that the gateway has ended, as elsewhere.
+            print(f"prctl and oom_score_adj: {error}", file=sys.stderr)
+    if os.getppid() != parent:
+        # It ended before prctl, and nothing will tell of that.
+        return
+    os.execv(command[0], command)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])

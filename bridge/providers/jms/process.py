@@ -1,0 +1,517 @@
+"""Java processes: one for each class path and set of options, started when it is needed first, watched, and started anew when it has died.
+
+A Java virtual machine inside the gateway's own process would take it down with its heap, and there can be only one. So each is a child, which the gateway asks
+by a socket (:mod:`bridge.providers.jms.wire`). It may run out of memory, hang or be killed: its connections are lost, and their links try again, as with any
+connection that is lost.
+
+:class:`Java` is the place of such a process, :class:`JavaProcess` one that runs and is never started again. Owns their lives. How the command line is made is
+:mod:`bridge.providers.jms.command`'s.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections import deque
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.error import ProcessExitedAlready
+from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.protocol import Factory, ProcessProtocol, Protocol, connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from bridge.providers.jms import build, wire
+from bridge.providers.jms.channels import Channel, Hung, Lane, SessionChannel
+from bridge.providers.jms.command import Command, JavaOptions, command
+from bridge.providers.jms.failures import Kind
+from bridge.providers.jms.wire import Alive, Frame, Frames, Payload, Ready, Type, WireError
+from gateway.messaging.errors import MessagingError, ProviderUnavailable
+
+#: A process that has lived so many seconds is no repetition of a failure before.
+_LASTING: Final = 10.0
+_LONGEST_PAUSE: Final = 30.0
+#: Lines of a client's output that are logged in one beat.
+_MOST_LINES: Final = 100
+_LONGEST_LINE: Final = 4096
+#: Exit status, as in ``Heap.java``.
+_EXHAUSTED: Final = 71
+#: Messages that a client may fetch ahead, where the provider says how that is bounded: at first, and less each time that the heap was full.
+_MOST_AHEAD: Final = 1000
+_LESS_AHEAD: Final = 8
+_MIB: Final = 1 << 20
+
+_MORE_HEAP: Final = "give it more by -Xmx in imq.jms.jvmOptions, or have the client fetch fewer messages ahead (ActiveMQ: jms.prefetchPolicy.all=N in its URL)"
+
+_log: Final = Logger(namespace="bridge.jms")
+
+
+class Times(NamedTuple):
+    """How long things may take, in seconds.
+
+    :param beat: between two beats; as many as ``beats`` may be unanswered. Together they are longer than a full collection of a large heap on a busy machine.
+    :param starting: from the start of a process to its first frame. :param idle: that a process stays which nobody uses.
+    :param ending: that a process may take to end which has closed its socket.
+    """
+
+    beat: float = 5.0
+    beats: int = 6
+    starting: float = 120.0
+    idle: float = 30.0
+    ending: float = 2.0
+
+
+@cache
+def _made_of() -> str:
+    return build.made_of(build.JARS / build.JAR)[0]
+
+
+class JavaProcess:
+    """One process, from its start to its end. Made by :class:`Java`.
+
+    :param ended: told once, when the process cannot be used any more; :attr:`error` says why.
+    """
+
+    def __init__(self, reactor: Any, command: Command, times: Times, ended: Callable[[JavaProcess], None]) -> None:
+        self.reactor = reactor
+        self._times = times
+        self.heap: Final = command.heap
+        #: Why nothing can be asked of it any more.
+        self.error: ProviderUnavailable | None = None
+        #: Whether it has ended because nobody used it.
+        self.orderly = False
+        #: Whether its heap was full.
+        self.exhausted = False
+        self.started: Final[float] = reactor.seconds()
+        #: What it has said last of its memory.
+        self.alive: Alive | None = None
+        self.pid = 0
+        self._ended = ended
+        self._ready: Ready | None = None
+        self._waiting: list[Deferred[None]] = []
+        self._numbers = 0
+        self._channels: dict[int, Channel] = {}
+        self._links: dict[int, tuple[object, Callable[[int, str], None]]] = {}
+        self._to_flush: dict[SessionChannel, None] = {}
+        self._unanswered = 0
+        self._timer: IDelayedCall | None = None
+        self._idle: IDelayedCall | None = None
+        self._output = _Output()
+        self._start(command)
+
+    def __repr__(self) -> str:
+        return f"JavaProcess({self.pid})"
+
+    # --- its life
+
+    def _start(self, command: Command) -> None:
+        ours, theirs = socket.socketpair()
+        try:
+            child = _Child(self._exited, self._output.feed)
+            self._child: Any = self.reactor.spawnProcess(
+                child, command.arguments[0], command.arguments, None, childFDs={0: theirs.fileno(), 1: "r", 2: "r"}
+            )
+            self.pid = self._child.pid
+            ours.setblocking(False)
+            stream = _Stream(self._received, self._closed)
+            self.reactor.adoptStreamConnection(ours.fileno(), socket.AF_UNIX, Factory.forProtocol(lambda: stream))
+            self._stream = stream
+        finally:
+            ours.close()
+            theirs.close()
+        self.write(wire.hello(command.properties))
+        self._timer = self.reactor.callLater(
+            self._times.starting, self.kill, f"Java did not start within {self._times.starting:g} s"
+        )
+
+    def ready(self) -> Deferred[None]:
+        """When it has introduced itself. :returns: fails with ProviderUnavailable."""
+        if self.error is not None:
+            return fail(self.error)
+        if self._ready is not None:
+            return succeed(None)
+        waiting: Deferred[None] = Deferred()
+        self._waiting.append(waiting)
+        return waiting
+
+    def kill(self, reason: str) -> None:
+        """End it now; whoever uses it is told why."""
+        self._signal()
+        self._died(reason)
+
+    def close(self) -> None:
+        """End it: nobody uses it any more."""
+        self.orderly = True
+        self.reactor.callLater(self._times.ending, self._signal)
+        self._died("the Java process was not needed any more")
+
+    def _signal(self) -> None:
+        try:
+            self._child.signalProcess("KILL")
+        except ProcessExitedAlready:
+            # That is all that was wanted.
+            return
+
+    def _exited(self, status: Any) -> None:
+        code, by = status.exitCode, status.signal
+        self._output.finish()
+        if code == _EXHAUSTED:
+            self.exhausted = True
+            self._died(f"Java has run out of memory, as its heap of {self.heap // _MIB} MiB was full: {_MORE_HEAP}")
+        elif by is not None:
+            self._died(f"the Java process was killed by {signal.Signals(by).name}")
+        else:
+            last = self._output.last
+            self._died(f"Java ended with exit status {code}{': ' + last if last else ' and without a word'}")
+
+    def _closed(self) -> None:
+        """Its socket is closed; why is known when it has ended."""
+        if self.error is None and self._timer is not None:
+            self._timer.cancel()
+            self._timer = self.reactor.callLater(self._times.ending, self.kill, "Java has closed its connection")
+
+    def _died(self, reason: str) -> None:
+        if self.error is not None:
+            return
+        self.error = error = ProviderUnavailable(reason)
+        for timer in (self._timer, self._idle):
+            if timer is not None and timer.active():
+                timer.cancel()
+        self._timer = self._idle = None
+        self._stream.close()
+        self._ended(self)
+        links, self._links = self._links, {}
+        for _, lost in links.values():
+            lost(Kind.UNAVAILABLE, reason)
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            channel.over(error)
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            one.errback(error)
+
+    # --- what is asked
+
+    def lane(self, hung: Hung) -> Lane:
+        """A channel for single calls; to be ended."""
+        lane = Lane(self, self._next(), hung)
+        self._add(self._numbers, lane)
+        return lane
+
+    def session(
+        self,
+        name: str,
+        hung: Hung,
+        opening: tuple[int, int, int],
+        answered: Callable[[bytes], None],
+        failed: Callable[[BaseException], None],
+        seconds: float,
+    ) -> SessionChannel:
+        """A channel for a session; to be ended. :param opening: connection, mode, and its argument."""
+        number = self._next()
+        channel = SessionChannel(self, number, name, hung, wire.opening(number, *opening), answered, failed, seconds)
+        self._add(number, channel)
+        return channel
+
+    def link(self, user: object, lost: Callable[[int, str], None]) -> int:
+        """A number for a connection. :param user: whose it is. :param lost: told the kind and the reason when it is lost, or its process."""
+        number = self._next()
+        self._links[number] = user, lost
+        self._busy()
+        return number
+
+    def unlink(self, number: int) -> None:
+        """The connection of this number is closed, or never was."""
+        self._links.pop(number, None)
+        self._perhaps_idle()
+
+    def number(self) -> int:
+        """One that nothing else has, for a connection factory."""
+        return self._next()
+
+    def serves_others(self, user: object) -> bool:
+        """Whether anybody else has a connection."""
+        return any(one is not user for one, _ in self._links.values())
+
+    def _next(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def _add(self, number: int, channel: Channel) -> None:
+        if self.error is not None:
+            self.reactor.callLater(0, channel.over, self.error)
+            return
+        self._channels[number] = channel
+        self._busy()
+
+    # --- for the channels
+
+    def write(self, octets: bytes) -> None:
+        """Send frames; nothing once it has ended."""
+        if self.error is None:
+            self._stream.write(octets)
+
+    def flush_soon(self, channel: SessionChannel) -> None:
+        """Flush it at the end of this pass of the reactor."""
+        if not self._to_flush:
+            self.reactor.callLater(0, self._flush)
+        self._to_flush[channel] = None
+
+    def _flush(self) -> None:
+        channels, self._to_flush = self._to_flush, {}
+        for channel in channels:
+            channel.flush()
+
+    def drop(self, number: int) -> None:
+        """A channel ends of which Java was never told."""
+        self._channels.pop(number, None)
+        self._perhaps_idle()
+
+    # --- what comes
+
+    def _received(self, data: bytes) -> None:
+        try:
+            for frame in self._stream.frames.feed(data):
+                self._frame(frame)
+        except WireError as error:
+            self.kill(f"what the Java process says is not understood: {error}")
+
+    def _frame(self, frame: Frame) -> None:
+        kind = frame.type
+        if self.error is not None:
+            return
+        if kind == Type.LOST:
+            found = self._links.get(frame.channel)
+            if found is not None:
+                payload = Payload(frame.payload)
+                found[1](payload.kind(), payload.text())
+        elif kind == Type.ENDED:
+            channel = self._channels.pop(frame.channel, None)
+            if channel is not None:
+                channel.over(None)
+                self._perhaps_idle()
+        elif kind == Type.ALIVE:
+            self.alive = Payload(frame.payload).alive()
+            self._unanswered = 0
+        elif kind == Type.READY and self._ready is None:
+            self._greeted(Payload(frame.payload).ready())
+        else:
+            channel = self._channels.get(frame.channel)
+            # None is one that was dropped on both sides at the same time.
+            if channel is not None:
+                channel.frame(frame)
+
+    def _greeted(self, ready: Ready) -> None:
+        if ready.made_of != _made_of():
+            raise WireError("another stomp-gateway-jms.jar stands before the gateway's own on the class path; remove it there")
+        self._ready = ready
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.reactor.callLater(self._times.beat, self._beat)
+        _log.info(
+            "Java {java} runs as process {pid}, with a heap of {heap} MiB", java=ready.java, pid=self.pid, heap=ready.heap // _MIB
+        )
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            one.callback(None)
+        self._perhaps_idle()
+
+    def _beat(self) -> None:
+        self._output.beat()
+        if self._unanswered >= self._times.beats:
+            self.kill(self._why_silent())
+            return
+        self._unanswered += 1
+        self.write(wire.frame(Type.BEAT, 0))
+        self._timer = self.reactor.callLater(self._times.beat, self._beat)
+
+    def _why_silent(self) -> str:
+        silent = f"Java (process {self.pid}) has not answered for {self._times.beat * self._times.beats:g} s and was ended"
+        alive = self.alive
+        if alive is not None and alive.used > alive.heap * 9 // 10:
+            return f"{silent}; {alive.used // _MIB} of {alive.heap // _MIB} MiB of its heap were in use: {_MORE_HEAP}"
+        return f"{silent}; it was stopped, or the machine has too little processor time or memory for it"
+
+    # --- whether it is used
+
+    def _busy(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+
+    def _perhaps_idle(self) -> None:
+        if self._idle is None and self.error is None and not self._links and not self._channels:
+            self._idle = self.reactor.callLater(self._times.idle, self._rest)
+
+    def _rest(self) -> None:
+        self._idle = None
+        self.close()
+
+
+class _Stream(Protocol):
+    """The gateway's end of the socket."""
+
+    def __init__(self, received: Callable[[bytes], None], closed: Callable[[], None]) -> None:
+        self.frames = Frames()
+        self._received = received
+        self._closed = closed
+
+    def dataReceived(self, data: bytes) -> None:
+        self._received(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._closed()
+
+    def write(self, octets: bytes) -> None:
+        """Send frames."""
+        assert self.transport is not None
+        self.transport.write(octets)
+
+    def close(self) -> None:
+        """Java ends when it sees that."""
+        if self.transport is not None:
+            self.transport.loseConnection()
+
+
+class _Child(ProcessProtocol):
+    def __init__(self, exited: Callable[[Any], None], printed: Callable[[bytes], None]) -> None:
+        self._exited = exited
+        self._printed = printed
+
+    def childDataReceived(self, childFD: int, data: bytes) -> None:
+        self._printed(data)
+
+    def processEnded(self, reason: Failure) -> None:
+        self._exited(reason.value)
+
+
+class _Output:
+    """What the provider's client prints, for the log: a line at a time, and not more than somebody can read."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._lines = 0
+        self._left_out = 0
+        self._last: deque[str] = deque(maxlen=5)
+
+    @property
+    def last(self) -> str:
+        """The last lines, as one."""
+        return "; ".join(self._last)
+
+    def feed(self, data: bytes) -> None:
+        """It has printed this."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._rest = self._rest[:_LONGEST_LINE]
+        for line in lines:
+            self._log(line)
+
+    def _log(self, line: bytes) -> None:
+        text = line[:_LONGEST_LINE].decode("utf-8", "replace").strip()
+        if not text:
+            return
+        self._last.append(text)
+        self._lines += 1
+        if self._lines <= _MOST_LINES:
+            _log.info("Java: {text}", text=text)
+        else:
+            self._left_out += 1
+
+    def beat(self) -> None:
+        """Some time has passed."""
+        if self._left_out:
+            _log.warn("Java: {left_out} more lines are left out of this log", left_out=self._left_out)
+        self._lines = self._left_out = 0
+
+    def finish(self) -> None:
+        """Nothing more is printed."""
+        self._log(self._rest)
+        self._rest = b""
+        self.beat()
+
+
+class Java:
+    """The place of the process of a class path and options; :func:`java` finds it."""
+
+    def __init__(self, reactor: Any, options: JavaOptions, times: Times = Times()) -> None:  # noqa: B008
+        self._reactor = reactor
+        self._options = options
+        self._times = times
+        self.process: JavaProcess | None = None
+        self._deaths = 0
+        self._not_before = 0.0
+        self._reason = ""
+        self._ahead = _MOST_AHEAD
+
+    def running(self, seconds: float) -> Deferred[JavaProcess]:
+        """The process, which is started if there is none.
+
+        :param seconds: how long that may take.
+        :returns: fails with ProviderUnavailable: it did not start, or has just failed and is not to be tried again yet; with its ClientMissing: Java or a
+            part of the class path is missing.
+        """
+        if self.process is None:
+            left = self._not_before - self._reactor.seconds()
+            if left > 0:
+                return fail(ProviderUnavailable(f"{self._reason}; it is started again in {left:.0f} s"))
+            try:
+                self._start()
+            except MessagingError as error:
+                return fail(error)
+        process = self.process
+        assert process is not None, "it was started"
+        result: Deferred[JavaProcess] = Deferred()
+
+        def late() -> None:
+            result.errback(
+                ProviderUnavailable(
+                    f"Java did not start within {seconds:g} s; the machine may have too little processor time for it"
+                )
+            )
+
+        timer = self._reactor.callLater(seconds, late)
+
+        def ready(outcome: Any) -> None:
+            if timer.active():
+                timer.cancel()
+                result.callback(outcome if isinstance(outcome, Failure) else process)
+
+        process.ready().addBoth(ready)
+        return result
+
+    def _start(self) -> None:
+        taken = [process.heap for one in _javas.values() if (process := one.process) is not None]
+        made = command(self._options, taken, os.environ)
+        made.properties["stompgateway.ahead"] = str(self._ahead)
+        self.process = JavaProcess(self._reactor, made, self._times, self._ended)
+
+    def _ended(self, process: JavaProcess) -> None:
+        self.process = None
+        if process.orderly:
+            return
+        self._reason = str(process.error)
+        now = self._reactor.seconds()
+        if now - process.started >= _LASTING:
+            self._deaths = 0
+        if process.exhausted:
+            self._ahead = max(1, self._ahead // _LESS_AHEAD)
+        # One that has died for the first time is started at once.
+        pause = min(_LONGEST_PAUSE, 2.0 ** (self._deaths - 1)) if self._deaths else 0.0
+        self._not_before = now + pause
+        self._deaths += 1
+        _log.warn("{reason}", reason=self._reason)
+
+
+_javas: Final[dict[JavaOptions, Java]] = {}
+
+
+def java(reactor: Any, options: JavaOptions) -> Java:
+    """The place of the process for these options; all that have the same ones share it, whichever bridge they are of."""
+    found = _javas.get(options)
+    if found is None:
+        found = _javas[options] = Java(reactor, options)
+    return found

@@ -1,0 +1,160 @@
+"""What an operator is told when a link does not get on: one line, which says what is wrong, where, and what to do.
+
+Owns the remedies, when a refusal is told of again, and when a wait is called a stall. What is done about either is the link's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+
+from bridge.status import Doing
+from gateway.messaging.errors import (
+    AccessDenied,
+    AuthenticationFailed,
+    ClientIdInUse,
+    DestinationFull,
+    DurableInUse,
+    MessagingError,
+    TooManyConsumers,
+)
+
+#: Seconds until the log is told again of what goes on.
+TELL_S: Final = 60.0
+#: Seconds without any progress after which a wait is a stall, and between two looks at it.
+STALLED_S: Final = 30.0
+LOOK_S: Final = 10.0
+
+_REMEDIES: Final[tuple[tuple[type[MessagingError], str], ...]] = (
+    (DestinationFull, "make room there: consume from it, purge it, or raise its limit"),
+    (AuthenticationFailed, "correct the username and the password of the connection factory, or let the user in there"),
+    (AccessDenied, "give the user that right there, or connect as another user"),
+    (ClientIdInUse, "give each connection a client identifier of its own, or end the other connection"),
+    (DurableInUse, "end the other consumer, or give this link a durable-sub of its own"),
+    (TooManyConsumers, "raise that limit, or end another consumer"),
+)
+_STALLS: Final = {
+    Doing.SENDING: "target, connection-factory '{target}', has not taken what is being sent to {destination} for {seconds} seconds: if that destination or "
+    "its broker is full, make room there (consume, purge, or raise the limit or the disk space); if the broker hangs, restart it",
+    Doing.ACKNOWLEDGING: "source, connection-factory '{source}', has not confirmed an acknowledgement for {seconds} seconds: if its broker hangs or its "
+    "disk is full, restart it or make room",
+    Doing.BURYING: "no dead message queue has taken a message for {seconds} seconds: if the queue or its broker is full, make room there; if it hangs, "
+    "restart it",
+}
+
+
+def remedy(error: BaseException) -> str:
+    """What to do about an error, or about what it was caused by; "" where the error says it, or nothing is known."""
+    cause: BaseException | None = error
+    while cause is not None:
+        for kind, text in _REMEDIES:
+            if isinstance(cause, kind):
+                return text
+        cause = getattr(cause, "cause", None)
+    return ""
+
+
+def with_remedy(error: BaseException) -> str:
+    """The sentence of an error, and what to do about it."""
+    text, to_do = str(error), remedy(error)
+    return f"{text}; {to_do}" if to_do else text
+
+
+class Refusals:
+    """What the target of a link refuses, which is dead then: told once a minute as long as the reason is the same.
+
+    :param record: is given each one as the link's last error.
+    """
+
+    def __init__(self, link: str, target: str, log: Logger, seconds: Callable[[], float], record: Callable[[str], None]) -> None:
+        self._link: Final = link
+        self._target: Final = target
+        self._log: Final = log
+        self._seconds: Final = seconds
+        self._record: Final = record
+        self._told = ("", 0.0)
+        self._since = 0
+
+    def __call__(self, cause: MessagingError, count: int) -> None:
+        """So many messages were refused for this."""
+        text = f"target, connection-factory '{self._target}', refuses messages: {with_remedy(cause)}"
+        self._record(text)
+        self._since += count
+        told, at = self._told
+        now = self._seconds()
+        if text == told and now - at < TELL_S:
+            return
+        self._told = text, now
+        self._log.warn(
+            "link {link}: {text}; {count} since the last such line, which go to the dead message queues ('imqbridgemgr replay dead' sends them again)",
+            link=self._link,
+            text=text,
+            count=self._since,
+        )
+        self._since = 0
+
+
+class Progress(NamedTuple):
+    """How far a link is: while this stays the same it gets nothing done.
+
+    :param doing: what it waits for. :param numbers: whatever grows when it gets on.
+    """
+
+    doing: Doing
+    numbers: tuple[object, ...]
+
+
+class Stall:
+    """Tells when a link has waited for a provider for :data:`STALLED_S` seconds, once, and when it goes on.
+
+    :param names: what the sentences name: ``source``, ``target`` and ``destination``.
+    :param progress: how far the link is now. :param record: is given the stall as the link's last error.
+    """
+
+    def __init__(
+        self,
+        clock: Any,
+        link: str,
+        names: dict[str, str],
+        log: Logger,
+        progress: Callable[[], Progress],
+        record: Callable[[str], None],
+    ) -> None:
+        self._clock: Final = clock
+        self._link: Final = link
+        self._names: Final = names
+        self._log: Final = log
+        self._progress: Final = progress
+        self._record: Final = record
+        self._call: IDelayedCall | None = None
+        self._seen: Progress | None = None
+        self._since = 0.0
+        self._told = False
+
+    def watch(self) -> None:
+        """Look from now on, every :data:`LOOK_S` seconds. Idempotent."""
+        if self._call is None:
+            self._seen, self._told = None, False
+            self._look()
+
+    def stop(self) -> None:
+        """Look no more. Idempotent."""
+        call, self._call = self._call, None
+        if call is not None and call.active():
+            call.cancel()
+
+    def _look(self) -> None:
+        self._call = self._clock.callLater(LOOK_S, self._look)
+        progress, now = self._progress(), self._clock.seconds()
+        if progress != self._seen:
+            if self._told:
+                self._log.info("link {link}: goes on after {seconds:.0f} seconds", link=self._link, seconds=now - self._since)
+            self._seen, self._since, self._told = progress, now, False
+        elif progress.doing in _STALLS and not self._told and now - self._since >= STALLED_S:
+            self._told = True
+            text = _STALLS[progress.doing].format(seconds=f"{now - self._since:.0f}", **self._names)
+            self._record(text)
+            self._log.warn("link {link}: {text}. Nothing is lost meanwhile", link=self._link, text=text)
