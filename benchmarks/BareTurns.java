@@ -1,6 +1,6 @@
 // The work of BareXa.java done by the Java classes of the gateway's own JMS provider: many messages in one call.
 //
-// java -cp 'JARS/stomp-gateway-jms.jar:/usr/share/activemq/lib/*' BareTurns.java
+// java -cp 'JARS/stomp-gateway-jms.jar:/usr/share/activemq/lib/*:.' BareTurns
 //     URL QUEUE send|receive MESSAGES AT-ONCE BYTES
 //
 // Prints messages a second. A transaction takes two turns: one up to the vote, one for the commit; a receive that finds too few messages takes another.
@@ -13,12 +13,12 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicBoolean;
+
 import stompgateway.jms.Directory;
 import stompgateway.jms.Link;
 import stompgateway.jms.Octets;
 import stompgateway.jms.Values;
 import stompgateway.jms.Work;
-
 
 public final class BareTurns {
     /** Digits of a message's number at the end of its body, as in wire.py. */

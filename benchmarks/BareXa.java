@@ -1,6 +1,6 @@
 // The XA work of a transacted link at its provider, in a plain loop: one session that sends, or receives, in transactions of two phases.
 //
-// java -cp '/usr/share/activemq/lib/*' BareXa.java URL QUEUE send|receive MESSAGES AT-ONCE BYTES
+// java -cp '/usr/share/activemq/lib/*:.' BareXa URL QUEUE send|receive MESSAGES AT-ONCE BYTES
 //
 // Prints messages a second. Each transaction is start, AT-ONCE messages, end, prepare, commit; each call starts when the one before has returned. Runs
 // MESSAGES once untimed, because the JVM compiles what it runs often, and then once timed. Writes and reads the bodies, which end in numbers, as those

@@ -34,7 +34,8 @@ def test_what_is_to_be_installed_is_there(page: Path) -> None:
     text = page.read_text()
     # No index has the package: it is installed from a checkout or a wheel, by a path.
     assert re.findall(r"pip install[^\n]*[ '\"]stomp-gateway\b[^\n]*", text) == []
-    assert re.findall("(?i)jpype|stomp-gateway\\[jms", text) == []
+    # A design note may say what was there before.
+    assert page.parent.name == "design" or re.findall("(?i)jpype|stomp-gateway\\[jms", text) == []
 
 
 def test_it_builds_without_a_warning(tmp_path: Path) -> None:
