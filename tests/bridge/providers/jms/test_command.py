@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -16,7 +16,7 @@ from bridge.providers.jms.provider import JMSFactory, JMSProvider
 from bridge.providers.jms.settings import SETTINGS, java_options
 from bridge.settings import JMS_CLASSPATH
 from gateway.instance import machine
-from gateway.instance.settings import Settings
+from gateway.instance.settings import Setting, Settings
 from gateway.instance.settings_general import MEMORY_BUDGET
 from gateway.messaging.errors import ProviderUnavailable
 from tests.bridge.providers.jms.stubs import GUEST, SMALL, clock
@@ -185,7 +185,7 @@ def test_where_too_little_is_left_that_is_told(home: Path, together: int, taken:
 
 
 def test_the_settings_say_how_it_is_started() -> None:
-    declared = (JMS_CLASSPATH, MEMORY_BUDGET, *SETTINGS)
+    declared: list[Setting[Any]] = [JMS_CLASSPATH, MEMORY_BUDGET, *SETTINGS]
     memory = machine.memory()
     heaps = machine.java_heaps(memory, machine.default_budget(memory))
     assert java_options(Settings.defaults(declared)) == JavaOptions("", "", (), heaps, "")
