@@ -7,7 +7,7 @@ receives it counts itself.
 from __future__ import annotations
 
 import os
-import sys
+import shutil
 import time
 from enum import Enum
 from time import perf_counter
@@ -19,6 +19,7 @@ from benchmarks.movers import Way
 from benchmarks.peers import ROOT
 from benchmarks.process import ProcessTree
 from benchmarks.tally import Outcome, Reader, Tally
+from bridge.providers.jms.build import JAR, JARS
 
 #: How long the client may take, in seconds.
 PATIENCE = 180.0
@@ -26,15 +27,25 @@ PATIENCE = 180.0
 _SILENCE = 10.0
 # Between two looks at the socket, in seconds; see load.py.
 _PAUSE = 0.001
+_ACTIVEMQ = "/usr/share/activemq/lib/*"
 
 
 class Program(Enum):
-    """The clients."""
+    """The clients: a file of Java each, beside this one."""
 
-    LOOP = "benchmarks.bare_xa"
-    """A plain loop of JPype calls, one for each thing."""
-    TURNS = "benchmarks.bare_turns"
-    """The gateway's own classes in Java, one call for many messages."""
+    LOOP = "BareXa.java"
+    """A plain loop of JMS calls."""
+    TURNS = "BareTurns.java"
+    """The gateway's own Java classes, one call for many messages."""
+
+
+def command(program: Program, *arguments: str) -> list[str]:
+    """The command line that compiles and runs a client. :raises Refused: there is no Java."""
+    java = shutil.which("java")
+    if java is None:
+        raise Refused("there is no java on the PATH")
+    ours = [str(JARS / JAR)] if program is Program.TURNS else []
+    return [java, "-Xmx256m", "-cp", os.pathsep.join([*ours, _ACTIVEMQ]), str(ROOT / "benchmarks" / program.value), *arguments]
 
 
 def rate(peer: OpenWireActiveMQ, program: Program, way: Way, messages: int, batch: int, body: int, name: str) -> float:
@@ -50,7 +61,7 @@ def rate(peer: OpenWireActiveMQ, program: Program, way: Way, messages: int, batc
             raise Refused(f"{peer.name} took {filled.messages} of {2 * messages} messages in 60 s")
     log = peer.folder / f"{name}.log"
     what = "send" if way is Way.OUT else "receive"
-    arguments = [sys.executable, "-m", program.value, peer.url, name, what, str(messages), str(batch), str(body)]
+    arguments = command(program, peer.url, name, what, str(messages), str(batch), str(body))
     tally = Tally(1)
     with Poll() as poll:
         consumer = Consumer(poll, peer, f"/queue/{name}", "client", tally, Reader(1)) if way is Way.OUT else None
@@ -63,7 +74,7 @@ def rate(peer: OpenWireActiveMQ, program: Program, way: Way, messages: int, batc
         try:
             found = float(told.split()[-1])
         except (IndexError, ValueError):
-            raise Refused(f"{peer.name}: {program.value} could not {what}: {told[-1000:]}") from None
+            raise Refused(f"{peer.name}: {program.value} could not {what}: {told[:1500]}") from None
         if consumer is not None:
             _drain(poll, tally, 2 * messages)
             consumer.disconnect()

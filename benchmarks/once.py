@@ -35,7 +35,7 @@ def beside_bare(mover: Mover, route: Route, counts: Mapping[int, int], body: int
             for program in (bare.Program.LOOP, bare.Program.TURNS)
         )
         moved = links.move(mover, route, batch, messages, body).with_ceiling(loop)
-        measured.append(_with(moved, {"bare JPype loop msg/s": loop, "the link's Java alone, two calls a batch, msg/s": turns}))
+        measured.append(_with(moved, {"bare XA loop msg/s": loop, "the link's Java alone, two calls a batch, msg/s": turns}))
     return measured
 
 

@@ -34,7 +34,7 @@ _WAYS = {ONCE_TO_ACTIVEMQ: ("to", "sends"), ONCE_FROM_ACTIVEMQ: ("from", "receiv
 _SYNCS = (
     "gateway: for each transaction its store and ActiveMQ's journal each sync the vote and the commit, both at the same time, and between these the "
     "coordinator's log the decision",
-    "bare JPype loop: {0} so many messages, ends, prepares and commits at ActiveMQ alone, which syncs the vote and the commit",
+    "bare XA loop: {0} so many messages, ends, prepares and commits at ActiveMQ alone, which syncs the vote and the commit",
 )
 
 
@@ -75,7 +75,7 @@ def _transacted(route: Route, times: int = 1, suffix: str = "") -> Cell:
             f"link, ONCE_AND_ONLY_ONCE by XA, {preposition} ActiveMQ by JMS, 1 KiB, persistent, {batch} in a transaction",
             "msg/s",
             True,
-            (NoneLost(), NearTheLimit(0.8, "a bare JPype loop")),
+            (NoneLost(), NearTheLimit(0.8, "a bare XA loop")),
             tuple(note.format(does) for note in _SYNCS),
         )
         for batch in ONCE_BATCHES

@@ -53,7 +53,7 @@ def _jms(peer: OpenWireActiveMQ, name: str, what: str, messages: int, batch: int
     except subprocess.TimeoutExpired as error:
         raise Refused(f"{peer.name}: a JMS client did not {what} {messages} messages within {_JMS_PATIENCE:g} s") from error
     if done.returncode:
-        raise Refused(f"{peer.name}: a JMS client could not {what}: {done.stderr[-1000:]}")
+        raise Refused(f"{peer.name}: a JMS client could not {what}: {done.stderr[:1500]}")
     return float(done.stdout)
 
 

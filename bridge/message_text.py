@@ -70,6 +70,8 @@ def _body(message: Message) -> list[str]:
     if isinstance(message, Unreadable):
         return [f"(incomplete, as it cannot be read: {message.reason})", *([f"octets: {body.hex()}"] if body else [])]
     try:
+        if body_type is BodyType.TEXT and message.headers.null_text:
+            return ["(the text is null)"]
         if body_type is BodyType.TEXT:
             return [body.decode("utf-8", "surrogatepass")]
         if body_type is BodyType.MAP:

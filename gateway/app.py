@@ -83,6 +83,8 @@ class Gateway(Service):
         self.exit_code = 0
         #: Shows a line to whoever started the gateway, where somebody is there.
         self.announce: Callable[..., None] | None = None
+        #: Called once when :meth:`startService` is done, with the reason if it was refused.
+        self.started: Callable[[StartRefused | None], None] | None = None
         #: Warnings and worse are shown on the standard error, too.
         self.foreground = False
         self._reactor = reactor
@@ -152,22 +154,32 @@ class Gateway(Service):
         if self.running:
             return
         try:
-            self._open()
-        except (LayoutError, StoreError) as error:
+            self._open_or_refuse()
+        except StartRefused as refused:
             self._release()
-            raise StartRefused([str(error)]) from error
-        except OSError as error:
-            self._release()
-            raise StartRefused([f"{error.filename}: {error.strerror or error}"]) from error
-        except StartRefused:
-            self._release()
+            self._tell_started(refused)
             raise
+        self._tell_started(None)
         super().startService()  # type: ignore[no-untyped-call]
         sys.setswitchinterval(SWITCH_INTERVAL)
         self._signals.on_hang_up(self.reload)
         self._reactor.callWhenRunning(self._signals.end_once)
         listening = Deferred.fromCoroutine(self._listen())
         listening.addErrback(self._not_listening)
+
+    def _tell_started(self, refused: StartRefused | None) -> None:
+        told, self.started = self.started, None
+        if told is not None:
+            told(refused)
+
+    def _open_or_refuse(self) -> None:
+        """:raises StartRefused:"""
+        try:
+            self._open()
+        except (LayoutError, StoreError) as error:
+            raise StartRefused([str(error)]) from error
+        except OSError as error:
+            raise StartRefused([f"{error.filename}: {error.strerror or error}"]) from error
 
     def _open(self) -> None:
         configuration = self.configuration

@@ -20,3 +20,7 @@ class StartRefused(Exception):
     def __init__(self, lines: Sequence[str]) -> None:
         super().__init__("\n".join(lines))
         self.lines = tuple(lines)
+
+    def shown(self) -> None:
+        """The lines have been shown. From now on ``str`` refers to them, for those that show no more than the beginning of it."""
+        self.args = ("not started, for the reason above",)

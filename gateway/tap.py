@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, cast
@@ -73,6 +74,11 @@ class Options(usage.Options):
         return Path(self["passfile"]).absolute() if self["passfile"] else None
 
     @property
+    def daemon(self) -> bool:
+        """Whether ``twistd`` is to put it into the background."""
+        return self.parent is not None and not self.parent.get("nodaemon", True)
+
+    @property
     def foreground(self) -> bool:
         """Whether warnings are to be seen on the standard error, which nobody reads of a daemon's."""
         if self.parent is None:
@@ -125,7 +131,27 @@ def makeService(options: Options) -> Gateway:
     for warning in gateway.configuration.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     gateway.foreground = options.foreground
+    if options.daemon:
+        with suppress(OSError):
+            gateway.started = _tell_terminal(os.dup(2))
     return gateway
+
+
+def _tell_terminal(descriptor: int) -> Callable[[StartRefused | None], None]:
+    """Show why the start of a daemon is refused where it was asked for: ``twistd`` itself shows 100 octets of it.
+
+    :param descriptor: a copy of the standard error, which is no terminal any more in the background; closed when the start has an outcome, since
+        others may wait for its end.
+    """
+
+    def tell(refused: StartRefused | None) -> None:
+        with suppress(OSError), os.fdopen(descriptor, "w", errors="backslashreplace") as terminal:
+            if refused is not None:
+                terminal.write("".join([f"{line}\n" for line in refused.lines]))
+                terminal.flush()
+                refused.shown()
+
+    return tell
 
 
 def _announce(configuration: Configuration) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
+
+import pytest
 
 from gateway.extension import load_transformer
 from gateway.messaging.destination import Queue
@@ -21,6 +24,17 @@ DOCS = ROOT / "docs"
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+
+
+PAGES = [*DOCS.rglob("*.rst"), *ROOT.glob("*.rst"), ROOT / "benchmarks" / "README.rst"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_is_to_be_installed_is_there(page: Path) -> None:
+    text = page.read_text()
+    # No index has the package: it is installed from a checkout or a wheel, by a path.
+    assert re.findall(r"pip install[^\n]*[ '\"]stomp-gateway\b[^\n]*", text) == []
+    assert re.findall("(?i)jpype|stomp-gateway\\[jms", text) == []
 
 
 def test_it_builds_without_a_warning(tmp_path: Path) -> None:

@@ -561,6 +561,18 @@ def test_twistd_as_a_daemon(tmp_path: Path) -> None:
         assert f"process {pid}" in done.stdout + done.stderr
         assert "Traceback" not in done.stdout + done.stderr
         assert not (tmp_path / "second.pid").exists()
+        # One in the background has lost its terminal by then, and twistd shows 100 octets of a reason.
+        third = Daemon(tmp_path / "var", f"--pidfile={tmp_path / 'third.pid'}", f"--logfile={tmp_path / 'third.log'}")
+        done = subprocess.run(
+            third.command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+        assert done.returncode == 1
+        assert done.stderr.splitlines() == [
+            f"{lock}: the instance is in use by process {pid}; stop that first, or choose another instance",
+            "An error has occurred: b'gateway.refusal.StartRefused: not started, for the reason above'",
+            "Please look at log file for more information.",
+        ]
+        assert f"{lock}: the instance is in use by process {pid}; stop" in (tmp_path / "third.log").read_text()
     finally:
         os.kill(pid, signal.SIGTERM)
     until(lambda: not pidfile.exists(), lambda: f"it does not end:\n{logfile.read_text()}")

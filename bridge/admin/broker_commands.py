@@ -21,7 +21,7 @@ from bridge.admin.broker_shown import (
     which_table,
 )
 from bridge.admin.client import AdminClient, AdminError
-from bridge.admin.options import Common
+from bridge.admin.options import Common, UsageError
 from bridge.admin.tables import table
 
 PASSWORD_NAME: Final = "imq.imqcmd.password"
@@ -175,23 +175,37 @@ def update_dst(command: Command) -> int:
 
 
 def purge_dst(command: Command) -> int:
-    selector = command.options.selector
+    selector, use_dmq = command.options.selector, _use_dmq(command)
+    how = [*([("Selector", selector)] if selector else []), *command.properties.items()]
     return change(
         command,
         ("purge", "purged", "destination"),
-        (_which(command), listed([("Selector", selector)]) if selector else ""),
-        lambda client: client.post("/v1/destination/purge", type=command.type, name=command.name, selector=selector),
+        (_which(command), listed(how) if how else ""),
+        lambda client: client.post(
+            "/v1/destination/purge", type=command.type, name=command.name, selector=selector, use_dmq=use_dmq
+        ),
         lambda common, answer: common.say(f"Messages purged: {answer['purged']}"),
     )
 
 
 def destroy_dst(command: Command) -> int:
+    body = {"type": command.type, "name": command.name, "use_dmq": _use_dmq(command)}
     return change(
         command,
         ("destroy", "destroyed", "destination"),
-        (_which(command),),
-        lambda client: client.ask("DELETE", "/v1/destination", body={"type": command.type, "name": command.name}),
+        (_which(command), listed(list(command.properties.items())) if command.properties else ""),
+        lambda client: client.ask("DELETE", "/v1/destination", body=body),
     )
+
+
+def _use_dmq(command: Command) -> bool:
+    """Whether what is given up is to go to the dead message queue. :raises UsageError: another property is given, or another value."""
+    for name, value in command.properties.items():
+        if name != "useDMQ":
+            raise UsageError(f"-o {name}: purge dst and destroy dst have useDMQ only")
+        if value.lower() not in ("true", "false"):
+            raise UsageError(f"-o {name}={value}: expected true or false")
+    return command.properties.get("useDMQ", "").lower() == "true"
 
 
 def _which(command: Command) -> str:

@@ -18,7 +18,7 @@ Owns their form in JSON. What an operation does is the broker's business.
 
 Types are ``queue`` and ``topic``; ``q`` and ``t`` mean the same. Names are no part of a path, since they may have slashes. Properties are texts by name:
 ``{"maxNumMsgs": "10"}``. What creates or updates answers with the destination as it is then, and ``notes``: sentences about properties that have no
-effect. Times are epoch milliseconds, sizes octets. The fields of each kind are those of the dataclasses in ``gateway/broker/standing.py``.
+effect. A purge and a destroy with ``"use_dmq": true`` move what they give up to the dead message queue. Times are epoch milliseconds, sizes octets. The fields of each kind are those of the dataclasses in ``gateway/broker/standing.py``.
 """
 
 from __future__ import annotations
@@ -83,12 +83,12 @@ class BrokerResources:
 
     async def _purge(self, request: AdminRequest) -> object:
         kind, name = _which(request)
-        purged = await self._broker.purge(kind, name, request.text("selector"))
+        purged = await self._broker.purge(kind, name, request.text("selector"), request.flag("use_dmq"))
         return {"type": kind, "name": name, "purged": purged}
 
     async def _destroy(self, request: AdminRequest) -> object:
         kind, name = _which(request)
-        await self._broker.destroy(kind, name)
+        await self._broker.destroy(kind, name, request.flag("use_dmq"))
         return {"type": kind, "name": name}
 
     # --- durable subscriptions, connections

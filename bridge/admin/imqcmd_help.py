@@ -12,8 +12,8 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   query   dst    -t q|t -n NAME
   create  dst    -t q|t -n NAME [-o PROPERTY=VALUE ...]
   update  dst    -t q|t -n NAME -o PROPERTY=VALUE [-o ...]
-  purge   dst    -t q|t -n NAME [-selector SELECTOR]
-  destroy dst    -t q|t -n NAME
+  purge   dst    -t q|t -n NAME [-selector SELECTOR] [-o useDMQ=true]
+  destroy dst    -t q|t -n NAME [-o useDMQ=true]
   list    dur    [-d TOPIC]
   destroy dur    -n SUBSCRIPTION -c CLIENTID
   list    cxn    [-svn SERVICE]
@@ -32,7 +32,8 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   -t q|t           queue or topic      -n NAME   of the destination, the subscription, the connection, the transaction
   -o NAME=VALUE    a property: maxNumMsgs, maxTotalMsgBytes, maxBytesPerMsg, limitBehavior, useDMQ,
                    maxNumActiveConsumers (queues), maximumRedeliveries, initialRedeliveryDelay,
-                   redeliveryDelay, useExponentialBackOff, backOffMultiplier, maximumRedeliveryDelay
+                   redeliveryDelay, useExponentialBackOff, backOffMultiplier, maximumRedeliveryDelay;
+                   of purge and destroy useDMQ=true: the messages go to mq.sys.dmq, else they are gone
   -tmp             temporary destinations, too
   -selector TEXT   only messages that this JMS selector matches
   -f               do not ask whether it shall be done, nor for a password

@@ -4,7 +4,7 @@
  *   java -cp '/usr/share/activemq/lib/*' Jms.java tcp://127.0.0.1:61616 COMMAND WORD...
  *
  *   send DESTINATION TEXT [NAME=VALUE...]   send a persistent TextMessage; JMSReplyTo, JMSCorrelationID, JMSType and JMSPriority
- *                                           are set as such, other names as String properties
+ *                                           are set as such, other names as String properties; without TEXT the text is null
  *   receive DESTINATION [COUNT]             print so many messages, with the properties of each behind it
  *   inspect DESTINATION                     print one message, a line for each header and property
  *   request DESTINATION TEXT REPLIES        send, then print the first message of REPLIES whose JMSCorrelationID is the request's id
@@ -59,7 +59,7 @@ public class Jms {
         } else {
             BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
             for (String line = input.readLine(); line != null; line = input.readLine()) {
-                jms.run(line.split("\t"));
+                jms.run(line.split("\t", -1));
                 System.out.println();
                 System.out.flush();
             }
@@ -89,9 +89,9 @@ public class Jms {
     private void send(String[] words) throws JMSException {
         Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
         try {
-            TextMessage message = session.createTextMessage(words[2]);
+            TextMessage message = session.createTextMessage(words.length > 2 ? words[2] : null);
             int priority = Message.DEFAULT_PRIORITY;
-            for (String word : Arrays.copyOfRange(words, 3, words.length)) {
+            for (String word : Arrays.copyOfRange(words, Math.min(3, words.length), words.length)) {
                 String name = word.substring(0, word.indexOf('='));
                 String value = word.substring(word.indexOf('=') + 1);
                 switch (name) {

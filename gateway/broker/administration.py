@@ -216,38 +216,42 @@ class BrokerAdministration:
             )
         return notes
 
-    def purge(self, type: str, name: str, selector: str = "") -> Deferred[int]:
-        """Give up what waits in a destination, not to the dead message queue. What consumers have not settled stays theirs, and so does what
-        prepared branches have sent or acknowledged.
+    def purge(self, type: str, name: str, selector: str = "", use_dmq: bool = False) -> Deferred[int]:
+        """Give up what waits in a destination. What consumers have not settled stays theirs, and so does what prepared branches have sent or
+        acknowledged.
 
         :param selector: only messages that it matches; "" for all.
+        :param use_dmq: move them to the dead message queue; else they are gone.
         :returns: how many messages, on a topic each as often as a subscription had it; fails with AdministrationRefused, InvalidSelector,
             StorageFailed.
         """
-        return Deferred.fromCoroutine(self._purge(type, name, selector))
+        return Deferred.fromCoroutine(self._purge(type, name, selector, use_dmq))
 
-    async def _purge(self, type: str, name: str, selector: str) -> int:
+    async def _purge(self, type: str, name: str, selector: str, use_dmq: bool) -> int:
         physical = self._find(type, name)
         wanted = parse(selector).matches if selector.strip() else None
-        count = await self._emptied(physical, wanted)
+        comment = _burial(physical, "purged") if use_dmq else None
+        count = await self._emptied(physical, wanted, comment)
         await self._durable()
         self._broker.log.info(
-            "{destination} was purged by an administrator: {count} messages{selector}",
+            "{destination} was purged by an administrator: {count} messages{selector}{to}",
             destination=str(physical.destination),
             count=count,
             selector=f" with {selector}" if wanted else "",
+            to=f", to {DMQ.name}" if use_dmq else "",
         )
         return count
 
-    def destroy(self, type: str, name: str) -> Deferred[None]:
-        """Remove a destination, with its messages, which go nowhere else. Its consumers end with an error, durable subscriptions of a topic go with
-        it; those with wildcards lose its messages only.
+    def destroy(self, type: str, name: str, use_dmq: bool = False) -> Deferred[None]:
+        """Remove a destination, with its messages. Its consumers end with an error, durable subscriptions of a topic go with it; those with
+        wildcards lose its messages only.
 
+        :param use_dmq: move the messages to the dead message queue first, those that consumers have included; else they are gone.
         :returns: fails with AdministrationRefused, also where a prepared branch has sent to it or acknowledged a message of it; with StorageFailed.
         """
-        return Deferred.fromCoroutine(self._destroy(type, name))
+        return Deferred.fromCoroutine(self._destroy(type, name, use_dmq))
 
-    async def _destroy(self, type: str, name: str) -> None:
+    async def _destroy(self, type: str, name: str, use_dmq: bool) -> None:
         physical = self._changeable(type, name)
         destination, broker = physical.destination, self._broker
         if destination == DMQ:
@@ -260,32 +264,56 @@ class BrokerAdministration:
         if standing.in_doubt(physical):
             raise AdministrationRefused(f"{destination} has messages of prepared transactions; commit them or roll them back first")
         removed: Deferred[None] = Deferred()
-        if not isinstance(physical, PhysicalQueue):
-            # Nobody sends to it or subscribes any more, until it is gone as a whole.
+        if use_dmq:
+            physical.burial = _burial(physical, "destroyed")
+        if use_dmq or not isinstance(physical, PhysicalQueue):
+            # Nobody sends to it or receives from it any more, until it is gone as a whole.
             physical.removed = True
+        if use_dmq:
+            # What is being committed arrives before this fires.
+            await self._durable()
+        if not isinstance(physical, PhysicalQueue):
             await self._topic_emptied(physical)
+        elif use_dmq:
+            await self._queue_buried(physical)
         broker.remove(physical, lambda: removed.callback(None))
         await removed
         await self._durable()
-        broker.log.info("{destination} is destroyed by an administrator", destination=str(destination))
+        broker.log.info(
+            "{destination} is destroyed by an administrator{to}",
+            destination=str(destination),
+            to=f", its messages are in {DMQ.name}" if use_dmq else "",
+        )
+
+    async def _queue_buried(self, queue: PhysicalQueue) -> None:
+        fail_consumers(queue, InvalidDestination(queue.destination, "the destination was removed"))
+        # A pause may end while the search goes on, behind the place that it has reached.
+        while await _purged(queue, None, self._broker.last_seq, queue.burial):
+            pass
 
     async def _topic_emptied(self, topic: PhysicalTopic) -> None:
         error = InvalidDestination(topic.destination, "an administrator has destroyed it")
         gone: list[Deferred[None]] = []
         for subscription in [each for each in topic.subscriptions if each.pattern == topic.destination]:
-            fail_consumers(subscription, error)
+            subscription.burial = topic.burial
+            ended: Deferred[None] = Deferred()
+            gone.append(ended)
             if subscription.durable:
-                ended: Deferred[None] = Deferred()
-                self._broker.end_durable(subscription, None, partial(ended.callback, None))
-                gone.append(ended)
+                fail_consumers(subscription, error)
+                self._broker.end_durable(subscription, topic.burial, partial(ended.callback, None))
+            else:
+                self._broker.end_subscription(subscription, partial(ended.callback, None))
+                fail_consumers(subscription, error)
         for each in gone:
             await each
-        await self._emptied(topic, None)
+        await self._emptied(topic, None, topic.burial)
 
-    async def _emptied(self, physical: PhysicalQueue | PhysicalTopic, wanted: Callable[[Message], bool] | None) -> int:
-        """Give up what waits, if it is wanted. :returns: how many messages."""
+    async def _emptied(
+        self, physical: PhysicalQueue | PhysicalTopic, wanted: Callable[[Message], bool] | None, comment: str | None
+    ) -> int:
+        """Give up what waits, if it is wanted; with a comment, to the dead message queue. :returns: how many messages."""
         if isinstance(physical, PhysicalQueue):
-            return await _purged(physical, wanted, self._broker.last_seq)
+            return await _purged(physical, wanted, self._broker.last_seq, comment)
 
         def mine(message: Message) -> bool:
             return message.headers.destination == physical.destination and (wanted is None or wanted(message))
@@ -293,7 +321,7 @@ class BrokerAdministration:
         count, last = 0, self._broker.last_seq
         for subscription in list(physical.subscriptions):
             # One with wildcards has messages of other topics, too.
-            count += await _purged(subscription, mine if is_wild(subscription.pattern.name) else wanted, last)
+            count += await _purged(subscription, mine if is_wild(subscription.pattern.name) else wanted, last, comment)
         return count
 
     def _find(self, type: str, name: str) -> PhysicalQueue | PhysicalTopic:
@@ -374,14 +402,30 @@ class BrokerAdministration:
         return done
 
 
-def _purged(place: Distribution, wanted: Callable[[Message], bool] | None, last: int) -> Deferred[int]:
-    """Give up what waits there, if it is wanted, up to the message numbered ``last``."""
+def _purged(place: Distribution, wanted: Callable[[Message], bool] | None, last: int, comment: str | None) -> Deferred[int]:
+    """Give up what waits there, if it is wanted, up to the message numbered ``last``; with a comment, to the dead message queue."""
     done: Deferred[int] = Deferred()
-    if wanted is None:
+    if wanted is None and comment is None:
         purge(place, done.callback)
     else:
-        Search(place, last, wanted, done.callback).start()
+        Search(place, last, wanted or _everything, done.callback, comment).start()
     return done
+
+
+def _everything(message: Message) -> bool:
+    return True
+
+
+def _burial(physical: PhysicalQueue | PhysicalTopic, what: str) -> str:
+    """The comment of its messages in the dead message queue. :raises AdministrationRefused: they would not be kept there."""
+    destination = physical.destination
+    if destination == DMQ:
+        raise AdministrationRefused(f"what is {what} from {DMQ.name} has no other dead message queue to go to")
+    if not physical.properties.use_dmq:
+        raise AdministrationRefused(
+            f"{destination} has useDMQ=false, so none of its messages would be kept; 'update dst' with -o useDMQ=true first"
+        )
+    return f"an administrator {what} {destination}"
 
 
 def _kind(type: str) -> Kind:

@@ -238,8 +238,8 @@ class Broker:
         topic = None if is_wild(subscription.pattern.name) else self.topic(subscription.pattern)
         self.rows.insert_subscription(subscription, topic, self.new_number)
 
-    def end_subscription(self, subscription: TopicSubscription) -> None:
-        """No more messages come to it, and what waits there is gone."""
+    def end_subscription(self, subscription: TopicSubscription, done: Callable[[], None] = _nothing) -> None:
+        """No more messages come to it. What waits in one that is not durable is given up; ``done`` is called then."""
         subscription.ended = True
         if subscription in self._wild:
             self._wild.remove(subscription)
@@ -251,7 +251,7 @@ class Broker:
         for topic in topics:
             topic.subscriptions.remove(subscription)
         if not subscription.durable:
-            subscription.discard(None, lambda: None)
+            subscription.discard(subscription.burial, done)
         for topic in topics:
             topic.emptied()
 

@@ -95,6 +95,8 @@ class QueueBrowser:
 
     def settled(self, messages: Sequence[Message]) -> None: ...
 
+    def give_up(self, messages: Sequence[Message]) -> None: ...
+
     def unrelease(self, messages: Sequence[Message], batch: Batch) -> Sequence[Message]:
         return ()
 

@@ -111,11 +111,7 @@ class EmbeddedConsumer:
             self.closed = True
             self.running = False
             self.session.forget(self)
-            messages = self._ledger.clear()
-            journey = self.session.connection.broker.journey
-            if journey is not None:
-                journey.removed(self.source, messages)
-            self.source.settle(messages)
+            self.source.give_up(self._ledger.clear())
             self._failed(error)
 
     @property

@@ -60,6 +60,8 @@ class Distribution:
         self.locked = 0
         #: Handing out is paused, by an operator.
         self.paused = False
+        #: It is being destroyed and what it has goes to the dead message queue, with this comment; None: nothing goes there.
+        self.burial: str | None = None
 
     # --- what differs
 
@@ -298,12 +300,21 @@ class Distribution:
 
     # --- taking back
 
+    def give_up(self, messages: Sequence[Message]) -> None:
+        """Give up what was outstanding when this went."""
+        if messages and self.burial is not None:
+            self.bury(messages, DeadReason.UNDELIVERABLE, self.burial)
+        else:
+            if self.broker.journey is not None:
+                self.broker.journey.removed(self, messages)
+            self.settle(messages)
+
     def give_back(self, messages: Sequence[Message]) -> None:
         """Deliver these again at once, in order; each was tried once more."""
         if self.broker.journey is not None:
             self.broker.journey.returned(self, messages, "unsettled")
         if self.gone:
-            self.settle(messages)
+            self.give_up(messages)
             return
         tried, limit = self.tried, self.broker.most_rollbacks
         kept = messages
@@ -338,7 +349,7 @@ class Distribution:
         if self.broker.journey is not None:
             self.broker.journey.returned(self, messages, "rejected")
         if self.gone:
-            self.settle(messages)
+            self.give_up(messages)
             return
         policy = self.use_policy()
         if changes is not None:

@@ -204,8 +204,6 @@ class Journey:
         said: dict[str, object] = {"reason": reason}
         for named in self._names(source, messages):
             self._lines.tell(_RETURNED, named, None, _subscription(source), said=said)
-        if source.gone:
-            self.removed(source, messages)
 
     def removed(self, source: object, messages: Sequence[Message]) -> None:
         """These are given up, and not buried: they are being purged, or where they waited is being removed. To be called before they are released."""

@@ -84,6 +84,8 @@ class Physical:
         #: Epoch milliseconds since which nobody has used it, as far as is known.
         self.idle_since = 0
         self.removed = False
+        #: As :attr:`Distribution.burial`, for the whole of a topic.
+        self.burial: str | None = None
 
     # --- what differs
 

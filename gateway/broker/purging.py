@@ -1,4 +1,4 @@
-"""Purging: messages that wait are given up, not to the dead message queue, slice by slice.
+"""Purging: messages that wait are given up, slice by slice, and to the dead message queue only where that is asked for.
 
 Owns what goes and what stays: messages that consumers have and have not settled stay, and so does what comes after the purge began. What giving a
 message up means is its queue's or its subscription's.
@@ -13,6 +13,7 @@ from typing import Final
 
 from gateway.broker.cursor import Cursor
 from gateway.broker.distribution import Distribution
+from gateway.messaging.dead import DeadReason
 from gateway.messaging.message import Message
 
 #: Messages given up in one turn.
@@ -22,7 +23,8 @@ EXAMINED: Final = 250
 
 
 def purge(place: Distribution, done: Callable[[int], None]) -> int:
-    """Give up everything that waits; it counts no more at once, and its rows go slice by slice. Then ``done`` is called with how many they were.
+    """Give up everything that waits, for good; it counts no more at once, and its rows go slice by slice. Then ``done`` is called with how many
+    they were.
 
     :returns: the same.
     """
@@ -69,13 +71,22 @@ class Search:
     :param last: the seq after which nothing is looked at.
     :param wanted: whether a message is to go.
     :param done: called with how many have gone, when all was looked at.
+    :param comment: why, for the dead message queue; None sends nothing there.
     """
 
-    def __init__(self, place: Distribution, last: int, wanted: Callable[[Message], bool], done: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        place: Distribution,
+        last: int,
+        wanted: Callable[[Message], bool],
+        done: Callable[[int], None],
+        comment: str | None = None,
+    ) -> None:
         self._place: Final = place
         self._last: Final = last
         self._wanted: Final = wanted
         self._done: Final = done
+        self._comment: Final = comment
         self._cursor: Final = Cursor(place.backlog)
         self._delayed: Final = iter(list(place.delayed))
         self._resting: Final = iter(list(place.resting))
@@ -161,8 +172,10 @@ class Search:
         broker.schedule.at(broker.turn.refresh(), step)
 
     def _give_up(self, messages: Sequence[Message]) -> None:
-        if messages:
-            self._found += len(messages)
+        self._found += len(messages)
+        if messages and self._comment is not None:
+            self._place.bury(messages, DeadReason.UNDELIVERABLE, self._comment)
+        elif messages:
             if self._place.broker.journey is not None:
                 self._place.broker.journey.removed(self._place, messages)
             self._place.settle(messages)

@@ -38,6 +38,9 @@ class Source(Protocol):
         :returns: those that have a row.
         """
 
+    def give_up(self, messages: Sequence[Message]) -> None:
+        """The source is gone, and these were outstanding: they are given up, to the dead message queue where :attr:`Distribution.burial` says so."""
+
     def give_back(self, messages: Sequence[Message]) -> None:
         """These were not taken: deliver them again, in order."""
 

@@ -37,14 +37,14 @@ class PhysicalTopic(Physical):
 
     def place(self, kept: Kept) -> None:
         for subscription, accepted in kept:
-            if self.removed:
+            if self.removed and self.burial is None:
                 subscription.release(accepted)
             else:
                 subscription.arrive(self, accepted)
 
     def keep_held(self, run: Sequence[Message]) -> Kept:
         """To those who have subscribed by now. The branch held the rows, which are theirs from now on, or nobody's."""
-        kept = [] if self.removed else self.keep(run)
+        kept = [] if self.removed and self.burial is None else self.keep(run)
         owed = {message.seq for subscription, accepted in kept if subscription.durable for message in accepted}
         for message in run:
             if message.stored:
@@ -54,7 +54,7 @@ class PhysicalTopic(Physical):
 
     def place_held(self, kept: Kept) -> None:
         for subscription, accepted in kept:
-            if self.removed:
+            if self.removed and self.burial is None:
                 subscription.release(accepted)
             else:
                 subscription.arrive_held(self, accepted)

@@ -36,6 +36,8 @@ Tag    Field                     Holds
 4      JMSType                   UTF-8
 5      properties                properties; the field is left out when there are none
 6      other headers             four octets, their number; for each two texts, name and value, in the order they came
+128    null text                 nothing. Only of a TextMessage whose text is null and whose body therefore is empty; a reader that skips
+                                 the field has an empty text
 =====  ========================  ================================================================================
 
 The envelope, version 1
@@ -101,6 +103,7 @@ _CORRELATION_ID: Final = 3
 _TYPE: Final = 4
 _PROPERTIES: Final = 5
 _EXTRAS: Final = 6
+_NULL_TEXT: Final = 128
 
 #: Headers that decoding gives again for equal octets: as many blocks, as many octets in all, and none longer than this.
 _KNOWN_BLOCKS: Final = 4096
@@ -234,6 +237,8 @@ def _encode_headers(headers: Headers) -> bytes:
             texts = [_encode_text(text) for pair in headers.extras for text in pair]
             extras = _LENGTH.pack(len(headers.extras)) + b"".join([_LENGTH.pack(len(text)) + text for text in texts])
             parts.append(_field(_EXTRAS, extras))
+        if headers.null_text:
+            parts.append(_field(_NULL_TEXT, b""))
     except (ValueError, TypeError, struct.error) as error:
         raise EnvelopeError(f"the headers of a message to {headers.destination} cannot be encoded: {error}") from error
     return b"".join(parts)
@@ -276,6 +281,7 @@ def _decode_headers(block: bytes) -> Headers:
         raise EnvelopeError(f"the head of a message is damaged: body type {kind}, delivery mode {mode}, priority {priority}")
     destination = reply_to = correlation_id = type_ = properties = None
     extras: tuple[tuple[str, str], ...] = ()
+    null_text = False
     try:
         for tag, octets in _fields(block, 3, "head"):
             if tag == _DESTINATION:
@@ -290,6 +296,8 @@ def _decode_headers(block: bytes) -> Headers:
                 type_ = _decode_text(octets)
             elif tag == _REPLY_TO:
                 reply_to = _decode_destination(octets)
+            elif tag == _NULL_TEXT:
+                null_text = True
             elif tag < _OPTIONAL:
                 raise EnvelopeError(f"the head of a message has a field {tag}, which version {_HEAD_VERSION} does not have")
     except (MalformedValues, UnicodeDecodeError) as error:
@@ -306,6 +314,7 @@ def _decode_headers(block: bytes) -> Headers:
         type=type_,
         properties=properties,
         extras=extras,
+        null_text=null_text,
     )
 
 

@@ -33,6 +33,7 @@ class JMSMessage:
         "_entries",
         "_extras",
         "_items",
+        "_null_text",
         "_original",
         "_properties",
         "_read_only",
@@ -47,6 +48,7 @@ class JMSMessage:
         self._changed = True
         self._body_type = body_type
         self._body = b""
+        self._null_text = False
         self._entries: Entries | None = Entries({}, self._write, properties=False) if body_type is BodyType.MAP else None
         self._items: Items | None = Items([], self._write) if body_type is BodyType.STREAM else None
         self._correlation_id: str | None = None
@@ -65,6 +67,7 @@ class JMSMessage:
         view._changed = False
         view._body_type = headers.body_type
         view._body = message.body
+        view._null_text = headers.null_text
         view._correlation_id = headers.correlation_id
         view._type = headers.type
         view._reply_to = headers.reply_to
@@ -79,6 +82,7 @@ class JMSMessage:
         other._changed = self._changed
         other._body_type = self._body_type
         other._body = self._encoded()
+        other._null_text = self._null_text
         other._correlation_id = self._correlation_id
         other._type = self._type
         other._reply_to = self._reply_to
@@ -104,6 +108,7 @@ class JMSMessage:
             type=self._type,
             properties=dict(self._properties),
             extras=self._extras,
+            null_text=self._null_text,
         )
         message = Message(
             headers,
@@ -219,7 +224,7 @@ class JMSMessage:
 
     @property
     def text(self) -> str:
-        """The body of a TextMessage (``getText``, ``setText``). Java's null text is "".
+        """The body of a TextMessage (``getText``, ``setText``). Java's null text is "", and :attr:`null_text` tells it from an empty one; None sets it.
 
         :raises MessageFormatInvalid: of a message of another type; or the body is not UTF-8.
         """
@@ -230,15 +235,21 @@ class JMSMessage:
             raise MessageFormatInvalid(f"the body of a TextMessage is not UTF-8: {error.reason} at octet {error.start}") from error
 
     @text.setter
-    def text(self, text: str) -> None:
+    def text(self, text: str | None) -> None:
         self._is(BodyType.TEXT)
         self._write("the body")
         try:
-            self._body = text.encode()
+            self._body = b"" if text is None else text.encode()
         except UnicodeEncodeError as error:
             raise MessageFormatInvalid(f"the text cannot be written in UTF-8: {error.reason} at character {error.start}") from error
         except AttributeError:
-            raise MessageFormatInvalid(f"the body of a TextMessage must be a str, not {class_name(text)}") from None
+            raise MessageFormatInvalid(f"the body of a TextMessage must be a str or None, not {class_name(text)}") from None
+        self._null_text = text is None
+
+    @property
+    def null_text(self) -> bool:
+        """Whether this is a TextMessage whose text is Java's null."""
+        return self._null_text
 
     @property
     def octets(self) -> bytes:

@@ -63,6 +63,7 @@ class Headers:
     :param properties: JMS properties by name, with their types (:mod:`gateway.messaging.values`).
     :param extras: headers whose names are not JMS property names, in the order they came. They travel with
         the message; selectors do not see them.
+    :param null_text: the text of a TEXT message is null, as JMS allows, and its body empty; of another type it means nothing.
     :param octets: roughly what names and values take, where the caller knows; else they are counted.
     """
 
@@ -72,6 +73,7 @@ class Headers:
         "destination",
         "extras",
         "memo",
+        "null_text",
         "octets",
         "persistent",
         "priority",
@@ -92,6 +94,7 @@ class Headers:
         type: str | None = None,
         properties: Mapping[str, Value] | None = None,
         extras: tuple[tuple[str, str], ...] = (),
+        null_text: bool = False,
         octets: int = -1,
     ) -> None:
         self.destination: Final = destination
@@ -103,6 +106,7 @@ class Headers:
         self.type: Final = type
         self.properties: Final[Mapping[str, Value]] = {} if properties is None else properties
         self.extras: Final = extras
+        self.null_text: Final = null_text and body_type is BodyType.TEXT
         self.memo: Final[dict[int, object]] = {}
         #: Roughly the octets that names and values take, for limits.
         self.octets: Final = octets if octets >= 0 else self._count()
@@ -142,6 +146,7 @@ class Headers:
             "type": self.type,
             "properties": self.properties,
             "extras": self.extras,
+            "null_text": self.null_text,
         }
 
     def __eq__(self, other: object) -> bool:
@@ -155,7 +160,7 @@ class Headers:
         return (
             f"Headers({self.destination}, {self.body_type.name}, persistent={self.persistent}, priority={self.priority}, "
             f"reply_to={self.reply_to}, correlation_id={self.correlation_id!r}, type={self.type!r}, "
-            f"properties={dict(self.properties)!r}, extras={self.extras!r})"
+            f"properties={dict(self.properties)!r}, extras={self.extras!r}{', null_text=True' if self.null_text else ''})"
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -69,7 +68,7 @@ def test_transacted_links_move_everything_once_beside_clients_that_do_as_much(
     for one in measured:
         assert one.ceiling is not None
         assert one.ceiling > 0
-        assert one.extra["bare JPype loop msg/s"] == one.ceiling
+        assert one.extra["bare XA loop msg/s"] == one.ceiling
         assert one.extra["the link's Java alone, two calls a batch, msg/s"] > 0
 
 
@@ -87,7 +86,7 @@ def test_a_client_that_cannot_is_refused_with_what_it_said(gateway: Mover, progr
     there = foreign.url
     foreign.url = f"tcp://127.0.0.1:{free_port()}"
     try:
-        with pytest.raises(Refused, match=r"(?s)ActiveMQ: benchmarks\.bare_.* could not .*Could not connect to broker URL"):
+        with pytest.raises(Refused, match=r"(?s)ActiveMQ: Bare.*\.java could not .*Could not connect to broker URL"):
             bare.rate(foreign, program, way, 100, 10, 100, f"nobody-{program.name}-{way.name}")
     finally:
         foreign.url = there
@@ -99,11 +98,10 @@ def test_a_client_looks_at_each_message(gateway: Mover, program: Program) -> Non
     assert isinstance(foreign, OpenWireActiveMQ)
     name = f"others-{program.name}"
     fill(foreign, name, 100, True, 200, 60.0)
-    arguments = [foreign.url, name, "receive", "100", "10", "90"]
-    command = [sys.executable, "-m", program.value, *arguments]
+    command = bare.command(program, foreign.url, name, "receive", "100", "10", "90")
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=60.0)
     assert done.returncode
-    assert "message 0 of 90 octets was expected" in done.stderr
+    assert "message 0 of 90 bytes was expected" in done.stderr
 
 
 def test_each_link_is_what_it_is_said_to_be(tmp_path: Path) -> None:
@@ -142,7 +140,7 @@ def test_every_goal_of_transacted_links_is_measured_by_the_quick_set() -> None:
     for cell in (to, from_):
         assert isinstance(cell.work, Transacted)
         assert list(cell.work.counts) == [1, 10, 100]
-        assert [row.goals for row in cell.rows] == [(NoneLost(), NearTheLimit(0.8, "a bare JPype loop"))] * 3
+        assert [row.goals for row in cell.rows] == [(NoneLost(), NearTheLimit(0.8, "a bare XA loop"))] * 3
     assert isinstance(quality.work, Qualities)
     assert len(quality.rows) == sum(len(routes) for routes in quality.work.routes) * len(quality.work.counts)
     assert all(row.goals == (NoneLost(),) for row in quality.rows)

@@ -192,6 +192,10 @@ def test_every_body_can_be_told_as_text(body_type: BodyType, body: bytes, text: 
     assert told.split("\n\n", 1)[1].startswith(text)
 
 
+def test_a_text_that_is_null_is_told() -> None:
+    assert whole(Message(Headers(Queue("q"), null_text=True))).decode().endswith("\n\n(the text is null)")
+
+
 def test_half_a_surrogate_pair_is_told_in_utf_8() -> None:
     message = Message(Headers(Queue("q"), type="\ud83d"), "\udc00".encode("utf-8", "surrogatepass"))
     told = whole(message).decode()

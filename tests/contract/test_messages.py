@@ -94,6 +94,18 @@ async def test_a_body_comes_back_as_it_was_sent_or_is_refused(seam: Seam, body_t
 
 
 @contract()
+@pytest.mark.parametrize("null", [True, False], ids=["null", "empty"])
+async def test_a_text_that_is_null_stays_one(seam: Seam, null: bool) -> None:
+    queue = seam.queue()
+    client = await seam.connect()
+    client.session().send([Message(Headers(queue, body_type=BodyType.TEXT, null_text=null))])
+    inbox = await client.consumer(queue)
+    await inbox.count(1)
+    (received,) = inbox.messages
+    assert (received.headers.body_type, received.body, received.headers.null_text) == (BodyType.TEXT, b"", null)
+
+
+@contract()
 async def test_a_large_body_comes_back(seam: Seam) -> None:
     queue = seam.queue()
     client = await seam.connect()

@@ -26,6 +26,7 @@ from tests.crash.waiting import until
 from tests.faults.links import BRIDGE, HERE, BridgedGateway, Factory, Link
 from tests.faults.traffic import drain, produce
 from tests.gateway_process import HOST
+from tests.java_processes import kill_java
 from tests.servers import ActiveMQ
 
 BATCH: Final = 5
@@ -34,6 +35,7 @@ BACK: Final = "ActiveMQ → embedded"
 GATEWAY: Final = "gateway"
 ACTIVEMQ: Final = "ActiveMQ"
 BOTH: Final = "both"
+JAVA: Final = "Java"
 
 #: Where neither provider may have put a message.
 _DEAD: Final = "/queue/imq.bridge.jms.dmq"
@@ -93,6 +95,20 @@ class Pair:
             began = time.monotonic()
             self.activemq.start()
         return self._over(way, point, ACTIVEMQ, nth, first, messages, prepared, began)
+
+    def java_dies(self, way: str, point: str, messages: int) -> Row:
+        """The gateway's Java process is killed while the gateway is held at the point."""
+        nth = nth_of(messages, way, point, JAVA)
+        # Otherwise it would have died in the case before, too, and be started anew only after a pause.
+        self.gateway.terminate()
+        self.gateway.start()
+        with self._moving(way, f"{point}:{nth}", HOLD, messages) as first:
+            self._until_held()
+            prepared = len(self._doubt.ask()) + len(embedded_doubt(self._store))
+            kill_java(self.gateway.pid)
+            self._withdraw()
+            began = time.monotonic()
+        return self._over(way, point, JAVA, nth, first, messages, prepared, began)
 
     def both_die(self, way: str, point: str, messages: int, gateway_first: bool, waits: Callable[[], object] | None) -> Row:
         """Both are killed at the point, the gateway while it is held there.

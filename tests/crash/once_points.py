@@ -26,6 +26,8 @@ def _each(points: Sequence[str], first: int) -> Iterator[Any]:
 GATEWAY_DIES: Final = list(_each(ONCE_POINTS, 0))
 #: Where the one half has a direction, the other has the other one.
 ACTIVEMQ_DIES: Final = list(_each(ONCE_POINTS, 1))
+#: As for the gateway, whose process it is.
+JAVA_DIES: Final = list(_each(ONCE_POINTS, 1))
 #: Both die, and the gateway is back first; then ActiveMQ is.
 GATEWAY_FIRST: Final = list(_each((AFTER_PREPARE_2, AFTER_DECISION), 0))
 ACTIVEMQ_FIRST: Final = list(_each((AFTER_PREPARE_2, AFTER_DECISION), 1))

@@ -29,6 +29,8 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgedGateway
     links = [Link(f"{name}-out", HERE, factory, BATCH) for name, factory in by.items()]
     links += [Link(f"{name}-in", factory, HERE, BATCH) for name, factory in by.items()]
     links.append(Link("foreign", by["jms"], by["rabbit"], BATCH))
+    links.append(Link("there", by["jms"], HERE, BATCH, target_attributes={"destination-ref": "back.in"}))
+    links.append(Link("back", HERE, by["jms"], BATCH))
     links.append(
         Link("topic", HERE, by["jms"], source_kind="topic", source_attributes={"durable-sub": "proof", "clientid": "proof"})
     )
@@ -71,6 +73,18 @@ def test_a_message_of_jms_is_one_of_stomp_behind_the_link(by: str, gateway: Brid
         "colour": "red",
     }
     assert "content-length" not in found or found["content-length"] == "10"
+
+
+def test_a_text_that_is_null_is_null_at_the_other_end(gateway: BridgedGateway) -> None:
+    for words in ((), ("",)):
+        jms_client().run("send", "queue:there.in", *words)
+    assert jms_client().run("inspect", "queue:back.out")[-1] == "text: null"
+    assert jms_client().run("inspect", "queue:back.out")[-1] == "text: "
+
+
+def test_a_text_that_is_null_is_an_empty_body_to_stomp(gateway: BridgedGateway) -> None:
+    jms_client().run("send", "queue:jms-in.in")
+    assert received(gateway.port, "/queue/jms-in.out")[""] == ""
 
 
 def test_a_message_goes_to_rabbitmq_and_one_comes_from_it(gateway: BridgedGateway) -> None:

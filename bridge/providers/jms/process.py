@@ -33,7 +33,7 @@ from bridge.providers.jms.wire import Alive, Frame, Frames, Payload, Ready, Type
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 
 #: A process that has lived so many seconds is no repetition of a failure before.
-_LASTING: Final = 60.0
+_LASTING: Final = 10.0
 _LONGEST_PAUSE: Final = 30.0
 #: Lines of a client's output that are logged in one beat.
 _MOST_LINES: Final = 100

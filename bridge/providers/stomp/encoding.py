@@ -19,7 +19,7 @@ not tell is in two kinds of further headers, which are left out where nothing ne
 
 ``JMS_STOMP_BODY``
     The type of the body, where the broker does not tell text from octets, and for those that STOMP does not know: ``text``, ``bytes``,
-    ``message``, ``map``, ``stream``, ``object``. The bodies of maps and streams are in the encoding of ``gateway.messaging.values``.
+    ``message``, ``map``, ``stream``, ``object``; ``text-null`` for a text that is null. The bodies of maps and streams are in the encoding of ``gateway.messaging.values``.
 
 ``JMS_STOMP_ORIGIN``
     Of a message to a topic of a broker without no-local: names the connection that sent it.
@@ -89,6 +89,8 @@ _READERS: Final[dict[str, Callable[[str], Value]]] = {
 }
 
 BODY_TYPES: Final = {body_type.name.lower(): body_type for body_type in BodyType}
+#: In place of one of these: a TEXT message whose text is null.
+NULL_TEXT: Final = "text-null"
 
 
 def encode_headers(

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from bridge.providers.stomp.destinations import parse, spell
 from bridge.providers.stomp.dialect import Dialect
-from bridge.providers.stomp.encoding import BODY, BODY_TYPES, ORIGIN, decode_headers, encode_headers
+from bridge.providers.stomp.encoding import BODY, BODY_TYPES, NULL_TEXT, ORIGIN, decode_headers, encode_headers
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import InvalidDestination
 from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, Headers, Message, text_of_body
@@ -89,7 +89,9 @@ def _body_headers(message: Message, dialect: Dialect) -> list[tuple[str, str]]:
         told = not text or (bool(message.body) and b"\0" not in message.body)
     elif body_type is BodyType.BYTES or (text and b"\0" not in message.body):
         told = dialect.types_told
-    if not told:
+    if message.headers.null_text:
+        pairs.append((BODY, NULL_TEXT))
+    elif not told:
         pairs.append((BODY, body_type.name.lower()))
     if not text or b"\0" in message.body or dialect.text_type is not None or not dialect.types_told:
         pairs.append(("content-length", str(len(message.body))))
@@ -133,6 +135,7 @@ def from_headers(given: Mapping[str, str], body: bytes, dialect: Dialect, kind: 
         type=given.get("type"),
         properties=properties,
         extras=extras,
+        null_text=given.get(BODY) == NULL_TEXT and not body,
     )
     identifier = given.get(dialect.own_ids, "") if dialect.own_ids else ""
     message = Message(
@@ -150,6 +153,8 @@ def from_headers(given: Mapping[str, str], body: bytes, dialect: Dialect, kind: 
 
 
 def _body_type(given: Mapping[str, str], body: bytes, dialect: Dialect) -> BodyType:
+    if given.get(BODY) == NULL_TEXT and not body:
+        return BodyType.TEXT
     marked = BODY_TYPES.get(given.get(BODY, ""))
     if marked is not None:
         return marked if marked is not BodyType.TEXT or text_of_body(body) is not None else BodyType.BYTES

@@ -343,9 +343,32 @@ async def test_properties_without_effect_are_a_warning(tmp_path: Path, capsys: p
         assert (await imq.json("query", "dst", "-t", "t", "-n", "quotes"))["origin"] == "administrator"
 
 
+@ensureDeferred
+async def test_what_is_given_up_can_go_to_the_dead_message_queue(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with running(tmp_path, capsys) as imq:
+        client = await imq.deployment.connect()
+        session = client.session()
+        for subcommand, value, dead in (
+            ("purge", "true", 3),
+            ("purge", "false", 3),
+            ("destroy", "True", 6),
+            ("destroy", "false", 6),
+        ):
+            session.send([text(Q, str(number)) for number in range(3)])
+            await completed(session)
+            shown = await imq(subcommand, "dst", "-t", "q", "-n", "orders", "-o", f"useDMQ={value}", "-f")
+            assert f"orders              Queue\n\nuseDMQ    {value}\n\nOn the broker specified by:\n" in shown
+            assert (await imq.json("query", "dst", "-t", "q", "-n", "mq.sys.dmq"))["messages"] == dead
+        await client.close()
+
+
 @pytest.mark.parametrize(
     ("command", "error"),
     [
+        (
+            ("purge", "dst", "-t", "q", "-n", "mq.sys.dmq", "-o", "useDMQ=true", "-f"),
+            "what is purged from mq.sys.dmq has no other dead message queue to go to",
+        ),
         (("create", "dst", "-t", "q", "-n", "mq.sys.dmq"), "queue:mq.sys.dmq exists already"),
         (
             ("destroy", "dst", "-t", "q", "-n", "mq.sys.dmq", "-f"),
@@ -618,6 +641,8 @@ async def test_silence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         (("query", "dst", "-t", "x", "-n", "y"), "-t x: expected q for a queue or t for a topic"),
         (("create", "dst", "-t", "q", "-n", "x", "-o", "maxNumMsgs"), "-o maxNumMsgs: expected NAME=VALUE"),
         (("create", "dst", "-t", "q", "-n", "x", "-o", "a=1", "-o", "a=2"), "-o a=2: a is given twice"),
+        (("purge", "dst", "-t", "q", "-n", "x", "-o", "a=1"), "-o a: purge dst and destroy dst have useDMQ only"),
+        (("destroy", "dst", "-t", "q", "-n", "x", "-o", "useDMQ=maybe"), "-o useDMQ=maybe: expected true or false"),
         (("query", "bkr", "-n", "x"), "-n is not for query bkr"),
         (("list", "cxn", "-tmp"), "-tmp is not for list cxn"),
         (("list", "dst", "-x"), "there is no option -x"),

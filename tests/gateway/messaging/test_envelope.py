@@ -73,6 +73,19 @@ def test_the_envelope_has_the_octets_of_the_documentation() -> None:
     )
 
 
+def test_a_null_text_is_a_field_that_older_readers_skip() -> None:
+    message = Message(Headers(Queue("q"), null_text=True), message_id="m")
+    head = encode_head(message)
+    assert head.endswith(bytes.fromhex("01 00000003 00 00 71 80 00000000"))
+    for back in (decode_head(head, b""), decode(encode(message))):
+        assert back.headers.null_text
+        assert equal(back, message)
+    assert not decode_head(encode_head(Message(Headers(Queue("q")))), b"").headers.null_text
+    assert message.headers.replace(destination=Queue("other")).null_text
+    assert message.headers != Headers(Queue("q"))
+    assert not message.headers.replace(body_type=BodyType.BYTES).null_text
+
+
 def test_everything_comes_back() -> None:
     message = a_message()
     assert equal(decode(encode(message)), message)

@@ -130,6 +130,14 @@ def test_all_bodies_can_be_written_and_read() -> None:
     assert text.text == ""
     text.text = "Grüße"
     assert text.to_message(original).body == "Grüße".encode()
+    text.text = None
+    null = text.to_message(original)
+    assert (text.text, text.null_text, null.body, null.headers.null_text) == ("", True, b"", True)
+    view = JMSMessage.of(null, read_only=False)
+    view.properties["p"] = "x"
+    assert view.copy().to_message(original).headers.null_text
+    view.text = ""
+    assert not view.to_message(original).headers.null_text
 
     octets = JMSMessage(BodyType.BYTES)
     octets.octets = bytearray(b"\x00\x01")
@@ -207,7 +215,7 @@ def test_values_that_no_body_can_have_are_refused() -> None:
         mapped.entries["a"] = {}  # type: ignore[assignment]
     with pytest.raises(MessageFormatInvalid, match="range of a Java byte"):
         stream.items.append(Byte(200))
-    with pytest.raises(MessageFormatInvalid, match="must be a str, not int"):
+    with pytest.raises(MessageFormatInvalid, match="must be a str or None, not int"):
         text.text = 5  # type: ignore[assignment]
     with pytest.raises(MessageFormatInvalid, match="UTF-8"):
         text.text = "\ud800"

@@ -53,6 +53,14 @@ def typed(kind: BodyType, user: str = "") -> Message:
     return made
 
 
+def null_text() -> Message:
+    """The same with a text that is null."""
+    made = typed(BodyType.TEXT)
+    made.headers = made.headers.replace(null_text=True)
+    made.body = b""
+    return made
+
+
 def same(found: Message, expected: Message) -> None:
     """Equal to the type of each property."""
     assert found.headers == expected.headers
@@ -91,7 +99,7 @@ def subscribed(server: Server, headers: str = "", version: str = "1.2") -> Clien
 @pytest.mark.parametrize("headers", ["browser:true\n", "ack:client\n", "ack:client-individual\n", ""])
 def test_every_type_of_message_is_delivered_whole(headers: str, version: str) -> None:
     client = subscribed(Server(), headers, version)
-    sent = [typed(kind) for kind in BodyType]
+    sent = [*[typed(kind) for kind in BodyType], null_text()]
     client.consumer().push(*sent)
     frames = client.read()
     for frame, expected in zip(frames, sent, strict=True):
@@ -112,7 +120,7 @@ def test_every_type_of_message_is_delivered_whole(headers: str, version: str) ->
 def test_sent_again_by_an_administrator_it_is_the_message() -> None:
     server = Server()
     client = subscribed(server)
-    sent = [typed(kind) for kind in BodyType]
+    sent = [*[typed(kind) for kind in BodyType], null_text()]
     client.consumer().push(*sent)
     frames = client.read()
     administrator(server).say(*[send(frame.body, destination="/queue/a") for frame in frames])

@@ -8,14 +8,14 @@ import javax.naming.NamingException;
 import javax.naming.Reference;
 
 /** What JNDI finds with the class path of this process. */
-final class Directory {
+public final class Directory {
     private static final String[] NAMESPACES = {"javax", "jakarta"};
     private static final ClassLoader LOADER = Directory.class.getClassLoader();
 
     private Directory() {}
 
     /** @param environment names and values in turn */
-    static Factory factory(String name, String[] environment) throws Failure {
+    public static Factory factory(String name, String[] environment) throws Failure {
         Object found = lookUp(name, environment);
         for (String namespace : NAMESPACES) {
             String api = namespace + ".jms.";

@@ -56,8 +56,17 @@ final class MessageReader {
         out.u32(0).u32(0);
         int start = out.size();
         writeHead(out, message, from, topic);
+        // Read once: some clients decode it each time.
+        String text = message instanceof TextMessage ? ((TextMessage) message).getText() : null;
+        if (message instanceof TextMessage && text == null) {
+            out.u8(128).u32(0);
+        }
         int middle = out.size();
-        writeBody(out, session, message);
+        if (text != null) {
+            out.raw(Octets.utf8(text));
+        } else {
+            writeBody(out, session, message);
+        }
         out.put32(start - 8, middle - start);
         out.put32(start - 4, out.size() - middle);
         return out.size() - middle;
@@ -186,10 +195,9 @@ final class MessageReader {
         return message instanceof ObjectMessage ? 5 : 0;
     }
 
+    /** The body of what is no TextMessage; of one whose text is null there is none. */
     private void writeBody(Octets out, Session session, Message message) throws JMSException, Failure {
-        if (message instanceof TextMessage) {
-            out.raw(Octets.utf8(text(((TextMessage) message).getText())));
-        } else if (message instanceof BytesMessage) {
+        if (message instanceof BytesMessage) {
             BytesMessage bytes = (BytesMessage) message;
             long length = bytes.getBodyLength();
             if (length > Integer.MAX_VALUE / 2) {

@@ -76,6 +76,11 @@ final class MessageWriter {
                 case 6:
                     readExtras(out.message, in);
                     break;
+                case 128:
+                    if (out.message instanceof TextMessage) {
+                        ((TextMessage) out.message).setText(null);
+                    }
+                    break;
                 default:
                     break;
             }
