@@ -25,7 +25,7 @@ from bridge.providers.jms.provider import JMSFactory, JMSProvider
 from bridge.providers.jms.wire import Verb
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import ProviderUnavailable
-from gateway.messaging.message import Headers, Message
+from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.provider import Credentials, Mode, Subscription
 from tests.bridge.providers.jms.stubs import GUEST, SMALL, clock, compiled, control, received, stub_provider, told
 from tests.contract.waiting import until
@@ -190,6 +190,29 @@ async def test_what_is_no_java_of_ours_is_told_and_ended(tmp_path: Path, script:
     with pytest.raises(ProviderUnavailable, match=reason):
         await asked
     await until(lambda: not runs(there.pid))
+
+
+@on_reactor
+async def test_one_that_does_not_understand_the_gateway_ends_and_says_why(classes: Path) -> None:
+    java = Java(clock, JavaOptions(str(classes), options=SMALL))
+    there = await java.running(30)
+    using = Using(there)
+    there.write(bytes(9))
+    kind, reason = await using.lost
+    assert kind == Kind.UNAVAILABLE
+    assert reason.startswith("Java ended with exit status 70: the connection to the gateway broke: ")
+    assert "a frame of 0 bytes: expected 5 to 262144" in reason
+
+
+@on_reactor
+async def test_bodies_beyond_the_windows_pass_in_both_directions(classes: Path) -> None:
+    connection = await stub_provider(classes).connect(GUEST, None, not_lost)
+    queue, bodies = Queue("large"), [bytes([number]) * (wire.WINDOW * 3 // 2 + number) for number in range(4)]
+    session = connection.session(Mode.AUTO)
+    session.send([Message(Headers(queue, body_type=BodyType.BYTES), body) for body in bodies])
+    assert await told(session.completion) is None
+    assert [message.body for message, _ in await received(connection, Subscription(queue), len(bodies))] == bodies
+    await connection.close()
 
 
 # --- how it ends
