@@ -253,9 +253,8 @@ class JMSBridge:
         try:
             config, self.warnings = await load(settings, self.name, self._folder, self._reactor)
         except ConfigurationError as error:
-            # What is no reason for the failure is not told as one.
             self._warn([problem for problem in error.problems if problem.severity is Severity.WARNING])
-            raise ConfigurationError([problem for problem in error.problems if problem.severity is not Severity.WARNING]) from None
+            raise
         for secret in hidden_by_value([*settings.secrets(), *config.secrets()], [*config.usernames(), settings[BRIDGE_ADMIN_USER]]):
             if secret not in self._secrets:
                 self._secrets.add(secret)

@@ -99,7 +99,10 @@ class Source:
         self._consumer.start()
         if not self._started:
             self._started = True
-            self._session.completion(self._answered)
+            try:
+                self._session.completion(self._answered)
+            except MessagingError as error:
+                self.lose(error)
 
     def _answered(self, error: MessagingError | None) -> None:
         # What was refused has failed the consumer before.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
@@ -21,6 +22,7 @@ from bridge.admin.destination_metrics import DestinationCollector
 from bridge.admin.journal_metrics import JournalCollector
 from bridge.admin.memory_metrics import MemoryCollector
 from bridge.admin.metrics import BridgeCollector, MetricsResource
+from bridge.admin.queue_messages import QueueMessages
 from bridge.admin.service import AdminService
 from bridge.admin.settings import METRICS_DESTINATIONS, TLS_ENABLED, AdminOptions
 from bridge.admin.transaction_metrics import TransactionCollector
@@ -117,6 +119,7 @@ def admin_service(
                 DestinationCollector(broker, settings[METRICS_DESTINATIONS]),
             ),
             BrokerResources(broker, lambda: {"journal": asdict(journal.standing())}),
+            QueueMessages(reactor, provider, credentials, partial(broker.destination, "queue")),
             BranchResources(BranchAdministration(provider)),
         ],
         administrators(users, rules),

@@ -327,10 +327,15 @@ def announcements(bridge: Bridge) -> list[str]:
 
 
 def refusals(outcome: Outcome) -> list[str]:
-    """What to tell of a bridge that was not started: a line for each reason, each of which names the bridge and says so."""
+    """What to tell of a bridge that was not started: a line for each reason, each of which names the bridge and says so.
+
+    A warning is no reason; the bridge logs it as what it is.
+    """
     bridge = f"bridge {outcome.bridge.name}"
     lines = []
     for line in outcome.lines:
+        if line.removeprefix(f"{bridge}: ").startswith("Warning: "):
+            continue
         says_so = line.startswith((f"{bridge} ", f"cannot start {bridge}"))
         lines.append(line if says_so else f"{bridge} is not started: {line.removeprefix(f'{bridge}: ')}")
     return lines

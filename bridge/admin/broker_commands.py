@@ -18,6 +18,8 @@ from bridge.admin.broker_shown import (
     destinations_table,
     durables_table,
     listed,
+    message_details,
+    messages_table,
     which_table,
 )
 from bridge.admin.client import AdminClient, AdminError
@@ -210,6 +212,46 @@ def _use_dmq(command: Command) -> bool:
 
 def _which(command: Command) -> str:
     return which_table(command.type, command.name)
+
+
+# --- messages
+
+
+def list_msg(command: Command) -> int:
+    _only_queues(command)
+    selector, limit = command.options.selector, command.options.limit
+    asked = {"name": command.name, "selector": selector, **({"limit": limit} if limit else {})}
+
+    def show(common: Common, answer: Any) -> None:
+        common.show(messages_table(answer["messages"]))
+        if answer["more"]:
+            common.say(f"There are more; these are the first {len(answer['messages'])}. -maxNumMsgsRetrieved shows more of them.")
+
+    return carry_out(
+        command,
+        ("Listing the messages that wait in the destination where:", _which(command)),
+        lambda client: client.get("/v1/messages", **asked),
+        "Successfully listed messages.",
+        show,
+    )
+
+
+def query_msg(command: Command) -> int:
+    _only_queues(command)
+    return carry_out(
+        command,
+        ("Querying the message where:", listed([("Message ID", command.options.message_id), ("Destination Name", command.name)])),
+        lambda client: client.get("/v1/message", name=command.name, id=command.options.message_id),
+        "Successfully queried the message.",
+        shown(message_details),
+    )
+
+
+def _only_queues(command: Command) -> None:
+    if command.type != "queue":
+        raise UsageError(
+            "-t t: only the messages of queues can be looked at; a topic keeps none, and its subscriptions are in 'list dur'"
+        )
 
 
 # --- durable subscriptions

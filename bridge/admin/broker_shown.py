@@ -127,6 +127,54 @@ def destination_details(each: Json) -> str:
     return listed(lines)
 
 
+def messages_table(messages: Sequence[Json]) -> str:
+    """``list msg``."""
+    titles = ("Message ID", "Age", "Size", "Type", "Priority", "Reason", "Source")
+    rows = [
+        (
+            each["message_id"],
+            _age(each),
+            each["octets"],
+            each["body_type"],
+            each["priority"],
+            each["reason"] or "",
+            each["source"] or "",
+        )
+        for each in messages
+    ]
+    return table(titles, rows, 3)
+
+
+def message_details(each: Json) -> str:
+    """``query msg``."""
+    lines: list[Line] = [
+        ("Message ID", each["message_id"]),
+        ("Timestamp", moment(each["timestamp_ms"], "unknown")),
+        ("Age", _age(each)),
+        ("Body Size", each["octets"]),
+        ("Body Type", each["body_type"]),
+        ("Priority", each["priority"]),
+        ("Persistent", _truth(each["persistent"])),
+        ("Expires", moment(each["expires_ms"])),
+        ("Correlation ID", each["correlation_id"] or ""),
+        ("JMS Type", each["type"] or ""),
+    ]
+    if each["reason"]:
+        lines += [
+            ("", ""),
+            ("Dead Since", moment(each["dead_since_ms"] or 0, "unknown")),
+            ("Reason", each["reason"]),
+            ("Comment", " ".join(str(each["comment"] or "").split("\n"))),
+            ("Source", each["source"] or ""),
+        ]
+    lines += [("", ""), ("Properties", None), *((f"   {name}", value) for name, value in sorted(each["properties"].items()))]
+    return listed(lines)
+
+
+def _age(each: Json) -> str:
+    return "unknown" if each["age_ms"] < 0 else lasting(each["age_ms"])
+
+
 def durables_table(durables: Sequence[Json], with_topics: bool) -> str:
     """``list dur``. :param with_topics: they are not all of one topic."""
     titles = ["Durable Sub. Name", "Client ID", "Number of Messages", "Durable Sub. State", *(["Topic"] if with_topics else [])]

@@ -65,13 +65,13 @@ def described(message: Message) -> dict[str, object]:
         "octets": len(message.body),
         "reason": properties.get(dead.BRIDGE_REASON),
         "exception": properties.get(dead.BRIDGE_EXCEPTION),
-        "dead_since_ms": _number(properties.get(dead.BRIDGE_TIMESTAMP)),
+        "dead_since_ms": number_of(properties.get(dead.BRIDGE_TIMESTAMP)),
         "source": properties.get(dead.BRIDGE_SOURCE_DESTINATION),
         "source_provider": properties.get(dead.BRIDGE_SOURCE_PROVIDER),
         "source_message_id": properties.get(dead.BRIDGE_SOURCE_MESSAGE_ID),
         "target": properties.get(dead.BRIDGE_TARGET_DESTINATION),
         "target_provider": properties.get(dead.BRIDGE_TARGET_PROVIDER),
-        "properties": {name: _shown(value) for name, value in properties.items() if name not in dead.BRIDGE_PROPERTIES},
+        "properties": {name: shown_value(value) for name, value in properties.items() if name not in dead.BRIDGE_PROPERTIES},
     }
     try:
         original = _decoded(message)
@@ -90,9 +90,9 @@ def described(message: Message) -> dict[str, object]:
     return {**shown, "problem": ""}
 
 
-def _shown(value: object) -> object:
+def shown_value(value: object) -> object:
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
-def _number(value: object) -> int | None:
+def number_of(value: object) -> int | None:
     return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else None

@@ -22,10 +22,12 @@ from bridge.admin.broker_commands import (
     list_cxn,
     list_dst,
     list_dur,
+    list_msg,
     purge_dst,
     query_bkr,
     query_cxn,
     query_dst,
+    query_msg,
     update_dst,
 )
 from bridge.admin.imqcmd_help import INSTEAD, LONG, SHORT
@@ -52,6 +54,8 @@ _COMMANDS: Final[Mapping[tuple[str, str], _Form]] = {
     ("update", "dst"): _Form(update_dst, ("-t", "-n", "-o")),
     ("purge", "dst"): _Form(purge_dst, ("-t", "-n"), ("-selector", "-o")),
     ("destroy", "dst"): _Form(destroy_dst, ("-t", "-n"), ("-o",)),
+    ("list", "msg"): _Form(list_msg, ("-t", "-n"), ("-selector", "-maxNumMsgsRetrieved")),
+    ("query", "msg"): _Form(query_msg, ("-t", "-n", "-msgID")),
     ("list", "dur"): _Form(list_dur, (), ("-d",)),
     ("destroy", "dur"): _Form(destroy_dur, ("-n", "-c")),
     ("list", "cxn"): _Form(list_cxn, (), ("-svn",)),
@@ -74,6 +78,8 @@ _PARTICULAR: Final = {
     "-d": "topic",
     "-c": "client_id",
     "-svn": "service",
+    "-msgID": "message_id",
+    "-maxNumMsgsRetrieved": "limit",
 }
 
 
@@ -90,6 +96,8 @@ def _parser() -> Parser:
     parser.add_argument("-d", dest="topic", default="")
     parser.add_argument("-c", dest="client_id", default="")
     parser.add_argument("-svn", dest="service", default="")
+    parser.add_argument("-msgID", dest="message_id", default="")
+    parser.add_argument("-maxNumMsgsRetrieved", dest="limit", default="")
     return parser
 
 

@@ -14,6 +14,8 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   update  dst    -t q|t -n NAME -o PROPERTY=VALUE [-o ...]
   purge   dst    -t q|t -n NAME [-selector SELECTOR] [-o useDMQ=true]
   destroy dst    -t q|t -n NAME [-o useDMQ=true]
+  list    msg    -t q -n QUEUE [-selector SELECTOR] [-maxNumMsgsRetrieved N]
+  query   msg    -t q -n QUEUE -msgID ID
   list    dur    [-d TOPIC]
   destroy dur    -n SUBSCRIPTION -c CLIENTID
   list    cxn    [-svn SERVICE]
@@ -36,6 +38,7 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
                    of purge and destroy useDMQ=true: the messages go to mq.sys.dmq, else they are gone
   -tmp             temporary destinations, too
   -selector TEXT   only messages that this JMS selector matches
+  -msgID ID        of a message        -maxNumMsgsRetrieved N   how many to list; default 100
   -f               do not ask whether it shall be done, nor for a password
   -s               print nothing but errors
   --json           print JSON instead of tables
@@ -59,6 +62,9 @@ Examples:
 
   Have the dead message queue of the JMS bridges hand everything over to mq.sys.dmq:
       imqcmd update dst -t q -n imq.bridge.jms.dmq -o maxNumMsgs=0 -o limitBehavior=REMOVE_OLDEST -o useDMQ=true -u admin
+
+  What is dead, and why:
+      imqcmd list msg -t q -n mq.sys.dmq -u admin
 
   Give up what has waited too long, without being asked:
       imqcmd purge dst -t q -n orders -selector "JMSTimestamp < 1700000000000" -f -u admin -passfile /etc/mq/passfile

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from gateway.broker.journey import Journey
     from gateway.broker.physical import Physical
 
-#: Where the message was, which the original leaves to the reader to guess.
-ORIGINAL_DESTINATION: Final = "JMS_SUN_DMQ_DESTINATION"
 
 #: Before the disk is tried again that had no room for a dead message.
 _PAUSE_MS: Final = 1_000
@@ -75,7 +73,7 @@ class DeadLetters:
             dead.DELIVERY_COUNT: Int(source.tried.get(message.seq, 0)),
             dead.BODY_TRUNCATED: truncate,
             dead.DEAD_BROKER: broker.options.name,
-            ORIGINAL_DESTINATION: str(physical.destination),
+            dead.ORIGINAL_DESTINATION: str(physical.destination),
         }
         copy = Message(
             # Without its duplicate id: who sends the copy back to where it came from means it.

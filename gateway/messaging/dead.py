@@ -32,6 +32,8 @@ DELIVERY_COUNT: Final = "JMS_SUN_DMQ_DELIVERY_COUNT"
 BODY_TRUNCATED: Final = "JMS_SUN_DMQ_BODY_TRUNCATED"
 PRODUCING_BROKER: Final = "JMS_SUN_DMQ_PRODUCING_BROKER"
 DEAD_BROKER: Final = "JMS_SUN_DMQ_DEAD_BROKER"
+#: Where it was to go, ``queue:NAME`` or ``topic:NAME``; ours.
+ORIGINAL_DESTINATION: Final = "JMS_SUN_DMQ_DESTINATION"
 
 #: A producer may set these on a message (booleans): keep it when it dies whatever ``useDMQ`` says; log it; keep its headers only.
 PRESERVE_UNDELIVERED: Final = "JMS_SUN_PRESERVE_UNDELIVERED"

@@ -21,7 +21,6 @@ from twisted.python.failure import Failure
 from gateway.broker.access import DEFAULT_RULES, AccessRules
 from gateway.broker.backlog import Backlog
 from gateway.broker.commit import LINGER
-from gateway.broker.dead_letters import ORIGINAL_DESTINATION
 from gateway.broker.distribution import Distribution
 from gateway.broker.limits import DestinationProperties, LimitBehavior
 from gateway.broker.memory import OVERHEAD, Memory
@@ -31,7 +30,7 @@ from gateway.broker.recovery import open_broker
 from gateway.broker.settings import BrokerOptions
 from gateway.broker.subscription import TopicSubscription
 from gateway.broker.users import Principal
-from gateway.messaging.dead import DMQ, DeadReason
+from gateway.messaging.dead import DMQ, ORIGINAL_DESTINATION, DeadReason
 from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.errors import MessageRejected, MessagingError
 from gateway.messaging.message import Headers, Message

@@ -13,6 +13,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
@@ -24,6 +25,7 @@ from bridge.admin import imqcmd
 from bridge.admin.branch_resources import BranchResources
 from bridge.admin.broker_resources import BrokerResources
 from bridge.admin.imqcmd_help import INSTEAD
+from bridge.admin.queue_messages import QueueMessages
 from bridge.admin.service import AdminService
 from bridge.admin.settings import AdminOptions
 from gateway import __version__
@@ -33,8 +35,9 @@ from gateway.broker.settings import BrokerOptions
 from gateway.instance.listening import server_endpoint
 from gateway.instance.portmapper import PortMapper
 from gateway.journal.journal import JournalStanding
+from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Queue, Topic
-from gateway.messaging.provider import Mode
+from gateway.messaging.provider import Credentials, Mode
 from gateway.stomp.service import StompService
 from gateway.stomp.settings import SessionOptions, StompOptions, TransportOptions
 from tests.bridge.admin.asking import ADMIN, ask, post
@@ -107,7 +110,11 @@ async def running(tmp_path: Path, capsys: pytest.CaptureFixture[str], options: B
     service = AdminService(
         reactor,
         AdminOptions(user=ADMIN[0], password=ADMIN[1]),
-        [BrokerResources(administration, lambda: JOURNAL), BranchResources(BranchAdministration(deployment.provider))],
+        [
+            BrokerResources(administration, lambda: JOURNAL),
+            BranchResources(BranchAdministration(deployment.provider)),
+            QueueMessages(reactor, deployment.provider, lambda: Credentials(*ADMIN), partial(administration.destination, "queue")),
+        ],
         register_port=mapper.register,
     )
     await stomp.start()
@@ -331,6 +338,55 @@ async def test_a_purge_by_a_selector(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert "selector 'colour ==' is invalid" in await imq(
             "purge", "dst", "-t", "q", "-n", "orders", "-selector", "colour ==", "-f", code=1
         )
+        await client.close()
+
+
+@ensureDeferred
+async def test_the_messages_of_a_queue(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with running(tmp_path, capsys) as imq:
+        client = await imq.deployment.connect()
+        session = client.session()
+        session.send([with_properties(Q, "x" * number, {"colour": ("red", "blue")[number % 2]}) for number in range(5)])
+        await completed(session)
+        answer = await imq.json("list", "msg", "-t", "q", "-n", "orders", "-selector", "colour = 'red'")
+        assert [each["octets"] for each in answer["messages"]] == [0, 2, 4]
+        assert all(0 <= each["age_ms"] < 60_000 for each in answer["messages"])
+        shown = await imq("list", "msg", "-t", "q", "-n", "orders", "-maxNumMsgsRetrieved", "2")
+        assert shown.count("TEXT") == 2
+        assert "There are more; these are the first 2." in shown
+        assert shown.endswith("\nSuccessfully listed messages.\n")
+        wanted = answer["messages"][1]["message_id"]
+        told = await imq("query", "msg", "-t", "q", "-n", "orders", "-msgID", wanted)
+        assert re.search(r"Body Size +2\n", told)
+        assert re.search(r"   colour +red\n", told)
+        gone = await imq("query", "msg", "-t", "q", "-n", "orders", "-msgID", "none", code=1)
+        assert "no message none waits in queue 'orders'" in gone
+        assert "there is no queue 'nowhere'" in await imq("list", "msg", "-t", "q", "-n", "nowhere", code=1)
+        assert "selector 'colour ==' is invalid" in await imq(
+            "list", "msg", "-t", "q", "-n", "orders", "-selector", "colour ==", code=1
+        )
+        # They are left where they are.
+        assert (await imq.json("query", "dst", "-t", "q", "-n", "orders"))["messages"] == 5
+        await client.close()
+
+
+@ensureDeferred
+async def test_what_is_dead_is_listed_with_its_reason_and_where_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with running(tmp_path, capsys) as imq:
+        client = await imq.deployment.connect()
+        session = client.session(Mode.INDIVIDUAL)
+        session.send([text(Q, "poison")])
+        inbox = client.consumer(session, Q)
+        await inbox.count(1)
+        inbox.consumer.reject([1], dead=DeadReason.UNDELIVERABLE)
+        await completed(session)
+        (found,) = (await imq.json("list", "msg", "-t", "q", "-n", "mq.sys.dmq"))["messages"]
+        assert (found["reason"], found["source"], found["octets"]) == ("UNDELIVERABLE", "queue:orders", 6)
+        assert found["dead_since_ms"] >= found["timestamp_ms"]
+        shown = await imq("list", "msg", "-t", "q", "-n", "mq.sys.dmq")
+        assert re.search(r"UNDELIVERABLE +queue:orders", shown)
+        told = await imq("query", "msg", "-t", "q", "-n", "mq.sys.dmq", "-msgID", found["message_id"])
+        assert re.search(r"Source +queue:orders\n", told)
         await client.close()
 
 
@@ -632,8 +688,8 @@ async def test_silence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
             ("make", "dst"),
             "there is no subcommand make; expected one of commit, create, destroy, forget, list, purge, query, rollback, update",
         ),
-        (("list",), "there is no list; expected list dst or dur or cxn or txn"),
-        (("list", "things"), "there is no list things; expected list dst or dur or cxn or txn"),
+        (("list",), "there is no list; expected list dst or msg or dur or cxn or txn"),
+        (("list", "things"), "there is no list things; expected list dst or msg or dur or cxn or txn"),
         (("create", "dst", "-n", "x"), "-t is missing: create dst needs -t and -n"),
         (("create", "dst", "-t", "q"), "-n is missing: create dst needs -t and -n"),
         (("update", "dst", "-t", "q", "-n", "x"), "-o is missing: update dst needs -t and -n and -o"),
@@ -643,6 +699,8 @@ async def test_silence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         (("create", "dst", "-t", "q", "-n", "x", "-o", "a=1", "-o", "a=2"), "-o a=2: a is given twice"),
         (("purge", "dst", "-t", "q", "-n", "x", "-o", "a=1"), "-o a: purge dst and destroy dst have useDMQ only"),
         (("destroy", "dst", "-t", "q", "-n", "x", "-o", "useDMQ=maybe"), "-o useDMQ=maybe: expected true or false"),
+        (("list", "msg", "-t", "t", "-n", "x"), "-t t: only the messages of queues can be looked at"),
+        (("query", "msg", "-t", "q", "-n", "x"), "-msgID is missing: query msg needs -t and -n and -msgID"),
         (("query", "bkr", "-n", "x"), "-n is not for query bkr"),
         (("list", "cxn", "-tmp"), "-tmp is not for list cxn"),
         (("list", "dst", "-x"), "there is no option -x"),

@@ -9,12 +9,11 @@ from typing import Any, cast
 import pytest
 from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 
-from gateway.broker.dead_letters import ORIGINAL_DESTINATION
 from gateway.broker.limits import DestinationProperties, LimitBehavior
 from gateway.broker.memory import OVERHEAD, Memory
 from gateway.broker.settings import DMQ_PROPERTIES, BrokerOptions
 from gateway.messaging import dead
-from gateway.messaging.dead import DMQ, DeadReason
+from gateway.messaging.dead import DMQ, ORIGINAL_DESTINATION, DeadReason
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode
