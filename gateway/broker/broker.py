@@ -363,6 +363,7 @@ class Broker:
     def close(self, closed: Callable[[], None]) -> None:
         """Make durable what was asked, and close the store; then call ``closed``."""
         self.schedule.close()
+        self.slices.close()
 
         def flushed(error: StoreError | None) -> None:
             self.store.close(closed)

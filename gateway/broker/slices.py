@@ -38,6 +38,7 @@ class Slices:
         #: When the slice of this pass ends; 0 before anybody has asked in this pass.
         self._until = 0.0
         self._waiting: deque[Callable[[], None]] = deque()
+        self._closed = False
 
     def spent(self) -> bool:
         """Whether this pass of the reactor has no time left. The slice begins when this is first asked."""
@@ -49,8 +50,14 @@ class Slices:
 
     def wait(self, work: Callable[[], None]) -> None:
         """Call ``work`` in a pass that has time, within a turn; those who asked before come first."""
-        self._waiting.append(work)
-        self.spent()
+        if not self._closed:
+            self._waiting.append(work)
+            self.spent()
+
+    def close(self) -> None:
+        """Forget everything, and what is asked from now on."""
+        self._closed = True
+        self._waiting.clear()
 
     def _next(self) -> None:
         """The sockets that were ready have been served."""

@@ -106,6 +106,18 @@ def test_a_defect_of_one_that_waits_does_not_stop_the_others() -> None:
     assert done == ["the other"]
 
 
+def test_nothing_goes_on_after_the_end() -> None:
+    clock = Clock()
+    clock.advance(1)
+    slices = Slices(clock, Turn(clock))
+    done: list[str] = []
+    slices.wait(lambda: done.append("before"))
+    slices.close()
+    slices.wait(lambda: done.append("after"))
+    clock.advance(0)
+    assert done == []
+
+
 # Queues.
 
 
