@@ -132,15 +132,16 @@ async def test_a_message_that_cannot_be_read_is_dead_and_the_others_arrive_in_or
 
 @pytest.mark.parametrize("quality", [PLAIN, ONCE])
 @on_reactor
-async def test_each_try_is_told_and_everything_known_when_it_is_dead(links: FromActiveMQ, quality: QualityOfService) -> None:
+async def test_the_first_try_is_told_and_everything_known_when_it_is_dead(links: FromActiveMQ, quality: QualityOfService) -> None:
     [message_id] = await links.send("stream")
     link = await links.link(quality)
     await links.buried(1)
     await link.stop()
     warned = links.rig.warned
-    for times in range(1, MOST):
-        [line] = [line for line in warned if f"message refused, {times} of {MOST} times: message {message_id} of" in line]
-        assert "cannot be read: javax.jms." in line
+    # The others are the same, and would tell nothing new.
+    [line] = [line for line in warned if "message refused, " in line]
+    assert f"message refused, 1 of {MOST} times: message {message_id} of" in line
+    assert "cannot be read: javax.jms." in line
     [line] = [line for line in warned if f"message {message_id} is dead, SEND_FAILURE" in line]
     assert f"JMSMessageID='{message_id}'" in line
     assert "JMSCorrelationID='c-1'" in line
