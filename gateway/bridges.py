@@ -18,6 +18,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bridge import crash_points
+from bridge.config.problems import ConfigurationError, Severity
 from bridge.journal_lines import BridgeLines
 from bridge.manager import STOP_S, Bridge, BridgeLink, BridgeServiceManager, NotReloadable, Outcome
 from bridge.status import BridgeState, WrongState
@@ -332,9 +333,11 @@ def refusals(outcome: Outcome) -> list[str]:
     A warning is no reason; the bridge logs it as what it is.
     """
     bridge = f"bridge {outcome.bridge.name}"
+    problems = outcome.error.problems if isinstance(outcome.error, ConfigurationError) else []
+    warnings = {str(problem) for problem in problems if problem.severity is Severity.WARNING}
     lines = []
     for line in outcome.lines:
-        if line.removeprefix(f"{bridge}: ").startswith("Warning: "):
+        if line.removeprefix(f"{bridge}: ") in warnings:
             continue
         says_so = line.startswith((f"{bridge} ", f"cannot start {bridge}"))
         lines.append(line if says_so else f"{bridge} is not started: {line.removeprefix(f'{bridge}: ')}")

@@ -760,7 +760,7 @@ async def test_the_warnings_of_a_file_that_cannot_be_used_are_logged_as_warnings
     with pytest.raises(ConfigurationError) as error:
         await place.bridge.start()
     assert "max-retries" in str(error.value)
-    assert "Warning: " in str(error.value)
+    assert "max-batch-time" in str(error.value)
     assert [line for line in place.logged if line.startswith("warn") and "max-batch-time" in line] != []
 
 

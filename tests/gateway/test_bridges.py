@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bridge import crash_points
+from bridge.config.problems import ConfigurationError, Problem, Severity
 from bridge.manager import BridgeServiceManager, NotReloadable, Outcome
 from bridge.status import BridgeState, WrongState
 from gateway.bridges import (
@@ -192,6 +193,9 @@ def test_a_bridge_that_is_not_started_is_told_with_its_name_and_the_verb() -> No
         "bridge shop is not started: shop.xml: expected a file",
         "bridge shop is not started: imq.bridge.shop.type is missing: expected JMS",
     ]
+    wrong = Problem("shop.xml", 1, "link", "max-retries", "many", "a number", severity=Severity.BRIDGE)
+    odd = Problem("shop.xml", 2, "link", "max-batch-time", "5", "max-batch-size, too", severity=Severity.WARNING)
+    assert lines(ConfigurationError([odd, wrong])) == [f"bridge shop is not started: {wrong}"]
     # What says so already.
     assert lines(BridgeFailed("bridge shop cannot listen on *:1: in use")) == ["bridge shop cannot listen on *:1: in use"]
     stopped = WrongState("bridge shop", "start", "STOPPED")
