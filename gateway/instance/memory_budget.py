@@ -1,10 +1,10 @@
-"""The memory budget of the process: how many bytes clients may make it hold, over all connections and in each state.
+"""The memory budget of the process: bytes that clients may make it hold, in all and in each state.
 
-A connection has an :class:`Account`, by which it counts what it holds. Memory that is not taken yet, such as that of a body which is announced, is
-reserved first; memory that is taken already, such as output, is counted in any case. Where there is no room, the connection waits in a line and
-reads nothing meanwhile. Where the line does not move for a while, the connection that holds most is ended, with a reason.
+Each connection counts what it holds in an :class:`Account`. Memory that is not taken yet, such as that of an announced body, is reserved first.
+Memory that is taken already, such as output, is counted in any case. A connection without room waits in a line and reads nothing meanwhile. If the
+line does not move for a while, the connection that holds most is ended with a reason.
 
-Owns the counts, the line and the choice of who is ended. Knows nothing of STOMP, nor how a connection ends.
+Owns the counts, the line and the choice of the connection to end. Knows nothing of STOMP, nor how a connection ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _REPORT_S: Final = 60.0
 
 
 class State(IntEnum):
-    """What memory is held for."""
+    """The purpose that memory is held for."""
 
     #: Frames that have begun and are not whole, and whole ones that wait to be carried out.
     RECEIVING = 0
@@ -46,13 +46,13 @@ class State(IntEnum):
 
 
 class Holder(Protocol):
-    """Who has an account: a connection."""
+    """The owner of an account: a connection."""
 
     def memory_granted(self) -> None:
-        """What it has waited for is counted as its own, and it may go on."""
+        """The reservation it waited for is counted now; it may go on."""
 
     def end_for_memory(self, reason: str) -> bool:
-        """End, because others wait for the memory that it holds. :returns: False where it is ending already."""
+        """End, because others wait for its memory. :returns: False if it is ending already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Usage:
 
 
 class Account:
-    """What one holder has. Made by :meth:`MemoryBudget.account`."""
+    """The bytes that one holder has. Made by :meth:`MemoryBudget.account`."""
 
     __slots__ = ("_budget", "_closed", "_extra", "_holder", "_state", "held", "is_waiting")
 
@@ -92,9 +92,9 @@ class Account:
         return sum(self.held)
 
     def hold(self, state: State, octets: int) -> bool:
-        """Count ``octets`` in this state, no more and no less; they are in memory already, or no longer.
+        """Set the bytes held in this state; they are in memory already, or no longer.
 
-        :returns: False if that is more than the budget has. Then the holder should take no more until :meth:`Holder.memory_granted`.
+        :returns: False if the budget is exceeded. Then the holder should take no more until :meth:`Holder.memory_granted`.
         """
         if self._closed:
             return True
@@ -108,9 +108,9 @@ class Account:
         return True
 
     def reserve(self, state: State, octets: int) -> bool:
-        """Count ``octets`` in this state, more than now, before the memory is taken.
+        """Raise the bytes held in this state to ``octets``, before the memory is taken.
 
-        :returns: False if there is no room yet. :meth:`Holder.memory_granted` is called when there is, and they are counted then.
+        :returns: False if there is no room yet. They are counted later, when :meth:`Holder.memory_granted` is called.
         """
         more = octets - self.held[state]
         budget = self._budget
@@ -121,11 +121,11 @@ class Account:
         return False
 
     def withdraw(self) -> None:
-        """Wait no more. Idempotent."""
+        """Leave the line. Idempotent."""
         self._budget.withdraw(self)
 
     def close(self) -> None:
-        """The holder is gone: give everything back, and wait no more. Idempotent."""
+        """Give everything back and leave the line: the holder is gone. Idempotent."""
         for state in (State.RECEIVING, State.TRANSACTIONS, State.OUTPUT):
             self.hold(state, 0)
         self._closed = True
@@ -182,17 +182,17 @@ class MemoryBudget:
         self._look: IDelayedCall | None = None
         self._reported = -_REPORT_S
         self._ended = 0
-        #: Says how much the broker's waiting messages take; whoever has a broker sets it.
+        #: Returns the bytes of the broker's waiting messages; set by the composition root.
         self.waiting_messages: Callable[[], int] = _nothing
 
     def account(self, holder: Holder) -> Account:
-        """An account for a new holder, who closes it."""
+        """Open an account; the holder must close it."""
         account = Account(self, holder)
         self._accounts[account] = None
         return account
 
     def fits(self, state: State, octets: int) -> bool:
-        """Whether one holder could ever have so much, were it alone."""
+        """Whether a single holder could have so much if it were alone."""
         return octets <= self._bound(self.limits[state], octets)
 
     def used(self, state: State) -> int:
@@ -211,10 +211,10 @@ class MemoryBudget:
     # For accounts.
 
     def add(self, state: State, more: int) -> None:
-        """So much more is held in this state; negative is less."""
+        """Count ``more`` bytes in this state; fewer if negative."""
         self._used[state] += more
         if more < 0 and self._look is not None:
-            # Who gives memory back may be in the middle of something.
+            # Not at once: the account that gives memory back may be in the middle of something.
             self._look.reset(0)
 
     def is_over(self, state: State) -> bool:
@@ -222,7 +222,7 @@ class MemoryBudget:
         return self._used[state] > self.limits[state] or self._in_all() > self.total
 
     def has_room(self, state: State, more: int) -> bool:
-        """Whether so much more may be held in this state, and nobody has waited for it longer."""
+        """Whether so much more may be held in this state, and no account waits for the same."""
         return not self._lines[more > _SMALL, state] and self._has_room(state, more)
 
     def wait(self, account: Account, state: State, extra: int) -> None:
@@ -263,11 +263,11 @@ class MemoryBudget:
         return sum(self._used) + self.waiting_messages()
 
     def _serve(self) -> None:
-        """Grant what there is room for, and see to it that the line moves."""
+        """Grant what fits; if the line has stood still for too long, end the biggest holder."""
         self._look = None
         now = self._clock.seconds()
         for line in self._lines.values():
-            # Within a line nobody passes another. Who goes on may wait again at once, and is not looked at before the next time.
+            # First come, first served. An account that waits again at once is not looked at twice.
             for _ in range(len(line)):
                 account = next(iter(line), None)
                 if account is None or not self._has_room(*account.wanted):
@@ -284,7 +284,7 @@ class MemoryBudget:
             self._look = self._clock.callLater(_LOOK_S, self._serve)
 
     def _end_biggest(self) -> None:
-        """End whoever holds most of what is short."""
+        """End the connection that holds most of the memory that is short."""
         first = next(iter(next(filter(None, self._lines.values()))))
         state, extra = first.wanted
         short = self._used[state] + extra > self._bound(self.limits[state], extra)

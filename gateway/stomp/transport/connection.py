@@ -43,7 +43,7 @@ LINGER_MS: Final = 2000
 _ABORT_MS: Final = 1000
 #: A slow reader has a second for so many octets, where the system does not tell how much it has read.
 _SLOWEST: Final = 16 * 1024
-#: What waits for the rest of its frame, or to be read by the client, is counted from so many octets on: what is small comes and goes at each read.
+#: Unfinished frames and unread output count in the memory budget from so many bytes on; smaller ones come and go at each read.
 _COUNTED_INPUT: Final = 8 * 1024
 _COUNTED_OUTPUT: Final = 64 * 1024
 
@@ -190,7 +190,7 @@ class StompConnection(Protocol):
         finally:
             self._turn.end()
             self.factory.gone(self)
-            # Connection, session and what they hold are a cycle, which the collector may not look at for long. So whatever may be large goes now.
+            # Connection and session are a reference cycle, which the collector may not visit for long: free what may be large now.
             self.transport = self._raw = None
 
     # Reading.
@@ -233,9 +233,9 @@ class StompConnection(Protocol):
         self._weigh(taken)
 
     def _weigh(self, taken: bool) -> None:
-        """Count what is left of what was read, and what that will be when its frame is whole.
+        """Count the unfinished frame in the memory budget, with the bytes it has announced, and start its time-out.
 
-        :param taken: frames were taken from it, so that what is left is the beginning of another.
+        :param taken: frames were taken just now, so the bytes that are left begin another one.
         """
         left = self._parser.buffered
         if not left:
@@ -407,7 +407,7 @@ class StompConnection(Protocol):
         return [self._unread_since + allowed]
 
     def _look_at_frame(self, now_ms: int) -> list[int]:
-        """See to it that a frame which has begun goes on."""
+        """End the connection if its unfinished frame is too slow."""
         if not self._begun:
             self._watching = False
             return []

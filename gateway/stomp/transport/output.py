@@ -99,7 +99,7 @@ class Output:
             self._waiting.append(done)
 
     def taken(self) -> int:
-        """Octets that the client's side has confirmed so far, TLS's own included; -1 where the system does not tell. It takes no more than it has room for."""
+        """Bytes that the client's kernel has confirmed so far, TLS's own included; -1 where the system does not tell."""
         raw = self._raw
         return _confirmed(raw.getHandle()) if isinstance(raw, Connection) else -1
 

@@ -58,7 +58,7 @@ class SniffingTLS(TLSMemoryBIOProtocol):
         super().dataReceived(data)  # type: ignore[no-untyped-call]
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """The TCP connection is gone, and with it the transport whose buffer has what was not sent: this object lives on in a cycle with OpenSSL."""
+        """The TCP connection is gone. Drop its transport with the unsent output: this object lives on in a cycle with OpenSSL."""
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
         self.transport = None
 
