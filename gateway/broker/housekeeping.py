@@ -55,14 +55,7 @@ class Housekeeping:
         def reap() -> None:
             self._reaping.discard(destination)
             there = self._broker.destinations.get(destination)
-            if (
-                there is None
-                or not there.auto_created
-                or there.busy
-                or there.arrivals
-                or there.held
-                or self._broker.duplicates.remembers(there)
-            ):
+            if there is None or not there.auto_created or there.busy or there.arrivals or there.held:
                 return
             due = there.idle_since + self._broker.options.reap_time * 1000
             if due <= when_ms:
@@ -71,7 +64,7 @@ class Housekeeping:
                     destination=str(destination),
                     seconds=self._broker.options.reap_time,
                 )
-                self._broker.remove(there)
+                self._broker.remove(there, keeps_ids=True)
             else:
                 # It was used meanwhile.
                 self._reaping.add(destination)
