@@ -5,7 +5,8 @@ Owns when; how a message is given up or a destination removed is theirs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import gc
+from typing import TYPE_CHECKING, Final
 
 from gateway.broker.queue import PhysicalQueue
 from gateway.broker.subscription import TopicSubscription
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
     from gateway.broker.broker import Broker
     from gateway.broker.physical import Physical
 
+#: Destinations that have gone before their memory is asked for: some 50 MiB.
+_COLLECTED: Final = 4000
+
+
+def _collect() -> None:
+    gc.collect()
+
 
 class Housekeeping:
     """Of one broker, on its schedule."""
@@ -22,6 +30,7 @@ class Housekeeping:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._reaping: set[Destination] = set()
+        self._gone = 0
         if broker.options.expiration_interval:
             self._sweep_later()
 
@@ -65,6 +74,11 @@ class Housekeeping:
                     seconds=self._broker.options.reap_time,
                 )
                 self._broker.remove(there, keeps_ids=True)
+                self._gone += 1
+                if self._gone >= _COLLECTED:
+                    # What it was and who used it refer to each other, and are too old for Python to look at them again soon.
+                    self._gone = 0
+                    self._broker.schedule.after(0, _collect)
             else:
                 # It was used meanwhile.
                 self._reaping.add(destination)
