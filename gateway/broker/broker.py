@@ -139,15 +139,19 @@ class Broker:
         if physical is not None:
             return physical
         check_name(destination)
-        number = self.new_number()
+        stayed = self.duplicates.come_back(destination)
+        number = stayed or self.new_number()
         made = given or self.properties_for(destination)
         if destination.kind is Kind.QUEUE:
             physical = PhysicalQueue(self, destination, number, made)
         else:
             physical = PhysicalTopic(self, destination, number, made)
         physical.since = physical.identified = self.last_seq
+        physical.stored = bool(stayed)
         physical.auto_created = not destination.temporary and destination not in self.configured
         self._register(physical)
+        # What it is made for may be refused, or be a repetition.
+        physical.emptied()
         return physical
 
     def restore(self, row: DestinationRow) -> PhysicalQueue | PhysicalTopic:
@@ -197,9 +201,12 @@ class Broker:
         assert isinstance(physical, PhysicalQueue)
         return physical
 
-    def remove(self, physical: PhysicalQueue | PhysicalTopic, done: Callable[[], None] = _nothing) -> None:
+    def remove(
+        self, physical: PhysicalQueue | PhysicalTopic, done: Callable[[], None] = _nothing, *, keeps_ids: bool = False
+    ) -> None:
         """The destination goes, with what waits in it and what its consumers have; subscriptions of a topic lose its messages only.
 
+        :param keeps_ids: its duplicate ids are remembered all the same, and hold for the next destination of its name.
         :param done: called when nothing is left of it but commits.
         """
         physical.removed = True
@@ -211,11 +218,12 @@ class Broker:
         else:
             done()
         self.limit_reports.forget(physical)
-        self.duplicates.forget(physical)
+        if not keeps_ids:
+            self.duplicates.forget(physical.destination)
         waiting, physical.waiting_senders = physical.waiting_senders, []
         for resume in waiting:
             self.turn.dispatch(resume)
-        if physical.stored:
+        if physical.stored and not (keeps_ids and self.duplicates.keep_away(physical.destination, physical.number)):
             self.commits.remove_destination(physical.number)
 
     def new_number(self) -> int:

@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 #: What the embedded broker calls itself.
 PRODUCT: Final = "stomp-gateway"
 
+#: Destinations that a connection knows before those that went are looked for.
+_SWEEP: Final = 1000
+
 
 class EmbeddedConnection:
     """One connection. Made by the provider, once the user is authenticated.
@@ -79,6 +82,7 @@ class EmbeddedConnection:
         self._temporary: set[Destination] = set()
         #: Destinations this user may send to, as long as neither they nor the rules change.
         self.producible: dict[Destination, PhysicalQueue | PhysicalTopic] = {}
+        self._sweep_at = _SWEEP
         #: Of the messages that were routed last: what was found about their duplicate ids; None when none has one.
         self.sifted: Sifted | None = None
         self._epoch = rules.epoch
@@ -180,6 +184,11 @@ class EmbeddedConnection:
         if is_wild(destination.name) and destination.kind is Kind.TOPIC:
             raise InvalidDestination(destination, "a message cannot be sent to a name with wildcards")
         physical = self._usable(destination, Operation.PRODUCE)
+        if len(self.producible) >= self._sweep_at:
+            # It must not keep destinations that went long ago.
+            for gone in [each for each, there in self.producible.items() if there.removed]:
+                del self.producible[gone]
+            self._sweep_at = max(_SWEEP, 2 * len(self.producible))
         self.producible[destination] = physical
         return physical
 

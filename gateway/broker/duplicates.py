@@ -1,6 +1,6 @@
 """Duplicate ids: a message that comes a second time with the id of an earlier one, to the same destination, is taken and dropped.
 
-Owns which ids are remembered, for how long, and their rows. The accepting side, a session or a branch, asks for the order that it needs: the repeats
+Owns which ids are remembered, for how long, and their rows; and the numbers of destinations that went although ids of theirs are remembered. The accepting side, a session or a branch, asks for the order that it needs: the repeats
 are sifted out by ``connection.route``, before limits count them; when the others were numbered, they are remembered in the batch that stores them; if
 the store undoes that batch, so is this. Knows nothing of where messages wait.
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from gateway.broker.broker import Broker
     from gateway.broker.queue import PhysicalQueue
     from gateway.broker.topic import PhysicalTopic
+    from gateway.messaging.destination import Destination
 
     Destined: TypeAlias = PhysicalQueue | PhysicalTopic
     Arrivals: TypeAlias = list[tuple[Destined, Sequence[Message]]]
@@ -45,7 +46,11 @@ _MOST_RUNS: Final = 256
 _RUN_PARTS: Final = 16
 _ALL_PARTS: Final = 256
 _AGE_PARTS: Final = 16
-#: Ids forgotten in one turn because of their age.
+#: About how many octets of memory an id takes besides its own, and a run, and a destination, in dictionaries of which most are small.
+_ID_OCTETS: Final = 150
+_RUN_OCTETS: Final = 300
+_DESTINATION_OCTETS: Final = 600
+#: Ids, and destinations, looked at in one turn, or ids forgotten because of their age.
 _SLICE: Final = 1000
 
 
@@ -74,7 +79,7 @@ class DuplicateIds:
     """The ids that one broker remembers.
 
     Of each run of a destination the last ``duplicate_count`` are remembered, of all destinations together the last ``duplicate_total``, and each for
-    ``duplicate_age`` seconds; up to a sixteenth more, since they are forgotten many at a time.
+    ``duplicate_age`` seconds, and no more than take ``duplicate_octets`` of memory; up to a sixteenth more, since they are forgotten many at a time.
     """
 
     _log: ClassVar = Logger(namespace="gateway.broker")
@@ -85,10 +90,14 @@ class DuplicateIds:
         self._most_of_run = options.duplicate_count
         self._most = options.duplicate_total
         self._age_ms = options.duplicate_age * 1000
-        #: By run, then id.
-        self._ids: dict[Destined, dict[bytes, dict[bytes, int]]] = {}
-        #: Ids remembered.
+        self._most_octets = options.duplicate_octets
+        #: By destination, run, then id.
+        self._ids: dict[Destination, dict[bytes, dict[bytes, int]]] = {}
+        #: The store's numbers of destinations that nobody used, of which there is no more than their ids and their row.
+        self._away: dict[Destination, int] = {}
+        #: Ids remembered, and about how many octets of memory they take.
         self.count = 0
+        self.octets = 0
         #: (when, seq): ids of messages before that seq came before then, in milliseconds of the clock of timers.
         self._marks: deque[tuple[int, int]] = deque()
         self._ticking = False
@@ -105,11 +114,30 @@ class DuplicateIds:
     def repeats(self, physical: Destined, headers: Headers) -> bool:
         """Whether a message with these headers would be dropped."""
         id = _id(headers)
-        return id is not None and self._find(physical, id)[1] != 0
+        return id is not None and _find(self._ids.get(physical.destination, _NO_RUNS), id)[1] != 0
 
-    def remembers(self, physical: Destined) -> bool:
-        """Whether an id is remembered there, so that the destination must not be forgotten although nobody uses it."""
-        return physical in self._ids
+    # --- destinations that go, and come again
+
+    def keep_away(self, destination: Destination, number: int) -> bool:
+        """The destination goes. :returns: whether ids of it are remembered: then its row, of that number, stays for them."""
+        if destination not in self._ids:
+            return False
+        self._away[destination] = number
+        return True
+
+    def stay_away(self, destination: Destination, number: int) -> None:
+        """The store has a row of that number for a destination that is not made, before it is known which ids it has."""
+        self._away[destination] = number
+
+    def needless(self) -> list[Destination]:
+        """Those that are away although no id of them is remembered."""
+        return [destination for destination in self._away if destination not in self._ids]
+
+    def come_back(self, destination: Destination) -> int:
+        """The destination is made. :returns: the number of the row that stayed; 0 if none did."""
+        return self._away.pop(destination, 0)
+
+    # --- what arrives
 
     def sift(self, arrivals: Arrivals, before: Before | None = None) -> tuple[Arrivals, Sifted]:
         """The same without the messages whose ids are remembered, or come a second time among these. Nothing is changed.
@@ -123,11 +151,12 @@ class DuplicateIds:
         repeats, place = 0, -1
         for physical, run in arrivals:
             kept: list[Message] = []
+            runs = self._ids.get(physical.destination, _NO_RUNS)
             for message in run:
                 place += 1
                 id = _id(message.headers)
                 if id is not None:
-                    seq = self._find(physical, id)[1]
+                    seq = _find(runs, id)[1]
                     if seq or (physical, id) in new:
                         if abs(seq) in self._broker.branches.sent:
                             raise MessageRejected(place, DuplicateInDoubt())
@@ -181,23 +210,23 @@ class DuplicateIds:
                     if not physical.stored:
                         rows.store_destination(physical)
                     commits.changing().duplicates[seq] = DuplicateRow(seq, physical.number, self._broker.turn.now_ms, id)
-                self._add(physical, id, seq if stored else -seq)
+                self._add(physical.destination, id, seq if stored else -seq)
         self._tick_later()
 
-    def restore(self, rows: Sequence[DuplicateRow], there: Mapping[int, Destined]) -> None:
+    def restore(self, rows: Sequence[DuplicateRow], there: Mapping[int, Destination]) -> None:
         """The store remembers these, at least one, by rising seq, from an earlier run of the process. :param there: destinations by number."""
         between = self._age_ms // _AGE_PARTS
         # Only the wall clock outlives a process: what it says of how old an id is cannot be less than nothing.
         timer_ms, now_ms = self._broker.turn.refresh_timer(), self._broker.turn.now_ms
         for row in rows:
-            physical = there.get(row.destination)
-            if physical is None:
+            destination = there.get(row.destination)
+            if destination is None:
                 self._broker.commits.changing().forgotten[row.seq] = None
                 continue
             came_ms = timer_ms - max(0, now_ms - row.at)
             if not self._marks or came_ms >= self._marks[-1][0] + between:
                 self._marks.append((came_ms, row.seq))
-            self._add(physical, row.id, row.seq)
+            self._add(destination, row.id, row.seq)
         self._marks.append((timer_ms - max(0, now_ms - rows[-1].at), rows[-1].seq + 1))
         self._tick_later()
 
@@ -219,9 +248,9 @@ class DuplicateIds:
                 row = batch.inserts.get(seq)
                 if whole or (row is not None and row.persistent):
                     batch.duplicates.pop(seq, None)
-                    run_of, remembered = self._find(physical, id)
+                    run_of, remembered = _find(self._ids.get(physical.destination, _NO_RUNS), id)
                     if abs(remembered) == seq:
-                        self._drop(physical, run_of, [id])
+                        self._drop(physical.destination, run_of, [id])
                     self._bereft += self._repeaters.pop(seq, ())
         if not self._telling:
             self._telling = True
@@ -238,16 +267,17 @@ class DuplicateIds:
 
     # --- forgetting
 
-    def forget(self, physical: Destined) -> None:
-        """The destination goes."""
-        for run in list(self._ids.get(physical, ())):
-            self._drop(physical, run, list(self._ids[physical][run]))
+    def forget(self, destination: Destination) -> None:
+        """The destination goes, and its ids with it."""
+        for run in list(self._ids.get(destination, ())):
+            self._drop(destination, run, list(self._ids[destination][run]))
 
-    def _drop(self, physical: Destined, run: bytes, old: Sequence[bytes]) -> None:
-        runs = self._ids[physical]
+    def _drop(self, destination: Destination, run: bytes, old: Sequence[bytes]) -> None:
+        runs = self._ids[destination]
         ids = runs[run]
         seqs = [seq for id in old if (seq := ids.pop(id)) > 0]
         self.count -= len(old)
+        self.octets -= sum(map(len, old)) + len(old) * _ID_OCTETS
         if seqs:
             batch = self._broker.commits.changing()
             for seq in seqs:
@@ -255,29 +285,42 @@ class DuplicateIds:
                     batch.forgotten[seq] = None
         if not ids:
             del runs[run]
+            self.octets -= _RUN_OCTETS
             if not runs:
-                del self._ids[physical]
-                physical.emptied()
+                del self._ids[destination]
+                self.octets -= _DESTINATION_OCTETS + len(destination.name)
+                number = self._away.pop(destination, 0)
+                if number:
+                    self._broker.commits.remove_destination(number)
 
-    def _add(self, physical: Destined, id: bytes, seq: int) -> None:
-        runs = self._ids.setdefault(physical, {})
+    def _add(self, destination: Destination, id: bytes, seq: int) -> None:
+        runs = self._ids.get(destination)
+        if runs is None:
+            runs = self._ids[destination] = {}
+            self.octets += _DESTINATION_OCTETS + len(destination.name)
         run = _run_of(id)
         if run not in runs and len(runs) >= _MOST_RUNS:
             run = b""
-        ids = runs.setdefault(run, {})
+        ids = runs.get(run)
+        if ids is None:
+            ids = runs[run] = {}
+            self.octets += _RUN_OCTETS
         if id not in ids:
             self.count += 1
+            self.octets += len(id) + _ID_OCTETS
         ids[id] = seq
         if len(ids) > self._most_of_run + self._most_of_run // _RUN_PARTS:
-            self._drop(physical, run, list(islice(ids, len(ids) - self._most_of_run)))
+            self._drop(destination, run, list(islice(ids, len(ids) - self._most_of_run)))
         if self.count > self._most + self._most // _ALL_PARTS:
             self._drop_oldest(self.count - self._most)
+        while self.octets > self._most_octets and self.count > 1:
+            self._drop_oldest(max(1, self.count // _ALL_PARTS))
 
     def _drop_oldest(self, count: int) -> None:
         """Those that came first, of all destinations."""
-        everywhere = [_in_order(physical, run, ids) for physical, runs in self._ids.items() for run, ids in runs.items()]
-        for _, physical, run, id in list(islice(merge(*everywhere), count)):
-            self._drop(physical, run, [id])
+        everywhere = [_in_order(destination, run, ids) for destination, runs in self._ids.items() for run, ids in runs.items()]
+        for _, destination, run, id in list(islice(merge(*everywhere), count)):
+            self._drop(destination, run, [id])
 
     def _tick_later(self) -> None:
         if self._ids and not self._ticking:
@@ -301,26 +344,19 @@ class DuplicateIds:
 
     def _drop_before(self, before: int) -> Iterator[None]:
         """Those of messages with lower seqs."""
-        for physical in list(self._ids):
-            for run in list(self._ids.get(physical, ())):
-                while ids := self._ids.get(physical, {}).get(run):
+        for looked, destination in enumerate(list(self._ids)):
+            if looked % _SLICE == _SLICE - 1:
+                yield
+            for run in list(self._ids.get(destination, ())):
+                while ids := self._ids.get(destination, {}).get(run):
                     old = [id for id, seq in islice(ids.items(), _SLICE) if abs(seq) < before]
                     if old:
-                        self._drop(physical, run, old)
+                        self._drop(destination, run, old)
                     if len(old) < _SLICE:
                         break
                     yield
 
     # --- looking up
-
-    def _find(self, physical: Destined, id: bytes) -> tuple[bytes, int]:
-        """The run that an id is in, and its value there; 0 when it is not remembered."""
-        runs = self._ids.get(physical, {})
-        for run in (_run_of(id), b""):
-            seq = runs.get(run, _NONE).get(id, 0)
-            if seq:
-                return run, seq
-        return b"", 0
 
     def _batch_of(self, seq: int) -> int:
         """The batch that a message came with, if it may not be durable; else 0."""
@@ -334,6 +370,16 @@ class DuplicateIds:
 
 
 _NONE: Final[dict[bytes, int]] = {}
+_NO_RUNS: Final[dict[bytes, dict[bytes, int]]] = {}
+
+
+def _find(runs: dict[bytes, dict[bytes, int]], id: bytes) -> tuple[bytes, int]:
+    """The run that an id is in, and its value there; 0 when it is not remembered."""
+    for run in (_run_of(id), b""):
+        seq = runs.get(run, _NONE).get(id, 0)
+        if seq:
+            return run, seq
+    return b"", 0
 
 
 def _octets(id: str) -> bytes:
@@ -352,6 +398,6 @@ def _run_of(id: bytes) -> bytes:
     return run if slash else b""
 
 
-def _in_order(physical: Destined, run: bytes, ids: Mapping[bytes, int]) -> Iterator[tuple[int, Destined, bytes, bytes]]:
+def _in_order(destination: Destination, run: bytes, ids: Mapping[bytes, int]) -> Iterator[tuple[int, Destination, bytes, bytes]]:
     for id, seq in ids.items():
-        yield abs(seq), physical, run, id
+        yield abs(seq), destination, run, id

@@ -5,7 +5,8 @@ Owns when; how a message is given up or a destination removed is theirs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import gc
+from typing import TYPE_CHECKING, Final
 
 from gateway.broker.queue import PhysicalQueue
 from gateway.broker.subscription import TopicSubscription
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
     from gateway.broker.broker import Broker
     from gateway.broker.physical import Physical
 
+#: Destinations that have gone before their memory is asked for: some 50 MiB.
+_COLLECTED: Final = 4000
+
+
+def _collect() -> None:
+    gc.collect()
+
 
 class Housekeeping:
     """Of one broker, on its schedule."""
@@ -22,6 +30,7 @@ class Housekeeping:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._reaping: set[Destination] = set()
+        self._gone = 0
         if broker.options.expiration_interval:
             self._sweep_later()
 
@@ -55,14 +64,7 @@ class Housekeeping:
         def reap() -> None:
             self._reaping.discard(destination)
             there = self._broker.destinations.get(destination)
-            if (
-                there is None
-                or not there.auto_created
-                or there.busy
-                or there.arrivals
-                or there.held
-                or self._broker.duplicates.remembers(there)
-            ):
+            if there is None or not there.auto_created or there.busy or there.arrivals or there.held:
                 return
             due = there.idle_since + self._broker.options.reap_time * 1000
             if due <= when_ms:
@@ -71,7 +73,12 @@ class Housekeeping:
                     destination=str(destination),
                     seconds=self._broker.options.reap_time,
                 )
-                self._broker.remove(there)
+                self._broker.remove(there, keeps_ids=True)
+                self._gone += 1
+                if self._gone >= _COLLECTED:
+                    # What it was and who used it refer to each other, and are too old for Python to look at them again soon.
+                    self._gone = 0
+                    self._broker.schedule.after(0, _collect)
             else:
                 # It was used meanwhile.
                 self._reaping.add(destination)

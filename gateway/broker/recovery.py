@@ -14,7 +14,7 @@ from gateway.broker.distribution import Distribution
 from gateway.broker.memory import Memory
 from gateway.broker.queue import PhysicalQueue
 from gateway.broker.settings import BrokerOptions
-from gateway.broker.store.interface import IndexRow, RedeliveryRow, Store, StoreError, SubscriptionRow
+from gateway.broker.store.interface import DestinationRow, IndexRow, RedeliveryRow, Store, StoreError, SubscriptionRow
 from gateway.broker.subscription import TopicSubscription
 from gateway.broker.topic import PhysicalTopic
 from gateway.broker.wildcards import is_wild
@@ -49,8 +49,7 @@ def open_broker(
         log.warn("the last run did not end in order: its process was killed, or its machine stopped; what had a RECEIPT is here")
     for note in recovered.notes:
         log.info("{note}", note=note)
-    queues: dict[int, PhysicalQueue] = {}
-    topics: dict[int, PhysicalTopic] = {}
+    places = _Places(broker)
     patterns: dict[int, Destination] = {}
     for row in recovered.destinations:
         patterns[row.id] = destination = Destination(Kind(row.kind), row.name)
@@ -58,11 +57,7 @@ def open_broker(
             broker.used_number(row.id)
             broker.rows.restore_pattern(destination, row.id)
             continue
-        physical = broker.restore(row)
-        if isinstance(physical, PhysicalQueue):
-            queues[row.id] = physical
-        else:
-            topics[row.id] = physical
+        places.add(row)
     durables: dict[int, TopicSubscription] = {}
     superseded: list[TopicSubscription] = []
     for known in sorted(recovered.subscriptions):
@@ -73,10 +68,12 @@ def open_broker(
             superseded.append(broker.durables[key])
         broker.durables[key] = subscription
         broker.subscribe(subscription)
-    count = _restore_messages(broker, store, queues, topics, durables)
+    count = _restore_messages(broker, store, places, durables)
     broker.numbering.start(recovered.next_seq)
     for duplicates in store.scan_duplicates():
-        broker.duplicates.restore(duplicates, {**queues, **topics})
+        broker.duplicates.restore(duplicates, patterns)
+    for destination in broker.duplicates.needless():
+        broker.create(destination)
     for subscription in superseded:
         # The process ended while it was being redefined.
         broker.end_durable(subscription, "the durable subscription was redefined", lambda: None)
@@ -93,6 +90,32 @@ def open_broker(
         subscriptions=len(recovered.subscriptions),
     )
     return broker
+
+
+class _Places:
+    """Destinations by their numbers. One of which the store has no more than a row is made when something is found that needs it; duplicate ids do not."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._made: dict[int, PhysicalQueue | PhysicalTopic] = {}
+        self._rows: dict[int, Destination] = {}
+
+    def add(self, row: DestinationRow) -> None:
+        """The store has this one."""
+        destination = Destination(Kind(row.kind), row.name)
+        if row.properties or row.administered or destination in self._broker.configured:
+            self._made[row.id] = self._broker.restore(row)
+        else:
+            self._broker.used_number(row.id)
+            self._broker.duplicates.stay_away(destination, row.id)
+            self._rows[row.id] = destination
+
+    def get(self, number: int) -> PhysicalQueue | PhysicalTopic | None:
+        """The destination of that number, if there is one."""
+        made = self._made.get(number)
+        if made is None and number in self._rows:
+            made = self._made[number] = self._broker.create(self._rows[number])
+        return made
 
 
 def _subscription(broker: Broker, row: SubscriptionRow, patterns: dict[int, Destination]) -> TopicSubscription:
@@ -115,8 +138,7 @@ def _subscription(broker: Broker, row: SubscriptionRow, patterns: dict[int, Dest
 def _restore_messages(
     broker: Broker,
     store: Store,
-    queues: dict[int, PhysicalQueue],
-    topics: dict[int, PhysicalTopic],
+    places: _Places,
     durables: dict[int, TopicSubscription],
 ) -> int:
     """Put every message where it waits. :returns: how many there are."""
@@ -127,22 +149,22 @@ def _restore_messages(
     for block in store.scan():
         count += len(block)
         for row in block:
-            queue = queues.get(row.destination)
-            if held.sent(row, queue or topics.get(row.destination)):
+            place = places.get(row.destination)
+            if held.sent(row, place):
                 continue
-            if queue is None:
+            if not isinstance(place, PhysicalQueue):
                 of_topics[row.seq] = row
                 continue
-            queue.count += 1
-            queue.octets += row.size
-            _restore(broker, queue, row, tried.pop((0, row.seq), None) if tried else None, held.taken(row, queue))
+            place.count += 1
+            place.octets += row.size
+            _restore(broker, place, row, tried.pop((0, row.seq), None) if tried else None, held.taken(row, place))
     owed: set[int] = set()
     for pairs in store.scan_owed():
         for number, seq in pairs:
             message = of_topics.get(seq)
             subscription = durables.get(number)
-            topic = topics.get(message.destination) if message is not None else None
-            if message is None or subscription is None or topic is None:
+            topic = places.get(message.destination) if message is not None else None
+            if message is None or subscription is None or not isinstance(topic, PhysicalTopic):
                 # Its subscription or its topic was being removed when the process ended.
                 broker.commits.forget_redelivery(number, seq)
                 continue

@@ -126,6 +126,12 @@ DUPLICATE_COUNT: Final = Setting(
 DUPLICATE_TOTAL: Final = Setting(
     "imq.duplicateIds.maxTotalCount", Integer(1), 1_000_000, "Duplicate ids that are remembered in all", unit="ids"
 )
+DUPLICATE_OCTETS: Final = Setting(
+    "imq.duplicateIds.maxTotalBytes",
+    Octets(unlimited=False, minimum=1024),
+    256 * 1024 * 1024,
+    "About how much memory duplicate ids may take in all; the oldest are forgotten",
+)
 DUPLICATE_AGE: Final = Setting(
     "imq.duplicateIds.maxAge", Duration("seconds", 1), 86_400, "Time for which a duplicate id is remembered"
 )
@@ -232,6 +238,7 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     SELECTORS_COST,
     DUPLICATE_COUNT,
     DUPLICATE_TOTAL,
+    DUPLICATE_OCTETS,
     DUPLICATE_AGE,
     *PROPERTY_SETTINGS.values(),
     *POLICY_SETTINGS.values(),
@@ -270,6 +277,7 @@ class BrokerOptions:
     selectors_cost: int = SELECTORS_COST.default
     duplicate_count: int = 20_000
     duplicate_total: int = 1_000_000
+    duplicate_octets: int = 256 * 1024 * 1024
     duplicate_age: int = 86_400
     destinations: tuple[tuple[Destination, DestinationProperties], ...] = ()
 
@@ -306,6 +314,7 @@ def broker_options(settings: Settings, name: str) -> BrokerOptions:
         selectors_cost=settings[SELECTORS_COST],
         duplicate_count=settings[DUPLICATE_COUNT],
         duplicate_total=settings[DUPLICATE_TOTAL],
+        duplicate_octets=settings[DUPLICATE_OCTETS],
         duplicate_age=settings[DUPLICATE_AGE],
         destinations=tuple(
             (_destination(name), _properties(settings, name, _destination(name), auto_queue, auto)) for name in sorted(named)

@@ -137,26 +137,92 @@ def test_a_purge_forgets_nothing_and_a_destroyed_destination_all(stepped: Steppe
     assert known(stepped, ["a", "b"]) == ["a"]
 
 
-def test_a_destination_that_remembers_is_used(tmp_path: Path) -> None:
+def test_a_destination_goes_and_its_ids_stay(tmp_path: Path) -> None:
     stepped = limited(tmp_path, age=1600, reap_time=60)
     stepped.session().send([bearing("a")])
     assert rest(stepped) == ["a"]
-    for _ in range(15):
-        stepped.later(100)
-    assert stepped.broker.find(Q) is not None
-    for _ in range(10):
-        stepped.later(100)
+    stepped.later(100)
     assert stepped.broker.find(Q) is None
+    assert stepped.disk.destinations, "its ids need the row"
+    for restarted in (False, True):
+        if restarted:
+            stepped.restart()
+            assert stepped.broker.find(Q) is None
+        stepped.session().send([bearing("a"), bearing(f"new {restarted}")])
+        assert rest(stepped) == [f"new {restarted}"]
+        stepped.later(100)
+        assert stepped.broker.find(Q) is None
+    for _ in range(20):
+        stepped.later(100)
+    assert not stepped.disk.destinations
+    assert not stepped.disk.duplicates
+    assert stepped.broker.duplicates.count == stepped.broker.duplicates.octets == 0
+    stepped.session().send([bearing("a")])
+    assert rest(stepped) == ["a"]
+
+
+def test_a_destination_that_only_repetitions_came_to_goes(tmp_path: Path) -> None:
+    stepped = limited(tmp_path, reap_time=60)
+    stepped.session().send([bearing("a")])
+    assert rest(stepped) == ["a"]
+    stepped.later(100)
+    stepped.session().send([bearing("a")])
+    stepped.settle()
+    assert stepped.broker.find(Q) is not None
+    stepped.later(100)
+    assert stepped.broker.find(Q) is None
+
+
+def test_one_that_goes_with_ids_of_messages_that_are_not_stored_leaves_no_row(tmp_path: Path) -> None:
+    stepped = limited(tmp_path, age=1600, reap_time=60)
+    stepped.session().send([bearing("a", persistent=False)])
+    assert rest(stepped) == ["a"]
+    stepped.later(100)
+    assert stepped.broker.find(Q) is None
+    stepped.session().send([bearing("a", persistent=False)])
+    assert rest(stepped) == []
     assert not stepped.disk.destinations
 
 
-def test_one_that_was_found_at_the_start_too(tmp_path: Path) -> None:
+def test_one_that_comes_again_takes_a_number_of_its_own_after_its_ids_were_forgotten(tmp_path: Path) -> None:
     stepped = limited(tmp_path, age=1600, reap_time=60)
     stepped.session().send([bearing("a")])
     assert rest(stepped) == ["a"]
-    stepped.restart()
-    stepped.later(1000)
-    assert known(stepped, ["a"]) == ["a"]
     for _ in range(20):
         stepped.later(100)
-    assert stepped.broker.find(Q) is None
+    stepped.session().send([bearing("b")])
+    stepped.settle()
+    stepped.restart()
+    assert rest(stepped) == ["b"]
+
+
+def test_an_administrator_who_makes_it_again_finds_its_ids(tmp_path: Path) -> None:
+    stepped = limited(tmp_path, reap_time=60)
+    stepped.session().send([bearing("a")])
+    assert rest(stepped) == ["a"]
+    stepped.later(100)
+    stepped.broker.create(Q)
+    stepped.session().send([bearing("b")])
+    assert rest(stepped) == ["b"]
+    stepped.broker.remove(stepped.broker.queue(Q))
+    stepped.settle()
+    assert not stepped.disk.destinations
+    assert not stepped.disk.duplicates
+
+
+def test_the_memory_of_all_is_bounded(tmp_path: Path) -> None:
+    most = 100_000
+    stepped = Stepped(tmp_path, BrokerOptions(reap_time=60, duplicate_octets=most))
+    session = stepped.session()
+    count = 500
+    for number in range(count):
+        session.send([bearing("once", destination=Queue(f"unique.{number}"))])
+    stepped.settle()
+    duplicates = stepped.broker.duplicates
+    assert 0 < duplicates.octets <= most
+    assert 50 < duplicates.count < 200
+    assert known(stepped, ["once"], Queue("unique.0")) == []
+    assert known(stepped, ["once"], Queue(f"unique.{count - 1}")) == ["once"]
+    stepped.restart()
+    assert stepped.broker.duplicates.octets <= most
+    assert known(stepped, ["once"], Queue(f"unique.{count - 1}")) == ["once"]
