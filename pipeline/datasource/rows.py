@@ -19,6 +19,7 @@ from gateway.stomp.wire import Frame
 from pipeline.columns import LATEST
 from pipeline.datasource.dialect import Dialect
 from pipeline.datasource.envelopes import opened
+from pipeline.datasource.errors import BrokerError
 
 #: :data:`pipeline.columns.MESSAGES` as Arrow has it, and as Spark expects it from a data source.
 SCHEMA: Final = pa.schema(
@@ -56,7 +57,7 @@ def record_batch(frames: Sequence[Frame], dialect: Dialect, enveloped: bool = Fa
     A header that is not what JMS says it is, as a ``timestamp`` that is no number, gives null, and is still in ``headers``.
 
     :param enveloped: they are what a subscription with ``envelope:true`` got. Then ``envelope`` is that of the message, and all else is of the message in it.
-    :raises BrokerError: one of those is not in an envelope that can be read.
+    :raises BrokerError: one of those is not in an envelope that can be read; or, without envelopes, the gateway shows something in place of a message.
     """
     if enveloped:
         found = opened(frames)
@@ -67,6 +68,8 @@ def record_batch(frames: Sequence[Frame], dialect: Dialect, enveloped: bool = Fa
         types = _marked([each.body_type for each in found], heads)
     else:
         heads = [frame.head.headers for frame in frames]
+        if dialect.envelopes:
+            _check_whole(heads)
         bodies = [frame.body for frame in frames]
         envelopes = _envelopes(heads, bodies)
         body = pa.array(bodies, pa.binary())
@@ -89,6 +92,14 @@ def record_batch(frames: Sequence[Frame], dialect: Dialect, enveloped: bool = Fa
         envelopes,
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _check_whole(heads: list[dict[str, str]]) -> None:
+    """What the gateway shows a browser in place of a message is not that message's body."""
+    for head in heads:
+        reason = head.get("transformation-error")
+        if reason is not None:
+            raise BrokerError(f"STOMP cannot carry message {head.get('message-id', '')}: {reason}; expected the option envelope")
 
 
 def _message_ids(heads: list[dict[str, str]], dialect: Dialect) -> pa.Array:

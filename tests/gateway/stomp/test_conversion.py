@@ -84,6 +84,23 @@ def test_whatever_a_message_holds_is_one_frame_and_comes_back(properties: dict[s
     assert len({bare_name(name) for name in kept}) == len(kept)
 
 
+EDGES = st.sampled_from(["", " ", "\t", " \t", "\n", "\r", "\0", "\x1f", "\u2003"])
+PADDED = st.tuples(EDGES, st.sampled_from([*sorted(_OWN), "colour"]), EDGES).map("".join)
+
+
+@given(st.dictionaries(PADDED, TEXTS | st.just("0"), max_size=6), st.binary(max_size=40))
+def test_no_name_deceives_a_reader_of_1_0_which_trims(properties: dict[str, str], body: bytes) -> None:
+    """Whoever brought the message, also a link: by ``content-length`` with a blank the body would be read as frames."""
+    server = Server()
+    client = server.connected("1.0")
+    client.say("SUBSCRIBE\nid:s\ndestination:/queue/a\n\n")
+    client.read()
+    client.parser = FrameParser(Limits(), Version.V1_0)
+    client.consumer().push(message(body, identifier="ID-real", body_type=BodyType.BYTES, properties=properties))
+    [frame] = client.heard()
+    assert (frame.body, frame.head.headers["message-id"], frame.head.headers["subscription"]) == (body, "ID-real", "s")
+
+
 class Recorder(MessageTransformer):
     """Notes how it is called, and does what the message's ``do`` property says."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -13,6 +14,7 @@ from gateway.messaging.envelope import CONTENT_TYPE
 from gateway.stomp.wire import Frame, FrameParser, Head, Limits, Version, serialize
 from pipeline.columns import MESSAGES
 from pipeline.datasource.dialect import ACTIVEMQ, ARTEMIS, DIALECTS, GATEWAY
+from pipeline.datasource.errors import BrokerError
 from pipeline.datasource.rows import SCHEMA, record_batch, with_text, without_text
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=12)
@@ -104,6 +106,14 @@ def test_text_and_octets_are_told_apart() -> None:
         *("TEXT", "BYTES", "BYTES", "BYTES")
     ]
     assert kinds(GATEWAY, ({"content-type": "application/json"}, b"{}"), ({"JMS_STOMP_BODY": "map"}, b"\x01")) == ["TEXT", "MAP"]
+
+
+def test_what_a_gateway_shows_in_place_of_a_message_is_no_row() -> None:
+    """A browser is shown an envelope of what STOMP cannot carry. Only the gateway may say so; another broker's header is a header."""
+    shown = frame({"message-id": "m1", "transformation-error": "a MAP message"}, b"its envelope")
+    with pytest.raises(BrokerError, match="message m1: a MAP message; expected the option envelope"):
+        record_batch([shown], GATEWAY)
+    assert record_batch([shown], ACTIVEMQ).to_pylist()[0]["body"] == b"its envelope"
 
 
 def test_spark_has_the_same_columns() -> None:
