@@ -264,6 +264,10 @@ class GroupCommit:
         """More waits for the disk than should."""
         return self.octets_waiting > MOST_WAITING
 
+    def backed_up(self) -> bool:
+        """Whether full batches wait for the store: what can wait should not add to them."""
+        return bool(self._sealed)
+
     def on_relief(self, resume: Callable[[], None]) -> None:
         """Call ``resume`` once, at the end of a turn, when it is no longer crowded."""
         self._relief.append(resume)

@@ -47,11 +47,12 @@ def purge(place: Distribution, done: Callable[[int], None]) -> int:
     def steps() -> Iterator[None]:
         paused, rested = iter(delayed.values()), iter(resting)
         while remains.more:
-            give_up(*remains.take(SLICE))
+            messages, sizes = remains.take(SLICE)
+            give_up(messages, list(sizes))
             if remains.more:
                 yield
-        while messages := list(islice(paused, SLICE)):
-            give_up(messages, ())
+        while delayed_part := list(islice(paused, SLICE)):
+            give_up(delayed_part, ())
             yield
         while seqs := list(islice(rested, SLICE)):
             give_up((), seqs)
@@ -59,7 +60,8 @@ def purge(place: Distribution, done: Callable[[int], None]) -> int:
         done(count)
 
     place.lost(count, octets)
-    place.broker.schedule.in_slices(steps())
+    # A million rows are not to hold anybody up: not the reactor, and not the commits of others.
+    place.broker.schedule.in_turn(steps(), place.broker.commits.backed_up)
     return count
 
 

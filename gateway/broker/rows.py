@@ -144,8 +144,10 @@ class Rows:
 
     # --- reading back
 
-    def read_back(self, seqs: Sequence[int], done: Callable[[Sequence[Message]], None]) -> None:
+    def read_back(self, seqs: Sequence[int], done: Callable[[Sequence[Message]], None], *, in_order: bool = False) -> None:
         """Get whole messages that are in the store only, in the order asked; ``done`` is called later, in a turn.
+
+        :param in_order: read them before anything is changed that is asked later, such as their deletion.
 
         Those that cannot be read are reported to the log and left out, as are those that are gone.
         """
@@ -159,11 +161,11 @@ class Rows:
             done(messages)
 
         if wanted:
-            self._fetch(wanted, found)
+            self._fetch(wanted, found, in_order)
         else:
             self._turn.dispatch(partial(found, ()))
 
-    def _fetch(self, seqs: Sequence[int], done: Callable[[Sequence[Message]], None]) -> None:
+    def _fetch(self, seqs: Sequence[int], done: Callable[[Sequence[Message]], None], in_order: bool = False) -> None:
         def fetched(rows: Sequence[Row] | StoreError) -> None:
             self._turn.begin()
             try:
@@ -174,7 +176,7 @@ class Rows:
             finally:
                 self._turn.end()
 
-        self._store.fetch(seqs, fetched)
+        self._store.fetch(seqs, fetched, in_order=in_order)
 
     def _failed(self, error: StoreError, seqs: Sequence[int], done: Callable[[Sequence[Message]], None]) -> None:
         if isinstance(error, StoreDamaged) and len(seqs) > 1:

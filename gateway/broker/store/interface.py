@@ -280,8 +280,14 @@ class Store(Protocol):
         ``committed`` gets StoreFull (this batch was undone, go on with smaller ones) or StoreFailed (final: every later batch fails too).
         """
 
-    def fetch(self, seqs: Sequence[int], fetched: Callable[[Sequence[Row] | StoreError], None]) -> None:
+    def fetch(
+        self, seqs: Sequence[int], fetched: Callable[[Sequence[Row] | StoreError], None], *, in_order: bool = False
+    ) -> None:
         """Read messages of committed or submitted batches, in the order asked. Those that are gone are left out.
+
+        Batches that are submitted later may be committed first, so that commits never wait for a queue of reads.
+
+        :param in_order: read before any batch that is submitted later, although it may delete these messages.
 
         A row whose checksum is wrong gives StoreDamaged that names its seq.
         """

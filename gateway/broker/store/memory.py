@@ -114,7 +114,9 @@ class MemoryStore:
             self._apply(batch)
         self._later(lambda: committed(failure))
 
-    def fetch(self, seqs: Sequence[int], fetched: Callable[[Sequence[Row] | StoreError], None]) -> None:
+    def fetch(
+        self, seqs: Sequence[int], fetched: Callable[[Sequence[Row] | StoreError], None], *, in_order: bool = False
+    ) -> None:
         """Read messages in the order asked, leaving out those that are gone, as they are now.
 
         :raises StoreError: the store is not open.

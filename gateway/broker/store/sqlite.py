@@ -169,9 +169,12 @@ class SqliteStore:
         """Make a batch durable; see :meth:`gateway.broker.store.interface.Store.submit`. :raises StoreError: the store is not open."""
         self._running().put(partial(self._commit, batch, committed))
 
-    def fetch(self, seqs: Sequence[int], fetched: Callable[[Sequence[Row] | StoreError], None]) -> None:
+    def fetch(
+        self, seqs: Sequence[int], fetched: Callable[[Sequence[Row] | StoreError], None], *, in_order: bool = False
+    ) -> None:
         """Read messages; see :meth:`gateway.broker.store.interface.Store.fetch`. :raises StoreError: the store is not open."""
-        self._running().put(partial(self._fetch, list(seqs), fetched))
+        thread = self._running()
+        (thread.put if in_order else thread.put_behind)(partial(self._fetch, list(seqs), fetched))
 
     def close(self, closed: Callable[[], None]) -> None:
         """Finish what was submitted, mark the store clean, let go of the files; then call ``closed`` on the reactor thread.
@@ -180,8 +183,7 @@ class SqliteStore:
         """
         thread = self._running()
         self._closing = True
-        thread.put(partial(self._close, closed))
-        thread.finish()
+        thread.finish(partial(self._close, closed))
 
     # On the caller's thread.
 

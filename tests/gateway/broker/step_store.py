@@ -43,6 +43,8 @@ class StepStore:
         self.disk = disk
         self.draining = False
         self.on_draining: Callable[[bool], None] | None = None
+        #: Reads that were asked for.
+        self.fetches = 0
         self._asked: list[tuple[Batch, Committed] | tuple[Sequence[int], Callable[[Sequence[Row] | StoreError], None]]] = []
 
     # --- the interface
@@ -74,7 +76,10 @@ class StepStore:
     def submit(self, batch: Batch, committed: Committed) -> None:
         self._asked.append((batch, committed))
 
-    def fetch(self, seqs: Sequence[int], fetched: Callable[[Sequence[Row] | StoreError], None]) -> None:
+    def fetch(
+        self, seqs: Sequence[int], fetched: Callable[[Sequence[Row] | StoreError], None], *, in_order: bool = False
+    ) -> None:
+        self.fetches += 1
         self._asked.append((seqs, fetched))
 
     def close(self, closed: Callable[[], None]) -> None:
@@ -85,6 +90,11 @@ class StepStore:
     @property
     def busy(self) -> bool:
         return bool(self._asked)
+
+    @property
+    def asked(self) -> int:
+        """How many things are still to do."""
+        return len(self._asked)
 
     def step(self, full: bool = False) -> None:
         """Do the next thing; with ``full`` a batch that holds inserts does not fit."""

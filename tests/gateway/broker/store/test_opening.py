@@ -452,3 +452,17 @@ def test_a_damaged_duplicate_id_is_named(path: Path, reactor: QueueReactor) -> N
         list(store.scan_duplicates())
     assert error.value.place == "duplicate id 8"
     reactor.close(store)
+
+
+def test_a_commit_does_not_wait_for_the_reads_that_were_asked_before(path: Path, reactor: QueueReactor) -> None:
+    store = store_at(path, reactor)
+    store.open()
+    reactor.commit(store, insert(Batch(1), *map(row, range(1, 400))))
+    answered: list[str] = []
+    for _ in range(200):
+        store.fetch(range(1, 400), lambda rows: answered.append("read"))
+    store.submit(insert(Batch(2), row(400)), lambda error: answered.append("committed"))
+    reactor.until(lambda: len(answered) == 201)
+    # Some may have been read before the thread saw it.
+    assert answered.index("committed") < 150
+    reactor.close(store)
