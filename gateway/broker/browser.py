@@ -46,6 +46,9 @@ class QueueBrowser:
     def _walk(self) -> None:
         self._marked = False
         consumer, cursor = self._consumer, self._cursor
+        if consumer is not None and self._queue.halted is not None:
+            consumer.stop_for_good(self._queue.halted)
+            return
         if consumer is None or self._ended or not consumer.ready() or cursor.reading:
             return
         messages = list(islice(cursor.ahead(), BLOCK))
@@ -72,7 +75,7 @@ class QueueBrowser:
 
     def _show(self, messages: Sequence[Message]) -> None:
         consumer = self._consumer
-        if consumer is None or not consumer.ready():
+        if consumer is None or not consumer.ready() or self._queue.halted is not None:
             return
         now_ms = self._queue.broker.turn.now_ms
         octets = 1 << 62 if consumer.octets is None else consumer.octets

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from gateway.broker.limits import DestinationProperties, LimitBehavior
 from gateway.messaging.destination import Destination
-from gateway.messaging.errors import DestinationFull
+from gateway.messaging.errors import DestinationFull, DestinationStopped
 from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
@@ -84,6 +84,10 @@ class Physical:
         #: Epoch milliseconds since which nobody has used it, as far as is known.
         self.idle_since = 0
         self.removed = False
+        #: Once it was removed: what waited in it was given up to the last.
+        self.purged = False
+        #: A message of it is damaged in the store: nothing comes, and nothing is delivered.
+        self.damaged = False
 
     # --- what differs
 
@@ -118,6 +122,10 @@ class Physical:
         raise AssertionError("a physical destination is a queue or a topic")
 
     def evict(self, lowest_priority: bool) -> bool:
+        raise AssertionError("a physical destination is a queue or a topic")
+
+    def stop(self, error: DestinationStopped) -> None:
+        """A message of it is damaged: it takes and delivers nothing more, and its consumers end. What waits stays in the store."""
         raise AssertionError("a physical destination is a queue or a topic")
 
     @property
@@ -258,6 +266,8 @@ class Physical:
 
     def emptied(self) -> None:
         """Something left: an auto-created destination that has nothing more and that nobody uses is reaped after a while."""
-        if self.auto_created and not self.removed and not self.busy:
+        if self.auto_created and not self.removed and not self.damaged and not self.busy:
             self.idle_since = self.broker.turn.refresh()
             self.broker.housekeeping.reap_later(self)
+        elif self.removed:
+            self.broker.removal_over(self)

@@ -90,6 +90,10 @@ class Search:
 
     def _step(self) -> None:
         cursor, place = self._cursor, self._place
+        if place.halted is not None:
+            # What waits there cannot all be read, so nobody can say what is wanted of it.
+            self._done(self._found)
+            return
         messages = list(islice(cursor.ahead(), EXAMINED))
         if messages:
             self._give_up(place.backlog.pluck_messages(self._choose(messages)))

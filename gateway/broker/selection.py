@@ -101,7 +101,7 @@ class Selection:
         distribution = self._distribution
         backlog = distribution.backlog
         distribution.drop_missing(seqs, messages)
-        if consumer in self.cursors and consumer.ready() and not distribution.paused:
+        if consumer in self.cursors and consumer.ready() and not distribution.paused and distribution.halted is None:
             # Meanwhile others may have taken some, and some may have come back before these.
             run, expired = self._choose(consumer, cursor, cursor.still_ahead(messages))
             for message in (*run, *expired):

@@ -314,7 +314,7 @@ class TopicSubscription(Distribution):
     def _never_found(self, asked: Sequence[int], messages: Sequence[Message], octets: int) -> None:
         missing = set(asked).difference([message.seq for message in messages])
         if self.number:
-            for seq in missing:
+            for seq in missing - self.broker.rows.damaged.keys():
                 self.broker.commits.settle(self.number, seq)
         self.not_found(len(missing), octets)
 
