@@ -101,7 +101,7 @@ def about(connection: sqlite3.Connection, path: str, seq: int, error: Exception)
     """
     place, what = f"message {seq}", f"it cannot be read ({error})"
     if isinstance(error, StoreDamaged):
-        place, what = error.place, error.what
+        what = error.what if error.place == place else f"{error.place} cannot be read ({error.what})"
     destination = None
     with suppress(sqlite3.Error, ValueError, TypeError):
         found = connection.execute("SELECT destination FROM message WHERE seq = ?", (seq,)).fetchall()
