@@ -124,10 +124,14 @@ def _fetch_large(connection: sqlite3.Connection, columns: list[list[int]]) -> di
 
 
 def scan(connection: sqlite3.Connection) -> Iterator[list[IndexRow]]:
-    """The narrow part of every message by rising seq, in blocks; no statement stays open between two of them."""
+    """The narrow part of every message by rising seq, in blocks; no statement stays open between two of them.
+
+    Those that are not persistent are left out: they are still to be swept.
+    """
     after = -1
     while rows := connection.execute(
-        "SELECT seq, destination, priority, expires, size FROM message WHERE seq > ? ORDER BY seq LIMIT ?", (after, BLOCK)
+        "SELECT seq, destination, priority, expires, size FROM message WHERE seq > ? AND persistent = 1 ORDER BY seq LIMIT ?",
+        (after, BLOCK),
     ).fetchall():
         after = rows[-1][0]
         yield list(map(IndexRow._make, rows))

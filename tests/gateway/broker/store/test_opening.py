@@ -506,7 +506,8 @@ def reserve(seq: int) -> Batch:
 def test_what_is_not_persistent_goes_with_all_that_names_it(
     path: Path, reactor: QueueReactor, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr(opening, "_SWEPT_AT_ONCE", at_once)
+    monkeypatch.setattr(opening, "_DELETED_AT_ONCE", at_once)
+    monkeypatch.setattr(opening, "_SWEPT_AT_ONCE", 100)
     store = store_at(path, reactor)
     store.open()
     batch = insert(Batch(1), *(row(seq, persistent=seq % 3 == 0) for seq in range(1, 1501)), row(50_000, persistent=0))
@@ -526,14 +527,41 @@ def test_what_is_not_persistent_goes_with_all_that_names_it(
     later = insert(Batch(2), row(50_001, persistent=0), row(50_002))
     assert reactor.commit(store, later) is None
     # The rest goes in idle moments: the count falls until only contents with a message are left.
-    assert reactor.fetch(store, [1, 3, 50_001]) == [row(3), row(50_001, persistent=0)]
+    assert reactor.fetch(store, [3, 50_001]) == [row(3), row(50_001, persistent=0)]
     while store._upkeep._swept is not None:
         points.get(timeout=60)
     reactor.close(store)
     connection = sqlite3.connect(path)
-    left = [seq for (seq,) in connection.execute("SELECT seq FROM content ORDER BY seq")]
+    for table in ("content", "message"):
+        left = [seq for (seq,) in connection.execute(f"SELECT seq FROM {table} ORDER BY seq")]
+        assert left == [*range(3, 1501, 3), 50_001, 50_002]
     connection.close()
-    assert left == [*range(3, 1501, 3), 50_001, 50_002]
+
+
+def test_one_of_many_that_says_it_is_not_persistent_and_is_damaged_stays(
+    path: Path, reactor: QueueReactor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "_DELETED_AT_ONCE", 10)
+    store = store_at(path, reactor)
+    store.open()
+    reactor.commit(store, insert(Batch(1), *(row(seq, persistent=0) for seq in range(1, 51)), row(51)))
+    reactor.close(store)
+    other = sqlite3.connect(path)
+    other.execute("UPDATE message SET persistent = 0 WHERE seq = 51")
+    other.execute("UPDATE meta SET value = 1 WHERE key = 'clean'")
+    other.commit()
+    other.close()
+    store = store_at(path, reactor, idle_seconds=0.01)
+    found: list[StoreDamaged] = []
+    store.on_damaged = found.append
+    store.open()
+    reactor.commit(store, insert(Batch(2), row(60)))
+    reactor.until(lambda: bool(found))
+    assert (found[0].place, found[0].destination) == ("message 51", 1)
+    reactor.close(store)
+    other = sqlite3.connect(path)
+    assert other.execute("SELECT seq FROM content ORDER BY seq").fetchall() == [(51,), (60,)]
+    other.close()
 
 
 def test_free_pages_are_given_back_when_idle(path: Path, reactor: QueueReactor, monkeypatch: pytest.MonkeyPatch) -> None:
