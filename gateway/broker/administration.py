@@ -357,6 +357,8 @@ class BrokerAdministration:
             raise UnknownSubscription(client_id, name)
         if subscription.consumers:
             raise DurableInUse(client_id, name)
+        if subscription.halted is not None:
+            raise subscription.halted
         ended: Deferred[None] = Deferred()
         self._broker.end_durable(subscription, "an administrator destroyed the durable subscription", lambda: ended.callback(None))
         await ended

@@ -64,6 +64,10 @@ class Holdings:
         source.locked += 1
         return True
 
+    def was_taken(self, owner: int, seq: int) -> bool:
+        """Whether a branch has acknowledged this message of a durable subscription that is gone."""
+        return (owner, seq) in self._taken
+
     def check(self) -> None:
         """The scan is over. What branches have acknowledged may be gone, with its durable subscription; what they have sent may not.
 

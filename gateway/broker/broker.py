@@ -29,13 +29,13 @@ from gateway.broker.rows import Rows
 from gateway.broker.schedule import Schedule
 from gateway.broker.settings import DMQ_PROPERTIES, BrokerOptions
 from gateway.broker.slices import Slices
-from gateway.broker.store.interface import Batch, DestinationRow, Store, StoreError
+from gateway.broker.store.interface import Batch, DestinationRow, Store, StoreDamaged, StoreError, StoreFailed
 from gateway.broker.subscription import TopicSubscription
 from gateway.broker.topic import PhysicalTopic
 from gateway.broker.wildcards import is_wild, matches
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
-from gateway.messaging.errors import InvalidDestination
+from gateway.messaging.errors import DestinationStopped, InvalidDestination
 from gateway.messaging.message import Message
 from gateway.messaging.turn import Turn
 
@@ -98,6 +98,8 @@ class Broker:
         #: What tells the journal of every step; None where nothing does. See :func:`gateway.broker.journey.tell`.
         self.journey: Journey | None = None
         store.on_draining = self._draining
+        store.on_damaged = self._damaged_unasked
+        self.rows.on_damaged = self._damaged
         self.housekeeping = Housekeeping(self)
         self.limit_reports = LimitReports(self)
         self.branches = Branches(self)
@@ -212,18 +214,36 @@ class Broker:
         physical.removed = True
         if self.destinations.pop(physical.destination, None) is None:
             return
+        if physical.stored and keeps_ids and self.duplicates.keep_away(physical.destination, physical.number):
+            # Its row stays as long as its ids are remembered.
+            physical.stored = False
+        elif physical.stored and (physical.count or physical.arrivals or physical.coming):
+            # Until its last message is deleted, so that a restart does not find messages of no destination.
+            self.rows.mark_removed(physical)
+
+        def emptied(count: int) -> None:
+            physical.purged = True
+            self.removal_over(physical)
+            done()
+
         if isinstance(physical, PhysicalQueue):
             fail_consumers(physical, InvalidDestination(physical.destination, "the destination was removed"))
-            purge(physical, lambda count: done())
-        else:
-            done()
+            purge(physical, emptied)
         self.limit_reports.forget(physical)
         if not keeps_ids:
             self.duplicates.forget(physical.destination)
         waiting, physical.waiting_senders = physical.waiting_senders, []
         for resume in waiting:
             self.turn.dispatch(resume)
-        if physical.stored and not (keeps_ids and self.duplicates.keep_away(physical.destination, physical.number)):
+        if not isinstance(physical, PhysicalQueue):
+            emptied(0)
+
+    def removal_over(self, physical: Physical) -> None:
+        """Something left a destination that was removed. When transactions hold nothing of it any more, its row goes."""
+        if physical.purged and physical.stored and not (physical.count or physical.arrivals or physical.coming):
+            physical.stored = False
+            if self.rows.damaged:
+                self.rows.delete_damaged(physical.number)
             self.commits.remove_destination(physical.number)
 
     def new_number(self) -> int:
@@ -367,6 +387,30 @@ class Broker:
             self.log.error("the disk is full: persistent messages are refused until there is room, acknowledgements are taken")
         else:
             self.log.info("the disk has room again: persistent messages are taken")
+
+    def _damaged(self, error: StoreDamaged) -> None:
+        """A message in the store is damaged: its destination is stopped. Where that is not known, everything is."""
+        self.log.critical("{error}", error=str(error))
+        if error.destination is None:
+            self.commits.give_up(StoreFailed(f"{error}; it is not known which destination this is about"))
+            return
+        for physical in self.destinations.values():
+            if physical.number == error.destination and not physical.damaged:
+                self.log.critical(
+                    "{destination} is stopped: its consumers end, and nothing is sent to it. Restore a backup, or give its messages up with "
+                    "'imqcmd destroy dst'; 'imqdbmgr check' says what else is damaged",
+                    destination=str(physical.destination),
+                )
+                physical.stop(DestinationStopped(physical.destination))
+                break
+
+    def _damaged_unasked(self, error: StoreDamaged) -> None:
+        """The same where the store has found it by itself."""
+        self.turn.begin()
+        try:
+            self._damaged(error)
+        finally:
+            self.turn.end()
 
     def close(self, closed: Callable[[], None]) -> None:
         """Make durable what was asked, and close the store; then call ``closed``."""

@@ -46,6 +46,9 @@ class QueueBrowser:
     def _walk(self) -> None:
         self._marked = False
         consumer, cursor = self._consumer, self._cursor
+        if consumer is not None and self._queue.halted is not None:
+            consumer.stop_for_good(self._queue.halted)
+            return
         if consumer is None or self._ended or not consumer.ready() or cursor.reading:
             return
         messages = list(islice(cursor.ahead(), BLOCK))
@@ -81,7 +84,7 @@ class QueueBrowser:
     def _show(self, messages: Sequence[Message]) -> int:
         """Deliver what the consumer wants of these, as far as it has credit. :returns: how many there was no time to look at."""
         consumer = self._consumer
-        if consumer is None or not consumer.ready():
+        if consumer is None or not consumer.ready() or self._queue.halted is not None:
             return 0
         left = 0
         stride = 0 if consumer.selector is None else consumer.selector.stride

@@ -264,6 +264,16 @@ class GroupCommit:
         """More waits for the disk than should."""
         return self.octets_waiting > MOST_WAITING
 
+    def give_up(self, error: StoreError) -> None:
+        """Nothing can be stored any more, although no commit has failed."""
+        if self.broken is None:
+            self.broken = error
+            self._failed(error)
+
+    def backed_up(self) -> bool:
+        """Whether full batches wait for the store: what can wait should not add to them."""
+        return bool(self._sealed)
+
     def on_relief(self, resume: Callable[[], None]) -> None:
         """Call ``resume`` once, at the end of a turn, when it is no longer crowded."""
         self._relief.append(resume)

@@ -27,6 +27,7 @@ from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
     AccessDenied,
     ClientIdRequired,
+    DestinationStopped,
     DurableInUse,
     InvalidDestination,
     MessageRejected,
@@ -152,7 +153,7 @@ class EmbeddedConnection:
                     physical = None
                 if physical is None:
                     physical = self.producible.get(destination)
-                    if physical is None or physical.removed:
+                    if physical is None or physical.removed or physical.damaged:
                         physical = self._find_producible(destination)
                     limit = physical.properties.max_bytes_per_msg
                 if headers is not checked:
@@ -205,6 +206,8 @@ class EmbeddedConnection:
             raise AccessDenied(self.user, operation.value, destination)
         if physical is not None and physical.removed:
             raise InvalidDestination(destination, "an administrator is removing it")
+        if physical is not None and physical.damaged:
+            raise DestinationStopped(destination)
         if physical is None:
             if destination.temporary:
                 raise InvalidDestination(destination, "the temporary destination is gone, or never was")
@@ -301,6 +304,8 @@ class EmbeddedConnection:
         if existing is not None:
             if existing.consumers:
                 raise DurableInUse(self.client_id, name)
+            if existing.halted is not None:
+                raise existing.halted
             same_text = (existing.selector.text if existing.selector else "") == (selector.text if selector else "")
             if existing.pattern == spec.destination and same_text and existing.no_local == spec.no_local:
                 existing.covers = self._may_consume
@@ -360,6 +365,8 @@ class EmbeddedConnection:
             return fail(UnknownSubscription(self.client_id, durable_name))
         if subscription.consumers:
             return fail(DurableInUse(self.client_id, durable_name))
+        if subscription.halted is not None:
+            return fail(subscription.halted)
         done: Deferred[None] = Deferred()
 
         commits = self.broker.commits

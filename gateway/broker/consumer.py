@@ -117,6 +117,12 @@ class EmbeddedConsumer:
             self.source.give_up(self._ledger.clear())
             self._failed(error)
 
+    def stop_for_good(self, error: MessagingError) -> None:
+        """Its source gives nothing more. What it has and has not settled goes back there."""
+        if not self.closed:
+            self.close()
+            self._failed(error)
+
     @property
     def gone(self) -> bool:
         """Whether it is closed and its session has forgotten it, so that nothing can be outstanding with it."""

@@ -2,7 +2,7 @@
 
 Owns the command line: options, the question, what is printed, exit codes. The store's files are :mod:`gateway.broker.store`'s.
 
-Exit codes: 0 done, or in order; 1 it could not be done, or ``query`` found damage; 2 the command line is wrong. An error is one line on the
+Exit codes: 0 done, or in order; 1 it could not be done, or ``query`` or ``check`` found damage; 2 the command line is wrong. An error is one line on the
 standard error.
 """
 
@@ -17,8 +17,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from gateway.broker.store import salvage
-from gateway.broker.store.interface import StoreError
+from gateway.broker.branch import restored
+from gateway.broker.store import inspection, salvage
+from gateway.broker.store.interface import BranchRow, StoreError
 from gateway.broker.store.salvage import Loss
 from gateway.broker.store.wal import Finding
 from gateway.instance.layout import Layout, LayoutError
@@ -67,6 +68,30 @@ def query(varhome: Path, instance: str) -> int:
         return 0
     _describe(loss)
     return 1
+
+
+@command.command()
+@_with_instance
+def check(varhome: Path, instance: str) -> int:
+    """Read the whole store and list everything that is damaged, with its place. Nothing is changed."""
+    layout = _layout(varhome, instance)
+    with layout.lock():
+        report = inspection.inspect(str(layout.messages), _work)
+    for problem in report.problems:
+        click.echo(problem)
+    if report.problems:
+        click.echo(
+            f"{layout.messages} is damaged: {len(report.problems)} problems. Of its messages {report.messages} were looked at."
+        )
+        return 1
+    how = "was closed in order" if report.clean else "was not closed in order: the next start brings it to its last commit"
+    click.echo(f"{layout.messages} is whole: {report.messages} messages. It {how}.")
+    return 0
+
+
+def _work(row: BranchRow) -> tuple[Sequence[int], Sequence[tuple[int, int]]]:
+    _, sent, taken = restored(row)
+    return sent, taken
 
 
 @command.command()
@@ -122,6 +147,12 @@ def _layout(varhome: Path, instance: str) -> Layout:
 
 def _describe(loss: Loss) -> None:
     found = loss.survey
+    if loss.missing:
+        click.echo(
+            f"{loss.log} is missing, and the store was not closed in order. What was in it is gone: messages that were stored or acknowledged "
+            "since its last checkpoint, also with a RECEIPT. What is in the database would be used as it is. If you have the log, put it back."
+        )
+        return
     certain = "is damaged" if found.finding is Finding.DAMAGED else "is damaged, or its last commit was never finished,"
     click.echo(f"{loss.log} {certain} at offset {found.place}: {found.what}.")
     click.echo(

@@ -20,6 +20,7 @@ from gateway.broker.rows import BLOCK
 from gateway.broker.selection import Selection
 from gateway.broker.store.interface import Batch
 from gateway.messaging.dead import DeadReason
+from gateway.messaging.errors import DestinationStopped
 from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class Distribution:
         self.burial: str | None = None
         #: A selector is to be asked, and that waits for time.
         self.held_up = False
+        #: Why nothing is handed out any more: a message that waits here is damaged in the store.
+        self.halted: DestinationStopped | None = None
 
     # --- what differs
 
@@ -109,7 +112,19 @@ class Distribution:
 
     # --- consumers
 
+    def halt(self, error: DestinationStopped) -> None:
+        """Hand out nothing more, whatever comes back, and end the consumers."""
+        if self.halted is None:
+            self.halted = error
+            for consumer in list(self.consumers):
+                consumer.stop_for_good(error)
+            self._readers, waiting = [], self._readers
+            for look in waiting:
+                look()
+
     def join(self, consumer: EmbeddedConsumer) -> None:
+        if self.halted is not None:
+            raise self.halted
         self.consumers.append(consumer)
         if consumer.selector is not None:
             self._selection.cursors[consumer] = Cursor(self.backlog)
@@ -130,7 +145,7 @@ class Distribution:
     def _dispatch(self) -> None:
         self._marked = False
         backlog = self.backlog
-        if backlog.waiting and not self.paused and not self.held_up:
+        if backlog.waiting and not self.paused and not self.held_up and self.halted is None:
             if self._selection.cursors:
                 self._selection.dispatch(self._in_turn())
             else:
@@ -232,6 +247,9 @@ class Distribution:
             self.broker.rows.read_back(seqs, partial(self._refilled, seqs))
 
     def _refilled(self, seqs: Sequence[int], messages: Sequence[Message]) -> None:
+        if self.halted is not None:
+            # One of them is damaged. All stay where they are, and nothing more is read.
+            return
         self.not_found(*self.backlog.refill(seqs, messages))
         self.mark()
         self._readers, waiting = [], self._readers
@@ -250,7 +268,7 @@ class Distribution:
 
     def drop_missing(self, seqs: Sequence[int], messages: Sequence[Message]) -> None:
         """These seqs were to be read: what is not among the messages, and still should be in the store, is there no more."""
-        if len(messages) < len(seqs):
+        if len(messages) < len(seqs) and self.halted is None:
             self.not_found(*self.backlog.drop_behind(set(seqs).difference([message.seq for message in messages])))
 
     def not_found(self, count: int, octets: int) -> None:
@@ -282,7 +300,7 @@ class Distribution:
 
     def sweep(self, now_ms: int) -> None:
         """Give up what has expired and still waits."""
-        if self.backlog.expiring:
+        if self.backlog.expiring and self.halted is None:
             expired, stored = self.backlog.take_expired(now_ms)
             self.dying += len(expired) + len(stored)
             if expired:

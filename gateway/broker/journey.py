@@ -218,8 +218,8 @@ class Journey:
             named = Named(source.destination, list(seqs), None)
             self._broker.commits.after(partial(self._lines.tell, _DELETED, named, None, "", None, {"reason": "removed"}))
         else:
-            # Asked before they are deleted, and therefore answered.
-            self._broker.rows.read_back(seqs, partial(self._removed_later, source))
+            # Asked before they are deleted, and in order, therefore answered.
+            self._broker.rows.read_back(seqs, partial(self._removed_later, source), in_order=True)
 
     def _removed_later(self, source: Distribution, messages: Sequence[Message]) -> None:
         for named in self._names(source, messages):

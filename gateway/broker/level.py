@@ -210,23 +210,23 @@ class Level:
             rest = array("Q", [seq for seq in rest if seq not in self._gone])
         return array("Q", self.reading) + rest
 
-    def give_up(self, most: int) -> tuple[list[Message], list[int], int]:
+    def give_up(self, most: int) -> tuple[list[Message], dict[int, int], int]:
         """Take out up to ``most`` messages, wherever they are. Nothing else is done with this level from the first time on.
 
-        :returns: whole messages, seqs of those in the store only, and how many places it has looked at; fewer than ``most``: nothing is left.
+        :returns: whole messages, sizes by seq of those in the store only, and how many places it has looked at; fewer than ``most``: nothing is left.
         """
         window, returned, reading = self.window, self.returned, self.reading
         taken = [(returned.pop if returned else window.popleft)() for _ in range(min(most, len(returned) + len(window)))]
         looked_at = len(taken)
-        seqs = list(islice(reading, most - looked_at))
-        for seq in seqs:
-            del reading[seq]
-        looked_at += len(seqs)
+        sizes = {seq: reading.pop(seq) for seq in list(islice(reading, most - looked_at))}
+        looked_at += len(sizes)
         end = min(self._start + most - looked_at, len(self._seqs))
-        seqs += [seq for seq in self._seqs[self._start : end] if seq not in self._gone]
+        for index in range(self._start, end):
+            if self._seqs[index] not in self._gone:
+                sizes[self._seqs[index]] = self._sizes[index]
         looked_at += end - self._start
         self._start = end
-        return taken, seqs, looked_at
+        return taken, sizes, looked_at
 
     def _index(self, seq: int) -> int | None:
         seqs = self._seqs

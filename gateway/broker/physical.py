@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from gateway.broker.limits import DestinationProperties, LimitBehavior
 from gateway.messaging.destination import Destination
-from gateway.messaging.errors import DestinationFull
+from gateway.messaging.errors import DestinationFull, DestinationStopped
 from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
@@ -86,6 +86,10 @@ class Physical:
         self.removed = False
         #: As :attr:`Distribution.burial`, for the whole of a topic.
         self.burial: str | None = None
+        #: Once it was removed: what waited in it was given up to the last.
+        self.purged = False
+        #: A message of it is damaged in the store: nothing comes, and nothing is delivered.
+        self.damaged = False
 
     # --- what differs
 
@@ -120,6 +124,10 @@ class Physical:
         raise AssertionError("a physical destination is a queue or a topic")
 
     def evict(self, lowest_priority: bool) -> bool:
+        raise AssertionError("a physical destination is a queue or a topic")
+
+    def stop(self, error: DestinationStopped) -> None:
+        """A message of it is damaged: it takes and delivers nothing more, and its consumers end. What waits stays in the store."""
         raise AssertionError("a physical destination is a queue or a topic")
 
     @property
@@ -260,6 +268,8 @@ class Physical:
 
     def emptied(self) -> None:
         """Something left: an auto-created destination that has nothing more and that nobody uses is reaped after a while."""
-        if self.auto_created and not self.removed and not self.busy:
+        if self.auto_created and not self.removed and not self.damaged and not self.busy:
             self.idle_since = self.broker.turn.refresh_timer()
             self.broker.housekeeping.reap_later(self)
+        elif self.removed:
+            self.broker.removal_over(self)

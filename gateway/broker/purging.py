@@ -49,11 +49,12 @@ def purge(place: Distribution, done: Callable[[int], None]) -> int:
     def steps() -> Iterator[None]:
         paused, rested = iter(delayed.values()), iter(resting)
         while remains.more:
-            give_up(*remains.take(SLICE))
+            messages, sizes = remains.take(SLICE)
+            give_up(messages, list(sizes))
             if remains.more:
                 yield
-        while messages := list(islice(paused, SLICE)):
-            give_up(messages, ())
+        while delayed_part := list(islice(paused, SLICE)):
+            give_up(delayed_part, ())
             yield
         while seqs := list(islice(rested, SLICE)):
             give_up((), seqs)
@@ -61,7 +62,8 @@ def purge(place: Distribution, done: Callable[[int], None]) -> int:
         done(count)
 
     place.lost(count, octets)
-    place.broker.schedule.in_slices(steps())
+    # A million rows are not to hold anybody up: not the reactor, and not the commits of others.
+    place.broker.schedule.in_turn(steps(), place.broker.commits.backed_up)
     return count
 
 
@@ -103,6 +105,10 @@ class Search:
 
     def _step(self) -> None:
         cursor, place = self._cursor, self._place
+        if place.halted is not None:
+            # What waits there cannot all be read, so nobody can say what is wanted of it.
+            self._done(self._found)
+            return
         messages = list(islice(cursor.ahead(), EXAMINED))
         if messages:
             chosen, left = self._choose(messages)

@@ -11,7 +11,7 @@ from gateway.broker.physical import Kept, Physical
 from gateway.broker.store.interface import Batch
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
-from gateway.messaging.errors import TooManyConsumers
+from gateway.messaging.errors import DestinationStopped, TooManyConsumers
 from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
@@ -154,6 +154,10 @@ class PhysicalQueue(Physical, Distribution):
         Distribution.leave(self, consumer)
         if not self.count:
             self.emptied()
+
+    def stop(self, error: DestinationStopped) -> None:
+        self.damaged = True
+        self.halt(error)
 
     @property
     def busy(self) -> bool:

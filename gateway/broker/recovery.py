@@ -13,8 +13,9 @@ from gateway.broker.broker import Broker
 from gateway.broker.distribution import Distribution
 from gateway.broker.memory import Memory
 from gateway.broker.queue import PhysicalQueue
+from gateway.broker.rows import REMOVED
 from gateway.broker.settings import BrokerOptions
-from gateway.broker.store.interface import DestinationRow, IndexRow, RedeliveryRow, Store, StoreError, SubscriptionRow
+from gateway.broker.store.interface import DestinationRow, IndexRow, RedeliveryRow, Store, StoreDamaged, StoreError, SubscriptionRow
 from gateway.broker.subscription import TopicSubscription
 from gateway.broker.topic import PhysicalTopic
 from gateway.broker.wildcards import is_wild
@@ -51,7 +52,12 @@ def open_broker(
         log.info("{note}", note=note)
     places = _Places(broker)
     patterns: dict[int, Destination] = {}
+    removed: set[int] = set()
     for row in recovered.destinations:
+        if row.administered == REMOVED:
+            broker.used_number(row.id)
+            removed.add(row.id)
+            continue
         patterns[row.id] = destination = Destination(Kind(row.kind), row.name)
         if destination.kind is Kind.TOPIC and is_wild(destination.name):
             broker.used_number(row.id)
@@ -62,13 +68,13 @@ def open_broker(
     superseded: list[TopicSubscription] = []
     for known in sorted(recovered.subscriptions):
         broker.used_number(known.id)
-        subscription = durables[known.id] = _subscription(broker, known, patterns)
+        subscription = durables[known.id] = _subscription(broker, known, patterns, recovered.path)
         key = (known.client_id, known.name)
         if key in broker.durables:
             superseded.append(broker.durables[key])
         broker.durables[key] = subscription
         broker.subscribe(subscription)
-    count = _restore_messages(broker, store, places, durables)
+    count = _restore_messages(broker, store, places, durables, removed, recovered.path)
     broker.numbering.start(recovered.next_seq)
     for duplicates in store.scan_duplicates():
         broker.duplicates.restore(duplicates, patterns)
@@ -118,7 +124,10 @@ class _Places:
         return made
 
 
-def _subscription(broker: Broker, row: SubscriptionRow, patterns: dict[int, Destination]) -> TopicSubscription:
+def _subscription(broker: Broker, row: SubscriptionRow, patterns: dict[int, Destination], path: str) -> TopicSubscription:
+    if row.destination not in patterns:
+        what = f"its topic, row {row.destination}, is missing: '{row.name}' of client-id '{row.client_id}'"
+        raise StoreDamaged(path, f"subscription {row.id}", what)
     try:
         return TopicSubscription(
             broker,
@@ -129,10 +138,9 @@ def _subscription(broker: Broker, row: SubscriptionRow, patterns: dict[int, Dest
             client_id=row.client_id,
             name=row.name,
         )
-    except (KeyError, InvalidSelector) as error:
+    except InvalidSelector as error:
         what = f"durable subscription '{row.name}' of client-id '{row.client_id}' (row {row.id})"
-        reason = f"its topic, row {row.destination}, is missing" if isinstance(error, KeyError) else str(error)
-        raise StoreError(f"the store holds a {what} that cannot be restored: {reason}") from error
+        raise StoreError(f"the store holds a {what} that cannot be restored: {error}") from error
 
 
 def _restore_messages(
@@ -140,17 +148,31 @@ def _restore_messages(
     store: Store,
     places: _Places,
     durables: dict[int, TopicSubscription],
+    removed: set[int],
+    path: str,
 ) -> int:
-    """Put every message where it waits. :returns: how many there are."""
+    """Put every message where it waits.
+
+    :param removed: destinations whose messages were being deleted when the process ended. :param path: the store's file, for errors.
+    :returns: how many there are.
+    :raises StoreDamaged: a message or what says to whom it is owed names what is missing.
+    """
     tried = {(row.owner, row.seq): row for block in store.scan_redeliveries() for row in block}
     held = Holdings(broker, store)
     count = 0
     of_topics: dict[int, IndexRow] = {}
+    gone: set[int] = set()
     for block in store.scan():
         count += len(block)
         for row in block:
             place = places.get(row.destination)
             if held.sent(row, place):
+                continue
+            if place is None:
+                if row.destination not in removed:
+                    raise StoreDamaged(path, f"message {row.seq}", f"its destination, row {row.destination}, is missing")
+                gone.add(row.seq)
+                broker.commits.delete(row.seq)
                 continue
             if not isinstance(place, PhysicalQueue):
                 of_topics[row.seq] = row
@@ -163,11 +185,16 @@ def _restore_messages(
         for number, seq in pairs:
             message = of_topics.get(seq)
             subscription = durables.get(number)
-            topic = places.get(message.destination) if message is not None else None
-            if message is None or subscription is None or not isinstance(topic, PhysicalTopic):
-                # Its subscription or its topic was being removed when the process ended.
+            if seq in gone or (subscription is None and held.was_taken(number, seq)):
+                # Its topic was being removed when the process ended; or its subscription was, and a branch has acknowledged it.
                 broker.commits.forget_redelivery(number, seq)
                 continue
+            if subscription is None:
+                raise StoreDamaged(path, f"owed row of message {seq}", f"its subscription, row {number}, is missing")
+            if message is None:
+                raise StoreDamaged(path, f"owed row of message {seq}", f"subscription {number} is owed it, and no topic has it")
+            topic = places.get(message.destination)
+            assert isinstance(topic, PhysicalTopic), "of_topics has messages of topics only"
             topic.count += 1
             topic.octets += message.size
             if subscription.selector is not None:
@@ -177,14 +204,23 @@ def _restore_messages(
             if seq in owed:
                 broker.rows.share(seq)
             owed.add(seq)
-    for seq in of_topics.keys() - owed:
-        # Nobody is owed it any more: its subscription was being removed when the process ended.
+    settled = of_topics.keys() - owed
+    for seq in settled:
+        # Every durable subscription has settled it. Only one that was not durable still had it when the process ended.
         broker.commits.delete(seq)
-        count -= 1
     held.check()
     for owner, seq in tried:
         broker.commits.forget_redelivery(owner, seq)
-    return count
+    for number in removed:
+        broker.commits.remove_destination(number)
+    if gone or settled:
+        broker.log.info(
+            "deleted {gone} messages of destinations that were being removed when the last run ended, and {settled} of topics that no "
+            "durable subscription is owed any more",
+            gone=len(gone),
+            settled=len(settled),
+        )
+    return count - len(gone) - len(settled)
 
 
 def _restore(broker: Broker, place: Distribution, row: IndexRow, tried: RedeliveryRow | None, locked: bool) -> None:

@@ -27,20 +27,21 @@ class Remains:
         self.waiting = waiting
         self.octets = octets
 
-    def take(self, most: int) -> tuple[list[Message], list[int]]:
+    def take(self, most: int) -> tuple[list[Message], dict[int, int]]:
         """Some of it, in no order that matters; there may be more although both are empty, see :attr:`more`.
 
-        :param most: messages to take, or places to look at that are empty. :returns: whole messages, and seqs of those in the store only.
+        :param most: messages to take, or places to look at that are empty. :returns: whole messages, and sizes
+            by seq of those in the store only.
         """
         taken: list[Message] = []
-        stored: list[int] = []
+        stored: dict[int, int] = {}
         while most > 0 and self._levels:
-            messages, seqs, looked_at = self._levels[-1].give_up(most)
+            messages, sizes, looked_at = self._levels[-1].give_up(most)
             if looked_at < most:
                 self._levels.pop()
             most -= looked_at
             taken += messages
-            stored += seqs
+            stored |= sizes
         self.waiting -= len(taken) + len(stored)
         self._memory.used -= sum([message.size + OVERHEAD for message in taken])
         return taken, stored

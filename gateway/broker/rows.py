@@ -14,7 +14,7 @@ from twisted.logger import Logger
 
 from gateway.broker.commit import GroupCommit
 from gateway.broker.properties import to_text
-from gateway.broker.store.interface import Batch, DestinationRow, Row, Store, StoreDamaged, StoreError, SubscriptionRow
+from gateway.broker.store.interface import Batch, DestinationRow, Row, Store, StoreDamaged, StoreError, StoreFailed, SubscriptionRow
 from gateway.messaging.destination import Destination
 from gateway.messaging.envelope import decode_head
 from gateway.messaging.message import Message
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from gateway.broker.subscription import TopicSubscription
     from gateway.broker.topic import PhysicalTopic
 
+#: What ``administered`` is in the row of a destination that was removed.
+REMOVED = 2
 #: Messages read back from the store at once.
 BLOCK = 500
 
@@ -38,6 +40,10 @@ class Rows:
         self._store = store
         self._commits = commits
         self._turn = turn
+        #: Seqs of messages that could not be read, and the numbers of their destinations. They stay in the store as long as these do.
+        self.damaged: dict[int, int | None] = {}
+        #: Told of each.
+        self.on_damaged: Callable[[StoreDamaged], None] = _unheard
         #: Messages of topics whose row more than one subscription needs: how many others.
         self._shared: dict[int, int] = {}
         #: Numbers of the patterns that durable subscriptions name.
@@ -111,6 +117,17 @@ class Rows:
             text = "" if physical.auto_created else physical.properties.to_text()
         self._commits.destination(DestinationRow(physical.number, int(destination.kind), destination.name, text, int(administered)))
 
+    def delete_damaged(self, number: int) -> None:
+        """The destination goes, and what could not be read of it with it."""
+        for seq in [seq for seq, destination in self.damaged.items() if destination == number]:
+            del self.damaged[seq]
+            self._commits.delete(seq)
+
+    def mark_removed(self, physical: Physical) -> None:
+        """The destination is removed, and messages of it may still be in the store: a restart is to delete these, too."""
+        destination = physical.destination
+        self._commits.destination(DestinationRow(physical.number, int(destination.kind), destination.name, "", REMOVED))
+
     def insert_subscription(
         self, subscription: TopicSubscription, topic: PhysicalTopic | None, new_number: Callable[[], int]
     ) -> None:
@@ -144,10 +161,12 @@ class Rows:
 
     # --- reading back
 
-    def read_back(self, seqs: Sequence[int], done: Callable[[Sequence[Message]], None]) -> None:
+    def read_back(self, seqs: Sequence[int], done: Callable[[Sequence[Message]], None], *, in_order: bool = False) -> None:
         """Get whole messages that are in the store only, in the order asked; ``done`` is called later, in a turn.
 
-        Those that cannot be read are reported to the log and left out, as are those that are gone.
+        :param in_order: read them before anything is changed that is asked later, such as their deletion.
+
+        Those that cannot be read are left out, as are those that are gone; their destinations are stopped before ``done`` is called.
         """
         unstored = {seq: message for seq in seqs if (message := self._commits.unstored(seq)) is not None}
         wanted = [seq for seq in seqs if seq not in unstored]
@@ -159,11 +178,11 @@ class Rows:
             done(messages)
 
         if wanted:
-            self._fetch(wanted, found)
+            self._fetch(wanted, found, in_order)
         else:
             self._turn.dispatch(partial(found, ()))
 
-    def _fetch(self, seqs: Sequence[int], done: Callable[[Sequence[Message]], None]) -> None:
+    def _fetch(self, seqs: Sequence[int], done: Callable[[Sequence[Message]], None], in_order: bool = False) -> None:
         def fetched(rows: Sequence[Row] | StoreError) -> None:
             self._turn.begin()
             try:
@@ -174,16 +193,27 @@ class Rows:
             finally:
                 self._turn.end()
 
-        self._store.fetch(seqs, fetched)
+        self._store.fetch(seqs, fetched, in_order=in_order)
 
     def _failed(self, error: StoreError, seqs: Sequence[int], done: Callable[[Sequence[Message]], None]) -> None:
-        if isinstance(error, StoreDamaged) and len(seqs) > 1:
+        if isinstance(error, StoreFailed):
+            # Whoever waits for a commit hears of it, and everything ends.
+            self._log.error("{count} messages could not be read from the store: {error}", count=len(seqs), error=str(error))
+            done(())
+        elif len(seqs) > 1:
             # Find the good ones: each half alone, until the damaged row is alone.
             middle = len(seqs) // 2
             self._fetch(seqs[:middle], lambda first: self._fetch(seqs[middle:], lambda second: done([*first, *second])))
         else:
-            self._log.error("{count} messages could not be read from the store: {error}", count=len(seqs), error=str(error))
+            # Its destination is stopped before anybody is given what was read behind it.
+            assert isinstance(error, StoreDamaged), "the store tells of one message what is wrong with it"
+            self.damaged[seqs[0]] = error.destination
+            self.on_damaged(error)
             done(())
+
+
+def _unheard(error: StoreDamaged) -> None:
+    raise error
 
 
 def _message(row: Row) -> Message:

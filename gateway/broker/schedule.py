@@ -5,14 +5,19 @@ One heap and one timer of the reactor for all of them. Nothing is cancelled: wha
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
     from gateway.messaging.turn import Turn
+
+
+#: Milliseconds after which work that can wait looks whether it still must.
+_BUSY_MS: Final = 5
 
 
 class Schedule:
@@ -21,6 +26,9 @@ class Schedule:
     def __init__(self, clock: IReactorTime, turn: Turn) -> None:
         self._clock = clock
         self._turn = turn
+        #: Work that is done one step a turn.
+        self._waiting: deque[Iterator[None]] = deque()
+        self._stepping = False
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._asked = 0
         self._timer: IDelayedCall | None = None
@@ -46,10 +54,33 @@ class Schedule:
         if next(steps, steps) is not steps:
             self.after(0, lambda: self.in_slices(steps))
 
+    def in_turn(self, steps: Iterator[None], busy: Callable[[], bool]) -> None:
+        """The same for work that can wait: of all that was asked so, one step is done in a turn of the reactor, and none while ``busy``."""
+        self._waiting.append(steps)
+        if not self._stepping:
+            self._stepping = True
+            self._next_step(busy)
+
+    def _next_step(self, busy: Callable[[], bool]) -> None:
+        if busy():
+            self.at(self._turn.refresh() + _BUSY_MS, lambda: self._next_step(busy))
+            return
+        steps = self._waiting.popleft()
+        try:
+            if next(steps, steps) is not steps:
+                self._waiting.append(steps)
+        finally:
+            # One that failed does not stop the others.
+            if self._waiting and not self._closed:
+                self.at(self._turn.refresh(), lambda: self._next_step(busy))
+            else:
+                self._stepping = False
+
     def close(self) -> None:
         """Forget everything, and what is asked from now on."""
         self._closed = True
         self._heap.clear()
+        self._waiting.clear()
         self._arm()
 
     def _arm(self) -> None:

@@ -111,7 +111,7 @@ class Selection:
         distribution = self._distribution
         backlog = distribution.backlog
         distribution.drop_missing(seqs, messages)
-        if consumer in self.cursors and consumer.ready() and not distribution.paused:
+        if consumer in self.cursors and consumer.ready() and not distribution.paused and distribution.halted is None:
             # Meanwhile others may have taken some, and some may have come back before these.
             ahead = cursor.still_ahead(messages)
             run, expired, left = self._choose(consumer, cursor, ahead)

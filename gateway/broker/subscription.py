@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from gateway.broker.distribution import Distribution
 from gateway.broker.level import BEYOND
-from gateway.broker.purging import Search
+from gateway.broker.purging import Search, purge
 from gateway.broker.rows import BLOCK
 from gateway.broker.store.interface import Batch
+from gateway.broker.wildcards import is_wild
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.message import Message
@@ -61,8 +62,8 @@ class TopicSubscription(Distribution):
         self.ended = False
         #: Whether its user may read a topic that the pattern covers.
         self.covers: Callable[[Destination], bool] = _everything
-        #: Messages whose row is in the store for this subscription's sake though they are not owed durably.
-        self._spilled: set[int] = set()
+        #: Messages whose row is in the store for this subscription's sake though they are not owed durably, and their topics.
+        self._spilled: dict[int, PhysicalTopic] = {}
         #: Seqs of messages that wait and that the selector was not asked about.
         self._unexamined: set[int] = set()
         #: Nor was it, since the start, about messages up to this seq, which the store had.
@@ -120,7 +121,7 @@ class TopicSubscription(Distribution):
         for message in self.backlog.put(run):
             if not (self.number and message.headers.persistent):
                 self.broker.rows.hold(topic, message, persistent=False)
-                self._spilled.add(message.seq)
+                self._spilled[message.seq] = topic
         if not self._marked:
             self.mark()
 
@@ -215,13 +216,11 @@ class TopicSubscription(Distribution):
                 self.broker.commits.settle(self.number, message.seq)
                 self.broker.rows.release(message.seq)
             elif message.seq in self._spilled:
-                self._spilled.discard(message.seq)
+                del self._spilled[message.seq]
                 self.broker.rows.release(message.seq)
 
     def release_stored(self, seq: int) -> None:
-        if seq in self._spilled:
-            self._spilled.discard(seq)
-        else:
+        if self._spilled.pop(seq, None) is None:
             self.broker.commits.settle(self.number, seq)
         self.broker.rows.release(seq)
 
@@ -312,7 +311,7 @@ class TopicSubscription(Distribution):
         """The store could not keep those of a run that have these seqs: what the subscriber has not, never came."""
         for message in run:
             if message.seq in seqs and self._find_and_forget(message):
-                self._spilled.discard(message.seq)
+                self._spilled.pop(message.seq, None)
                 topic.count -= 1
                 topic.octets -= message.size
                 self.tried.pop(message.seq, None)
@@ -320,7 +319,8 @@ class TopicSubscription(Distribution):
     def in_memory_again(self, messages: Sequence[Message]) -> list[Message]:
         """The store could not take these for this subscription, which has them not durably: what waits of them is in memory."""
         mine = [message for message in messages if message.seq in self._spilled]
-        self._spilled.difference_update([message.seq for message in mine])
+        for message in mine:
+            del self._spilled[message.seq]
         return super().in_memory_again(mine)
 
     # --- the end
@@ -332,7 +332,16 @@ class TopicSubscription(Distribution):
             self.broker.end_subscription(self)
 
     def discard(self, comment: str | None, done: Callable[[], None]) -> None:
-        """Give up everything that waits, block by block, to the dead message queue if there is a comment; then call ``done``."""
+        """Give up everything that waits, block by block, to the dead message queue if there is a comment; then call ``done``.
+
+        Only what goes there, or whose topic nobody knows, is read from the store.
+        """
+        if comment is None and not is_wild(self.pattern.name):
+            purge(self, lambda count: done())
+            return
+        if comment is None and not self.durable:
+            self.broker.schedule.in_turn(self._discard_unread(done), self.broker.commits.backed_up)
+            return
         octets = self.backlog.octets
         messages, seqs = self.backlog.clear()
         octets -= sum([message.size for message in messages])
@@ -350,6 +359,33 @@ class TopicSubscription(Distribution):
             self._give_up_stored(seqs, 0, octets, comment, done)
 
         self.broker.schedule.in_slices(steps())
+
+    def _discard_unread(self, done: Callable[[], None]) -> Iterator[None]:
+        """Give up what waits for a pattern that is not durable: of what is in the store only, the topics are known."""
+        remains = self.backlog.detach()
+        delayed, self.delayed = list(self.delayed.values()), {}
+        for start in range(0, len(delayed), BLOCK):
+            self._give_up(delayed[start : start + BLOCK], None)
+            yield
+        journey = self.broker.journey
+        while remains.more:
+            messages, sizes = remains.take(BLOCK)
+            self._give_up(messages, None)
+            if journey is not None:
+                journey.removed_stored(self, list(sizes))
+            topics: set[PhysicalTopic] = set()
+            for seq, size in sizes.items():
+                topic = self._spilled[seq]
+                self.release_stored(seq)
+                self.tried.pop(seq, None)
+                topic.count -= 1
+                topic.octets -= size
+                topics.add(topic)
+            for topic in topics:
+                topic.taken()
+            if remains.more:
+                yield
+        done()
 
     def _give_up_stored(self, seqs: Sequence[int], start: int, octets: int, comment: str | None, done: Callable[[], None]) -> None:
         """Give up what is in the store only, from ``start`` on; :param octets: what is left of it."""
@@ -370,7 +406,7 @@ class TopicSubscription(Distribution):
     def _never_found(self, asked: Sequence[int], messages: Sequence[Message], octets: int) -> None:
         missing = set(asked).difference([message.seq for message in messages])
         if self.number:
-            for seq in missing:
+            for seq in missing - self.broker.rows.damaged.keys():
                 self.broker.commits.settle(self.number, seq)
         self.not_found(len(missing), octets)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gateway.broker.limits import DestinationProperties
 from gateway.broker.physical import Kept, Physical
 from gateway.messaging.destination import Destination
+from gateway.messaging.errors import DestinationStopped
 from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
@@ -73,6 +74,11 @@ class PhysicalTopic(Physical):
         """Give up a message of this topic, of the subscription that has the most waiting and has one at hand."""
         longest = sorted(self.subscriptions, key=lambda subscription: subscription.backlog.waiting, reverse=True)
         return any(subscription.evict(self, lowest_priority) for subscription in longest)
+
+    def stop(self, error: DestinationStopped) -> None:
+        self.damaged = True
+        for subscription in list(self.subscriptions):
+            subscription.halt(error)
 
     @property
     def busy(self) -> bool:

@@ -75,6 +75,13 @@ class InvalidDestination(DestinationError):
         self.reason = reason
 
 
+class DestinationStopped(DestinationError):
+    """The store holds a message of it that is damaged: nothing is delivered from it or taken for it until an operator has dealt with that."""
+
+    def __init__(self, destination: Destination) -> None:
+        super().__init__("", destination, " is stopped: its messages in the store are damaged. The gateway's log says where")
+
+
 class DestinationFull(DestinationError):
     """A limit of the destination, or the disk's, refuses the message."""
 

@@ -634,7 +634,7 @@ class BrokerModel(RuleBasedStateMachine):
         # Each subscription that needs a row is counted once.
         holders = Counter([seq for _, seq in self.disk.owed])
         for subscription in self.broker.topic(TOPIC).subscriptions:
-            spilled: set[int] = subscription._spilled
+            spilled = list(subscription._spilled)
             holders.update(spilled)
         assert self.broker.rows.shared == sum(count > 1 for count in holders.values())
         assert holders.keys() == {row.seq for row in self.disk.rows.values() if row.destination in of_topic}

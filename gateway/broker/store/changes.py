@@ -40,6 +40,8 @@ _REDELIVERIES: Final = Rows(
 _DELETED_MESSAGES: Final = Keys("DELETE FROM message WHERE seq")
 _DELETED_CONTENTS: Final = Keys("DELETE FROM content WHERE seq")
 _DELETED_REDELIVERIES: Final = Keys("DELETE FROM redelivery WHERE seq")
+# What transactions still held of a subscription when it was removed. This reads the whole table, and is rare.
+_REMOVED_OWED: Final = Keys("DELETE FROM owed WHERE subscription")
 _REMOVED_SUBSCRIPTIONS: Final = Keys("DELETE FROM subscription WHERE id")
 _REMOVED_DESTINATIONS: Final = Keys("DELETE FROM destination WHERE id")
 _DUPLICATES: Final = Rows("INSERT OR IGNORE INTO duplicate(seq, destination, at, crc, id) VALUES", 5)
@@ -103,7 +105,9 @@ class Changes:
             if self._redeliveries:
                 _DELETED_REDELIVERIES.run(connection, keys)
         if batch.removed_subscriptions:
-            _REMOVED_SUBSCRIPTIONS.run(connection, list(batch.removed_subscriptions))
+            keys = list(batch.removed_subscriptions)
+            _REMOVED_OWED.run(connection, keys)
+            _REMOVED_SUBSCRIPTIONS.run(connection, keys)
         if batch.removed_destinations:
             _REMOVED_DESTINATIONS.run(connection, list(batch.removed_destinations))
         if batch.duplicates:

@@ -11,7 +11,26 @@ from typing import Final
 from gateway.broker.store.interface import StoreDamaged, StoreError, StoreFailed, StoreFull
 from gateway.broker.store.reserve import is_lack_of_space, lacks_space
 
-_DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+#: The system's or the process's trouble. What else SQLite says when it only reads is about what is in the file: pages, tables, texts.
+_NO_DAMAGE: Final = frozenset(
+    {
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_ABORT,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_INTERRUPT,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_PROTOCOL,
+        sqlite3.SQLITE_MISUSE,
+        sqlite3.SQLITE_NOLFS,
+        sqlite3.SQLITE_AUTH,
+    }
+)
+#: What reading a damaged file can raise. The sqlite3 module gives the last three for texts, and error messages, that are not UTF-8, and
+#: columns of another type than the store writes give them.
+AT_READING: Final = (sqlite3.Error, ValueError, TypeError, OverflowError)
 _HELD: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 
@@ -24,11 +43,10 @@ def at_opening(path: str, error: Exception) -> StoreError:
     """For an error while the store was opened, or read before the first batch."""
     if isinstance(error, StoreError):
         return error
-    code = primary_code(error)
-    if code in _DAMAGE:
-        return StoreDamaged(path, "an unknown page", _words(error))
-    if code in _HELD:
+    if primary_code(error) in _HELD:
         return StoreError(f"{path} is held by another process")
+    if _is_damage(error):
+        return StoreDamaged(path, "an unknown page", _words(error))
     return StoreError(f"{path} cannot be opened: {_words(error)}")
 
 
@@ -36,7 +54,7 @@ def at_reading(path: str, error: Exception) -> StoreError:
     """For an error while messages were read."""
     if isinstance(error, StoreError):
         return error
-    if primary_code(error) in _DAMAGE:
+    if _is_damage(error):
         return StoreDamaged(path, "an unknown page", _words(error))
     return StoreError(f"{path} cannot be read: {_words(error)}")
 
@@ -46,6 +64,11 @@ def at_writing(path: str, error: Exception) -> StoreFull | StoreFailed:
     if _is_full(path, error):
         return StoreFull(f"{path}: the disk is full ({_words(error)})")
     return StoreFailed(f"{path} cannot be written: {_words(error)}; nothing more is written until the store is opened anew")
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether an error at reading is about what is in the file. The sqlite3 module's own errors have no code: a text is not UTF-8."""
+    return not isinstance(error, OSError) and primary_code(error) not in _NO_DAMAGE
 
 
 def _is_full(path: str, error: Exception) -> bool:

@@ -20,13 +20,16 @@ class StoreDamaged(StoreError):
     """The file holds what a store never wrote: it is refused, and nothing is repaired by dropping what follows.
 
     :param path: the file. :param place: where in it (an offset, a page, a row).
+    :param seq: the message that is damaged, when it is about one. :param destination: its destination's id; None when that cannot be read.
     """
 
-    def __init__(self, path: str, place: str, what: str) -> None:
+    def __init__(self, path: str, place: str, what: str, *, seq: int | None = None, destination: int | None = None) -> None:
         super().__init__(f"{path} is damaged at {place}: {what}")
         self.path = path
         self.place = place
         self.what = what
+        self.seq = seq
+        self.destination = destination
 
 
 class StoreVersionUnknown(StoreError):
@@ -81,7 +84,8 @@ class IndexRow(NamedTuple):
 class DestinationRow(NamedTuple):
     """A destination the store knows.
 
-    :param properties: ``name=value`` lines in UTF-8, the broker's business. :param administered: 1 when an administrator gave them.
+    :param properties: ``name=value`` lines in UTF-8, the broker's business. :param administered: 1 when an administrator gave them; 2 when the
+        destination was removed, and messages of it may still be there.
     """
 
     id: int
@@ -189,7 +193,7 @@ class Batch:
         #: New or changed destinations and new subscriptions, by id.
         self.destinations: dict[int, DestinationRow] = {}
         self.subscriptions: dict[int, SubscriptionRow] = {}
-        #: Ids to remove; their messages and owed rows were named above.
+        #: Ids to remove. The messages of a destination were named above; what is still owed to a subscription goes with it.
         self.removed_destinations: dict[int, None] = {}
         self.removed_subscriptions: dict[int, None] = {}
         #: Duplicate ids that are remembered from now on, by seq, rising; and seqs of those that no longer are.
@@ -232,6 +236,7 @@ class Recovered(NamedTuple):
 
     :param store_id: random, made with the store, in every message id it gives out. :param next_seq: the first seq never used.
     :param clean: whether it was closed in order. :param notes: sentences for the log (a torn tail that was cut off, and the like).
+    :param path: the file, for errors about rows; "" where there is none.
     """
 
     store_id: str
@@ -240,6 +245,7 @@ class Recovered(NamedTuple):
     destinations: Sequence[DestinationRow]
     subscriptions: Sequence[SubscriptionRow]
     notes: Sequence[str]
+    path: str = ""
 
 
 class Store(Protocol):
@@ -247,6 +253,8 @@ class Store(Protocol):
 
     #: Called on the reactor thread with the new value of :attr:`draining` when it changes.
     on_draining: Callable[[bool], None] | None
+    #: Called on the reactor thread with each message that the store finds damaged by itself, while nobody has asked for it.
+    on_damaged: Callable[[StoreDamaged], None] | None
 
     @property
     def draining(self) -> bool:
@@ -280,8 +288,12 @@ class Store(Protocol):
         ``committed`` gets StoreFull (this batch was undone, go on with smaller ones) or StoreFailed (final: every later batch fails too).
         """
 
-    def fetch(self, seqs: Sequence[int], fetched: Callable[[Sequence[Row] | StoreError], None]) -> None:
+    def fetch(self, seqs: Sequence[int], fetched: Callable[[Sequence[Row] | StoreError], None], *, in_order: bool = False) -> None:
         """Read messages of committed or submitted batches, in the order asked. Those that are gone are left out.
+
+        Batches that are submitted later may be committed first, so that commits never wait for a queue of reads.
+
+        :param in_order: read before any batch that is submitted later, although it may delete these messages.
 
         A row whose checksum is wrong gives StoreDamaged that names its seq.
         """

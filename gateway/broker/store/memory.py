@@ -21,6 +21,7 @@ from gateway.broker.store.interface import (
     Recovered,
     RedeliveryRow,
     Row,
+    StoreDamaged,
     StoreError,
     StoreFailed,
     SubscriptionRow,
@@ -45,6 +46,7 @@ class MemoryStore:
     draining: Final = False
 
     def __init__(self, reactor: IReactorTime, *, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
+        self.on_damaged: Callable[[StoreDamaged], None] | None = None
         self.on_draining: Callable[[bool], None] | None = None
         self._reactor = reactor
         self._random_bytes = random_bytes
@@ -114,7 +116,7 @@ class MemoryStore:
             self._apply(batch)
         self._later(lambda: committed(failure))
 
-    def fetch(self, seqs: Sequence[int], fetched: Callable[[Sequence[Row] | StoreError], None]) -> None:
+    def fetch(self, seqs: Sequence[int], fetched: Callable[[Sequence[Row] | StoreError], None], *, in_order: bool = False) -> None:
         """Read messages in the order asked, leaving out those that are gone, as they are now.
 
         :raises StoreError: the store is not open.
@@ -163,6 +165,8 @@ class MemoryStore:
             redeliveries.pop(seq, None)
         for subscription in batch.removed_subscriptions:
             self._subscriptions.pop(subscription, None)
+        if batch.removed_subscriptions:
+            self._owed = {pair for pair in self._owed if pair[0] not in batch.removed_subscriptions}
         for destination in batch.removed_destinations:
             self._destinations.pop(destination, None)
         self._duplicates.update(batch.duplicates)

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from gateway.broker.store import wal
+from gateway.broker.store import checks, failures, reading, wal
 from gateway.broker.store.interface import StoreDamaged, StoreError, StoreVersionUnknown
-from gateway.broker.store.statements import CACHED_STATEMENTS
+from gateway.broker.store.statements import CACHED_STATEMENTS, Keys
 
 #: "SGmq": SQLite's application_id, by which a file is known as ours.
 APPLICATION_ID: Final = 0x53476D71
@@ -36,8 +36,9 @@ _MAGIC: Final = b"SQLite format 3\0"
 #: The first that takes as many parameters as the longest statements have.
 _OLDEST_SQLITE: Final = (3, 32, 0)
 
-#: Contents that are deleted in one statement of opening and sweeping.
-_SWEPT_AT_ONCE: Final = 10_000
+#: Messages that are deleted where the store is opened; and in one step of sweeping.
+_DELETED_AT_ONCE: Final = 10_000
+_SWEPT_AT_ONCE: Final = 1_000
 
 #: The octets of the file that SQLite's locks are on, whatever their kind (https://www.sqlite.org/src/file?name=src/os.h, PENDING_BYTE).
 _LOCKED: Final = 0x40000000
@@ -122,6 +123,7 @@ def open_existing(path: str, check_octets: int) -> Opened:
         )
     check_header(path)
     check_not_held(path)
+    check_log_is_there(path)
     notes = []
     if os.path.exists(f"{path}-journal"):
         raise StoreError(f"{path}-journal lies beside the store, which never writes one: another program had it open")
@@ -139,29 +141,74 @@ def open_existing(path: str, check_octets: int) -> Opened:
         raise
 
 
+def check_log_is_there(path: str) -> None:
+    """A store that was not closed in order has a log, be it an empty one. Without it, commits that were reported as durable are gone.
+
+    :raises StoreDamaged: the log is missing. :raises StoreError: the database cannot be read.
+    """
+    if os.path.exists(f"{path}-wal"):
+        return
+    # Nothing is looked for beside the file, and nothing made there.
+    connection = sqlite3.connect(f"{Path(os.path.abspath(path)).as_uri()}?immutable=1", uri=True, isolation_level=None)
+    try:
+        found = connection.execute("SELECT value FROM meta WHERE key = 'clean'").fetchall()
+    except failures.AT_READING as error:
+        raise failures.at_opening(path, error) from error
+    finally:
+        connection.close()
+    if found and found[0][0] == 0:
+        raise StoreDamaged(
+            f"{path}-wal",
+            "the whole file",
+            "it is missing, and the store was not closed in order: what had been committed since its last checkpoint was in it. "
+            f"Put it back, or restore a backup; {wal.WAY_OUT}",
+        )
+
+
+class _Connection(sqlite3.Connection):
+    """A connection that leaves a log beside a store that was not closed in order, whoever closes it."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        #: The log, of a store that is not marked as closed in order.
+        self.log = ""
+
+    def __del__(self) -> None:
+        # The process ends without having closed it, after a failure. SQLite copies the log back then, and removes it.
+        if self.log:
+            close_untouched(self)
+
+
 def connect(path: str) -> sqlite3.Connection:
     """Let SQLite have the database, which it has not looked at yet.
 
     :raises sqlite3.Error: as SQLite does.
     """
+    log = f"{os.path.abspath(path)}-wal"
+    there = os.path.exists(log)
     # psow=0: the last frame of each commit is written twice, by which a torn commit is known (see wal).
-    return sqlite3.connect(
+    connection = sqlite3.connect(
         f"{Path(os.path.abspath(path)).as_uri()}?psow=0",
+        factory=_Connection,
         uri=True,
         isolation_level=None,
         timeout=0,
         check_same_thread=False,
         cached_statements=CACHED_STATEMENTS,
     )
+    assert isinstance(connection, _Connection)
+    if there:
+        connection.log = log
+    return connection
 
 
-def begin(connection: sqlite3.Connection, next_seq: int) -> None:
+def begin(connection: sqlite3.Connection, path: str, next_seq: int) -> None:
     """Upgrade a store of an earlier version, delete what was not persistent, mark the store as in use, and start with an empty log.
 
-    Deleting a million contents takes ten seconds, as each of their pages is read. So where they are many only what points at them is deleted
-    here, and :func:`sweep` does the rest in idle moments.
+    That a message is not persistent is believed only when its checksum is right. Reading and deleting a million contents takes ten seconds; so
+    where they are many only what points at them is deleted here, and :func:`sweep` does the rest in idle moments.
 
-    :raises sqlite3.Error: as SQLite does; a transaction may still be open.
+    :raises StoreDamaged: a checksum is wrong. :raises sqlite3.Error: as SQLite does. A transaction may still be open.
     """
     connection.execute("BEGIN IMMEDIATE")
     _upgrade(connection)
@@ -169,13 +216,16 @@ def begin(connection: sqlite3.Connection, next_seq: int) -> None:
     if count:
         for table in ("owed", "redelivery"):
             connection.execute(f"DELETE FROM {table} WHERE (SELECT persistent FROM message WHERE message.seq = {table}.seq) = 0")
-        if count <= _SWEPT_AT_ONCE:
+        if count <= _DELETED_AT_ONCE:
+            seqs = [seq for (seq,) in connection.execute("SELECT seq FROM message WHERE persistent = 0").fetchall()]
+            reading.fetch(connection, path, seqs)
             connection.execute("DELETE FROM content WHERE seq IN (SELECT seq FROM message WHERE persistent = 0)")
+            connection.execute("DELETE FROM message WHERE persistent = 0")
         else:
             connection.execute("UPDATE meta SET value = ? WHERE key = 'sweep'", (next_seq,))
-        connection.execute("DELETE FROM message WHERE persistent = 0")
     connection.execute("UPDATE meta SET value = 0 WHERE key = 'clean'")
     connection.execute("COMMIT")
+    connection.log = f"{os.path.abspath(path)}-wal"  # type: ignore[attr-defined]
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
@@ -197,22 +247,43 @@ def has_table(connection: sqlite3.Connection, name: str) -> bool:
     return bool(connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)).fetchall())
 
 
-def sweep(connection: sqlite3.Connection, after: int) -> int | None:
-    """Delete some contents, of seqs above ``after``, that :func:`begin` left without a message.
+def is_to_be_swept(connection: sqlite3.Connection) -> bool:
+    """Whether :func:`sweep` has something to do. :raises sqlite3.Error: as SQLite does."""
+    return bool(connection.execute("SELECT value FROM meta WHERE key = 'sweep'").fetchall()[0][0])
 
-    :returns: what to go on after, or None when there are no more. :raises sqlite3.Error: as SQLite does.
+
+def has_contents(connection: sqlite3.Connection) -> bool:
+    """Whether the store has any message, whole or not. :raises sqlite3.Error: as SQLite does."""
+    found = connection.execute("SELECT EXISTS (SELECT 1 FROM message) OR EXISTS (SELECT 1 FROM content)").fetchall()
+    return bool(found[0][0])
+
+
+def sweep(connection: sqlite3.Connection, path: str, after: int) -> tuple[int | None, list[StoreDamaged]]:
+    """Delete some of the messages that are not persistent and were there when the store was opened, of seqs above ``after``.
+
+    :returns: what to go on after, or None when there are no more; and what is wrong with messages that therefore stay.
+    :raises sqlite3.Error: as SQLite does.
     """
     below = connection.execute("SELECT value FROM meta WHERE key = 'sweep'").fetchall()[0][0]
     found = connection.execute("SELECT min(seq) FROM content WHERE seq > ? AND seq < ?", (after, below)).fetchall()[0][0]
     if found is None:
-        connection.execute("UPDATE meta SET value = 0 WHERE key = 'sweep'")
-        return None
+        if below:
+            connection.execute("UPDATE meta SET value = 0 WHERE key = 'sweep'")
+        return None, []
     last = min(found + _SWEPT_AT_ONCE, below) - 1
+    rows = connection.execute("SELECT seq FROM message WHERE seq BETWEEN ? AND ? AND persistent = 0", (found, last)).fetchall()
+    wrong = checks.damaged(connection, path, [seq for (seq,) in rows])
+    kept = {error.seq for error in wrong}
+    gone = Keys("DELETE FROM message WHERE seq")
+    seqs = [seq for (seq,) in rows if seq not in kept]
+    if seqs:
+        gone.run(connection, seqs)
+    # Those without a message were left by an earlier version, which deleted messages first.
     connection.execute(
         "DELETE FROM content WHERE seq BETWEEN ? AND ? AND seq NOT IN (SELECT seq FROM message WHERE seq BETWEEN ? AND ?)",
         (found, last, found, last),
     )
-    return int(last)
+    return int(last), wrong
 
 
 def check_header(path: str) -> None:
@@ -271,11 +342,25 @@ def check_not_held(path: str) -> None:
 
 
 def close_untouched(connection: sqlite3.Connection) -> None:
-    """Close without copying the log back, where Python can say so (3.12): the files stay as they were found."""
+    """Close without marking the store. Python 3.12 can keep SQLite from copying the log back; else an empty log is left in place of
+    the one that was copied.
+    """
+    log = getattr(connection, "log", "")
+    if log:
+        connection.log = ""  # type: ignore[attr-defined]
     with suppress(sqlite3.Error):
+        there = bool(log) and os.path.exists(log)
         if hasattr(connection, "setconfig"):
             connection.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE)  # type: ignore[attr-defined]
         connection.close()
+        if there and not os.path.exists(log):
+            os.close(os.open(log, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+def close_marked(connection: sqlite3.Connection) -> None:
+    """Close a store that is marked as closed in order; SQLite removes its log. :raises sqlite3.Error: as SQLite does."""
+    connection.close()
+    connection.log = ""  # type: ignore[attr-defined]
 
 
 def _readable(version: object) -> bool:
@@ -326,12 +411,23 @@ def _settle(path: str, connection: sqlite3.Connection, log: wal.Log, notes: list
     missing = {"id", "clean", "next_seq", "sweep"} - found.keys()
     if missing:
         raise StoreDamaged(path, "table meta", f"it has no {' and no '.join(sorted(missing))}")
-    clean = found["clean"] == 1 and log.frames == 0
-    if not clean and os.path.getsize(path) <= check_octets:
+    sealed = found["clean"]
+    if (
+        not isinstance(found["id"], str)
+        or not isinstance(sealed, str | int)
+        or (isinstance(sealed, int) and sealed not in (0, 1))
+        or any(not isinstance(found[key], int) or found[key] < 0 for key in ("next_seq", "sweep"))
+    ):
+        raise StoreDamaged(path, "table meta", "it has a value that the store never writes")
+    clean = sealed != 0 and log.frames == 0
+    if os.path.getsize(path) <= check_octets:
         report = connection.execute("PRAGMA quick_check(1)").fetchall()[0][0]
         if report != "ok":
             page = re.search(r"\bpage (\d+)", report, re.IGNORECASE)
             raise StoreDamaged(path, f"page {page[1]}" if page else "an unknown page", report.replace("\n", " "))
+    if isinstance(sealed, str):
+        checks.check_seal(connection, path, sealed)
+    checks.check_values(connection, path)
     last = connection.execute("SELECT coalesce(max(seq), 0) FROM message").fetchall()[0][0]
     return Opened(connection, str(found["id"]), max(found["next_seq"], last + 1), clean, notes)
 

@@ -13,6 +13,7 @@ import sqlite3
 import struct
 from binascii import unhexlify
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 from zlib import crc32
 
@@ -72,8 +73,8 @@ def _fetch_block(connection: sqlite3.Connection, path: str, seqs: list[int], row
     found = connection.execute(text, parameters).fetchall()[0]
     if found[0] is None:
         return
-    columns = [list(map(int, column.split(","))) for column in found[:-1]]
     try:
+        columns = [list(map(int, column.split(","))) for column in found[:-1]]
         octets = unhexlify(found[-1])
         large = _fetch_large(connection, columns)
         at = 0
@@ -88,9 +89,25 @@ def _fetch_block(connection: sqlite3.Connection, path: str, seqs: list[int], row
             if crc32(body, crc32(head, crc32(NARROW(seq, destination, priority, expires, size, persistent)))) != crc:
                 raise StoreDamaged(path, f"message {seq}", "its checksum is wrong")
             rows[seq] = Row(seq, destination, priority, expires, size, persistent, head, body)
-    except (ValueError, KeyError, TypeError, struct.error) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, struct.error) as error:
         # Columns of another type than the store writes.
         raise StoreDamaged(path, f"messages {min(seqs)} to {max(seqs)}", f"their content cannot be read ({error})") from error
+
+
+def about(connection: sqlite3.Connection, path: str, seq: int, error: Exception) -> StoreDamaged:
+    """What is wrong with one message, with its destination if that can be read.
+
+    :param error: what reading it has raised.
+    """
+    place, what = f"message {seq}", f"it cannot be read ({error})"
+    if isinstance(error, StoreDamaged):
+        what = error.what if error.place == place else f"{error.place} cannot be read ({error.what})"
+    destination = None
+    with suppress(sqlite3.Error, ValueError, TypeError):
+        found = connection.execute("SELECT destination FROM message WHERE seq = ?", (seq,)).fetchall()
+        if found and isinstance(found[0][0], int):
+            destination = found[0][0]
+    return StoreDamaged(path, place, what, seq=seq, destination=destination)
 
 
 def _fetch_large(connection: sqlite3.Connection, columns: list[list[int]]) -> dict[int, tuple[bytes, bytes]]:
@@ -107,10 +124,14 @@ def _fetch_large(connection: sqlite3.Connection, columns: list[list[int]]) -> di
 
 
 def scan(connection: sqlite3.Connection) -> Iterator[list[IndexRow]]:
-    """The narrow part of every message by rising seq, in blocks; no statement stays open between two of them."""
+    """The narrow part of every message by rising seq, in blocks; no statement stays open between two of them.
+
+    Those that are not persistent are left out: they are still to be swept.
+    """
     after = -1
     while rows := connection.execute(
-        "SELECT seq, destination, priority, expires, size FROM message WHERE seq > ? ORDER BY seq LIMIT ?", (after, BLOCK)
+        "SELECT seq, destination, priority, expires, size FROM message WHERE seq > ? AND persistent = 1 ORDER BY seq LIMIT ?",
+        (after, BLOCK),
     ).fetchall():
         after = rows[-1][0]
         yield list(map(IndexRow._make, rows))

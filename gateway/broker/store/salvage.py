@@ -29,6 +29,7 @@ class Loss(NamedTuple):
     :param arrivals: messages that were stored by what is given up, and :param departures: those it had deleted, which come again; both
         as far as its pages can be read.
     :param all: the whole log is given up: the database has been written with what follows the damage, or the log has no header.
+    :param missing: there is no log, and there should be: nobody knows what was in it.
     """
 
     log: str
@@ -37,6 +38,7 @@ class Loss(NamedTuple):
     arrivals: int
     departures: int
     all: bool
+    missing: bool = False
 
 
 def look(path: str) -> Loss | None:
@@ -49,6 +51,12 @@ def look(path: str) -> Loss | None:
     opening.check_not_held(path)
     log = f"{path}-wal"
     survey = wal.survey(log, PAGE_SIZE)
+    try:
+        opening.check_log_is_there(path)
+    except StoreDamaged as error:
+        if error.path != log:
+            raise
+        return Loss(log, survey, 0, 0, 0, True, missing=True)
     if survey.finding in (Finding.NOTHING, Finding.TORN):
         return None
     if survey.end == 0:
@@ -68,13 +76,18 @@ def recover(path: str, loss: Loss, aside: str) -> int:
     :raises StoreError: the rest is not whole, and nothing has changed. :raises OSError: a file cannot be copied or written.
     """
     os.mkdir(aside, 0o700)
-    for name in (path, loss.log):
+    names = (path,) if loss.missing else (path, loss.log)
+    for name in names:
         copy = os.path.join(aside, os.path.basename(name))
         shutil.copy2(name, copy)
         opening.sync(copy)
     opening.sync(aside)
     opening.sync(os.path.dirname(aside) or ".")
-    _cut(loss.log, 0 if loss.all else loss.survey.end)
+    if loss.missing:
+        os.close(os.open(loss.log, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        opening.sync(os.path.dirname(path) or ".")
+    else:
+        _cut(loss.log, 0 if loss.all else loss.survey.end)
     try:
         return _check(path)
     except (StoreError, sqlite3.Error) as error:
@@ -82,6 +95,8 @@ def recover(path: str, loss: Loss, aside: str) -> int:
             # SQLite removes a log that it has copied back.
             with suppress(FileNotFoundError):
                 os.unlink(name)
+            if name not in names:
+                continue
             shutil.copy2(os.path.join(aside, os.path.basename(name)), name)
             opening.sync(name)
         raise StoreError(

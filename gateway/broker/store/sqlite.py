@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from gateway.broker.store import failures, opening, reading
+from gateway.broker.store import checks, failures, opening, reading
 from gateway.broker.store.changes import Changes
 from gateway.broker.store.interface import (
     Batch,
@@ -98,6 +98,7 @@ class SqliteStore:
     ) -> None:
         self.path: Final = path
         self.on_draining = on_draining
+        self.on_damaged: Callable[[StoreDamaged], None] | None = None
         #: Whether the disk is full and only what makes room should be asked for. Read it on the reactor's thread.
         self.draining = False
         self._reactor = reactor
@@ -135,7 +136,7 @@ class SqliteStore:
             raise StoreError(f"{self.path} is held by this process already")
         try:
             recovered = self._open_file()
-        except (sqlite3.Error, OSError) as error:
+        except (OSError, *failures.AT_READING) as error:
             raise failures.at_opening(self.path, error) from error
         _open_here.add(real)
         return recovered
@@ -169,9 +170,10 @@ class SqliteStore:
         """Make a batch durable; see :meth:`gateway.broker.store.interface.Store.submit`. :raises StoreError: the store is not open."""
         self._running().put(partial(self._commit, batch, committed))
 
-    def fetch(self, seqs: Sequence[int], fetched: Callable[[Sequence[Row] | StoreError], None]) -> None:
+    def fetch(self, seqs: Sequence[int], fetched: Callable[[Sequence[Row] | StoreError], None], *, in_order: bool = False) -> None:
         """Read messages; see :meth:`gateway.broker.store.interface.Store.fetch`. :raises StoreError: the store is not open."""
-        self._running().put(partial(self._fetch, list(seqs), fetched))
+        thread = self._running()
+        (thread.put if in_order else thread.put_behind)(partial(self._fetch, list(seqs), fetched))
 
     def close(self, closed: Callable[[], None]) -> None:
         """Finish what was submitted, mark the store clean, let go of the files; then call ``closed`` on the reactor thread.
@@ -180,8 +182,7 @@ class SqliteStore:
         """
         thread = self._running()
         self._closing = True
-        thread.put(partial(self._close, closed))
-        thread.finish()
+        thread.finish(partial(self._close, closed))
 
     # On the caller's thread.
 
@@ -199,7 +200,15 @@ class SqliteStore:
             self._changes = Changes(connection, self._crash_point)
             destinations, subscriptions = reading.destinations(connection), reading.subscriptions(connection)
             self._upkeep = Upkeep(
-                path, connection, self._changes, self._reserve, self._checkpoint_octets, self._waited_for, self._crash_point
+                path,
+                connection,
+                self._changes,
+                self._reserve,
+                self._checkpoint_octets,
+                self._waited_for,
+                self._crash_point,
+                opened.next_seq,
+                self._found_damaged,
             )
         except BaseException:
             opening.close_untouched(connection)
@@ -210,13 +219,13 @@ class SqliteStore:
         notes = opened.notes
         if self.draining:
             notes.append(f"{path}: the disk is full; there is no room for the reserve of {self._reserve.size} octets")
-        return Recovered(opened.store_id, opened.next_seq, opened.clean, destinations, subscriptions, notes)
+        return Recovered(opened.store_id, opened.next_seq, opened.clean, destinations, subscriptions, notes, path)
 
     def _begin(self, connection: sqlite3.Connection, next_seq: int) -> None:
         """Delete what was not persistent, and mark the store as in use."""
         self.draining = self._full = False
         try:
-            opening.begin(connection, next_seq)
+            opening.begin(connection, self.path, next_seq)
         except sqlite3.Error as error:
             if not isinstance(failures.at_writing(self.path, error), StoreFull):
                 raise
@@ -224,7 +233,7 @@ class SqliteStore:
             self.draining = self._full = True
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            opening.begin(connection, next_seq)
+            opening.begin(connection, self.path, next_seq)
         if not self._full and not self._reserve.hold():
             self.draining = self._full = True
 
@@ -234,7 +243,7 @@ class SqliteStore:
             raise StoreError(f"{self.path} is scanned between opening and the first batch only")
         try:
             yield from read(connection)
-        except sqlite3.Error as error:
+        except failures.AT_READING as error:
             raise failures.at_opening(self.path, error) from error
 
     def _running(self) -> JobThread:
@@ -261,6 +270,8 @@ class SqliteStore:
         # The callback has left; what follows keeps only the next batch waiting.
         if error is None:
             self._guarded(partial(self._upkeep.committed, batch))
+            if not self._full:
+                self._guarded(self._upkeep.busy)
         if self._full:
             self._batches_while_full += 1
             if self._batches_while_full >= _FULL_BATCHES:
@@ -276,16 +287,16 @@ class SqliteStore:
             except Exception as error:  # noqa: BLE001
                 # Whatever it is, who asked is told.
                 found = failures.at_reading(self.path, error)
+                if len(seqs) == 1:
+                    found = reading.about(self._used, self.path, seqs[0], found)
                 found.__cause__ = error if found is not error else None
         self._reactor.callFromThread(fetched, found)
 
     def _close(self, closed: Callable[[], None]) -> None:
         connection = self._used
         try:
-            if self._failure is None:
-                self._guarded(self._finish)
-            if self._failure is None:
-                connection.close()
+            if self._failure is None and self._guarded(self._finish) is None and self._failure is None:
+                opening.close_marked(connection)
             else:
                 opening.close_untouched(connection)
             self._upkeep.close()
@@ -293,7 +304,7 @@ class SqliteStore:
             self._reactor.callFromThread(self._closed, closed)
 
     def _finish(self) -> None:
-        self._used.execute("UPDATE meta SET value = 1 WHERE key = 'clean'")
+        self._used.execute("UPDATE meta SET value = ? WHERE key = 'clean'", (checks.seal(self._used),))
         self._upkeep.checkpoint("TRUNCATE")
 
     def _idle(self) -> float | None:
@@ -308,6 +319,9 @@ class SqliteStore:
 
     def _waited_for(self) -> bool:
         return self._thread is not None and self._thread.waiting()
+
+    def _found_damaged(self, error: StoreDamaged) -> None:
+        self._reactor.callFromThread(self._tell_damaged, error)
 
     def _guarded(self, write: Callable[[], None]) -> StoreError | None:
         """Do something that writes; when it fails, undo what is open and draw the consequences. :returns: the failure."""
@@ -364,6 +378,12 @@ class SqliteStore:
         self.draining = full
         if self.on_draining is not None:
             self.on_draining(full)
+
+    def _tell_damaged(self, error: StoreDamaged) -> None:
+        if self.on_damaged is not None:
+            self.on_damaged(error)
+        else:
+            self._log.critical("{error}", error=str(error))
 
     def _closed(self, closed: Callable[[], None]) -> None:
         self._connection = self._thread = None

@@ -1,17 +1,21 @@
-"""A thread that does jobs in the order they were put, and looks after the place when there are none.
+"""A thread that runs jobs: urgent ones in order, the others when no urgent one waits, maintenance when it is idle.
 
-Owns the queue and the thread. Knows nothing of what the jobs are.
+Owns the queues and the thread. Knows nothing of what the jobs are.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 
 class JobThread:
     """Runs jobs one after the other.
+
+    Jobs of :attr:`put` run in the order they were put. Jobs of :meth:`put_behind` run in their own order, each at a moment when no
+    job of :attr:`put` waits. So a job that was put waits for one of the others at most, however many there are.
 
     :param name: the thread's, as tools show it.
     :param idle: called on the thread when no job came for ``idle_seconds``; returns the seconds until it wants to be called again if
@@ -23,6 +27,8 @@ class JobThread:
         self, name: str, idle: Callable[[], float | None], idle_seconds: float, broken: Callable[[Exception], None]
     ) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._last: Callable[[], None] = _nothing
+        self._behind: deque[Callable[[], None]] = deque()
         self._idle = idle
         self._idle_seconds = idle_seconds
         self._broken = broken
@@ -35,29 +41,44 @@ class JobThread:
         """Begin; jobs may have been put before."""
         self._thread.start()
 
-    def finish(self) -> None:
-        """End once the jobs put so far are done. From any thread; does not wait."""
+    def put_behind(self, job: Callable[[], None]) -> None:
+        """Put a job that gives way to those of :attr:`put`. From any thread; never blocks."""
+        self._behind.append(job)
+        # The thread may be waiting.
+        self._jobs.put(_nothing)
+
+    def finish(self, last: Callable[[], None] | None = None) -> None:
+        """End once all jobs put so far are done, and then ``last``. From any thread; does not wait."""
+        self._last = last or _nothing
         self._jobs.put(None)
 
     def waiting(self) -> bool:
         """Whether there are jobs to do."""
-        return not self._jobs.empty()
+        return bool(self._behind) or not self._jobs.empty()
 
     def _run(self) -> None:
         pause: float | None = self._idle_seconds
         while True:
             try:
-                job = self._jobs.get(timeout=pause)
+                job = self._jobs.get(block=not self._behind, timeout=pause)
             except Empty:
-                pause = self._look_after()
-                continue
+                if not self._behind:
+                    pause = self._look_after()
+                    continue
+                job = self._behind.popleft()
             if job is None:
+                while self._behind:
+                    self._do(self._behind.popleft())
+                self._do(self._last)
                 return
-            try:
-                job()
-            except Exception as error:  # noqa: BLE001
-                self._broken(error)
+            self._do(job)
             pause = self._idle_seconds
+
+    def _do(self, job: Callable[[], None]) -> None:
+        try:
+            job()
+        except Exception as error:  # noqa: BLE001
+            self._broken(error)
 
     def _look_after(self) -> float | None:
         try:
@@ -65,3 +86,7 @@ class JobThread:
         except Exception as error:  # noqa: BLE001
             self._broken(error)
             return None
+
+
+def _nothing() -> None:
+    """Wakes the thread."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable
+from time import monotonic
 from typing import Final
 
-from gateway.broker.store import opening, wal
+from gateway.broker.store import failures, opening, wal
 from gateway.broker.store.changes import Changes
-from gateway.broker.store.interface import Batch
+from gateway.broker.store.checks import Contents
+from gateway.broker.store.interface import Batch, StoreDamaged
 from gateway.broker.store.reserve import Reserve
 
 _MIB: Final = 1 << 20
@@ -26,6 +28,8 @@ _LOOK_OCTETS: Final = _MIB
 #: Free pages that are given back to the file system at a time, and how many are kept for new messages.
 _VACUUM_PAGES: Final = 256
 _KEPT_PAGES: Final = 4096
+#: Seconds between two steps of the check of contents while there is always something else to do.
+_CHECK_SECONDS: Final = 0.05
 #: While the disk is full: how many slices of pages are given back although a batch waits.
 _FULL_SLICES: Final = 16
 
@@ -36,6 +40,8 @@ class Upkeep:
     :param path: the database. :param checkpoint_octets: length of the log from which on it is copied back.
     :param waited_for: whether somebody waits for the thread, so that what can wait should.
     :param crash_point: called with ``store.before-checkpoint`` and ``store.after-checkpoint``.
+    :param next_seq: messages with lower seqs were there when the store was opened: their contents are checked here.
+    :param damaged: called with each that is not whole.
     :raises OSError: the log cannot be opened.
     """
 
@@ -48,8 +54,12 @@ class Upkeep:
         checkpoint_octets: int,
         waited_for: Callable[[], bool],
         crash_point: Callable[[str], None] | None,
+        next_seq: int,
+        damaged: Callable[[StoreDamaged], None],
     ) -> None:
+        self._path = path
         self._connection = connection
+        self._damaged = damaged
         self._changes = changes
         self._reserve = reserve
         self._checkpoint_octets = checkpoint_octets
@@ -64,7 +74,10 @@ class Upkeep:
         #: Pages may be free.
         self._deleted = False
         #: Up to which seq contents without a message were swept; None when there are none left.
-        self._swept: int | None = 0
+        self._swept: int | None = 0 if opening.is_to_be_swept(connection) else None
+        #: What is left to check; None when all was.
+        self._unchecked: Contents | None = Contents(connection, path, next_seq) if opening.has_contents(connection) else None
+        self._checked_at = monotonic()
 
     def close(self) -> None:
         """Let go of the log. :raises OSError: as the system does."""
@@ -84,15 +97,43 @@ class Upkeep:
     def idle(self) -> None:
         """There is nothing else to do. What takes long is left for the next time as soon as somebody waits."""
         while self._swept is not None and not self._waited_for():
-            self._swept = opening.sweep(self._connection, self._swept)
-            self._deleted = self._uncopied = True
-            self._checkpoint_if_long()
+            self._sweep()
+        while self._unchecked is not None and not self._waited_for():
+            self._check()
         if self._deleted and not self._waited_for():
             self._deleted = False
             self._changes.forget_redeliveries()
             self._give_pages_back(_KEPT_PAGES, slices=0)
         if self._uncopied and wal.passed(self._log, _TRIVIAL_LOG, opening.PAGE_SIZE):
             self.checkpoint()
+
+    def busy(self) -> None:
+        """After a job: what should not wait for an idle moment for ever goes on a little, a step in a while."""
+        if self._unchecked is not None and monotonic() - self._checked_at >= _CHECK_SECONDS:
+            self._sweep() if self._swept is not None else self._check()
+            self._checked_at = monotonic()
+
+    def _sweep(self) -> None:
+        assert self._swept is not None
+        self._swept, found = opening.sweep(self._connection, self._path, self._swept)
+        for error in found:
+            self._damaged(error)
+        self._deleted = self._uncopied = True
+        self._checkpoint_if_long()
+
+    def _check(self) -> None:
+        """Read some messages that no consumer may have asked for yet. A sweep comes first: until then there are contents without messages."""
+        assert self._unchecked is not None
+        try:
+            found = self._unchecked.step()
+        except failures.AT_READING as error:
+            # Nobody knows how far this goes.
+            found, self._unchecked = [StoreDamaged(self._path, "an unknown page", f"{type(error).__name__}: {error}")], None
+        if found is None:
+            self._unchecked = None
+            return
+        for wrong in found:
+            self._damaged(wrong)
 
     def make_room(self) -> bool:
         """On a full disk: shorten log and file, and take the reserve again if as much is then free beside it.

@@ -15,6 +15,7 @@ from gateway.broker.store.interface import (
     Recovered,
     RedeliveryRow,
     Row,
+    StoreDamaged,
     StoreError,
     StoreFailed,
     StoreFull,
@@ -33,6 +34,8 @@ class Disk:
     redeliveries: dict[tuple[int, int], RedeliveryRow] = field(default_factory=dict)
     duplicates: dict[int, DuplicateRow] = field(default_factory=dict)
     branches: dict[int, BranchRow] = field(default_factory=dict)
+    #: Seqs of messages that cannot be read.
+    damaged: set[int] = field(default_factory=set)
     next_seq: int = 1
 
 
@@ -42,7 +45,10 @@ class StepStore:
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
         self.draining = False
+        self.on_damaged: Callable[[StoreDamaged], None] | None = None
         self.on_draining: Callable[[bool], None] | None = None
+        #: Reads that were asked for.
+        self.fetches = 0
         self._asked: list[tuple[Batch, Committed] | tuple[Sequence[int], Callable[[Sequence[Row] | StoreError], None]]] = []
 
     # --- the interface
@@ -50,7 +56,13 @@ class StepStore:
     def open(self) -> Recovered:
         self.disk.rows = {seq: row for seq, row in self.disk.rows.items() if row.persistent}
         return Recovered(
-            "step", self.disk.next_seq, False, list(self.disk.destinations.values()), list(self.disk.subscriptions.values()), []
+            "step",
+            self.disk.next_seq,
+            False,
+            list(self.disk.destinations.values()),
+            list(self.disk.subscriptions.values()),
+            [],
+            "the disk",
         )
 
     def scan(self) -> Iterator[Sequence[IndexRow]]:
@@ -74,7 +86,8 @@ class StepStore:
     def submit(self, batch: Batch, committed: Committed) -> None:
         self._asked.append((batch, committed))
 
-    def fetch(self, seqs: Sequence[int], fetched: Callable[[Sequence[Row] | StoreError], None]) -> None:
+    def fetch(self, seqs: Sequence[int], fetched: Callable[[Sequence[Row] | StoreError], None], *, in_order: bool = False) -> None:
+        self.fetches += 1
         self._asked.append((seqs, fetched))
 
     def close(self, closed: Callable[[], None]) -> None:
@@ -86,10 +99,20 @@ class StepStore:
     def busy(self) -> bool:
         return bool(self._asked)
 
+    @property
+    def asked(self) -> int:
+        """How many things are still to do."""
+        return len(self._asked)
+
     def step(self, full: bool = False) -> None:
         """Do the next thing; with ``full`` a batch that holds inserts does not fit."""
         what, answer = self._asked.pop(0)
         if not isinstance(what, Batch):
+            for seq in self.disk.damaged.intersection(what):
+                destination = self.disk.rows[seq].destination if len(what) == 1 else None
+                error = StoreDamaged("the disk", f"message {seq}", "its checksum is wrong", seq=seq, destination=destination)
+                answer(error)
+                return
             answer([self.disk.rows[seq] for seq in what if seq in self.disk.rows])  # type: ignore[arg-type]
         elif full and what.inserts:
             answer(StoreFull("the test's disk is full"))
@@ -123,6 +146,7 @@ class StepStore:
             disk.redeliveries = {pair: row for pair, row in disk.redeliveries.items() if pair[1] != seq}
         for number in batch.removed_subscriptions:
             disk.subscriptions.pop(number, None)
+        disk.owed = {pair for pair in disk.owed if pair[0] not in batch.removed_subscriptions}
         for number in batch.removed_destinations:
             disk.destinations.pop(number, None)
         for seq, duplicate in batch.duplicates.items():
@@ -135,3 +159,15 @@ class StepStore:
             assert branch in disk.branches, "a branch was removed twice"
             del disk.branches[branch]
         disk.next_seq = max(disk.next_seq, batch.reserved)
+        self._check_whole()
+
+    def _check_whole(self) -> None:
+        """What a start refuses as damage is never written, not even for a moment."""
+        disk = self.disk
+        for seq, row in disk.rows.items():
+            assert not row.persistent or row.destination in disk.destinations, f"message {seq} without its destination"
+        for subscription in disk.subscriptions.values():
+            assert subscription.destination in disk.destinations, f"subscription {subscription.id} without its destination"
+        for number, seq in disk.owed:
+            assert seq in disk.rows, f"subscription {number} is owed message {seq}, which is gone"
+            assert number in disk.subscriptions, f"message {seq} is owed to subscription {number}, which is gone"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from gateway.broker import dbmgr
 from gateway.broker.store import opening, wal
-from gateway.broker.store.interface import Batch, StoreDamaged
+from gateway.broker.store.interface import Batch, DestinationRow, StoreDamaged, SubscriptionRow
 from gateway.broker.store.sqlite import SqliteStore
 from gateway.instance.layout import Layout
 from tests.gateway.broker.store.harness import History, QueueReactor, contents, insert, row
@@ -217,3 +218,92 @@ def test_it_waits_for_no_gateway(tool: Tool, history: History) -> None:
 def test_an_instance_without_a_store(tool: Tool) -> None:
     code, _, error = tool("query")
     assert (code, error) == (1, f"imqdbmgr: {tool.database} does not exist\n")
+
+
+# The whole store.
+
+
+def closed(tool: Tool) -> list[int]:
+    """A store that was closed in order, with messages and a subscription. :returns: their seqs."""
+    reactor = QueueReactor()
+    store = SqliteStore(str(tool.database), reactor.reactor, reserve_octets=0, idle_seconds=600)
+    store.open()
+    batch = insert(Batch(1), *(row(seq, body=b"body of %d." % seq) for seq in range(1, 50)))
+    batch.destinations[1] = DestinationRow(1, 1, "t", "")
+    batch.subscriptions[1] = SubscriptionRow(1, 1, "client", "name", "", 0)
+    batch.owed = {(1, seq): None for seq in range(1, 50)}
+    assert reactor.commit(store, batch) is None
+    reactor.close(store)
+    return list(batch.inserts)
+
+
+def test_check_of_a_whole_store(tool: Tool) -> None:
+    closed(tool)
+    before = tool.database.read_bytes()
+    assert tool("check") == (0, f"{tool.database} is whole: 49 messages. It was closed in order.\n", "")
+    assert (tool.database.read_bytes(), tool.log.exists()) == (before, False)
+
+
+def test_check_of_a_store_that_was_killed_changes_nothing(tool: Tool, killed: Killed) -> None:
+    batch = insert(Batch(1), *(row(seq) for seq in range(1, 50)))
+    batch.destinations[1] = DestinationRow(1, 0, "q", "")
+    killed([batch])
+    files = tool.files()
+    code, said, error = tool("check")
+    assert (code, error) == (0, "")
+    assert "is whole: 49 messages. It was not closed in order" in said
+    assert tool.files() == files
+
+
+@pytest.mark.parametrize(
+    ("statement", "place"),
+    [
+        ("DELETE FROM destination", "message 1: its destination, row 1, is missing"),
+        ("DELETE FROM subscription", "owed row of message 1: its subscription, row 1, is missing"),
+        ("UPDATE subscription SET destination = 5", "subscription 1: its destination, row 5, is missing"),
+        ("DELETE FROM message WHERE seq = 7", "owed row of message 7: the message is missing"),
+        ("DELETE FROM message WHERE seq = 7", "content 7: the message it belongs to is missing"),
+        ("DELETE FROM content WHERE seq = 7", "message 7: its content is missing"),
+        ("UPDATE content SET body = x'00' WHERE seq = 7", "message 7: its checksum is wrong"),
+        ("UPDATE message SET priority = 12 WHERE seq = 7", "message 7: a column of table message"),
+        ("UPDATE meta SET value = 5 WHERE key = 'clean'", "table meta: it has no 'clean'"),
+    ],
+)
+@pytest.mark.parametrize("sealed", [True, False])
+def test_check_names_what_is_damaged(tool: Tool, statement: str, place: str, sealed: bool) -> None:
+    closed(tool)
+    other = sqlite3.connect(tool.database)
+    if not sealed:
+        other.execute("UPDATE meta SET value = 1 WHERE key = 'clean'")
+    other.execute(statement)
+    other.commit()
+    other.close()
+    code, said, error = tool("check")
+    assert (code, error) == (1, "")
+    assert f"{tool.database} is damaged at {place}" in said
+
+
+def test_check_of_damaged_pages(tool: Tool) -> None:
+    closed(tool)
+    tool.flip(opening.PAGE_SIZE * 5, tool.database)
+    code, said, _ = tool("check")
+    assert code == 1
+    assert "is damaged at pages: " in said or "is damaged at an unknown page" in said
+
+
+def test_a_missing_log_is_given_up_when_asked(tool: Tool, killed: Killed, tmp_path: Path) -> None:
+    batch = insert(Batch(1), *(row(seq) for seq in range(1, 109)))
+    batch.destinations[1] = DestinationRow(1, 0, "q", "")
+    killed([batch])
+    tool.log.unlink()
+    code, said, _ = tool("check")
+    assert code == 1
+    assert f"{tool.log} is damaged at the whole file: it is missing" in said
+    code, said, _ = tool("query")
+    assert code == 1
+    assert "is missing, and the store was not closed in order" in said
+    assert not tool.log.exists()
+    code, said, _ = tool("recover", "-f")
+    assert code == 0
+    assert "The store has 0 persistent messages" in said
+    assert tool.opened()["index"] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,13 @@ from gateway.broker.limits import DestinationProperties, LimitBehavior
 from gateway.broker.memory import OVERHEAD, Memory
 from gateway.broker.numbering import RESERVE
 from gateway.broker.purging import purge
+from gateway.broker.rows import REMOVED
 from gateway.broker.settings import BrokerOptions
-from gateway.broker.store.interface import DestinationRow, RedeliveryRow, StoreError, SubscriptionRow
+from gateway.broker.store.interface import DestinationRow, RedeliveryRow, StoreDamaged, StoreError, SubscriptionRow
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.provider import Mode
 from gateway.messaging.redelivery import RedeliveryChanges
+from tests.gateway.broker.step_store import Disk
 from tests.gateway.broker.stepping import Stepped, Told, texts
 
 Q = Queue("q")
@@ -179,10 +182,10 @@ def test_what_belongs_to_nothing_is_removed(stepped: Stepped) -> None:
     (owed_seq,) = {seq for _, seq in disk.owed}
     (queue_seq,) = disk.rows.keys() - {owed_seq}
     (number,) = disk.subscriptions
-    # A message of a destination that is gone, one that nobody is owed, and rows about what is not there.
+    # A message of a destination that was being removed, one that nobody is owed, and counts about what is not there.
+    disk.destinations[99] = DestinationRow(99, 0, "q", "", REMOVED)
     disk.rows[101] = disk.rows[queue_seq]._replace(seq=101, destination=99)
     disk.rows[102] = disk.rows[owed_seq]._replace(seq=102)
-    disk.owed |= {(77, owed_seq), (number, 103)}
     disk.redeliveries = {
         (0, 104): RedeliveryRow(0, 104, 1, 0),
         (77, owed_seq): RedeliveryRow(77, owed_seq, 1, 0),
@@ -192,11 +195,52 @@ def test_what_belongs_to_nothing_is_removed(stepped: Stepped) -> None:
     stepped.restart()
     stepped.settle()
     assert disk.rows.keys() == {owed_seq, queue_seq}
+    assert 99 not in disk.destinations
     assert disk.owed == {(number, owed_seq)}
     assert disk.redeliveries.keys() == {(0, queue_seq)}
     inbox = stepped.consume(stepped.session(), Q)
     stepped.settle()
     assert (inbox.texts, inbox.attempts) == (["waits"], [5])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda disk: disk.destinations.pop(1), "message 2: its destination, row 1, is missing"),
+        (lambda disk: disk.destinations.pop(2), "subscription 3: its topic, row 2, is missing"),
+        (lambda disk: disk.subscriptions.clear(), "owed row of message 1: its subscription, row 3, is missing"),
+        (lambda disk: disk.rows.pop(1), "owed row of message 1: subscription 3 is owed it, and no topic has it"),
+        (lambda disk: disk.owed.add((3, 2)), "owed row of message 2: subscription 3 is owed it, and no topic has it"),
+    ],
+)
+def test_rows_that_name_what_is_missing_are_refused_and_stay(
+    stepped: Stepped, spoil: Callable[[Disk], object], sentence: str
+) -> None:
+    stepped.broker.queue(Q)
+    connection = stepped.connect("me")
+    stepped.consume(connection.session(Mode.CLIENT), Topic("t"), durable_name="d")
+    stepped.session().send(texts(Topic("t"), ["owed"]) + texts(Q, ["waits"]))
+    stepped.settle()
+    spoil(stepped.disk)
+    rows = dict(stepped.disk.rows)
+    with pytest.raises(StoreDamaged, match=sentence):
+        stepped.restart()
+    assert stepped.disk.rows == rows
+
+
+def test_a_queue_that_was_being_removed_is_removed_after_a_crash(stepped: Stepped) -> None:
+    """Its messages are deleted slice by slice, so a crash leaves some of them."""
+    for number in range(2_000):
+        stepped.session().send(texts(Q, [number]))
+    stepped.settle()
+    stepped.broker.remove(stepped.broker.queue(Q))
+    stepped.turns()
+    stepped.store.step()
+    assert len(stepped.disk.rows) > 0
+    stepped.restart()
+    stepped.settle()
+    assert (stepped.disk.rows, stepped.disk.destinations) == ({}, {})
+    assert stepped.broker.find(Q) is None
 
 
 def test_the_properties_that_a_destination_was_given_outlive_the_settings(tmp_path: Path) -> None:
@@ -233,7 +277,7 @@ def test_an_empty_auto_created_destination_is_reaped_after_a_restart(tmp_path: P
     ("spoil", "sentence"),
     [
         (DestinationRow(1, 0, "q", "maxNumMsgs=many"), "queue:q with properties that cannot be read: 'maxNumMsgs=many'"),
-        (SubscriptionRow(9, 1234, "me", "d", "", 0), "durable subscription 'd' of client-id 'me'.*row 1234, is missing"),
+        (SubscriptionRow(9, 1234, "me", "d", "", 0), "subscription 9: its topic, row 1234, is missing: 'd' of client-id 'me'"),
         (SubscriptionRow(9, 1, "me", "d", "x =", 0), "durable subscription 'd' of client-id 'me'.*selector 'x =' is invalid"),
     ],
 )

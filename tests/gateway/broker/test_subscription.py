@@ -83,6 +83,45 @@ def test_one_who_is_not_durable_needs_no_row_while_there_is_memory(stepped: Step
     assert stepped.broker.topic(T).count == 0
 
 
+@pytest.mark.parametrize("pattern", [T, Topic("*")])
+def test_what_waits_for_a_subscription_that_ends_is_deleted_unread(small: Stepped, pattern: Destination) -> None:
+    session = small.session()
+    slow = [small.session() for _ in range(3)]
+    for each in slow:
+        small.consume(each, pattern, credit=3)
+    for number in range(2_000):
+        session.send(texts(T, [number]))
+    small.settle()
+    assert len(small.disk.rows) > 1_900
+    read = small.store.fetches
+    for each in slow:
+        each.close()
+    small.settle()
+    assert small.store.fetches == read
+    assert small.empty
+    assert (small.broker.topic(T).count, small.broker.topic(T).octets) == (0, 0)
+    assert small.broker.memory.used == 0
+
+
+def test_subscriptions_that_end_wait_for_the_commits_of_others(small: Stepped) -> None:
+    session = small.session()
+    slow = small.session()
+    small.consume(slow, T, credit=3)
+    for number in range(6_000):
+        session.send(texts(T, [number], persistent=False))
+    small.settle()
+    slow.close()
+    for _ in range(100):
+        small.turns()
+    # The disk has answered nothing yet: one batch is with it, and one that is full waits.
+    assert small.store.asked == 1
+    assert small.broker.commits.number <= small.broker.commits.durable + 3
+    small.later(0.01)
+    for _ in range(100):
+        small.later(0.01)
+    assert small.empty
+
+
 @pytest.mark.parametrize("persistent", [True, False])
 def test_those_who_are_behind_share_rows_with_those_who_are_durable(small: Stepped, persistent: bool) -> None:
     leave_durable(small, "a")

@@ -2,11 +2,12 @@
 -- No index but the keys: order, priorities, sizes and expiry are rebuilt from the scan at start.
 -- Names are not unique: a destination or subscription may be removed and made anew under another id in one batch.
 
--- id: the store's, in every message id. clean: 1 after a close in order. next_seq: every seq below it may have been used.
--- sweep: when not 0, rows of content below that seq may have no message; they are deleted in idle moments.
+-- id: the store's, in every message id. next_seq: every seq below it may have been used.
+-- clean: 0 while the store is in use. After a close in order the seal, a sum for each table (checks.py); 1 without one, as earlier programs wrote.
+-- sweep: when not 0, messages below that seq that are not persistent, and contents without a message, are deleted in idle moments.
 CREATE TABLE meta (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
 
--- administered: 1 when an administrator gave the properties; else they are the settings', and empty where the destination made itself.
+-- administered: 1 when an administrator gave the properties; 2 when it was removed, and its messages are being deleted; else they are the settings', and empty where the destination made itself.
 CREATE TABLE destination (
     id INTEGER PRIMARY KEY, kind INTEGER NOT NULL, name TEXT NOT NULL, properties TEXT NOT NULL,
     administered INTEGER NOT NULL DEFAULT 0

@@ -93,6 +93,7 @@ class Model:
                 del self.redeliveries[pair]
         for subscription in batch.removed_subscriptions:
             self.subscriptions.pop(subscription, None)
+        self.owed = {pair for pair in self.owed if pair[0] not in batch.removed_subscriptions}
         for destination in batch.removed_destinations:
             self.destinations.pop(destination, None)
         self.duplicates.update(batch.duplicates)

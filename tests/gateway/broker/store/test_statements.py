@@ -72,7 +72,7 @@ def everything(count: int) -> Batch:
     [
         (inserts, 4),
         (deletes, 4),
-        (everything, 15),
+        (everything, 16),
     ],
 )
 def test_statements_do_not_grow_with_rows(traced: Traced, tmp_path: Path, make: Callable[[int], Batch], expected: int) -> None:

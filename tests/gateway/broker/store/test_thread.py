@@ -66,3 +66,23 @@ def test_what_a_job_or_the_looking_after_raises_is_told_and_the_thread_goes_on()
     jobs.finish()
     jobs._thread.join(60)
     assert not jobs._thread.is_alive()
+
+
+def test_jobs_put_behind_wait_for_the_others_and_come_before_the_last() -> None:
+    done: list[str] = []
+    jobs = JobThread("jobs", lambda: None, 600, lambda error: None)
+
+    def first() -> None:
+        # It was put behind, and so was another: what is put now comes before that.
+        done.append("behind 1")
+        jobs.put(lambda: done.append("put late"))
+
+    jobs.put_behind(first)
+    jobs.put_behind(lambda: done.append("behind 2"))
+    jobs.put(lambda: done.append("put"))
+    jobs.start()
+    ended = threading.Event()
+    jobs.put_behind(lambda: jobs.finish(ended.set))
+    assert ended.wait(60)
+    jobs._thread.join(60)
+    assert done == ["put", "behind 1", "put late", "behind 2"]

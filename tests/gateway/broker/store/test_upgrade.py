@@ -54,6 +54,8 @@ def old(earlier: int, tmp_path: Path, reactor: QueueReactor) -> tuple[Path, Mode
     for table in TABLES:
         columns = ", ".join(row[1] for row in connection.execute(f"PRAGMA main.table_info({table})"))
         connection.execute(f"INSERT INTO main.{table}({columns}) SELECT {columns} FROM new.{table}")
+    # Those versions had no seal.
+    connection.execute("UPDATE meta SET value = 1 WHERE key = 'clean'")
     connection.execute(f"PRAGMA application_id = {opening.APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {earlier}")
     connection.execute("DETACH new")

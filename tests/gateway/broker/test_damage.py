@@ -1,0 +1,152 @@
+"""A message in the store is found damaged while the broker runs: its destination is stopped, the others go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.broker.memory import OVERHEAD, Memory
+from gateway.broker.store.interface import StoreDamaged
+from gateway.messaging.destination import Queue, Topic
+from gateway.messaging.errors import DestinationStopped, MessageRejected
+from gateway.messaging.provider import Mode
+from tests.gateway.broker.stepping import Stepped, all_of, texts
+
+Q = Queue("q")
+OTHER = Queue("other")
+T = Topic("t")
+
+
+@pytest.fixture
+def restarted(tmp_path: Path) -> Stepped:
+    """A broker that has 40 messages in each of two queues, and for a durable subscription, in its store only. One of each but ``other`` is damaged."""
+    stepped = Stepped(tmp_path, memory=Memory(total=60 * OVERHEAD, share=10 * OVERHEAD, least=2 * OVERHEAD))
+    connection = stepped.connect("me")
+    stepped.consume(connection.session(Mode.CLIENT), T, durable_name="d")
+    connection.close()
+    session = stepped.session()
+    for number in range(40):
+        session.send(texts(Q, [number]) + texts(OTHER, [number]) + texts(T, [number]))
+    stepped.settle()
+    disk = stepped.disk
+    numbers = {row.name: row.id for row in disk.destinations.values()}
+    for name in ("q", "t"):
+        disk.damaged |= {row.seq for row in disk.rows.values() if row.destination == numbers[name] and row.body == b"20"}
+    stepped.restart()
+    return stepped
+
+
+def damage_of(stepped: Stepped, name: str) -> StoreDamaged:
+    """What a store tells that has found it by itself."""
+    (number,) = (row.id for row in stepped.disk.destinations.values() if row.name == name)
+    (seq,) = (seq for seq in stepped.disk.damaged if stepped.disk.rows[seq].destination == number)
+    return StoreDamaged("the disk", f"message {seq}", "its checksum is wrong", seq=seq, destination=number)
+
+
+def test_nothing_behind_a_damaged_message_is_delivered(restarted: Stepped) -> None:
+    rows = dict(restarted.disk.rows)
+    inbox = restarted.consume(restarted.session(), Q)
+    other = restarted.consume(restarted.session(), OTHER)
+    restarted.settle()
+    assert [int(body) for body in inbox.texts] == list(range(len(inbox.texts)))
+    assert len(inbox.texts) <= 20
+    assert [type(error) for error in inbox.failures] == [DestinationStopped]
+    assert other.texts == [str(number) for number in range(40)]
+    assert not other.failures
+    # What it had been given waits again, and everything is in the store as it was.
+    assert restarted.disk.rows == rows
+
+
+def test_senders_and_new_consumers_are_refused(restarted: Stepped) -> None:
+    restarted.consume(restarted.session(), Q)
+    restarted.settle()
+    session = restarted.session()
+    with pytest.raises(MessageRejected) as error:
+        session.send(texts(Q, ["new"]))
+    assert isinstance(error.value.__cause__, DestinationStopped)
+    assert str(error.value.__cause__).startswith("queue:q is stopped: ")
+    for spec in ({}, {"browse": True}):
+        with pytest.raises(DestinationStopped):
+            restarted.consume(session, Q, **spec)
+    session.send(texts(OTHER, ["new"]))
+    restarted.settle()
+    assert "new" in restarted.bodies
+
+
+def test_a_sender_that_had_sent_there_before_is_refused(restarted: Stepped) -> None:
+    session = restarted.session()
+    session.send(texts(Q, ["before"]))
+    restarted.store.on_damaged(damage_of(restarted, "q"))  # type: ignore[misc]
+    with pytest.raises(MessageRejected):
+        session.send(texts(Q, ["after"]))
+
+
+def test_what_the_store_finds_by_itself_stops_the_consumers(restarted: Stepped) -> None:
+    error = damage_of(restarted, "q")
+    restarted.disk.damaged.clear()
+    inbox = restarted.consume(restarted.session(), Q, credit=3)
+    browser = restarted.consume(restarted.session(), Q, credit=3, browse=True)
+    restarted.settle()
+    assert (len(all_of(inbox)), len(all_of(browser))) == (3, 3)
+    assert restarted.store.on_damaged is not None
+    restarted.store.on_damaged(error)
+    browser.consumer.grant(5)
+    restarted.settle()
+    assert [type(error) for error in inbox.failures + browser.failures] == [DestinationStopped] * 2
+    assert (inbox.texts, browser.texts) == ([], [])
+    assert restarted.broker.queue(Q).count == 40
+
+
+def test_a_topic_is_stopped_with_its_subscriptions(restarted: Stepped) -> None:
+    owed = set(restarted.disk.owed)
+    live = restarted.consume(restarted.session(), T)
+    wild = restarted.consume(restarted.session(), Topic("*"))
+    connection = restarted.connect("me")
+    inbox = restarted.consume(connection.session(Mode.CLIENT), T, durable_name="d")
+    restarted.settle()
+    assert [int(body) for body in inbox.texts] == list(range(len(inbox.texts)))
+    assert len(inbox.texts) <= 20
+    for each in (inbox, live, wild):
+        assert [type(error) for error in each.failures] == [DestinationStopped]
+    assert restarted.disk.owed == owed
+    with pytest.raises(MessageRejected):
+        restarted.session().send(texts(T, ["new"]))
+    again = restarted.connect("me2")
+    with pytest.raises(DestinationStopped):
+        restarted.consume(again.session(Mode.CLIENT), T, durable_name="e")
+
+
+def test_one_that_nobody_knows_the_destination_of_stops_everything(restarted: Stepped) -> None:
+    assert restarted.store.on_damaged is not None
+    restarted.store.on_damaged(StoreDamaged("the disk", "content 7", "the message it belongs to is missing", seq=7))
+    assert ["content 7" in str(error) for error in restarted.failures] == [True]
+
+
+def test_an_operator_can_give_the_messages_up(restarted: Stepped) -> None:
+    inbox = restarted.consume(restarted.session(), Q)
+    restarted.settle()
+    assert inbox.failures
+    restarted.broker.remove(restarted.broker.queue(Q))
+    restarted.settle()
+    restarted.later(1)
+    (other,) = (row.id for row in restarted.disk.destinations.values() if row.name == "other")
+    (topic,) = (row.id for row in restarted.disk.destinations.values() if row.name == "t")
+    assert {row.destination for row in restarted.disk.rows.values()} == {other, topic}
+    session = restarted.session()
+    again = restarted.consume(session, Q)
+    session.send(texts(Q, ["new"]))
+    restarted.settle()
+    assert again.texts == ["new"]
+
+
+def test_a_stopped_durable_subscription_is_not_removed(restarted: Stepped) -> None:
+    connection = restarted.connect("me")
+    restarted.consume(connection.session(Mode.CLIENT), T, durable_name="d")
+    restarted.settle()
+    rows, owed = dict(restarted.disk.rows), set(restarted.disk.owed)
+    results: list[object] = []
+    connection.unsubscribe("d").addErrback(lambda failure: results.append(failure.type))
+    restarted.settle()
+    assert results == [DestinationStopped]
+    assert (restarted.disk.rows, restarted.disk.owed) == (rows, owed)
