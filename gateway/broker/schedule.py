@@ -63,7 +63,7 @@ class Schedule:
 
     def _next_step(self, busy: Callable[[], bool]) -> None:
         if busy():
-            self.at(self._turn.refresh() + _BUSY_MS, lambda: self._next_step(busy))
+            self.after(_BUSY_MS, lambda: self._next_step(busy))
             return
         steps = self._waiting.popleft()
         try:
@@ -72,9 +72,14 @@ class Schedule:
         finally:
             # One that failed does not stop the others.
             if self._waiting and not self._closed:
-                self.at(self._turn.refresh(), lambda: self._next_step(busy))
+                self.after(0, lambda: self._next_step(busy))
             else:
                 self._stepping = False
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something that was asked for by :meth:`in_turn` is not done."""
+        return bool(self._waiting) or self._stepping
 
     def close(self) -> None:
         """Forget everything, and what is asked from now on."""

@@ -711,7 +711,9 @@ class BrokerModel(RuleBasedStateMachine):
             assert physical.count == here
             assert physical.octets == 0 or physical.count
             assert physical.coming == sum(place.count for place in physical.arrivals)
-        assert self.broker.memory.used == sum(place.backlog.window_octets for place in places.values())
+        used = sum(place.backlog.window_octets for place in places.values())
+        # What was removed is given up slice by slice.
+        assert self.broker.memory.used == used or (self.broker.memory.used > used and self.broker.schedule.waiting)
         for place in places.values():
             check_backlog(place.backlog)
 
