@@ -64,8 +64,8 @@ def test_senders_and_new_consumers_are_refused(restarted: Stepped) -> None:
     session = restarted.session()
     with pytest.raises(MessageRejected) as error:
         session.send(texts(Q, ["new"]))
-    assert isinstance(error.value.__cause__, DestinationStopped)
-    assert str(error.value.__cause__).startswith("queue:q is stopped: ")
+    assert isinstance(error.value.cause, DestinationStopped)
+    assert str(error.value.cause).startswith("queue:q is stopped: ")
     for spec in ({}, {"browse": True}):
         with pytest.raises(DestinationStopped):
             restarted.consume(session, Q, **spec)

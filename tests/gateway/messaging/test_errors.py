@@ -20,6 +20,11 @@ CASES: list[tuple[MessagingError, str, dict[str, object]]] = [
     (errors.InvalidDestination("/x", "no such prefix"), "/x: no such prefix", {"destination": "/x", "reason": "no such prefix"}),
     (errors.DestinationFull(Queue("q"), "maxNumMsgs", 5), "queue:q is full: maxNumMsgs is 5", {"limit": "maxNumMsgs", "value": 5}),
     (
+        errors.DestinationStopped(Queue("q")),
+        "queue:q is stopped: its messages in the store are damaged. The gateway's log says where",
+        {"destination": Queue("q")},
+    ),
+    (
         errors.MessageTooLarge(Queue("q"), 9, "maxBytesPerMsg", 5),
         "a message of 9 octets is too large for queue:q: maxBytesPerMsg is 5",
         {"size": 9, "value": 5},
