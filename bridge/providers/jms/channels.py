@@ -62,6 +62,9 @@ class Channels(Protocol):
 class Channel(Protocol):
     """Whoever gets the frames of a channel."""
 
+    abandoned: bool
+    """Whether its call hangs and nobody waits for it any more."""
+
     def frame(self, frame: Frame) -> None:
         """One has come. :raises WireError: it makes no sense."""
 
@@ -124,14 +127,11 @@ class Lane:
         self._given_up: dict[int, _Call[Any]] = {}
         self._ending = False
         self._used = False
+        #: Whether a call hangs and nobody waits for it any more.
+        self.abandoned = False
         #: Why nothing more can be asked: a call hangs, or the process has ended.
         self.error: MessagingError | None = None
         self._hangs = ""
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is asked of it."""
-        return not self._pending
 
     def call(
         self,
@@ -152,8 +152,8 @@ class Lane:
         :returns: fails with JavaFailure, or with ProviderUnavailable when nothing came in time or the process has ended.
         """
         call = _Call(what, parse, late)
-        if self.error is not None:
-            call.result.errback(self.error)
+        if self.error is not None or self._ending:
+            call.result.errback(self.error or ProviderUnavailable("the connection is closed"))
             return call.result
         self._tags += 1
         try:
@@ -180,7 +180,7 @@ class Lane:
         self._given_up = self._pending
         self._pending = {}
         self._hangs = next(iter(self._given_up.values())).what
-        self._ending = True
+        self._ending = self.abandoned = True
         self._process.write(wire.frame(Type.ABANDON, self._number))
         self._fail(list(self._given_up.values()), self._hung.abandoned(self._hangs, seconds))
 
@@ -265,7 +265,8 @@ class SessionChannel:
         self._ending = False
         self._end_sent = False
         self._over = False
-        self._abandoned = False
+        #: Whether a call hangs and nobody waits for it any more.
+        self.abandoned = False
         #: Fires when its thread in Java has ended or was abandoned.
         self.ended: Deferred[None] = Deferred()
 
@@ -331,7 +332,7 @@ class SessionChannel:
 
     def _abandon(self) -> None:
         self._timer = None
-        self._abandoned = True
+        self.abandoned = True
         self._process.write(wire.frame(Type.ABANDON, self._number))
         self._break(self._hung.abandoned(f"a call of {self._name}", self._seconds))
 
@@ -400,7 +401,7 @@ class SessionChannel:
             self._answered(answers)
 
     def over(self, error: MessagingError | None) -> None:
-        if self._abandoned:
+        if self.abandoned:
             self._hung.returned(f"a call of {self._name}")
         if self._over:
             return

@@ -29,6 +29,8 @@ _LARGEST_HEAP: Final = 1 << 30
 #: With less than this no client works.
 _SMALLEST_HEAP: Final = 64 * _MIB
 _HEAP: Final = re.compile(r"-Xmx(\d+)([kKmMgGtT]?)|-XX:MaxHeapSize=(\d+)([kKmMgGtT]?)")
+#: System properties that the list of processes must not show. The others stand on the command line, as Java reads some of them before anything of ours runs.
+_SECRET: Final = re.compile(r"pass|secret|credential|token", re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": _MIB, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -38,7 +40,7 @@ class JavaOptions:
 
     :param class_path: jars and folders separated by colons, ``FOLDER/*`` for all jars in a folder.
     :param java: a ``java`` command, a Java home, or a path of ``libjvm``; "" is what ``JAVA_HOME`` or the path has.
-    :param options: such as ``-Xmx1g``; those that begin with ``-D`` are not shown in the list of processes.
+    :param options: such as ``-Xmx1g``; system properties with names of secrets are not shown in the list of processes.
     :param heaps: bytes that the heaps of all Java processes may take together.
     :param apart: a name; factories with different ones never share a process.
     """
@@ -58,7 +60,7 @@ class JavaOptions:
 class Command(NamedTuple):
     """A process to start.
 
-    :param arguments: the whole command line, whose executable is a path. :param properties: those of the system, told once it runs. :param heap: bytes.
+    :param arguments: the whole command line, whose executable is a path. :param properties: secret ones of the system, told once it runs. :param heap: bytes.
     """
 
     arguments: list[str]
@@ -78,8 +80,8 @@ def command(options: JavaOptions, taken: Iterable[int], environment: Mapping[str
     properties: dict[str, str] = {}
     others: list[str] = []
     for option in options.options:
-        if option.startswith("-D"):
-            name, _, value = option[2:].partition("=")
+        name, _, value = option[2:].partition("=")
+        if option.startswith("-D") and _SECRET.search(name):
             properties[name] = value
         else:
             others.append(option)
@@ -88,8 +90,8 @@ def command(options: JavaOptions, taken: Iterable[int], environment: Mapping[str
         heap = _heap(options.heaps, list(taken))
         others.insert(0, f"-Xmx{heap // _MIB}m")
     launch = [sys.executable, "-I", "-S", str(_LAUNCH), str(os.getpid())]
-    # -Xrs: signals are not Java's to handle; the others shorten the start.
-    arguments = [*launch, java, "-Xrs", "-Xshare:auto", "-XX:TieredStopAtLevel=4", *others, "-cp", class_path, _MAIN]
+    # Signals are not Java's to handle.
+    arguments = [*launch, java, "-Xrs", *others, "-cp", class_path, _MAIN]
     return Command(arguments, properties, heap)
 
 

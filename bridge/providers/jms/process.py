@@ -15,7 +15,7 @@ import signal
 import socket
 from collections import deque
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -35,6 +35,8 @@ from gateway.messaging.errors import MessagingError, ProviderUnavailable
 #: A process that has lived so many seconds is no repetition of a failure before.
 _LASTING: Final = 10.0
 _LONGEST_PAUSE: Final = 30.0
+#: After one that has lived so many seconds, no heap was full before.
+_FORGIVEN: Final = 86_400.0
 #: Lines of a client's output that are logged in one beat.
 _MOST_LINES: Final = 100
 _LONGEST_LINE: Final = 4096
@@ -109,6 +111,7 @@ class JavaProcess:
     # --- its life
 
     def _start(self, command: Command) -> None:
+        hello = wire.hello(command.properties)
         ours, theirs = socket.socketpair()
         try:
             child = _Child(self._exited, self._output.feed)
@@ -123,7 +126,7 @@ class JavaProcess:
         finally:
             ours.close()
             theirs.close()
-        self.write(wire.hello(command.properties))
+        self.write(hello)
         self._timer = self.reactor.callLater(
             self._times.starting, self.kill, f"Java did not start within {self._times.starting:g} s"
         )
@@ -185,14 +188,18 @@ class JavaProcess:
         self._stream.close()
         self._ended(self)
         links, self._links = self._links, {}
-        for _, lost in links.values():
-            lost(Kind.UNAVAILABLE, reason)
         channels, self._channels = self._channels, {}
-        for channel in channels.values():
-            channel.over(error)
+        tell: list[Callable[[], None]] = [partial(lost, Kind.UNAVAILABLE, reason) for _, lost in links.values()]
+        tell += [partial(channel.over, error) for channel in channels.values()]
+        for one in tell:
+            try:
+                one()
+            except Exception:  # noqa: BLE001
+                # A defect of one listener; the others must hear of it all the same.
+                _log.failure("who was to hear that Java has ended failed over it")
         waiting, self._waiting = self._waiting, []
-        for one in waiting:
-            one.errback(error)
+        for waits in waiting:
+            waits.errback(error)
 
     # --- what is asked
 
@@ -323,6 +330,8 @@ class JavaProcess:
     def _beat(self) -> None:
         self._output.beat()
         if self._unanswered >= self._times.beats:
+            alive = self.alive
+            self.exhausted = alive is not None and alive.used > alive.heap * 9 // 10
             self.kill(self._why_silent())
             return
         self._unanswered += 1
@@ -332,7 +341,7 @@ class JavaProcess:
     def _why_silent(self) -> str:
         silent = f"Java (process {self.pid}) has not answered for {self._times.beat * self._times.beats:g} s and was ended"
         alive = self.alive
-        if alive is not None and alive.used > alive.heap * 9 // 10:
+        if self.exhausted and alive is not None:
             return f"{silent}; {alive.used // _MIB} of {alive.heap // _MIB} MiB of its heap were in use: {_MORE_HEAP}"
         return f"{silent}; it was stopped, or the machine has too little processor time or memory for it"
 
@@ -344,7 +353,9 @@ class JavaProcess:
             self._idle = None
 
     def _perhaps_idle(self) -> None:
-        if self._idle is None and self.error is None and not self._links and not self._channels:
+        # Calls that were abandoned keep nobody.
+        waited_for = any(not channel.abandoned for channel in self._channels.values())
+        if self._idle is None and self.error is None and not self._links and not waited_for:
             self._idle = self.reactor.callLater(self._times.idle, self._rest)
 
     def _rest(self) -> None:
@@ -462,6 +473,8 @@ class Java:
                 self._start()
             except MessagingError as error:
                 return fail(error)
+            except (OSError, WireError) as error:
+                return fail(ProviderUnavailable(f"Java cannot be started: {error}"))
         process = self.process
         assert process is not None, "it was started"
         result: Deferred[JavaProcess] = Deferred()
@@ -504,10 +517,12 @@ class Java:
         now = self._reactor.seconds()
         if now - process.started >= _LASTING:
             self._deaths = 0
+        if now - process.started >= _FORGIVEN:
+            self._ahead = _MOST_AHEAD
         if process.exhausted:
             self._ahead = max(1, self._ahead // _LESS_AHEAD)
         # One that has died for the first time is started at once.
-        pause = min(_LONGEST_PAUSE, 2.0 ** (self._deaths - 1)) if self._deaths else 0.0
+        pause = min(_LONGEST_PAUSE, 2.0 ** min(self._deaths - 1, 10)) if self._deaths else 0.0
         self._not_before = now + pause
         self._deaths += 1
         _log.warn("{reason}", reason=self._reason)

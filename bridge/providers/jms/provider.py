@@ -291,8 +291,20 @@ class JMSProvider:
                 wire.text(factory.lookup_name) + wire.pairs(factory.environment),
                 lambda payload: (payload.text(), payload.flag()),
             )
-            for (name, environment), before in self._remembered.items():
-                found = await self._remember(lane, number, name, dict(environment))
+            for (name, environment), before in list(self._remembered.items()):
+                try:
+                    found = await self._remember(lane, number, name, dict(environment))
+                except JavaFailure as error:
+                    # Only who uses it may fail, and that with its own error.
+                    self._log.warn(
+                        "{provider}: '{name}', which JNDI had before Java was started anew, is not found now: {reason}; links that use it "
+                        "have a destination made of its name, {before}",
+                        provider=self.name,
+                        name=name,
+                        reason=error.reason,
+                        before=before,
+                    )
+                    continue
                 if found != before:
                     self._log.warn(
                         "{provider}: '{name}' in JNDI was {before} and is {found} now; links that use it go on with the former until they are restarted",

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 
 from bridge.providers.jms.provider import JMSFactory, JMSProvider
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.message import BodyType, Headers, Message
-from gateway.messaging.provider import Mode, Subscription
+from gateway.messaging.provider import Consumer, Mode, Subscription
 from gateway.messaging.values import Byte, Float, Int, Short, Value
 from tests.bridge.providers.jms import native
 from tests.bridge.providers.jms.stubs import GUEST, clock, received, told
@@ -54,6 +55,41 @@ async def test_destinations_are_looked_up() -> None:
     assert await there.look_up("prices", environment) == Topic("shop.prices")
     with pytest.raises(ProviderUnavailable, match="looking up 'nothing' failed"):
         await there.look_up("nothing", environment)
+
+
+@on_reactor
+async def test_each_connection_fetches_ahead_what_fits_into_the_heap() -> None:
+    """All connections of a factory share its policy; each begins with one message and then has as many as fit."""
+    there = await provider()
+    for number in range(2):
+        connection = await there.connect(GUEST, None, not_lost)
+        queue = Queue(f"ahead.{number}")
+        session = connection.session(Mode.AUTO)
+        session.send([Message(Headers(queue), b"x" * 1024) for _ in range(2000)])
+        assert await told(session.completion) is None
+        runs: list[int] = []
+        enough: Deferred[None] = Deferred()
+
+        def deliver(
+            consumer: Consumer,
+            first: int,
+            messages: Any,
+            attempts: Any,
+            /,
+            runs: list[int] = runs,
+            enough: Deferred[None] = enough,
+        ) -> None:
+            runs.append(len(messages))
+            if sum(runs) == 2000:
+                enough.callback(None)
+
+        consumer = connection.session(Mode.AUTO).consumer(Subscription(queue), deliver, enough.errback)
+        consumer.grant(2000)
+        consumer.start()
+        await enough
+        # One by one they would be about as many as there are messages.
+        assert len(runs) < 500, runs
+        await connection.close()
 
 
 @on_reactor

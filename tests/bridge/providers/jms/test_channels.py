@@ -93,14 +93,14 @@ def test_calls_are_asked_at_once_and_answered_by_their_tags() -> None:
     assert [frame.payload for frame in calls.process.frames] == [
         wire.number(tag) + bytes([Verb.CONNECT]) + wire.number(1) for tag in (1, 2)
     ]
-    assert not calls.lane.idle
+    assert calls.lane._pending
     calls.answer(1, "first")
     calls.fail(2, 6, "second")
     assert calls.told == ["one: first", "two: second"]
     error = calls.results[1][1]
     assert isinstance(error, JavaFailure)
     assert (error.kind, error.reason) == (6, "second")
-    assert calls.lane.idle
+    assert not calls.lane._pending
     assert calls.process.clock.getDelayedCalls() == []
 
 
@@ -171,7 +171,7 @@ def test_a_call_that_is_too_long_for_a_frame_fails_and_leaves_nothing_behind() -
     assert isinstance(failed[0].value, ProviderUnavailable)
     assert "looking up" in str(failed[0].value)
     assert f"expected at most {LONGEST_PAYLOAD}" in str(failed[0].value)
-    assert calls.lane.idle
+    assert not calls.lane._pending
     assert calls.process.clock.getDelayedCalls() == []
 
 

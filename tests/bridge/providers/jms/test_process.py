@@ -113,11 +113,11 @@ async def test_it_leaves_the_terminals_group_and_shows_no_secrets(classes: Path)
             "cf",
             {**ENVIRONMENT, "java.naming.security.credentials": "quiet-jndi"},
             str(classes),
-            ("-Dstub.word=quiet-property", "-Xmx100m"),
+            ("-Dstub.password.word=quiet-property", "-Xmx100m"),
         ),
     )
     connection = await provider.connect(Credentials("guest", "quiet-passcode"), None, not_lost)
-    assert await provider.look_up("property:stub.word", provider.factory.environment) == Queue("quiet-property")
+    assert await provider.look_up("property:stub.password.word", provider.factory.environment) == Queue("quiet-property")
     pid = of(provider).pid
     shown = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
     assert b"-Xmx100m" in shown

@@ -205,7 +205,10 @@ async def test_it_is_a_delivery_as_any_other_to_a_user_of_the_seam(links: FromAc
     ("text", "reason"),
     [
         ("a class is missing", "java.lang.NoClassDefFoundError: some/Missing"),
-        ("memory is short", "java.lang.OutOfMemoryError: Requested array size exceeds VM limit"),
+        (
+            "memory is short",
+            "java.lang.OutOfMemoryError: Requested array size exceeds VM limit (the heap is at most 64 MiB, by -Xmx in imq.jms.jvmOptions)",
+        ),
     ],
 )
 @on_reactor

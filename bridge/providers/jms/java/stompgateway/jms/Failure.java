@@ -59,6 +59,9 @@ public final class Failure extends Exception {
             if (one.getMessage() != null) {
                 text.append(": ").append(one.getMessage());
             }
+            if (one instanceof OutOfMemoryError) {
+                text.append(" (the heap is at most ").append(Heap.largest() >> 20).append(" MiB, by -Xmx in imq.jms.jvmOptions)");
+            }
             one = one.getCause() == one ? null : one.getCause();
         }
         return text.toString();

@@ -40,8 +40,10 @@ public final class Main {
             status = BROKEN;
             System.err.println("the connection to the gateway broke: " + Failure.told(error));
         } catch (OutOfMemoryError error) {
-            // Whatever the cause was: who reads here serves all.
-            Heap.exhausted();
+            // Who reads here serves all, so this is the end of all.
+            Heap.check(error);
+            status = BROKEN;
+            System.err.println(Failure.told(error));
         } finally {
             Runtime.getRuntime().halt(status);
         }

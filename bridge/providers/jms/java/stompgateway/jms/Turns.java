@@ -3,6 +3,8 @@ package stompgateway.jms;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
@@ -42,7 +44,8 @@ final class Turns implements Channels.Channel, Runnable {
     private final Runnable over;
     private final AtomicBoolean wake = new AtomicBoolean();
     private final ArrayDeque<Question> asked = new ArrayDeque<>();
-    private Octets partial = new Octets();
+    /** Of a question that is not complete. */
+    private final List<byte[]> parts = new ArrayList<>();
     private int window = WINDOW;
     private boolean ending;
     private boolean abandoned;
@@ -58,18 +61,15 @@ final class Turns implements Channels.Channel, Runnable {
     public void asked(Wire.Frame frame) throws IOException {
         switch (frame.type) {
             case Wire.PART:
-                partial.raw(frame.payload.array());
+                parts.add(frame.payload.array());
                 // It must be here whole in any case; what is complete waits for its turn.
                 wire.write(Wire.TAKEN, number, frame.payload.remaining());
                 break;
             case Wire.ASK:
                 byte[] last = frame.payload.array();
-                if (partial.size() == 0) {
-                    ask(new Question(last, last.length));
-                } else {
-                    ask(new Question(partial.raw(last).take(), last.length));
-                    partial = new Octets();
-                }
+                parts.add(last);
+                ask(new Question(parts.size() == 1 ? last : joined(), last.length));
+                parts.clear();
                 break;
             case Wire.WINDOW:
                 widen(frame.payload.getInt());
@@ -77,6 +77,18 @@ final class Turns implements Channels.Channel, Runnable {
             default:
                 throw new IOException("frame " + frame.type + " is unknown");
         }
+    }
+
+    private byte[] joined() {
+        int length = 0;
+        for (byte[] part : parts) {
+            length += part.length;
+        }
+        ByteBuffer whole = ByteBuffer.allocate(length);
+        for (byte[] part : parts) {
+            whole.put(part);
+        }
+        return whole.array();
     }
 
     private synchronized void ask(Question whole) {
@@ -124,6 +136,14 @@ final class Turns implements Channels.Channel, Runnable {
     }
 
     private void turns(Work work) throws IOException, InterruptedException {
+        try {
+            turnByTurn(work);
+        } finally {
+            work.over();
+        }
+    }
+
+    private void turnByTurn(Work work) throws IOException, InterruptedException {
         boolean idle = true;
         while (true) {
             ArrayDeque<Question> taken;

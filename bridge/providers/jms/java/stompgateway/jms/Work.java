@@ -14,6 +14,9 @@ public interface Work {
      */
     Octets turn(ByteBuffer asked, AtomicBoolean wake);
 
+    /** Its thread ends, be it that nobody has closed it. */
+    void over();
+
     /** Whether anything may come without being asked for. If not, no turn is taken but for questions. */
     boolean listens();
 }

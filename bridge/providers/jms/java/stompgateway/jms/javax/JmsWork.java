@@ -351,6 +351,8 @@ final class JmsWork extends SessionWork {
     }
 
     private void end(Receiver one) {
+        // Whatever fails below.
+        one.uncount();
         try {
             if (one.ownSession && !one.outstanding.isEmpty()) {
                 one.session.recover();

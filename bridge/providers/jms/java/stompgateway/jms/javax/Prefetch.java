@@ -10,9 +10,9 @@ import javax.jms.MessageConsumer;
 import stompgateway.jms.Heap;
 
 /**
- * How many messages ActiveMQ's client fetches ahead of a consumer. It bounds their number, to 1,000 of a queue, whatever their size; a backlog of large ones would
- * fill the heap. So a consumer begins with one, and then has as many as fit, by the size of those that have come. Where the operator has set a prefetch, and for
- * any other provider, this does nothing.
+ * How many messages ActiveMQ's client fetches ahead of a consumer of a queue or of a durable subscription. It bounds their number, to 1,000 of a queue, whatever
+ * their size; a backlog of large ones would fill the heap. So a consumer begins with one, and then has as many as fit, by the size of those that came. Where the
+ * operator has set a prefetch, for topics without a durable subscription, whose brokers may drop what is not fetched, and for other providers this does nothing.
  */
 final class Prefetch {
     /** The most of any consumer; the gateway lowers it when a heap was full all the same. */
@@ -30,33 +30,45 @@ final class Prefetch {
     private MessageConsumer consumer;
     private int current = FIRST;
     private long largest = 1;
+    /** It was looked whether this is not ours to set, and is not. */
+    private boolean given;
+    private boolean fixed;
 
     private Prefetch(Connection connection, int most) {
         this.connection = connection;
         this.most = most;
     }
 
-    /** Which prefetches of a connection are nobody's but ours, and their defaults. */
+    /** Which prefetches of a connection the operator has not set, and their defaults. */
     static final class Policy {
         private final Connection connection;
         private final int queue;
-        private final int topic;
         private final int durable;
 
-        private Policy(Connection connection, int queue, int topic, int durable) {
+        private Policy(Connection connection, int queue, int durable) {
             this.connection = connection;
             this.queue = queue;
-            this.topic = topic;
             this.durable = durable;
         }
 
-        /** Begin with few. @param connection ActiveMQ's, before its first consumer */
+        /**
+         * Begin with few. The connection gets a policy of its own, as all connections of a factory share the factory's.
+         *
+         * @param connection ActiveMQ's, before its first consumer
+         */
         static Policy of(Connection connection) throws ReflectiveOperationException {
-            Object policy = connection.getClass().getMethod("getPrefetchPolicy").invoke(connection);
-            Object defaults = policy.getClass().getConstructor().newInstance();
-            Policy found = new Policy(connection, ours(policy, defaults, "QueuePrefetch", FIRST), ours(policy, defaults, "TopicPrefetch", FIRST),
-                    ours(policy, defaults, "DurableTopicPrefetch", FIRST));
+            Object shared = connection.getClass().getMethod("getPrefetchPolicy").invoke(connection);
+            Class<?> type = shared.getClass();
+            Object defaults = type.getConstructor().newInstance();
+            Object policy = type.getConstructor().newInstance();
+            for (String name : new String[] {"TopicPrefetch", "OptimizeDurableTopicPrefetch", "QueuePrefetch", "DurableTopicPrefetch", "QueueBrowserPrefetch"}) {
+                type.getMethod("set" + name, int.class).invoke(policy, type.getMethod("get" + name).invoke(shared));
+            }
+            Object limit = type.getMethod("getMaximumPendingMessageLimit").invoke(shared);
+            type.getMethod("setMaximumPendingMessageLimit", int.class).invoke(policy, limit);
+            Policy found = new Policy(connection, ours(policy, defaults, "QueuePrefetch", FIRST), ours(policy, defaults, "DurableTopicPrefetch", FIRST));
             ours(policy, defaults, "QueueBrowserPrefetch", BROWSER);
+            connection.getClass().getMethod("setPrefetchPolicy", type).invoke(connection, policy);
             return found;
         }
 
@@ -73,7 +85,7 @@ final class Prefetch {
 
         /** For a consumer that is about to be opened, or null: it is not ours to set. */
         Prefetch of(boolean topic, boolean durable) {
-            int most = durable ? this.durable : topic ? this.topic : queue;
+            int most = durable ? this.durable : topic ? 0 : queue;
             return most == 0 ? null : new Prefetch(connection, most);
         }
     }
@@ -84,7 +96,12 @@ final class Prefetch {
             CONSUMERS.incrementAndGet();
         }
         consumer = opened;
-        if (current != FIRST) {
+        if (!given) {
+            // Its destination's name may set one, too: QUEUE?consumer.prefetchSize=10.
+            fixed = current == FIRST && (Integer) info("getPrefetchSize") != FIRST;
+            given = true;
+        }
+        if (current != FIRST && !fixed) {
             set(current);
         }
     }
@@ -99,6 +116,9 @@ final class Prefetch {
 
     /** A message of this size has come. */
     void measured(int octets) throws JMSException {
+        if (fixed) {
+            return;
+        }
         largest = Math.max(octets + OVERHEAD, largest - largest / 256);
         long room = Math.min(Heap.largest() / 8, Heap.largest() / 4 / Math.max(1, CONSUMERS.get()));
         int wanted = (int) Math.max(1, Math.min(most, room / largest));
@@ -131,8 +151,18 @@ final class Prefetch {
             }
             throw new IllegalStateException(error.getCause());
         } catch (ReflectiveOperationException error) {
-            // Found when the connection was opened, so this is a consumer of another kind: it keeps the first, which is slow and safe.
-            throw new IllegalStateException("the prefetch of a " + consumer.getClass().getName() + " cannot be set", error);
+            // A consumer of another kind than is known: it keeps what it has, which is slow and safe.
+            fixed = true;
+        }
+    }
+
+    /** What the client knows of the consumer; 0 where it is of another kind than is known. */
+    private Object info(String getter) {
+        try {
+            Object info = field(consumer.getClass(), "info").get(consumer);
+            return info.getClass().getMethod(getter).invoke(info);
+        } catch (ReflectiveOperationException error) {
+            return 0;
         }
     }
 

@@ -266,10 +266,15 @@ final class Receiver {
 
     /** Nobody wants it any more. */
     void retire() throws JMSException {
+        uncount();
+        closeConsumer();
+    }
+
+    /** Whatever becomes of it, it takes no more of the heap. Idempotent. */
+    void uncount() {
         if (prefetch != null) {
             prefetch.closed();
         }
-        closeConsumer();
     }
 
     /** Close it, be it only until it is opened again. */

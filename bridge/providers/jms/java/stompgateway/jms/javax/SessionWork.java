@@ -42,6 +42,11 @@ abstract class SessionWork implements Work {
     abstract void failed(Receiver one, Throwable error);
 
     @Override
+    public final void over() {
+        receivers.values().forEach(Receiver::uncount);
+    }
+
+    @Override
     public final boolean listens() {
         return !receivers.isEmpty();
     }
