@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -165,12 +166,12 @@ def test_a_server_that_is_not_there_resets(line: Line) -> None:
 
 def test_it_delays_in_order(line: Line) -> None:
     line.proxy.delay(0.1)
+    began = time.monotonic()
     for piece in (b"a", b"b", b"c"):
         line.client.sendall(piece)
-    line.server.settimeout(0.05)
-    with pytest.raises(TimeoutError):
-        line.server.recv(1)
-    line.server.settimeout(PATIENCE)
+    first = line.server.recv(1)
+    # A busy machine takes longer, none is quicker.
+    assert time.monotonic() - began >= 0.1
     line.proxy.delay(0)
     line.client.sendall(b"d")
-    assert exactly(line.server, 4) == b"abcd"
+    assert first + exactly(line.server, 3) == b"abcd"
