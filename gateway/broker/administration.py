@@ -277,6 +277,11 @@ class BrokerAdministration:
             await self._topic_emptied(physical)
         elif use_dmq:
             await self._queue_buried(physical)
+        if use_dmq or not isinstance(physical, PhysicalQueue):
+            # What it was is to be found by a restart until nothing more can go wrong with it.
+            cleared: Deferred[None] = Deferred()
+            physical.on_clear(partial(cleared.callback, None))
+            await cleared
         broker.remove(physical, lambda: removed.callback(None))
         await removed
         await self._durable()

@@ -25,6 +25,7 @@ from gateway.messaging.message import Message
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
     from gateway.broker.consumer import EmbeddedConsumer
+    from gateway.broker.physical import Physical
     from gateway.broker.topic import PhysicalTopic
     from gateway.messaging.redelivery import RedeliveryPolicy
     from gateway.messaging.selector import Selector
@@ -260,6 +261,10 @@ class TopicSubscription(Distribution):
             if topic.waiting_senders or topic.holds_back:
                 topic.let_senders_go()
             topic.emptied()
+
+    @property
+    def named(self) -> Physical | None:
+        return self.broker.destinations.get(self.pattern)
 
     @property
     def gone(self) -> bool:
