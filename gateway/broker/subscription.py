@@ -160,7 +160,7 @@ class TopicSubscription(Distribution):
             self._unexamined.clear()
 
     def _is_unwanted(self, message: Message) -> bool:
-        if message.seq not in self._unexamined:
+        if message.seq not in self._unexamined and message.seq > self.restored:
             return False
         self._unexamined.discard(message.seq)
         return self.selector is not None and not self.selector.matches(message)
@@ -274,7 +274,7 @@ class TopicSubscription(Distribution):
         return self.broker.properties_for(self.pattern).redelivery
 
     def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
-        if self._unexamined:
+        if self._unexamined or self.restored:
             messages = self._without_unwanted(messages)
         for message in messages:
             topic = self.broker.topic_of(message)
