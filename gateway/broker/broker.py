@@ -417,8 +417,11 @@ class Broker:
             if physical.number == error.destination and not physical.damaged:
                 self.log.critical(
                     "{destination} is stopped: its consumers end, and nothing is sent to it. Restore a backup, or give its messages up with "
-                    "'imqcmd destroy dst'; 'imqdbmgr check' says what else is damaged",
+                    "'imqcmd destroy dst'; 'imqdbmgr check' says what else is damaged{more}",
                     destination=str(physical.destination),
+                    more=""
+                    if isinstance(physical, PhysicalQueue)
+                    else ". Subscriptions with wildcards that cover it stay stopped until the gateway is started again after that",
                 )
                 physical.stop(DestinationStopped(physical.destination))
                 break

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import Deferred
+from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 
 from gateway.broker.administration import AdministrationRefused
 from gateway.broker.memory import OVERHEAD, Memory
@@ -210,3 +211,20 @@ def test_a_pattern_that_is_stopped_keeps_what_it_has_of_other_topics(tmp_path: P
     with pytest.raises(AdministrationRefused, match=r"topic:t\.b has messages that cannot be .* as topic:t\.a is stopped"):
         outcome(stepped, administration(stepped).destroy("topic", "t.b", use_dmq=True))
     assert stepped.bodies == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["q", "t"])
+def test_the_log_says_what_stays_stopped_when_the_topic_is_gone(restarted: Stepped, name: str) -> None:
+    lines: list[str] = []
+
+    def observe(event: LogEvent) -> None:
+        lines.append(formatEvent(event))
+
+    observer = cast("ILogObserver", observe)
+    globalLogPublisher.addObserver(observer)
+    try:
+        restarted.store.on_damaged(damage_of(restarted, name))  # type: ignore[misc]
+    finally:
+        globalLogPublisher.removeObserver(observer)
+    (said,) = [line for line in lines if "imqcmd destroy dst" in line]
+    assert ("wildcards that cover it stay stopped until the gateway is started again" in said) == (name == "t")
