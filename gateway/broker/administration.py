@@ -283,7 +283,8 @@ class BrokerAdministration:
         elif use_dmq:
             await self._queue_buried(physical)
         if use_dmq or not isinstance(physical, PhysicalQueue):
-            # What it was is to be found by a restart until nothing more can go wrong with it.
+            # A restart is to find what it was until nothing more can go wrong with that. Where the store fails, this says so.
+            await self._durable()
             cleared: Deferred[None] = Deferred()
             physical.on_clear(partial(cleared.callback, None))
             await cleared

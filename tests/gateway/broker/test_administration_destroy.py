@@ -18,6 +18,7 @@ from gateway.messaging.errors import (
     MessageRejected,
     MessagingError,
     ProviderUnavailable,
+    StorageFailed,
     UnknownSubscription,
 )
 from gateway.messaging.provider import Mode
@@ -398,3 +399,17 @@ def test_removing_what_is_gone_is_answered_at_once(stepped: Stepped) -> None:
     stepped.broker.remove(queue, lambda: told.append("second"))
     stepped.settle()
     assert sorted(told) == ["first", "second"]
+
+
+def test_a_store_that_fails_while_messages_are_moved_is_told(stepped: Stepped, admin: BrokerAdministration) -> None:
+    stepped.session().send(texts(Q, range(3)))
+    stepped.settle()
+    told: list[object] = []
+    admin.destroy("queue", "q", use_dmq=True).addErrback(lambda failure: told.append(failure.type))
+    stepped.turns()
+    while stepped.broker.queue(Q).count:
+        stepped.store.step()
+        stepped.turns()
+    stepped.store.fail()
+    stepped.settle()
+    assert told == [StorageFailed]
