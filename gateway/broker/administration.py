@@ -232,8 +232,12 @@ class BrokerAdministration:
         physical = self._find(type, name)
         wanted = parse(selector).matches if selector.strip() else None
         comment = _burial(physical, "purged") if use_dmq else None
+        if wanted is not None or comment is not None:
+            _check_readable(physical)
         count = await self._emptied(physical, wanted, comment)
         await self._durable()
+        if wanted is not None or comment is not None:
+            _check_readable(physical, f"; until then {count} messages were purged")
         self._broker.log.info(
             "{destination} was purged by an administrator: {count} messages{selector}{to}",
             destination=str(physical.destination),
@@ -266,6 +270,7 @@ class BrokerAdministration:
             raise AdministrationRefused(f"{destination} has messages of prepared transactions; commit them or roll them back first")
         removed: Deferred[None] = Deferred()
         if use_dmq:
+            _check_readable(physical)
             physical.burial = _burial(physical, "destroyed")
         if use_dmq or not isinstance(physical, PhysicalQueue):
             # Nobody sends to it or receives from it any more, until it is gone as a whole.
@@ -277,6 +282,18 @@ class BrokerAdministration:
             await self._topic_emptied(physical)
         elif use_dmq:
             await self._queue_buried(physical)
+        if use_dmq or not isinstance(physical, PhysicalQueue):
+            # A restart is to find what it was until nothing more can go wrong with that. Where the store fails, this says so.
+            await self._durable()
+            cleared: Deferred[None] = Deferred()
+            physical.on_clear(partial(cleared.callback, None))
+            await cleared
+        if use_dmq:
+            try:
+                _check_readable(physical, f"; what was read until then is in {DMQ.name}")
+            except AdministrationRefused:
+                physical.removed, physical.burial = False, None
+                raise
         broker.remove(physical, lambda: removed.callback(None))
         await removed
         await self._durable()
@@ -417,6 +434,18 @@ def _purged(place: Distribution, wanted: Callable[[Message], bool] | None, last:
 
 def _everything(message: Message) -> bool:
     return True
+
+
+def _check_readable(physical: PhysicalQueue | PhysicalTopic, more: str = "") -> None:
+    """Whether all that waits can be looked at. :raises AdministrationRefused: something of it is damaged, so nobody can say what it is."""
+    places: Sequence[Distribution] = [physical] if isinstance(physical, PhysicalQueue) else physical.subscriptions
+    stopped = next((place.halted for place in places if place.halted is not None), None)
+    if stopped is not None or physical.damaged:
+        about = stopped.destination if stopped is not None else physical.destination
+        raise AdministrationRefused(
+            f"{physical.destination} has messages that cannot be looked at or moved, as {about} is stopped: a message of it in the store is "
+            f"damaged{more}. Restore a backup, or give up the messages of {about}: destroy it without useDMQ"
+        )
 
 
 def _burial(physical: PhysicalQueue | PhysicalTopic, what: str) -> str:

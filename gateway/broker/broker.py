@@ -92,6 +92,8 @@ class Broker:
         self.destinations: dict[Destination, PhysicalQueue | PhysicalTopic] = {}
         self.durables: dict[tuple[str, str], TopicSubscription] = {}
         self._wild: list[TopicSubscription] = []
+        #: Durable ones that are going, and whose rows are there yet.
+        self._ending: list[TopicSubscription] = []
         self._next_number = 1
         self.numbering = Numbering(store_id, self.commits, turn, self.find)
         self._soon: list[Callable[[], None]] = []
@@ -213,12 +215,14 @@ class Broker:
         """
         physical.removed = True
         if self.destinations.pop(physical.destination, None) is None:
+            done()
             return
         if physical.stored and keeps_ids and self.duplicates.keep_away(physical.destination, physical.number):
             # Its row stays as long as its ids are remembered.
             physical.stored = False
-        elif physical.stored and (physical.count or physical.arrivals or physical.coming):
-            # Until its last message is deleted, so that a restart does not find messages of no destination.
+        elif physical.stored and not physical.unburied and physical.burial is None and self._has_rows(physical):
+            # Until its last message is deleted, so that a restart does not find messages of no destination. It would delete them, too; those that
+            # are dead, or are to be, may be nowhere else yet, and it is to find them again.
             self.rows.mark_removed(physical)
 
         def emptied(count: int) -> None:
@@ -238,9 +242,13 @@ class Broker:
         if not isinstance(physical, PhysicalQueue):
             emptied(0)
 
+    def _has_rows(self, physical: Physical) -> bool:
+        """Whether rows of the store may name the destination, or are to."""
+        return bool(physical.count or physical.arrivals or physical.coming or physical.clearing)
+
     def removal_over(self, physical: Physical) -> None:
         """Something left a destination that was removed. When transactions hold nothing of it any more, its row goes."""
-        if physical.purged and physical.stored and not (physical.count or physical.arrivals or physical.coming):
+        if physical.purged and physical.stored and not self._has_rows(physical):
             physical.stored = False
             if self.rows.damaged:
                 self.rows.delete_damaged(physical.number)
@@ -299,13 +307,24 @@ class Broker:
         """
         if self.durables.get((subscription.client_id, subscription.name)) is subscription:
             del self.durables[subscription.client_id, subscription.name]
+        pattern, topic = subscription.pattern, subscription.named
+        if topic is not None:
+            topic.clearing += 1
+        self._ending.append(subscription)
         self.end_subscription(subscription)
-        pattern = subscription.pattern
 
         def emptied() -> None:
+            if subscription.unburied:
+                # Their copies may find no room, and then what it is owed is all there is of them.
+                subscription.on_dead = emptied
+                return
+            subscription.on_dead = None
+            self._ending.remove(subscription)
             self.commits.remove_subscription(subscription.number)
-            if is_wild(pattern.name) and all(other.pattern != pattern for other in self.durables.values()):
+            if is_wild(pattern.name) and all(other.pattern != pattern for other in (*self.durables.values(), *self._ending)):
                 self.rows.forget_pattern(pattern)
+            if topic is not None:
+                topic.cleared()
             done()
 
         subscription.discard(comment if self.properties_for(pattern).use_dmq else None, emptied)
@@ -398,8 +417,11 @@ class Broker:
             if physical.number == error.destination and not physical.damaged:
                 self.log.critical(
                     "{destination} is stopped: its consumers end, and nothing is sent to it. Restore a backup, or give its messages up with "
-                    "'imqcmd destroy dst'; 'imqdbmgr check' says what else is damaged",
+                    "'imqcmd destroy dst'; 'imqdbmgr check' says what else is damaged{more}",
                     destination=str(physical.destination),
+                    more=""
+                    if isinstance(physical, PhysicalQueue)
+                    else ". Subscriptions with wildcards that cover it stay stopped until the gateway is started again after that",
                 )
                 physical.stop(DestinationStopped(physical.destination))
                 break

@@ -26,6 +26,7 @@ from gateway.messaging.message import Message
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
     from gateway.broker.consumer import EmbeddedConsumer
+    from gateway.broker.physical import Physical
     from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
 
 #: Messages handed out by one destination in one turn; others come between.
@@ -70,6 +71,9 @@ class Distribution:
         self.held_up = False
         #: Why nothing is handed out any more: a message that waits here is damaged in the store.
         self.halted: DestinationStopped | None = None
+        #: Dead messages of it whose copies are not in the store yet; and who is told when that are none any more.
+        self.unburied: int = 0
+        self.on_dead: Callable[[], None] | None = None
 
     # --- what differs
 
@@ -104,6 +108,11 @@ class Distribution:
     def lost(self, count: int, octets: int) -> None:
         """The store has lost messages that waited here: they no longer count."""
         raise AssertionError("a distribution is a queue or a subscription")
+
+    @property
+    def named(self) -> Physical | None:
+        """The destination that it is, or that it names; None for a pattern, or where that is gone."""
+        raise AssertionError("a distribution is a queue's or a subscription's")
 
     @property
     def gone(self) -> bool:

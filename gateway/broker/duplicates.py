@@ -95,6 +95,8 @@ class DuplicateIds:
         self._ids: dict[Destination, dict[bytes, dict[bytes, int]]] = {}
         #: The store's numbers of destinations that nobody used, of which there is no more than their ids and their row.
         self._away: dict[Destination, int] = {}
+        #: What the store remembers is coming in: of those that are away more may come.
+        self._restoring = False
         #: Ids remembered, and about how many octets of memory they take.
         self.count = 0
         self.octets = 0
@@ -130,7 +132,8 @@ class DuplicateIds:
         self._away[destination] = number
 
     def needless(self) -> list[Destination]:
-        """Those that are away although no id of them is remembered."""
+        """What the store remembers is here. :returns: those that are away although no id of them is remembered."""
+        self._restoring = False
         return [destination for destination in self._away if destination not in self._ids]
 
     def come_back(self, destination: Destination) -> int:
@@ -215,6 +218,7 @@ class DuplicateIds:
 
     def restore(self, rows: Sequence[DuplicateRow], there: Mapping[int, Destination]) -> None:
         """The store remembers these, at least one, by rising seq, from an earlier run of the process. :param there: destinations by number."""
+        self._restoring = True
         between = self._age_ms // _AGE_PARTS
         # Only the wall clock outlives a process: what it says of how old an id is cannot be less than nothing.
         timer_ms, now_ms = self._broker.turn.refresh_timer(), self._broker.turn.now_ms
@@ -289,7 +293,7 @@ class DuplicateIds:
             if not runs:
                 del self._ids[destination]
                 self.octets -= _DESTINATION_OCTETS + len(destination.name)
-                number = self._away.pop(destination, 0)
+                number = 0 if self._restoring else self._away.pop(destination, 0)
                 if number:
                     self._broker.commits.remove_destination(number)
 

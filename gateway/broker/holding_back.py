@@ -62,7 +62,11 @@ class HoldingBack:
 
     def look(self, physical: Physical) -> None:
         """Something was sent there: it may be at its limit now."""
-        if physical.properties.bounded and physical.at_limit() and not self._closed and physical not in self.blocked:
+        if (
+            physical.properties.bounded
+            and physical.at_limit()
+            and not (self._closed or physical.removed or physical in self.blocked)
+        ):
             self.blocked.add(physical)
             physical.waiting_senders.append(self._unblock)
 

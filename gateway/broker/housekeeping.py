@@ -64,7 +64,7 @@ class Housekeeping:
         def reap() -> None:
             self._reaping.discard(destination)
             there = self._broker.destinations.get(destination)
-            if there is None or not there.auto_created or there.busy or there.arrivals or there.held:
+            if there is None or not there.auto_created or there.removed or there.busy or there.arrivals or there.held:
                 return
             due = there.idle_since + self._broker.options.reap_time * 1000
             if due <= when_ms:

@@ -84,6 +84,13 @@ class Physical:
         #: Since when nobody has used it, as far as is known, in milliseconds of the clock of timers.
         self.idle_since = 0
         self.removed = False
+        #: What has left the count and may still have rows that name this destination in the store: purges that go on, durable subscriptions that are
+        #: ending, and dead messages. Until it is 0 again the destination's row stays.
+        self.clearing = 0
+        #: Those of them that are dead messages whose copies are not in the store yet: the only rows of messages that are to be kept.
+        self.unburied: int = 0
+        #: Called once nothing clears any more.
+        self._on_clear: list[Callable[[], None]] = []
         #: As :attr:`Distribution.burial`, for the whole of a topic.
         self.burial: str | None = None
         #: Once it was removed: what waited in it was given up to the last.
@@ -265,6 +272,22 @@ class Physical:
         if self.waiting_senders or self.holds_back:
             self.let_senders_go()
         self.emptied()
+
+    def cleared(self) -> None:
+        """One of what was :attr:`clearing` has no rows any more."""
+        self.clearing -= 1
+        if not self.clearing:
+            waiting, self._on_clear = self._on_clear, []
+            for call in waiting:
+                call()
+            self.emptied()
+
+    def on_clear(self, call: Callable[[], None]) -> None:
+        """Call ``call`` once nothing is :attr:`clearing`; at once if nothing is."""
+        if self.clearing:
+            self._on_clear.append(call)
+        else:
+            call()
 
     def emptied(self) -> None:
         """Something left: an auto-created destination that has nothing more and that nobody uses is reaped after a while."""

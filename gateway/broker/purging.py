@@ -59,8 +59,13 @@ def purge(place: Distribution, done: Callable[[int], None]) -> int:
         while seqs := list(islice(rested, SLICE)):
             give_up((), seqs)
             yield
+        if named is not None:
+            named.cleared()
         done(count)
 
+    named = place.named
+    if named is not None:
+        named.clearing += 1
     place.lost(count, octets)
     # A million rows are not to hold anybody up: not the reactor, and not the commits of others.
     place.broker.schedule.in_turn(steps(), place.broker.commits.backed_up)

@@ -127,6 +127,10 @@ class PhysicalQueue(Physical, Distribution):
         self.emptied()
 
     @property
+    def named(self) -> Physical:
+        return self
+
+    @property
     def gone(self) -> bool:
         return self.removed
 
@@ -162,7 +166,7 @@ class PhysicalQueue(Physical, Distribution):
     @property
     def busy(self) -> bool:
         """Whether it holds messages or has consumers."""
-        return bool(self.count or self.consumers)
+        return bool(self.count or self.consumers or self.clearing)
 
     def evict(self, lowest_priority: bool) -> bool:
         """Give up one waiting message to make room. :returns: False when none is at hand."""

@@ -5,7 +5,7 @@ The scan reads the narrow rows only; whole messages are read back as consumers c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from gateway.broker.branch_recovery import Holdings
@@ -51,9 +51,10 @@ def open_broker(
     for note in recovered.notes:
         log.info("{note}", note=note)
     places = _Places(broker)
+    known_rows: list[DestinationRow] = []
     patterns: dict[int, Destination] = {}
     removed: set[int] = set()
-    for row in recovered.destinations:
+    for row in sorted(recovered.destinations):
         if row.administered == REMOVED:
             broker.used_number(row.id)
             removed.add(row.id)
@@ -63,11 +64,16 @@ def open_broker(
             broker.used_number(row.id)
             broker.rows.restore_pattern(destination, row.id)
             continue
-        places.add(row)
+        known_rows.append(row)
+    places.add(known_rows)
     durables: dict[int, TopicSubscription] = {}
     superseded: list[TopicSubscription] = []
     for known in sorted(recovered.subscriptions):
         broker.used_number(known.id)
+        if known.destination in removed:
+            # It was ending when its topic was removed.
+            broker.commits.remove_subscription(known.id)
+            continue
         subscription = durables[known.id] = _subscription(broker, known, patterns, recovered.path)
         key = (known.client_id, known.name)
         if key in broker.durables:
@@ -75,6 +81,9 @@ def open_broker(
         broker.durables[key] = subscription
         broker.subscribe(subscription)
     count = _restore_messages(broker, store, places, durables, removed, recovered.path)
+    needed = {known.destination for known in recovered.subscriptions}
+    for number in places.earlier - places.asked - needed:
+        broker.commits.remove_destination(number)
     broker.numbering.start(recovered.next_seq)
     for duplicates in store.scan_duplicates():
         broker.duplicates.restore(duplicates, patterns)
@@ -99,15 +108,38 @@ def open_broker(
 
 
 class _Places:
-    """Destinations by their numbers. One of which the store has no more than a row is made when something is found that needs it; duplicate ids do not."""
+    """Destinations by their numbers. One of which the store has no more than a row is made when something is found that needs it; duplicate ids do not.
+
+    There may be two of one name: one that was destroyed while dead messages of it waited for room on the disk, and its successor. They are one from then
+    on, and the row of the first goes at the first start that finds nothing of it.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._made: dict[int, PhysicalQueue | PhysicalTopic] = {}
         self._rows: dict[int, Destination] = {}
+        #: Rows of those that have a successor of the same name: its number.
+        self._successors: dict[int, int] = {}
+        #: Numbers of destinations that something was found of.
+        self.asked: set[int] = set()
 
-    def add(self, row: DestinationRow) -> None:
-        """The store has this one."""
+    @property
+    def earlier(self) -> set[int]:
+        """Numbers of those that have a successor."""
+        return set(self._successors)
+
+    def add(self, rows: Sequence[DestinationRow]) -> None:
+        """The store has these, by rising numbers."""
+        latest = {(row.kind, row.name): row.id for row in rows}
+        for row in rows:
+            successor = latest[row.kind, row.name]
+            if successor == row.id:
+                self._add(row)
+            else:
+                self._broker.used_number(row.id)
+                self._successors[row.id] = successor
+
+    def _add(self, row: DestinationRow) -> None:
         destination = Destination(Kind(row.kind), row.name)
         if row.properties or row.administered or destination in self._broker.configured:
             self._made[row.id] = self._broker.restore(row)
@@ -118,6 +150,8 @@ class _Places:
 
     def get(self, number: int) -> PhysicalQueue | PhysicalTopic | None:
         """The destination of that number, if there is one."""
+        self.asked.add(number)
+        number = self._successors.get(number, number)
         made = self._made.get(number)
         if made is None and number in self._rows:
             made = self._made[number] = self._broker.create(self._rows[number])

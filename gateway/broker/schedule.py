@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Milliseconds after which work that can wait looks whether it still must.
 _BUSY_MS: Final = 5
+#: Looks after which one step is done although it is busy, so that a load that never ends does not keep it from its end.
+_BUSY_LOOKS: Final = 20
 
 
 class Schedule:
@@ -29,6 +31,8 @@ class Schedule:
         #: Work that is done one step a turn.
         self._waiting: deque[Iterator[None]] = deque()
         self._stepping = False
+        #: How often it was busy since the last step.
+        self._looked = 0
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._asked = 0
         self._timer: IDelayedCall | None = None
@@ -55,16 +59,18 @@ class Schedule:
             self.after(0, lambda: self.in_slices(steps))
 
     def in_turn(self, steps: Iterator[None], busy: Callable[[], bool]) -> None:
-        """The same for work that can wait: of all that was asked so, one step is done in a turn of the reactor, and none while ``busy``."""
+        """The same for work that can wait: of all that was asked so, one step is done in a turn of the reactor; while ``busy``, in 100 ms."""
         self._waiting.append(steps)
         if not self._stepping:
             self._stepping = True
             self._next_step(busy)
 
     def _next_step(self, busy: Callable[[], bool]) -> None:
-        if busy():
+        if self._looked < _BUSY_LOOKS and busy():
+            self._looked += 1
             self.after(_BUSY_MS, lambda: self._next_step(busy))
             return
+        self._looked = 0
         steps = self._waiting.popleft()
         try:
             if next(steps, steps) is not steps:

@@ -25,6 +25,7 @@ from gateway.messaging.message import Message
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
     from gateway.broker.consumer import EmbeddedConsumer
+    from gateway.broker.physical import Physical
     from gateway.broker.topic import PhysicalTopic
     from gateway.messaging.redelivery import RedeliveryPolicy
     from gateway.messaging.selector import Selector
@@ -159,7 +160,7 @@ class TopicSubscription(Distribution):
             self._unexamined.clear()
 
     def _is_unwanted(self, message: Message) -> bool:
-        if message.seq not in self._unexamined:
+        if message.seq not in self._unexamined and message.seq > self.restored:
             return False
         self._unexamined.discard(message.seq)
         return self.selector is not None and not self.selector.matches(message)
@@ -262,6 +263,10 @@ class TopicSubscription(Distribution):
             topic.emptied()
 
     @property
+    def named(self) -> Physical | None:
+        return self.broker.destinations.get(self.pattern)
+
+    @property
     def gone(self) -> bool:
         return self.ended
 
@@ -269,7 +274,7 @@ class TopicSubscription(Distribution):
         return self.broker.properties_for(self.pattern).redelivery
 
     def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
-        if self._unexamined:
+        if self._unexamined or self.restored:
             messages = self._without_unwanted(messages)
         for message in messages:
             topic = self.broker.topic_of(message)

@@ -83,7 +83,7 @@ class PhysicalTopic(Physical):
     @property
     def busy(self) -> bool:
         """Whether it has subscriptions, or messages they have not settled."""
-        return bool(self.count or self.subscriptions)
+        return bool(self.count or self.subscriptions or self.clearing)
 
     def taken(self) -> None:
         """Messages of it were settled."""

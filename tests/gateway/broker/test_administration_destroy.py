@@ -8,6 +8,8 @@ import pytest
 
 from gateway.broker.administration import AdministrationRefused, BrokerAdministration
 from gateway.broker.limits import DestinationProperties
+from gateway.broker.memory import OVERHEAD, Memory
+from gateway.broker.rows import REMOVED
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import (
@@ -16,6 +18,7 @@ from gateway.messaging.errors import (
     MessageRejected,
     MessagingError,
     ProviderUnavailable,
+    StorageFailed,
     UnknownSubscription,
 )
 from gateway.messaging.provider import Mode
@@ -275,3 +278,138 @@ def test_a_destroyed_connection_is_told_and_gives_back_what_it_had(stepped: Step
     assert (again.texts, again.attempts) == (["x"], [2])
     with pytest.raises(AdministrationRefused, match=f"there is no connection {connection.id}"):
         admin.destroy_connection(connection.id)
+
+
+# --- what goes on meanwhile
+
+
+def with_little_memory(tmp_path: Path) -> Stepped:
+    return Stepped(tmp_path, BrokerOptions(reap_time=0), memory=Memory(total=20 * OVERHEAD, share=5 * OVERHEAD, least=OVERHEAD))
+
+
+@pytest.mark.parametrize("then", ["crash", "end"])
+def test_a_topic_is_destroyed_after_a_durable_subscription_of_it_that_is_ending(tmp_path: Path, then: str) -> None:
+    stepped = with_little_memory(tmp_path)
+    admin = administration(stepped)
+    connection = stepped.connect("me")
+    stepped.consume(connection.session(Mode.CLIENT), T, durable_name="d", credit=0).consumer.close()
+    stepped.session().send(texts(T, range(3_000)))
+    stepped.settle()
+    told: list[object] = []
+    connection.unsubscribe("d").addBoth(told.append)
+    admin.destroy("topic", "t.a").addBoth(told.append)
+    if then == "crash":
+        while len(stepped.disk.owed) == 3_000:
+            stepped.turns()
+            if stepped.store.busy:
+                stepped.store.step()
+        assert stepped.disk.owed, "it goes on"
+        stepped.restart()
+        stepped.settle()
+        durable = stepped.broker.durables["me", "d"]
+        assert durable.backlog.waiting + stepped.broker.queue(Queue("mq.sys.dmq")).count == 3_000
+    else:
+        stepped.settle()
+        assert told == [None, None]
+        assert admin.destination("queue", "mq.sys.dmq").messages == 3_000, "unsubscribing sends all of it there"
+        assert [row.name for row in stepped.disk.destinations.values()] == ["mq.sys.dmq"]
+
+
+def test_a_subscription_whose_topic_was_being_removed_goes_at_the_next_start(stepped: Stepped) -> None:
+    stepped.consume(stepped.session(client_id="me"), T, durable_name="d").consumer.close()
+    stepped.session().send(texts(T, range(3)))
+    stepped.settle()
+    for number, row in stepped.disk.destinations.items():
+        stepped.disk.destinations[number] = row._replace(administered=REMOVED)
+    stepped.restart()
+    stepped.settle()
+    assert (stepped.disk.subscriptions, stepped.disk.destinations) == ({}, {})
+    assert stepped.empty
+    stepped.consume(stepped.session(client_id="me"), T, durable_name="d")
+    stepped.session().send(texts(T, ["new"]))
+    stepped.settle()
+    assert len(stepped.disk.owed) == 1
+
+
+def test_a_pattern_stays_as_long_as_a_durable_subscription_of_it_is_ending(tmp_path: Path) -> None:
+    stepped = with_little_memory(tmp_path)
+    connection = stepped.connect("me")
+    pattern = Topic("t.*")
+    stepped.consume(connection.session(Mode.CLIENT), pattern, durable_name="d", credit=0).consumer.close()
+    stepped.session().send(texts(T, range(3_000)))
+    stepped.consume(connection.session(Mode.CLIENT), pattern, durable_name="e").consumer.close()
+    stepped.settle()
+    told: list[object] = []
+    connection.unsubscribe("d").addBoth(told.append)
+    connection.unsubscribe("e").addBoth(told.append)
+    # The disk looks after each batch whether a start would refuse it.
+    stepped.settle()
+    assert told == [None, None]
+    assert sorted(row.name for row in stepped.disk.destinations.values()) == ["mq.sys.dmq", "t.a"]
+
+
+def test_a_topic_that_is_being_destroyed_is_not_reaped_and_the_administrator_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stepped = Stepped(tmp_path, BrokerOptions(reap_time=120))
+    stepped.consume(stepped.session(), T, start=False)
+    stepped.session().send(texts(T, range(2_000)))
+    stepped.settle()
+    told: list[object] = []
+    admin = administration(stepped)
+    with monkeypatch.context() as patched:
+        patched.setattr(stepped.broker.schedule, "_next_step", lambda busy: None)
+        admin.destroy("topic", "t.a").addBoth(told.append)
+        for _ in range(130):
+            stepped.later(1)
+    stepped.broker.schedule._next_step(lambda: False)
+    stepped.settle()
+    assert told == [None]
+    assert stepped.broker.find(T) is None
+
+
+def test_a_queue_that_is_being_destroyed_is_not_reaped_and_the_administrator_is_answered(tmp_path: Path) -> None:
+    stepped = Stepped(tmp_path, BrokerOptions(reap_time=120))
+    stepped.session().send(texts(Q, range(10)))
+    stepped.settle()
+    stepped.clock.advance(119)
+    told: list[object] = []
+    queue = stepped.broker.queue(Q)
+    administration(stepped).destroy("queue", "q", use_dmq=True).addBoth(told.append)
+    stepped.turns()
+    while stepped.store.busy and queue.count:
+        stepped.store.step()
+        stepped.turns()
+    # The disk takes its time for the commit.
+    for _ in range(130):
+        stepped.clock.advance(1)
+    assert told == []
+    stepped.settle()
+    assert told == [None]
+    assert stepped.broker.find(Q) is None
+    assert (len(stepped.bodies), [row.name for row in stepped.disk.destinations.values()]) == (10, ["mq.sys.dmq"])
+
+
+def test_removing_what_is_gone_is_answered_at_once(stepped: Stepped) -> None:
+    stepped.session().send(texts(Q, ["x"]))
+    stepped.settle()
+    queue = stepped.broker.queue(Q)
+    told: list[str] = []
+    stepped.broker.remove(queue, lambda: told.append("first"))
+    stepped.broker.remove(queue, lambda: told.append("second"))
+    stepped.settle()
+    assert sorted(told) == ["first", "second"]
+
+
+def test_a_store_that_fails_while_messages_are_moved_is_told(stepped: Stepped, admin: BrokerAdministration) -> None:
+    stepped.session().send(texts(Q, range(3)))
+    stepped.settle()
+    told: list[object] = []
+    admin.destroy("queue", "q", use_dmq=True).addErrback(lambda failure: told.append(failure.type))
+    stepped.turns()
+    while stepped.broker.queue(Q).count:
+        stepped.store.step()
+        stepped.turns()
+    stepped.store.fail()
+    stepped.settle()
+    assert told == [StorageFailed]

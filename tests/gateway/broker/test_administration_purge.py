@@ -10,6 +10,7 @@ import pytest
 from twisted.internet.interfaces import IDelayedCall
 
 from gateway.broker.administration import AdministrationRefused, BrokerAdministration
+from gateway.broker.limits import DestinationProperties
 from gateway.broker.memory import OVERHEAD, Memory
 from gateway.broker.purging import EXAMINED, SLICE
 from gateway.broker.settings import BrokerOptions
@@ -277,3 +278,91 @@ def test_a_hundred_thousand_go_in_slices(tmp_path: Path, monkeypatch: pytest.Mon
     assert max(first, *slices) <= most, "more than a slice was given up in one turn"
     assert sum([first, *slices]) == count
     assert stepped.empty
+
+
+# --- places that go while their rows are given up
+
+
+def reaping(tmp_path: Path, **more: object) -> Stepped:
+    return Stepped(tmp_path, BrokerOptions(reap_time=120, **more))  # type: ignore[arg-type]
+
+
+def test_a_queue_destroyed_while_it_is_purged_can_be_found_by_a_restart_at_any_moment(tmp_path: Path) -> None:
+    stepped = Stepped(tmp_path, BrokerOptions(reap_time=0))
+    admin = administration(stepped)
+    stepped.session().send(texts(Q, range(1_600)))
+    stepped.settle()
+    told: list[object] = []
+    admin.purge("queue", "q").addBoth(told.append)
+    admin.destroy("queue", "q").addBoth(told.append)
+    # The disk looks after each batch whether a start would refuse it.
+    stepped.settle()
+    assert sorted(told, key=str) == [1_600, None]
+    assert (stepped.empty, stepped.disk.destinations) == (True, {})
+
+
+def test_a_crash_while_a_queue_is_purged_and_destroyed_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stepped = Stepped(tmp_path, BrokerOptions(reap_time=0))
+    admin = administration(stepped)
+    stepped.session().send(texts(Q, range(1_600)))
+    stepped.settle()
+    monkeypatch.setattr(stepped.broker.schedule, "_next_step", lambda busy: None)
+    admin.purge("queue", "q")
+    admin.destroy("queue", "q")
+    stepped.settle()
+    assert stepped.bodies, "the purge would go on"
+    monkeypatch.undo()
+    stepped.restart()
+    stepped.settle()
+    assert (stepped.empty, stepped.disk.destinations) == (True, {})
+
+
+def test_a_queue_is_not_reaped_while_it_is_purged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stepped = reaping(tmp_path)
+    stepped.session().send(texts(Q, range(1_600)))
+    stepped.settle()
+    admin = administration(stepped)
+    told: list[object] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(stepped.broker.schedule, "_next_step", lambda busy: None)
+        admin.purge("queue", "q").addBoth(told.append)
+        for _ in range(130):
+            stepped.later(1)
+        assert len(stepped.bodies) == 1_600
+        assert stepped.broker.find(Q) is not None
+    stepped.broker.schedule._next_step(lambda: False)
+    stepped.settle()
+    assert told == [1_600]
+    for _ in range(130):
+        stepped.later(1)
+    assert stepped.broker.find(Q) is None
+    assert (stepped.empty, stepped.disk.destinations) == (True, {})
+
+
+@pytest.mark.parametrize("how", ["reaped", "destroyed"])
+def test_a_topic_stays_while_what_a_durable_subscription_had_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    stepped = reaping(tmp_path, auto_topic=DestinationProperties(use_dmq=False))
+    admin = administration(stepped)
+    connection = stepped.connect("me")
+    stepped.consume(connection.session(Mode.CLIENT), T, durable_name="d").consumer.close()
+    stepped.session().send(texts(T, range(1_600)))
+    stepped.settle()
+    told: list[object] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(stepped.broker.schedule, "_next_step", lambda busy: None)
+        connection.unsubscribe("d").addBoth(told.append)
+        if how == "destroyed":
+            admin.destroy("topic", "t.a").addBoth(told.append)
+        for _ in range(130):
+            stepped.later(1)
+        assert [row.name for row in stepped.disk.destinations.values()] == ["t.a"]
+        assert told == []
+    stepped.broker.schedule._next_step(lambda: False)
+    stepped.settle()
+    assert told == [None] * (2 if how == "destroyed" else 1)
+    for _ in range(130):
+        stepped.later(1)
+    assert stepped.broker.find(T) is None
+    assert (stepped.empty, stepped.disk.destinations) == (True, {})

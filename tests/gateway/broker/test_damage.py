@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from twisted.internet.defer import Deferred
+from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 
+from gateway.broker.administration import AdministrationRefused
 from gateway.broker.memory import OVERHEAD, Memory
 from gateway.broker.store.interface import StoreDamaged
+from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import DestinationStopped, MessageRejected
 from gateway.messaging.provider import Mode
+from tests.gateway.broker.administering import administration, outcome
 from tests.gateway.broker.stepping import Stepped, all_of, texts
 
 Q = Queue("q")
@@ -150,3 +157,74 @@ def test_a_stopped_durable_subscription_is_not_removed(restarted: Stepped) -> No
     restarted.settle()
     assert results == [DestinationStopped]
     assert (restarted.disk.rows, restarted.disk.owed) == (rows, owed)
+
+
+# --- what an administrator asks of what is stopped
+
+
+@pytest.mark.parametrize("type", ["queue", "topic"])
+def test_what_is_stopped_is_not_moved_and_none_of_it_is_lost(restarted: Stepped, type: str) -> None:
+    name = type[0]
+    admin = administration(restarted)
+    restarted.store.on_damaged(damage_of(restarted, name))  # type: ignore[misc]
+    rows = dict(restarted.disk.rows)
+    asks: list[Callable[[], Deferred[Any]]] = [
+        lambda: admin.destroy(type, name, use_dmq=True),
+        lambda: admin.purge(type, name, use_dmq=True),
+        lambda: admin.purge(type, name, "JMSPriority = 4"),
+    ]
+    for asked in asks:
+        with pytest.raises(
+            AdministrationRefused, match=f"{type}:{name} is stopped: a message of it in the store is damaged.*without useDMQ"
+        ):
+            outcome(restarted, asked())
+    assert restarted.disk.rows == rows
+    outcome(restarted, admin.destroy(type, name))
+    assert len(restarted.disk.rows) == len(rows) - 40
+
+
+@pytest.mark.parametrize("what", ["destroy", "purge"])
+def test_a_queue_found_damaged_while_it_is_moved_keeps_the_rest(restarted: Stepped, what: str) -> None:
+    admin = administration(restarted)
+    asked: Deferred[Any] = (
+        admin.destroy("queue", "q", use_dmq=True) if what == "destroy" else admin.purge("queue", "q", use_dmq=True)
+    )
+    with pytest.raises(AdministrationRefused, match="queue:q is stopped"):
+        outcome(restarted, asked)
+    assert len(restarted.disk.rows) == 120
+    assert restarted.broker.queue(Q).count + restarted.broker.queue(DMQ).count == 40
+    assert restarted.broker.queue(Q).count
+    restarted.restart()
+    restarted.settle()
+    assert restarted.broker.queue(Q).count + restarted.broker.queue(DMQ).count == 40
+
+
+def test_a_pattern_that_is_stopped_keeps_what_it_has_of_other_topics(tmp_path: Path) -> None:
+    stepped = Stepped(tmp_path)
+    stepped.consume(stepped.session(client_id="me"), Topic("t.*"), durable_name="w").consumer.close()
+    stepped.session().send(texts(Topic("t.a"), ["a"]) + texts(Topic("t.b"), ["b"]))
+    stepped.settle()
+    (row,) = (row for row in stepped.disk.rows.values() if row.body == b"a")
+    stepped.disk.damaged = {row.seq}
+    stepped.restart()
+    stepped.store.on_damaged(damage_of(stepped, "t.a"))  # type: ignore[misc]
+    with pytest.raises(AdministrationRefused, match=r"topic:t\.b has messages that cannot be .* as topic:t\.a is stopped"):
+        outcome(stepped, administration(stepped).destroy("topic", "t.b", use_dmq=True))
+    assert stepped.bodies == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["q", "t"])
+def test_the_log_says_what_stays_stopped_when_the_topic_is_gone(restarted: Stepped, name: str) -> None:
+    lines: list[str] = []
+
+    def observe(event: LogEvent) -> None:
+        lines.append(formatEvent(event))
+
+    observer = cast("ILogObserver", observe)
+    globalLogPublisher.addObserver(observer)
+    try:
+        restarted.store.on_damaged(damage_of(restarted, name))  # type: ignore[misc]
+    finally:
+        globalLogPublisher.removeObserver(observer)
+    (said,) = [line for line in lines if "imqcmd destroy dst" in line]
+    assert ("wildcards that cover it stay stopped until the gateway is started again" in said) == (name == "t")

@@ -226,3 +226,26 @@ def test_the_memory_of_all_is_bounded(tmp_path: Path) -> None:
     stepped.restart()
     assert stepped.broker.duplicates.octets <= most
     assert known(stepped, ["once"], Queue(f"unique.{count - 1}")) == ["once"]
+
+
+def test_a_lower_bound_at_a_restart_does_not_lose_the_destination_of_a_later_id(tmp_path: Path) -> None:
+    stepped = limited(tmp_path, reap_time=10)
+    other = Queue("other")
+    session = stepped.session()
+    session.send([bearing("a/1")])
+    session.send([bearing(f"b/{number}", destination=other) for number in range(600)])
+    session.send([bearing("a/2")])
+    stepped.settle()
+    rest(stepped)
+    rest(stepped, other)
+    for _ in range(20):
+        stepped.later(1)
+    assert stepped.broker.find(Q) is None
+    # The first id is forgotten while they are restored, and the destination has none until the last is.
+    stepped.options = BrokerOptions(reap_time=10, duplicate_total=300)
+    stepped.restart()
+    stepped.settle()
+    stepped.restart()
+    stepped.settle()
+    stepped.session().send([bearing("a/2")])
+    assert rest(stepped) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -131,3 +132,23 @@ def test_slices_begin_at_once_and_go_on_in_turns_of_their_own() -> None:
     assert clock.getDelayedCalls() == []
     schedule.in_slices(steps("c", 0))
     assert clock.getDelayedCalls() == []
+
+
+def test_work_that_can_wait_gets_its_turn_although_it_is_always_busy() -> None:
+    clock, _, schedule = make()
+    done: list[float] = []
+
+    def steps() -> Iterator[None]:
+        for _ in range(3):
+            done.append(clock.seconds())
+            yield
+
+    schedule.in_turn(steps(), lambda: True)
+    for _ in range(10):
+        clock.advance(0.005)
+    assert done == [], "others come first"
+    for _ in range(200):
+        clock.advance(0.005)
+    assert len(done) == 3
+    assert all(later - earlier > 0.09 for earlier, later in pairwise(done))
+    assert not schedule.waiting

@@ -739,3 +739,23 @@ def test_a_closed_session_takes_nothing(stepped: Stepped) -> None:
         session.completion(Told())
     with pytest.raises(MessagingError):
         session.recover()
+
+
+def test_a_queue_that_was_removed_before_its_commit_holds_nobody_back(tmp_path: Path) -> None:
+    stepped = limited(tmp_path, LimitBehavior.FLOW_CONTROL)
+    receiver, sender = stepped.session(Mode.TRANSACTED), stepped.session(Mode.TRANSACTED)
+    stepped.session().send(texts(LIMITED, range(3)))
+    inbox = stepped.consume(receiver, LIMITED)
+    stepped.settle()
+    inbox.consumer.acknowledge_through(3)
+    told = Told()
+    sender.send(texts(LIMITED, ["late"]))
+    sender.commit(told)
+    queue = stepped.broker.queue(LIMITED)
+    stepped.turn.begin()
+    stepped.broker.remove(queue)
+    stepped.turn.end()
+    stepped.settle()
+    assert told.well
+    assert queue.at_limit(), "the other transaction has what was there"
+    assert sender.writable()

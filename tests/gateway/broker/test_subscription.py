@@ -461,3 +461,27 @@ def test_a_temporary_topic_does_not_come_back_when_what_was_sent_to_it_is_settle
     stepped.settle()
     assert told == [None]
     assert temporary not in stepped.broker.destinations
+
+
+def test_what_the_selector_was_never_asked_about_is_not_dead_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stepped = Stepped(tmp_path)
+    inbox = stepped.consume(stepped.session(client_id="me"), Topic("t"), durable_name="d", selector="a = 1", start=False)
+    stepped.settle()
+    inbox.consumer.close()
+    monkeypatch.setattr(stepped.broker.slices, "spent", lambda: True)
+    expires = stepped.now_ms + 60_000
+    session = stepped.session()
+    session.send(texts(Topic("t"), ["unwanted"], properties={"a": 2}, expires=expires))
+    session.send(texts(Topic("t"), ["wanted"], properties={"a": 1}, expires=expires))
+    stepped.turns()
+    stepped.broker.slices.close()
+    stepped.settle()
+    assert stepped.bodies == ["unwanted", "wanted"]
+    monkeypatch.undo()
+    stepped.restart()
+    stepped.later(61)
+    stepped.later(120)
+    assert stepped.broker.queue(DMQ).count == 1
+    assert stepped.bodies == ["wanted"]
