@@ -63,7 +63,7 @@ class Channel(Protocol):
     """Whoever gets the frames of a channel."""
 
     abandoned: bool
-    """Whether its call hangs and nobody waits for it any more."""
+    """Whether its call hangs and was given up."""
 
     def frame(self, frame: Frame) -> None:
         """One has come. :raises WireError: it makes no sense."""
@@ -127,7 +127,7 @@ class Lane:
         self._given_up: dict[int, _Call[Any]] = {}
         self._ending = False
         self._used = False
-        #: Whether a call hangs and nobody waits for it any more.
+        #: Whether a call hangs and was given up.
         self.abandoned = False
         #: Why nothing more can be asked: a call hangs, or the process has ended.
         self.error: MessagingError | None = None
@@ -265,7 +265,7 @@ class SessionChannel:
         self._ending = False
         self._end_sent = False
         self._over = False
-        #: Whether a call hangs and nobody waits for it any more.
+        #: Whether a call hangs and was given up.
         self.abandoned = False
         #: Fires when its thread in Java has ended or was abandoned.
         self.ended: Deferred[None] = Deferred()

@@ -24,7 +24,7 @@ _LAUNCH: Final = Path(__file__).parent / "launch.py"
 _MAIN: Final = "stompgateway.jms.Main"
 
 _MIB: Final = 1 << 20
-#: A heap that nobody has asked for: large enough for a message of the largest size and several copies, and no larger.
+#: The largest default heap: room for a message of the largest size and several copies.
 _LARGEST_HEAP: Final = 1 << 30
 #: With less than this no client works.
 _SMALLEST_HEAP: Final = 64 * _MIB

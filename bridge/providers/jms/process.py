@@ -56,7 +56,7 @@ class Times(NamedTuple):
     """How long things may take, in seconds.
 
     :param beat: between two beats; as many as ``beats`` may be unanswered. Together they are longer than a full collection of a large heap on a busy machine.
-    :param starting: from the start of a process to its first frame. :param idle: that a process stays which nobody uses.
+    :param starting: from the start of a process to its first frame. :param idle: how long an unused process stays.
     :param ending: that a process may take to end which has closed its socket.
     """
 
@@ -84,7 +84,7 @@ class JavaProcess:
         self.heap: Final = command.heap
         #: Why nothing can be asked of it any more.
         self.error: ProviderUnavailable | None = None
-        #: Whether it has ended because nobody used it.
+        #: Whether it was ended because it was unused.
         self.orderly = False
         #: Whether its heap was full.
         self.exhausted = False
@@ -142,12 +142,12 @@ class JavaProcess:
         return waiting
 
     def kill(self, reason: str) -> None:
-        """End it now; whoever uses it is told why."""
+        """End it now, and tell its users why. Idempotent."""
         self._signal()
         self._died(reason)
 
     def close(self) -> None:
-        """End it: nobody uses it any more."""
+        """End it because it is unused."""
         self.orderly = True
         self.reactor.callLater(self._times.ending, self._signal)
         self._died("the Java process was not needed any more")
@@ -195,8 +195,8 @@ class JavaProcess:
             try:
                 one()
             except Exception:  # noqa: BLE001
-                # A defect of one listener; the others must hear of it all the same.
-                _log.failure("who was to hear that Java has ended failed over it")
+                # A defect of one listener must not keep the death from the others.
+                _log.failure("a connection or session failed while it was told that Java has ended")
         waiting, self._waiting = self._waiting, []
         for waits in waiting:
             waits.errback(error)
@@ -353,7 +353,7 @@ class JavaProcess:
             self._idle = None
 
     def _perhaps_idle(self) -> None:
-        # Calls that were abandoned keep nobody.
+        # Abandoned calls keep no process.
         waited_for = any(not channel.abandoned for channel in self._channels.values())
         if self._idle is None and self.error is None and not self._links and not waited_for:
             self._idle = self.reactor.callLater(self._times.idle, self._rest)
@@ -459,7 +459,7 @@ class Java:
         self._ahead = _MOST_AHEAD
 
     def running(self, seconds: float) -> Deferred[JavaProcess]:
-        """The process, which is started if there is none.
+        """The process; starts it if none runs.
 
         :param seconds: how long that may take.
         :returns: fails with ProviderUnavailable: it did not start, or has just failed and is not to be tried again yet; with its ClientMissing: Java or a

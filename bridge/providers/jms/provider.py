@@ -216,7 +216,7 @@ class JMSProvider:
         return connection
 
     def _dispose(self, process: JavaProcess, link: int) -> None:
-        """A connection was opened after all, for which nobody waits any more."""
+        """Close a connection that was opened after its time-out."""
         lane = process.lane(self.hung)
         lane.call("closing a connection", self.factory.close_timeout_s, Verb.CLOSE, link).addErrback(
             lambda failure: self.close_failed(failure.value)

@@ -16,7 +16,7 @@ Type Frame    Payload
 5    ask      a session's questions, or the last part of them
 6    window   u32 bytes of answers that were taken
 7    end      nothing more will be asked on this channel
-8    abandon  the same, and nobody waits for what was asked
+8    abandon  the same; answers are not waited for
 9    beat     nothing; answered at once, whatever else goes on
 ==== ======== ======================================================================================================================
 

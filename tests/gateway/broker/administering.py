@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from gateway.broker.administration import BrokerAdministration
+from gateway.broker.memory import OVERHEAD, Memory
+from gateway.broker.settings import BrokerOptions
 from tests.gateway.broker.stepping import Stepped
 
 T = TypeVar("T")
+
+
+def with_messages(where: str, folder: Path) -> Stepped:
+    """A broker of which most of what waits is ``in memory``, or ``in the store`` only."""
+    memory = Memory(total=40 * OVERHEAD, share=10 * OVERHEAD, least=2 * OVERHEAD) if where == "in the store" else None
+    return Stepped(folder, BrokerOptions(reap_time=0), memory=memory)
 
 
 def administration(stepped: Stepped) -> BrokerAdministration:

@@ -7,14 +7,12 @@ from pathlib import Path
 import pytest
 
 from gateway.broker.administration import AdministrationRefused, BrokerAdministration
-from gateway.broker.memory import OVERHEAD, Memory
-from gateway.broker.settings import BrokerOptions
 from gateway.messaging.dead import DMQ, UNDELIVERED_COMMENT, UNDELIVERED_REASON
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import InvalidDestination, MessageRejected
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode
-from tests.gateway.broker.administering import administration, outcome
+from tests.gateway.broker.administering import administration, outcome, with_messages
 from tests.gateway.broker.brokers import with_properties
 from tests.gateway.broker.stepping import Stepped, Told, texts
 
@@ -24,9 +22,7 @@ T = Topic("t.a")
 
 @pytest.fixture(params=["in memory", "in the store"])
 def stepped(request: pytest.FixtureRequest, tmp_path: Path) -> Stepped:
-    """Most of what waits is in memory, or in the store only."""
-    memory = Memory(total=40 * OVERHEAD, share=10 * OVERHEAD, least=2 * OVERHEAD) if request.param == "in the store" else None
-    return Stepped(tmp_path, BrokerOptions(reap_time=0), memory=memory)
+    return with_messages(request.param, tmp_path)
 
 
 @pytest.fixture

@@ -11,14 +11,13 @@ from twisted.internet.interfaces import IDelayedCall
 
 from gateway.broker.administration import AdministrationRefused, BrokerAdministration
 from gateway.broker.limits import DestinationProperties
-from gateway.broker.memory import OVERHEAD, Memory
 from gateway.broker.purging import EXAMINED, SLICE
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import InvalidSelector
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode
-from tests.gateway.broker.administering import administration, outcome
+from tests.gateway.broker.administering import administration, outcome, with_messages
 from tests.gateway.broker.brokers import Inbox, with_properties
 from tests.gateway.broker.stepping import Stepped, Told, texts
 
@@ -28,9 +27,7 @@ T, U = Topic("t.a"), Topic("t.b")
 
 @pytest.fixture(params=["in memory", "in the store"])
 def stepped(request: pytest.FixtureRequest, tmp_path: Path) -> Stepped:
-    """Most of what waits is in memory, or in the store only."""
-    memory = Memory(total=40 * OVERHEAD, share=10 * OVERHEAD, least=2 * OVERHEAD) if request.param == "in the store" else None
-    return Stepped(tmp_path, BrokerOptions(reap_time=0), memory=memory)
+    return with_messages(request.param, tmp_path)
 
 
 @pytest.fixture
