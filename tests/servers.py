@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import shutil
+import subprocess
 import tempfile
 import threading
 from pathlib import Path
@@ -47,6 +48,15 @@ class RabbitMQ(peers.RabbitMQ):
     def __init__(self, folder: Path, tls: bool = False) -> None:
         super().__init__(folder, tls)
         self.port, self.tls_port = free_port(), free_port()
+
+    def sync_queues(self) -> None:
+        """Write the declarations of all queues to disk.
+
+        RabbitMQ does so some seconds after it has told the client. A queue whose declaration was lost by SIGKILL loses its confirmed messages too.
+        """
+        command = ["/usr/lib/rabbitmq/bin/rabbitmqctl", "--node", "peer@localhost", "eval", "mnesia:sync_log()."]
+        done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, check=False)
+        assert done.stdout.split() == ["ok"], f"{done.stdout}{done.stderr}"
 
 
 _running: Final[dict[type[peers.Peer], peers.Peer]] = {}

@@ -6,14 +6,15 @@ import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 import pytest
 
 from tests.faults.accounting import at_least_once
 from tests.faults.links import HERE, BridgedGateway, Link, activemq, stomp
-from tests.faults.proxy import Fault, Proxy, Toward, Trigger
-from tests.faults.traffic import drain, produce
+from tests.faults.proxy import PATIENCE, Fault, Proxy, Toward, Trigger
+from tests.faults.traffic import declare, drain, produce
 from tests.servers import ActiveMQ, RabbitMQ, started
 
 BATCH: Final = 20
@@ -96,20 +97,33 @@ def kill(peers: Peers, server: ActiveMQ | RabbitMQ, names: Sequence[str], messag
     for link in links:
         peers.near.operate("pause", link.name)
         peers.produce(link, 1, messages)
+    if server is peers.rabbitmq:
+        for link in to:
+            declare(server.port, link.target_queue)
+        server.sync_queues()
     # Once while it takes a message of one link, once while it answers another; the others are wherever they are.
     kills = [(to[0], Toward.SERVER, rb"number 000300\."), (back[-1], Toward.CLIENT, rb"RECEIPT\n")]
 
-    def trigger(link: Link, toward: Toward, pattern: bytes) -> Trigger:
-        return peers.proxy(link).when(Trigger(toward, pattern, Fault.DROP, then=server.kill))
+    def trigger(running: Event, link: Link, toward: Toward, pattern: bytes) -> Trigger:
+        def strike() -> None:
+            assert running.wait(PATIENCE), "the broker is not running"
+            server.kill()
 
-    waiting = trigger(*kills[0])
+        return peers.proxy(link).when(Trigger(toward, pattern, Fault.DROP, then=strike))
+
+    running = Event()
+    running.set()
+    waiting = trigger(running, *kills[0])
     for link in links:
         peers.near.operate("resume", link.name)
     for _, following in itertools.zip_longest(kills, kills[1:]):
         waiting.wait()
-        server.start()
+        running = Event()
         if following is not None:
-            waiting = trigger(*following)
+            # Before the start, as messages may flow as soon as the broker listens.
+            waiting = trigger(running, *following)
+        server.start()
+        running.set()
     for link in links:
         peers.account(link, messages, len(kills), forgets=server is peers.rabbitmq and link.target is HERE)
 

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 import pytest
@@ -19,7 +20,7 @@ from tests.faults.accounting import at_least_once, at_most_once
 from tests.faults.links import AT_MOST_ONCE, DUPLICATES_OK, HERE, BridgedGateway, Link, stomp
 from tests.faults.proxy import Fault, Proxy, Toward, Trigger
 from tests.faults.traffic import drain, produce
-from tests.gateway_process import GatewayProcess
+from tests.gateway_process import PATIENCE, GatewayProcess
 
 BATCH: Final = 20
 #: At which of the frames that a moment is about somebody is killed, counted over all links.
@@ -88,16 +89,21 @@ class Brokers:
         for link in links:
             near.operate("pause", link.name)
             produce(source, link.source_queue, 1, messages)
-        waiting = self._set(kills[0])
+        running = Event()
+        running.set()
+        waiting = self._set(kills[0], running)
         for link in links:
             near.operate("resume", link.name)
         for kill, following in itertools.zip_longest(kills, kills[1:]):
             waiting.wait()
+            running = Event()
             if following is not None:
-                waiting = self._set(following)
+                # Before the start, as messages may flow as soon as the broker listens.
+                waiting = self._set(following, running)
             with ThreadPoolExecutor() as starting:
                 for started in [starting.submit(victim.start) for victim in self._victims(kill)]:
                     started.result()
+            running.set()
         for link in links:
             produce(source, link.source_queue, messages + 1, messages + 1)
         for link in links:
@@ -107,8 +113,11 @@ class Brokers:
             assert account.duplicates <= told["counters"]["possible_duplicates"] <= len(kills) * link.batch, told
             assert told["counters"]["reconnects"] > 0, told
 
-    def _set(self, kill: Kill) -> Trigger:
+    def _set(self, kill: Kill, running: Event) -> Trigger:
+        """Arm the proxy for a kill. :param running: set once the brokers' start has been seen to succeed; the kill waits for it."""
+
         def strike() -> None:
+            assert running.wait(PATIENCE), "the brokers are not running"
             for victim in self._victims(kill):
                 victim.kill()
 

@@ -33,6 +33,12 @@ def produce(port: int, destination: str, first: int, last: int, **headers: str) 
         client.ask("SEND", given, body(last))
 
 
+def declare(port: int, destination: str) -> None:
+    """Make the destination exist where brokers make them on SUBSCRIBE."""
+    with Client(port, headers=_ANYWHERE) as client:
+        client.ask("SUBSCRIBE", {"destination": destination, "id": "1", "ack": "client", **SHARED})
+
+
 def drain(port: int, destination: str, last: int) -> list[int]:
     """The numbers of a destination's messages in the order of their coming, up to the first ``last``, which is not among them.
 
