@@ -10,7 +10,7 @@ import hmac
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -21,7 +21,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.threadpool import ThreadPool
 
-from gateway.broker.login_queue import LoginQueue
+from gateway.broker.login_queue import LoginQueue, Rank
 
 if TYPE_CHECKING:
     from twisted.python.failure import Failure
@@ -54,6 +54,10 @@ class Reactor(Protocol):
 
 class CannotVerify(Exception):
     """The passcode was not looked at; ``str`` says why, in words fit for a client."""
+
+
+class TooManyWait(CannotVerify):
+    """There is no room for one more to wait."""
 
 
 def hash_passcode(passcode: str) -> str:
@@ -89,17 +93,17 @@ class Passcodes:
         self._asking: dict[bytes, list[Deferred[bool]]] = {}
         #: What waits, and is not under way yet.
         self._waiting: dict[bytes, tuple[str | None, str]] = {}
-        self._queue: LoginQueue[bytes] = LoginQueue(lambda digest: digest not in self._waiting)
+        self._queue: LoginQueue[bytes] = LoginQueue()
         self._pool = ThreadPool(0, threads, "passcodes")
         self._trigger: object = None
         self._closed = False
 
-    def verify(self, hash: str | None, passcode: str, source: Hashable = "", *, known: bool = False) -> Deferred[bool]:
+    def verify(self, hash: str | None, passcode: str, address: str = "", name: str = "", rank: Rank = Rank.OTHER) -> Deferred[bool]:
         """Whether the passcode is the one that was hashed.
 
         :param hash: None where there is no such user; the answer is then False, and takes as long as for a wrong passcode.
-        :param source: who asks, for taking turns. :param known: it has logged in before, and is verified first.
-        :returns: fails with :class:`CannotVerify` when too many wait, or after :meth:`close`. May be cancelled; what nobody waits for
+        :param address: who asks, and :param name: for whom, for taking turns. :param rank: better ones are verified first.
+        :returns: fails with :class:`TooManyWait`, or with :class:`CannotVerify` after :meth:`close`. May be cancelled; what nobody waits for
             any more is not verified.
         """
         digest = self._digest(hash, passcode)
@@ -111,14 +115,14 @@ class Passcodes:
             done.callback(True)
         elif digest in self._asking:
             self._asking[digest].append(done)
-            if known and digest in self._waiting:
-                self._queue.put(digest, source, known=True)
-        elif len(self._asking) >= self._limit and not self._make_room(source, known):
+            if digest in self._waiting:
+                self._queue.put(digest, address, name, rank)
+        elif len(self._asking) >= self._limit and not self._make_room(address, name, rank):
             done.errback(self._too_many())
         else:
             self._asking[digest] = [done]
             self._waiting[digest] = hash, passcode
-            self._queue.put(digest, source, known=known)
+            self._queue.put(digest, address, name, rank)
             self._go_on()
         return done
 
@@ -145,14 +149,15 @@ class Passcodes:
             for done in waiters:
                 done.errback(CannotVerify("the server is stopping"))
 
-    def _make_room(self, source: Hashable, known: bool) -> bool:
-        """Refuse one that waits, of the source that has the most waiting. :returns: whether there is one."""
-        while (digest := self._queue.crowded_out(source, known=known)) is not None:
-            if self._waiting.pop(digest, None) is not None:
-                for done in self._asking.pop(digest):
-                    done.errback(self._too_many())
-                return True
-        return False
+    def _make_room(self, address: str, name: str, rank: Rank) -> bool:
+        """Refuse one that waits, of the address that has the most waiting. :returns: whether there is one."""
+        digest = self._queue.crowded_out(address, name, rank)
+        if digest is None:
+            return False
+        del self._waiting[digest]
+        for done in self._asking.pop(digest):
+            done.errback(self._too_many())
+        return True
 
     def _abandon(self, digest: bytes, done: Deferred[bool]) -> None:
         """Nobody waits for this one any more."""
@@ -160,10 +165,11 @@ class Passcodes:
         if asking is not None and done in asking:
             asking.remove(done)
             if not asking and self._waiting.pop(digest, None) is not None:
+                self._queue.remove(digest)
                 del self._asking[digest]
 
-    def _too_many(self) -> CannotVerify:
-        return CannotVerify(f"{self._limit} logins are waiting to be verified; try again later")
+    def _too_many(self) -> TooManyWait:
+        return TooManyWait(f"{self._limit} logins are waiting to be verified; try again later")
 
     def _digest(self, hash: str | None, passcode: str) -> bytes:
         known = b"" if hash is None else hash.encode()

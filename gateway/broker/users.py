@@ -27,8 +27,9 @@ from typing import Final
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from gateway.broker.login_queue import Rank
 from gateway.broker.logins import Logins
-from gateway.broker.passcodes import CannotVerify, Passcodes, Reactor, hash_passcode, is_hash
+from gateway.broker.passcodes import CannotVerify, Passcodes, Reactor, TooManyWait, hash_passcode, is_hash
 from gateway.instance.files import replace
 from gateway.instance.listening import counted_address
 from gateway.messaging.errors import AuthenticationFailed
@@ -157,13 +158,16 @@ class Users:
                 raise AuthenticationFailed(certificate, "the client certificate's user is unknown")
             return _admitted(user, credentials.address)
         address = counted_address(credentials.address)
-        known = self._logins.is_known(name, address)
+        rank = Rank.KNOWN if self._logins.is_known(name, address) else Rank.OTHER
         while True:
             user = self._users.get(name)
             hash = None if user is None else user.hash
             try:
-                right = await self._passcodes.verify(hash, passcode, (address, name) if known else address, known=known)
+                right = await self._passcodes.verify(hash, passcode, address, name, rank)
             except CannotVerify as error:
+                if isinstance(error, TooManyWait):
+                    # Or whoever fills the queue would come again at once, as fast as it can.
+                    await self._logins.failed(address)
                 raise AuthenticationFailed(name, str(error)) from None
             user = self._users.get(name)
             # The file may have been read anew meanwhile: what counts is the passcode that it has now.

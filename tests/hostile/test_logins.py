@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 
 from bridge.admin.client import AdminClient, AdminError, find
+from gateway.broker.passcodes import hash_passcode
+from gateway.broker.users import User, edited
 from tests.crash.client import HOST, Client, encode
 from tests.crash.waiting import until
 from tests.gateway_process import GatewayProcess
 
 GUESSES = 300
+NAMES = ("alice", "bob", "carol", "dave", "eve")
 
 
 @pytest.fixture
@@ -27,9 +30,10 @@ def gateway(tmp_path: Path) -> Iterator[GatewayProcess]:
 class Guessers:
     """Clients that each wait for the answer to a passcode of their own, which is wrong."""
 
-    def __init__(self, port: int, ending: ExitStack, login: str) -> None:
+    def __init__(self, port: int, ending: ExitStack, *logins: str) -> None:
         self._clients = [ending.enter_context(Client(port, connect=False)) for _ in range(GUESSES)]
         for number, client in enumerate(self._clients):
+            login = logins[number % len(logins)]
             client.write(encode("CONNECT", {"accept-version": "1.2", "host": HOST, "login": login, "passcode": f"guess {number}"}))
 
     def answered(self) -> int:
@@ -51,6 +55,24 @@ def test_who_has_logged_in_before_is_verified_first_after_a_restart(gateway: Gat
         until(guessers.answered, "no guess was answered")
         with Client(gateway.port):
             assert guessers.answered() < GUESSES // 2
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
+def test_guesses_for_the_users_themselves_from_their_own_address_do_not_keep_them_out(gateway: GatewayProcess, crash: bool) -> None:
+    with edited(gateway.directory / "etc" / "users") as users:
+        users |= {name: User(name, frozenset(), hash_passcode(f"of {name}")) for name in NAMES}
+    gateway.restart()
+    for name in NAMES:
+        Client(gateway.port, login=name, passcode=f"of {name}").close()
+    kept = gateway.directory / "logins"
+    until(lambda: kept.exists() and all(f" {name}\n" in kept.read_text() for name in NAMES), "not all logins were written")
+    gateway.restart(crash=crash)
+    with ExitStack() as ending:
+        guessers = Guessers(gateway.port, ending, *NAMES)
+        until(guessers.answered, "no guess was answered")
+        for name in NAMES:
+            Client(gateway.port, login=name, passcode=f"of {name}").close()
+        assert guessers.answered() < GUESSES // 2
 
 
 def test_wrong_passwords_of_a_local_process_do_not_lock_the_administrator_out(gateway: GatewayProcess) -> None:

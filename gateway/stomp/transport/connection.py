@@ -46,10 +46,12 @@ _SLOWEST: Final = 16 * 1024
 #: Unfinished frames and unread output count in the memory budget from so many bytes on; smaller ones come and go at each read.
 _COUNTED_INPUT: Final = 8 * 1024
 _COUNTED_OUTPUT: Final = 64 * 1024
+#: Fewer octets than these are no frame.
+_SHORTEST_FRAME: Final = len(b"ACK\n\n\0")
 
 
 class Pause(IntFlag):
-    """Why nothing is read."""
+    """Why nothing is given to the session, and so nothing is read."""
 
     #: The session asked for it.
     SESSION = 1
@@ -229,8 +231,18 @@ class StompConnection(Protocol):
             self._reading = False
             session.input_ended()
         if session.state is State.CONNECTING:
-            self._pause(Pause.CONNECTING)
+            self._wait_for_answer()
         self._weigh(taken)
+
+    def _wait_for_answer(self) -> None:
+        """Give the session nothing until CONNECT is answered.
+
+        The socket is read on, since only that tells whether the client has gone, and its passcode need not be verified. What may be a
+        frame ends this: the client's last frames count, even if it has gone since.
+        """
+        self._pauses |= Pause.CONNECTING
+        if self._parser.buffered >= _SHORTEST_FRAME and not self.is_gone:
+            self.transport.pauseProducing()  # type: ignore[union-attr]
 
     def _weigh(self, taken: bool) -> None:
         """Count the unfinished frame in the memory budget, with the bytes it has announced, and start its time-out.

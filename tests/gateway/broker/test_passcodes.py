@@ -8,6 +8,7 @@ from twisted.internet import reactor as global_reactor
 from twisted.internet.defer import CancelledError, gatherResults
 
 from gateway.broker import passcodes as module
+from gateway.broker.login_queue import Rank
 from gateway.broker.passcodes import CannotVerify, Passcodes, Reactor, hash_passcode, is_hash
 
 P = ParamSpec("P")
@@ -193,12 +194,22 @@ async def test_one_who_comes_alone_gets_the_place_of_one_of_many(make: Callable[
 
 
 @ensureDeferred
-async def test_known_sources_are_verified_before_others(make: Callable[..., Passcodes]) -> None:
+async def test_known_ones_are_verified_before_others(make: Callable[..., Passcodes]) -> None:
     passcodes = make(threads=1)
     order: list[str] = []
     for number in range(3):
         passcodes.verify(HASH, f"guess {number}", "new").addCallback(lambda _: order.append("new"))
-    # The same one, from two sources: the known one's turn counts.
+    # The same one, from two addresses: the known one's turn counts.
     late = passcodes.verify(HASH, "right", "new")
-    await gatherResults([passcodes.verify(HASH, "right", "known", known=True), late])
+    await gatherResults([passcodes.verify(HASH, "right", "known", "user", Rank.KNOWN), late])
     assert order == ["new"]
+
+
+@ensureDeferred
+async def test_one_of_another_name_gets_the_place_of_a_guess_from_the_same_address(make: Callable[..., Passcodes]) -> None:
+    passcodes = make(threads=1, waiting=4)
+    crowd = [passcodes.verify(HASH, f"guess {number}", "a", "alice") for number in range(4)]
+    assert await passcodes.verify(HASH, "right", "a", "bob")
+    with pytest.raises(CannotVerify, match="4 logins are waiting"):
+        await crowd[3]
+    assert await gatherResults(crowd[:3]) == [False] * 3

@@ -2,7 +2,7 @@
 
 import base64
 import stat
-from collections.abc import Callable, Coroutine, Hashable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
@@ -11,9 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet import reactor as global_reactor
 from twisted.internet.defer import Deferred, fail
+from twisted.internet.task import Clock
 from twisted.logger import LogEvent, globalLogPublisher
 
-from gateway.broker.passcodes import CannotVerify, Passcodes, Reactor, hash_passcode
+from gateway.broker.login_queue import Rank
+from gateway.broker.logins import FREE, Logins
+from gateway.broker.passcodes import Passcodes, Reactor, TooManyWait, hash_passcode
 from gateway.broker.users import (
     Principal,
     User,
@@ -91,7 +94,7 @@ async def test_an_empty_passcode_is_refused_and_not_verified(file: Path) -> None
 
 
 class NeverAsked(Passcodes):
-    def verify(self, hash: str | None, passcode: str, source: Hashable = "", *, known: bool = False) -> Deferred[bool]:
+    def verify(self, hash: str | None, passcode: str, address: str = "", name: str = "", rank: Rank = Rank.OTHER) -> Deferred[bool]:
         raise AssertionError("nothing was to be verified")
 
 
@@ -179,8 +182,10 @@ async def test_a_reload_that_takes_the_user_away_while_its_passcode_is_verified(
 
 
 class Busy(Passcodes):
-    def verify(self, hash: str | None, passcode: str, source: Hashable = "", *, known: bool = False) -> Deferred[bool]:
-        return fail(CannotVerify("7 logins are waiting to be verified; try again later"))
+    """One with whom too many wait."""
+
+    def verify(self, hash: str | None, passcode: str, address: str = "", name: str = "", rank: Rank = Rank.OTHER) -> Deferred[bool]:
+        return fail(TooManyWait("7 logins are waiting to be verified; try again later"))
 
 
 @ensureDeferred
@@ -188,6 +193,20 @@ async def test_too_many_logins(file: Path) -> None:
     users = Users(file, reactor, Busy(reactor))
     users.load()
     assert await refusal(users, Credentials("alice", "sesame")) == "7 logins are waiting to be verified; try again later"
+
+
+@ensureDeferred
+async def test_those_who_come_again_and_again_while_too_many_wait_are_held_back(file: Path) -> None:
+    waiting = Clock()
+    users = Users(file, reactor, Busy(reactor), Logins(waiting))
+    users.load()
+    for _ in range(FREE):
+        await refusal(users, Credentials("alice", "sesame", "192.0.2.1"))
+    late = users.authenticate(Credentials("alice", "sesame", "192.0.2.1"))
+    assert not late.called
+    waiting.advance(1)
+    with pytest.raises(AuthenticationFailed):
+        await late
 
 
 def test_neither_passcodes_nor_hashes_are_shown() -> None:

@@ -20,6 +20,7 @@ from twisted.internet.protocol import Protocol
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
+from gateway.messaging.provider import Connection
 from gateway.messaging.turn import Turn
 from gateway.stomp.service import NoListener, ServiceState, StompService, WrongState
 from gateway.stomp.settings import SessionOptions, StompOptions, TransportOptions
@@ -277,6 +278,42 @@ async def test_what_the_kernel_takes_is_acknowledged_before_the_turn_goes_to_the
     bridge.turn.end()
     assert acknowledged == [1]
     assert (await client.heard(2))[1].body == b"small"
+    await bridge.service.stop()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("trailing", [b"", b"\r\n"])
+@on_reactor
+async def test_a_client_that_goes_while_its_passcode_waits_is_seen_to_go(trailing: bytes, tls: bool) -> None:
+    bridge = Bridge(tls=True, transport=TransportOptions(connect_timeout_s=3600))
+    await bridge.service.start()
+    waiting: list[Deferred[Connection]] = []
+    bridge.provider.undecided = waiting
+    client = await bridge.client(tls)
+    client.say(CONNECT, trailing)
+    await until(lambda: waiting)
+    assert client.transport is not None
+    client.transport.loseConnection()
+    await until(lambda: waiting[0].called)
+    await until(lambda: not bridge.service._factory.connections)
+    await bridge.service.stop()
+
+
+@on_reactor
+async def test_what_a_client_says_before_it_goes_is_carried_out_though_its_passcode_waits() -> None:
+    bridge = Bridge()
+    await bridge.service.start()
+    waiting: list[Deferred[Connection]] = []
+    bridge.provider.undecided = waiting
+    client = await bridge.client()
+    client.say(CONNECT)
+    await until(lambda: waiting)
+    client.say(b"SEND\ndestination:/queue/a\n\nx\0")
+    assert client.transport is not None
+    client.transport.loseConnection()
+    await client.lost
+    waiting[0].callback(bridge.provider.connection)
+    await until(lambda: bridge.provider.sent)
     await bridge.service.stop()
 
 
