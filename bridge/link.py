@@ -35,7 +35,7 @@ from bridge.retrying import Retries
 from bridge.source import SourceLost
 from bridge.status import Doing, LinkCounters, LinkState, LinkStatus, WrongState
 from bridge.transfer import LinkStops, Transfer, UnknownBranch
-from bridge.trouble import TELL_S, Progress, Refusals, Stall, with_remedy
+from bridge.trouble import TELL_S, Progress, Refusals, Stall, remedy, with_remedy
 from gateway.messaging.clocks import wall_ms
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
@@ -384,9 +384,9 @@ class JMSLink:
 
     def _tell_failure(self, error: MessagingError, wait_s: float) -> None:
         """One line a minute as long as it is the same."""
-        text, now = with_remedy(error), self._reactor.seconds()
-        # How often it was tried makes no other failure of it.
-        reason = str(error.cause) if isinstance(error, BatchRefused) else text
+        text, to_do, now = with_remedy(error), remedy(error), self._reactor.seconds()
+        # How often it was tried makes no other failure of it, nor does how a provider puts it that wants the same remedy.
+        reason = str(error.cause) if isinstance(error, BatchRefused) else f"{type(error).__name__}: {to_do or text}"
         told, at = self._told
         log = self._log.debug if reason == told and now - at < TELL_S else self._log.warn
         if log != self._log.debug:

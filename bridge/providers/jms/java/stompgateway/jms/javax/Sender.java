@@ -26,10 +26,17 @@ final class Sender {
     private final Map<Destination, MessageProducer> producers = new LinkedHashMap<>(16, 0.75f, true);
     /** Head and body in turn, of those sent and not committed. */
     private final List<byte[]> open = new ArrayList<>();
+    /** Null where sends fail by themselves, or the transaction's end tells of it. */
+    private final Confirmations confirmations;
     private Octets identities = new Octets();
 
     Sender(Session session, Destinations destinations, Notes notes) {
+        this(session, destinations, notes, null);
+    }
+
+    Sender(Session session, Destinations destinations, Notes notes, Confirmations confirmations) {
         this.session = session;
+        this.confirmations = confirmations;
         writer = new MessageWriter(destinations, notes);
     }
 
@@ -50,7 +57,12 @@ final class Sender {
     private void send(byte[] head, byte[] body) throws JMSException, Failure {
         MessageWriter.Outgoing one = writer.read(session, head, body);
         long timeToLive = one.expires == 0 ? 0 : Math.max(1, one.expires - System.currentTimeMillis());
-        producer(one.destination).send(one.message, one.deliveryMode, one.priority, timeToLive);
+        MessageProducer producer = producer(one.destination);
+        if (confirmations == null) {
+            producer.send(one.message, one.deliveryMode, one.priority, timeToLive);
+        } else {
+            confirmations.send(producer, one.destination, one.message, one.deliveryMode, one.priority, timeToLive);
+        }
         byte[] id = Octets.utf8(one.message.getJMSMessageID() == null ? "" : one.message.getJMSMessageID());
         identities.u16(id.length).raw(id).i64(one.message.getJMSTimestamp());
     }
@@ -72,6 +84,27 @@ final class Sender {
         identities = new Octets();
         for (int at = 0; at < open.size(); at += 2) {
             send(open.get(at), open.get(at + 1));
+        }
+    }
+
+    /**
+     * Wait until what was sent since the last call is confirmed, where sends do not wait for that.
+     *
+     * @return the index, among these, of the first that is refused; -1: none
+     */
+    int confirm() {
+        return confirmations == null ? -1 : confirmations.await();
+    }
+
+    /** Why that one is refused. */
+    JMSException refusal() {
+        return confirmations.refusal();
+    }
+
+    /** What is sent from now on is counted from 0. */
+    void begin() {
+        if (confirmations != null) {
+            confirmations.begin();
         }
     }
 

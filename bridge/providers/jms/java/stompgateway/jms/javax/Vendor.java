@@ -8,7 +8,7 @@ import javax.jms.Session;
 
 /**
  * What ActiveMQ offers beyond the JMS API, found by name: an acknowledgement that has been answered, one for all deliveries of a session,
- * redelivery at once and without end, and a prefetch that fits into the heap. For any other provider this does nothing.
+ * redelivery at once and without end, a prefetch that fits into the heap, and sends in a branch that are answered. For any other provider this does nothing.
  */
 final class Vendor {
     private final Object connection;
@@ -51,6 +51,11 @@ final class Vendor {
      */
     boolean forgetsReceipts() {
         return activemq;
+    }
+
+    /** For the sends of a session's branches, or null where these fail by themselves. */
+    Confirmations confirmations() {
+        return activemq ? Confirmations.of((Connection) connection) : null;
     }
 
     /** How far ahead a consumer is that is about to be opened, or null: that is not ours to say. */

@@ -38,7 +38,7 @@ final class XaWork extends SessionWork {
         this.session = session;
         resource = new Resource(session.getXAResource(), link.branches, link.vendor, this);
         Branches.opened(number, resource);
-        sender = new Sender(session, link.destinations, link.notes);
+        sender = new Sender(session, link.destinations, link.notes, link.vendor.confirmations());
     }
 
     @Override
@@ -91,12 +91,21 @@ final class XaWork extends SessionWork {
         int end = asked.getInt() + asked.position();
         int done = 0;
         if (resource.associated() && failure == null) {
+            sender.begin();
             try {
                 for (; done < count; done++) {
                     sender.send(asked);
                 }
             } catch (JMSException | Failure | RuntimeException | LinkageError error) {
                 fail(error, sent + done);
+            }
+            // Also where one could not be sent: one before it may be refused.
+            int refused = sender.confirm();
+            if (refused >= 0) {
+                failure = null;
+                fail(sender.refusal(), sent + refused);
+                sender.forget();
+                done = 0;
             }
         }
         if (!resource.associated() && failure == null) {
@@ -192,7 +201,7 @@ final class XaWork extends SessionWork {
             told.initCause(error);
             throw told;
         }
-        sender = new Sender(session, link.destinations, link.notes);
+        sender = new Sender(session, link.destinations, link.notes, link.vendor.confirmations());
         reopenConsumers();
         return session.getXAResource();
     }
