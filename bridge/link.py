@@ -134,8 +134,8 @@ class JMSLink:
         self._next_try_ms = 0
         #: A connection that was lost while the pump was busy with something else.
         self._lost: Lost | None = None
-        #: The failure that the log was told of last, and when.
-        self._told = ("", 0.0)
+        #: The failures that the log was told of within :data:`TELL_S`, and when.
+        self._told: dict[str, float] = {}
 
     # --- what an operator does
 
@@ -163,7 +163,7 @@ class JMSLink:
         elif state in (LinkState.STOPPED, LinkState.FAILED):
             self._attempts.begin()
             self._lost = None
-            self._told = ("", 0.0)
+            self._told = {}
             self._ends = self._new_ends()
             self._events.start()
         return self._when_settled()
@@ -386,11 +386,12 @@ class JMSLink:
         """One line a minute as long as it is the same."""
         text, to_do, now = with_remedy(error), remedy(error), self._reactor.seconds()
         # How often it was tried makes no other failure of it, nor does how a provider puts it that wants the same remedy.
-        reason = str(error.cause) if isinstance(error, BatchRefused) else f"{type(error).__name__}: {to_do or text}"
-        told, at = self._told
-        log = self._log.debug if reason == told and now - at < TELL_S else self._log.warn
-        if log != self._log.debug:
-            self._told = reason, now
+        reason = to_do or (str(error.cause) if isinstance(error, BatchRefused) else text)
+        if isinstance(error, SourceLost):
+            reason = f"source: {reason}"
+        self._told = {told: at for told, at in self._told.items() if now - at < TELL_S}
+        log = self._log.debug if reason in self._told else self._log.warn
+        self._told.setdefault(reason, now)
         log(
             "link {link}: {error}; attempt {attempt} in {wait_s:g} seconds",
             link=self.name,

@@ -1,116 +1,156 @@
 package stompgateway.jms.javax;
 
-import java.lang.reflect.InvocationTargetException;
+import java.io.IOException;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.Map;
 import javax.jms.Connection;
-import javax.jms.Destination;
 import javax.jms.JMSException;
-import javax.jms.Message;
 import javax.jms.MessageProducer;
 
 /**
- * Sends in a branch that the broker confirms one by one, while the next are under way. In a transaction ActiveMQ's client does not wait for an answer to a send.
- * The broker tells of a refusal later, on another way, and prepares the branch without the message all the same.
+ * What ActiveMQ's broker says of the sends of a connection. In a transaction its client does not wait for an answer to a send; the broker tells of a refusal later, on
+ * another way, and prepares a branch without the message all the same. A request for each message would have the broker write each to the disk at once. With a
+ * window it acknowledges each that it has taken, and writes them when the branch is prepared.
  */
 final class Confirmations {
-    private static final String CALLBACK = "org.apache.activemq.AsyncCallback";
+    /** Milliseconds between two looks at whether the connection was closed, of which nothing tells. */
+    private static final long LOOK = 200;
 
-    private final Class<?> callback;
-    private final Method send;
-    private int sent;
-    private int answered;
-    private int refusedAt = -1;
-    private JMSException refusal;
+    private final Connection connection;
+    private final Method closed;
+    /** By the producer's id, of those that send in branches: how many messages are not confirmed. */
+    private final Map<Object, int[]> outstanding = new HashMap<>();
+    private Throwable failure;
 
-    private Confirmations(Class<?> callback, Method send) {
-        this.callback = callback;
-        this.send = send;
+    private Confirmations(Connection connection) throws ReflectiveOperationException {
+        this.connection = connection;
+        closed = connection.getClass().getMethod("isClosed");
     }
 
-    /** @return null where there is no such thing, as the provider's sends fail by themselves */
+    /** @param connection ActiveMQ's, before its first producer. @return null where it is of another version than is known */
     static Confirmations of(Connection connection) {
         try {
-            ClassLoader loader = connection.getClass().getClassLoader();
-            Class<?> callback = Class.forName(CALLBACK, false, loader);
-            Class<?> producer = Class.forName("org.apache.activemq.ActiveMQMessageProducer", false, loader);
-            Method send = producer.getMethod("send", Destination.class, Message.class, int.class, int.class, long.class, callback);
-            return new Confirmations(callback, send);
-        } catch (ReflectiveOperationException | LinkageError error) {
+            Class<?> type = connection.getClass();
+            Confirmations made = new Confirmations(connection);
+            Class<?> listener = Class.forName("org.apache.activemq.transport.TransportListener", false, type.getClassLoader());
+            Object told = Proxy.newProxyInstance(type.getClassLoader(), new Class<?>[] {listener}, (proxy, method, arguments) -> {
+                switch (method.getName()) {
+                    case "onCommand":
+                        made.told(arguments[0]);
+                        return null;
+                    case "onException":
+                        made.failed((Throwable) arguments[0]);
+                        return null;
+                    case "transportInterupted":
+                        made.failed(new IOException("the connection was interrupted, and what was under way may be lost"));
+                        return null;
+                    case "equals":
+                        return proxy == arguments[0];
+                    case "hashCode":
+                        return System.identityHashCode(proxy);
+                    case "toString":
+                        return "confirmations";
+                    default:
+                        return null;
+                }
+            });
+            // Its use as a bound is not wanted.
+            type.getMethod("setProducerWindowSize", int.class).invoke(connection, Integer.MAX_VALUE);
+            type.getMethod("addTransportListener", listener).invoke(connection, told);
+            return made;
+        } catch (ReflectiveOperationException | RuntimeException | LinkageError error) {
             return null;
         }
     }
 
-    /** Send, and go on before it is confirmed. @throws JMSException it cannot be sent at all */
-    void send(MessageProducer producer, Destination destination, Message message, int mode, int priority, long timeToLive) throws JMSException {
-        int index = sent;
-        Object told = Proxy.newProxyInstance(callback.getClassLoader(), new Class<?>[] {callback}, (proxy, method, arguments) -> {
-            switch (method.getName()) {
-                case "onSuccess":
-                    answered(index, null);
-                    return null;
-                case "onException":
-                    answered(index, (JMSException) arguments[0]);
-                    return null;
-                case "equals":
-                    return proxy == arguments[0];
-                case "hashCode":
-                    return System.identityHashCode(proxy);
-                default:
-                    return CALLBACK;
-            }
-        });
-        try {
-            send.invoke(producer, destination, message, mode, priority, timeToLive, told);
-        } catch (InvocationTargetException error) {
-            if (error.getCause() instanceof JMSException) {
-                throw (JMSException) error.getCause();
-            }
-            throw new IllegalStateException(error.getCause());
-        } catch (IllegalAccessException error) {
-            throw new IllegalStateException(error);
+    private void told(Object command) throws ReflectiveOperationException {
+        String name = command.getClass().getSimpleName();
+        if (name.equals("ProducerAck")) {
+            taken(command.getClass().getMethod("getProducerId").invoke(command));
+        } else if (name.equals("ConnectionError")) {
+            failed((Throwable) command.getClass().getMethod("getException").invoke(command));
         }
-        sent++;
     }
 
-    private synchronized void answered(int index, JMSException error) {
-        answered++;
-        if (error != null && (refusal == null || index < refusedAt)) {
-            refusal = error;
-            refusedAt = index;
+    private synchronized void failed(Throwable error) {
+        if (failure == null) {
+            failure = error;
         }
         notifyAll();
     }
 
-    /**
-     * Wait until all that was sent since the last call is confirmed.
-     *
-     * @return the index of the first that is refused, among these; -1: none
-     */
-    synchronized int await() {
-        boolean interrupted = false;
-        while (answered < sent) {
-            try {
-                wait();
-            } catch (InterruptedException error) {
-                interrupted = true;
+    private synchronized void taken(Object producer) {
+        int[] count = outstanding.get(producer);
+        if (count != null && --count[0] == 0) {
+            notifyAll();
+        }
+    }
+
+    /** @return its id, by which its messages are counted from now on */
+    Object opened(MessageProducer producer) {
+        try {
+            Object info = Prefetch.field(producer.getClass(), "info").get(producer);
+            Object id = info.getClass().getMethod("getProducerId").invoke(info);
+            synchronized (this) {
+                outstanding.put(id, new int[1]);
             }
+            return id;
+        } catch (ReflectiveOperationException error) {
+            throw new java.lang.IllegalStateException("this version of ActiveMQ's client does not tell who sends: " + error);
+        }
+    }
+
+    synchronized void closed(Collection<Object> producers) {
+        outstanding.keySet().removeAll(producers);
+    }
+
+    /** This one is about to send a message. */
+    synchronized void sends(Object producer) {
+        outstanding.get(producer)[0]++;
+    }
+
+    private int left(Collection<Object> producers) {
+        int left = 0;
+        for (Object one : producers) {
+            left += outstanding.get(one)[0];
+        }
+        return left;
+    }
+
+    /**
+     * Wait until all that these have sent is confirmed.
+     *
+     * @return how many messages are not; the first of them is refused, or lost with the connection
+     */
+    synchronized int await(Collection<Object> producers) {
+        boolean interrupted = false;
+        try {
+            while (left(producers) > 0 && failure == null && !Boolean.TRUE.equals(closed.invoke(connection))) {
+                try {
+                    wait(LOOK);
+                } catch (InterruptedException error) {
+                    interrupted = true;
+                }
+            }
+        } catch (ReflectiveOperationException error) {
+            failed(error);
         }
         if (interrupted) {
             Thread.currentThread().interrupt();
         }
-        return refusedAt;
+        return left(producers);
     }
 
-    /** Why that one is refused. */
-    synchronized JMSException refusal() {
-        return refusal;
-    }
-
-    /** Count from 0 again. */
-    synchronized void begin() {
-        sent = answered = 0;
-        refusedAt = -1;
-        refusal = null;
+    /** Why not. */
+    synchronized JMSException failure() {
+        if (failure instanceof JMSException) {
+            return (JMSException) failure;
+        }
+        JMSException made = new javax.jms.IllegalStateException("the connection has ended: " + failure);
+        made.initCause(failure);
+        return made;
     }
 }

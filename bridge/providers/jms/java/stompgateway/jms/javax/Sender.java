@@ -2,6 +2,8 @@ package stompgateway.jms.javax;
 
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
+import java.util.Collections;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -28,6 +30,7 @@ final class Sender {
     private final List<byte[]> open = new ArrayList<>();
     /** Null where sends fail by themselves, or the transaction's end tells of it. */
     private final Confirmations confirmations;
+    private final Map<MessageProducer, Object> ids = new HashMap<>();
     private Octets identities = new Octets();
 
     Sender(Session session, Destinations destinations, Notes notes) {
@@ -58,11 +61,10 @@ final class Sender {
         MessageWriter.Outgoing one = writer.read(session, head, body);
         long timeToLive = one.expires == 0 ? 0 : Math.max(1, one.expires - System.currentTimeMillis());
         MessageProducer producer = producer(one.destination);
-        if (confirmations == null) {
-            producer.send(one.message, one.deliveryMode, one.priority, timeToLive);
-        } else {
-            confirmations.send(producer, one.destination, one.message, one.deliveryMode, one.priority, timeToLive);
+        if (confirmations != null) {
+            confirmations.sends(ids.get(producer));
         }
+        producer.send(one.message, one.deliveryMode, one.priority, timeToLive);
         byte[] id = Octets.utf8(one.message.getJMSMessageID() == null ? "" : one.message.getJMSMessageID());
         identities.u16(id.length).raw(id).i64(one.message.getJMSTimestamp());
     }
@@ -71,9 +73,20 @@ final class Sender {
         MessageProducer producer = producers.get(destination);
         if (producer == null) {
             if (producers.size() >= MOST_PRODUCERS) {
-                producers.remove(producers.keySet().iterator().next()).close();
+                MessageProducer oldest = producers.remove(producers.keySet().iterator().next());
+                if (confirmations != null && confirmations.await(ids.values()) > 0) {
+                    throw confirmations.failure();
+                }
+                oldest.close();
+                Object id = ids.remove(oldest);
+                if (id != null) {
+                    confirmations.closed(Collections.singleton(id));
+                }
             }
             producer = session.createProducer(destination);
+            if (confirmations != null) {
+                ids.put(producer, confirmations.opened(producer));
+            }
             producers.put(destination, producer);
         }
         return producer;
@@ -87,24 +100,21 @@ final class Sender {
         }
     }
 
-    /**
-     * Wait until what was sent since the last call is confirmed, where sends do not wait for that.
-     *
-     * @return the index, among these, of the first that is refused; -1: none
-     */
-    int confirm() {
-        return confirmations == null ? -1 : confirmations.await();
+    /** Wait until what was sent is confirmed, where sends do not wait for that. @return how many messages are not: the last ones */
+    int unconfirmed() {
+        return confirmations == null ? 0 : confirmations.await(ids.values());
     }
 
-    /** Why that one is refused. */
+    /** Why not. */
     JMSException refusal() {
-        return confirmations.refusal();
+        return confirmations.failure();
     }
 
-    /** What is sent from now on is counted from 0. */
-    void begin() {
+    /** Its session is about to be closed. */
+    void close() {
         if (confirmations != null) {
-            confirmations.begin();
+            confirmations.closed(ids.values());
+            ids.clear();
         }
     }
 

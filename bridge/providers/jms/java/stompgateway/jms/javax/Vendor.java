@@ -15,6 +15,7 @@ final class Vendor {
     private final Method setSendAcksAsync;
     private final boolean activemq;
     private Prefetch.Policy prefetch;
+    private Confirmations confirmations;
 
     Vendor(Connection connection) {
         this.connection = connection;
@@ -54,8 +55,11 @@ final class Vendor {
     }
 
     /** For the sends of a session's branches, or null where these fail by themselves. */
-    Confirmations confirmations() {
-        return activemq ? Confirmations.of((Connection) connection) : null;
+    synchronized Confirmations confirmations() {
+        if (activemq && confirmations == null) {
+            confirmations = Confirmations.of((Connection) connection);
+        }
+        return confirmations;
     }
 
     /** How far ahead a consumer is that is about to be opened, or null: that is not ours to say. */

@@ -91,7 +91,6 @@ final class XaWork extends SessionWork {
         int end = asked.getInt() + asked.position();
         int done = 0;
         if (resource.associated() && failure == null) {
-            sender.begin();
             try {
                 for (; done < count; done++) {
                     sender.send(asked);
@@ -100,10 +99,10 @@ final class XaWork extends SessionWork {
                 fail(error, sent + done);
             }
             // Also where one could not be sent: one before it may be refused.
-            int refused = sender.confirm();
-            if (refused >= 0) {
+            int left = sender.unconfirmed();
+            if (left > 0) {
                 failure = null;
-                fail(sender.refusal(), sent + refused);
+                fail(sender.refusal(), sent + Math.max(0, done - left));
                 sender.forget();
                 done = 0;
             }
@@ -193,6 +192,7 @@ final class XaWork extends SessionWork {
     /** Go on with another session of JMS. @return its resource */
     XAResource renew() throws XAException {
         closeConsumers();
+        sender.close();
         try {
             session.close();
             session = link.newXaSession();
@@ -354,6 +354,7 @@ final class XaWork extends SessionWork {
         }
         receivers.clear();
         resource.rollbackAll(this::unresolved);
+        sender.close();
         try {
             session.close();
         } catch (JMSException | RuntimeException error) {
