@@ -35,7 +35,7 @@ from bridge.retrying import Retries
 from bridge.source import SourceLost
 from bridge.status import Doing, LinkCounters, LinkState, LinkStatus, WrongState
 from bridge.transfer import LinkStops, Transfer, UnknownBranch
-from bridge.trouble import TELL_S, Progress, Refusals, Stall, with_remedy
+from bridge.trouble import TELL_S, Progress, Refusals, Stall, remedy, with_remedy
 from gateway.messaging.clocks import wall_ms
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
@@ -134,8 +134,8 @@ class JMSLink:
         self._next_try_ms = 0
         #: A connection that was lost while the pump was busy with something else.
         self._lost: Lost | None = None
-        #: The failure that the log was told of last, and when.
-        self._told = ("", 0.0)
+        #: The failures that the log was told of within :data:`TELL_S`, and when.
+        self._told: dict[str, float] = {}
 
     # --- what an operator does
 
@@ -163,7 +163,7 @@ class JMSLink:
         elif state in (LinkState.STOPPED, LinkState.FAILED):
             self._attempts.begin()
             self._lost = None
-            self._told = ("", 0.0)
+            self._told = {}
             self._ends = self._new_ends()
             self._events.start()
         return self._when_settled()
@@ -384,13 +384,14 @@ class JMSLink:
 
     def _tell_failure(self, error: MessagingError, wait_s: float) -> None:
         """One line a minute as long as it is the same."""
-        text, now = with_remedy(error), self._reactor.seconds()
-        # How often it was tried makes no other failure of it.
-        reason = str(error.cause) if isinstance(error, BatchRefused) else text
-        told, at = self._told
-        log = self._log.debug if reason == told and now - at < TELL_S else self._log.warn
-        if log != self._log.debug:
-            self._told = reason, now
+        text, to_do, now = with_remedy(error), remedy(error), self._reactor.seconds()
+        # How often it was tried makes no other failure of it, nor does how a provider puts it that wants the same remedy.
+        reason = to_do or (str(error.cause) if isinstance(error, BatchRefused) else text)
+        if isinstance(error, SourceLost):
+            reason = f"source: {reason}"
+        self._told = {told: at for told, at in self._told.items() if now - at < TELL_S}
+        log = self._log.debug if reason in self._told else self._log.warn
+        self._told.setdefault(reason, now)
         log(
             "link {link}: {error}; attempt {attempt} in {wait_s:g} seconds",
             link=self.name,

@@ -5,6 +5,7 @@ Owns the remedies, when a refusal is told of again, and when a wait is called a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -24,12 +25,19 @@ from gateway.messaging.errors import (
 
 #: Seconds until the log is told again of what goes on.
 TELL_S: Final = 60.0
-#: Seconds without any progress after which a wait is a stall, and between two looks at it.
-STALLED_S: Final = 30.0
-LOOK_S: Final = 10.0
+#: Seconds without any progress after which a wait is a stall, and between two looks at it. Together less than the 30 seconds after which a call of
+#: a JMS provider is given up, so that the stall is told of first.
+STALLED_S: Final = 15.0
+LOOK_S: Final = 5.0
 
+_MAKE_ROOM: Final = "make room there: consume from it, purge it, or raise its limit"
+#: Words by which a broker says that it is full where it ends the connection or the transaction over that.
+_FULL: Final = re.compile(r"ResourceAllocationException|Usage Manager|\bis full\b|\bno space left\b", re.IGNORECASE)
+#: Words for a call that has no answer: some brokers let senders wait as long as they are full.
+_NO_ANSWER: Final = re.compile(r"did not return within|has yet to hear of a commit")
+_IF_FULL: Final = "if its destination or its broker is full, make room there (consume, purge, or raise the limit or the disk space); if the broker hangs, restart it"
 _REMEDIES: Final[tuple[tuple[type[MessagingError], str], ...]] = (
-    (DestinationFull, "make room there: consume from it, purge it, or raise its limit"),
+    (DestinationFull, _MAKE_ROOM),
     (AuthenticationFailed, "correct the username and the password of the connection factory, or let the user in there"),
     (AccessDenied, "give the user that right there, or connect as another user"),
     (ClientIdInUse, "give each connection a client identifier of its own, or end the other connection"),
@@ -54,7 +62,10 @@ def remedy(error: BaseException) -> str:
             if isinstance(cause, kind):
                 return text
         cause = getattr(cause, "cause", None)
-    return ""
+    said = str(error)
+    if _FULL.search(said):
+        return _MAKE_ROOM
+    return _IF_FULL if _NO_ANSWER.search(said) else ""
 
 
 def with_remedy(error: BaseException) -> str:

@@ -322,6 +322,11 @@ class BrokerAdministration:
             else:
                 self._broker.end_subscription(subscription, partial(ended.callback, None))
                 fail_consumers(subscription, error)
+        for subscription in topic.subscriptions:
+            if subscription.halted is not None and is_wild(subscription.pattern.name):
+                gone_on: Deferred[None] = Deferred()
+                gone.append(gone_on)
+                subscription.go_on_without(topic, partial(gone_on.callback, None))
         for each in gone:
             await each
         await self._emptied(topic, None, topic.burial)

@@ -170,6 +170,12 @@ class Backlog:
                 self._hold(message)
         return self.drop_behind(asked)
 
+    def unread(self) -> None:
+        """What was :meth:`wanted` did not come, and may be wanted again."""
+        for level in self._order:
+            level.unread()
+        self.reading = 0
+
     def drop_behind(self, seqs: Iterable[int]) -> tuple[int, int]:
         """The store does not have these: they wait no longer, as far as they are in the store only.
 

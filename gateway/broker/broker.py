@@ -281,16 +281,21 @@ class Broker:
         topic = None if is_wild(subscription.pattern.name) else self.topic(subscription.pattern)
         self.rows.insert_subscription(subscription, topic, self.new_number)
 
-    def end_subscription(self, subscription: TopicSubscription, done: Callable[[], None] = _nothing) -> None:
-        """No more messages come to it. What waits in one that is not durable is given up; ``done`` is called then."""
-        subscription.ended = True
+    def topics_of(self, subscription: TopicSubscription) -> list[PhysicalTopic]:
+        """The topics whose messages come to it."""
         if subscription in self._wild:
-            self._wild.remove(subscription)
             topics = [topic for topic in self.destinations.values() if isinstance(topic, PhysicalTopic)]
         else:
             named = self.destinations.get(subscription.pattern)
             topics = [named] if isinstance(named, PhysicalTopic) else []
-        topics = [topic for topic in topics if subscription in topic.subscriptions]
+        return [topic for topic in topics if subscription in topic.subscriptions]
+
+    def end_subscription(self, subscription: TopicSubscription, done: Callable[[], None] = _nothing) -> None:
+        """No more messages come to it. What waits in one that is not durable is given up; ``done`` is called then."""
+        subscription.ended = True
+        topics = self.topics_of(subscription)
+        if subscription in self._wild:
+            self._wild.remove(subscription)
         for topic in topics:
             topic.subscriptions.remove(subscription)
         if not subscription.durable:
@@ -417,11 +422,8 @@ class Broker:
             if physical.number == error.destination and not physical.damaged:
                 self.log.critical(
                     "{destination} is stopped: its consumers end, and nothing is sent to it. Restore a backup, or give its messages up with "
-                    "'imqcmd destroy dst'; 'imqdbmgr check' says what else is damaged{more}",
+                    "'imqcmd destroy dst'; 'imqdbmgr check' says what else is damaged",
                     destination=str(physical.destination),
-                    more=""
-                    if isinstance(physical, PhysicalQueue)
-                    else ". Subscriptions with wildcards that cover it stay stopped until the gateway is started again after that",
                 )
                 physical.stop(DestinationStopped(physical.destination))
                 break

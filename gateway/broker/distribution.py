@@ -258,9 +258,10 @@ class Distribution:
     def _refilled(self, seqs: Sequence[int], messages: Sequence[Message]) -> None:
         if self.halted is not None:
             # One of them is damaged. All stay where they are, and nothing more is read.
-            return
-        self.not_found(*self.backlog.refill(seqs, messages))
-        self.mark()
+            self.backlog.unread()
+        else:
+            self.not_found(*self.backlog.refill(seqs, messages))
+            self.mark()
         self._readers, waiting = [], self._readers
         for look in waiting:
             look()

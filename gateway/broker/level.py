@@ -190,6 +190,14 @@ class Level:
         self._trim()
         return asked
 
+    def unread(self) -> None:
+        """What was being read back did not come: it is in the store only, as before."""
+        if self.reading:
+            self._seqs = array("Q", self.reading) + self._seqs[self._start :]
+            self._sizes = array("Q", self.reading.values()) + self._sizes[self._start :]
+            self._start = 0
+            self.reading.clear()
+
     def pluck_behind(self, seq: int) -> int | None:
         """Take out a message that is in the store only. :returns: its size; None when it is not here, or in memory."""
         size = self.reading.pop(seq, None)

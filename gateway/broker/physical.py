@@ -141,6 +141,11 @@ class Physical:
     def busy(self) -> bool:
         raise AssertionError("a physical destination is a queue or a topic")
 
+    @property
+    def drops_arrivals(self) -> bool:
+        """Whether what still arrives is given up: it was removed, and nothing of it goes to the dead message queue."""
+        return self.removed and self.burial is None
+
     def came(self, count: int, octets: int) -> None:
         """So many messages, of so many octets in all, count from now on."""
         self.come += count

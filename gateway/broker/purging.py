@@ -6,7 +6,7 @@ message up means is its queue's or its subscription's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -80,6 +80,8 @@ class Search:
     :param done: called with how many have gone, when all was looked at.
     :param comment: why, for the dead message queue; None sends nothing there.
     :param journaled: whether the journal is told of what goes.
+    :param unreadable: is given the seqs that cannot be read, to drop them, and returns whether to go on. With None, nothing is looked at while the
+        place is stopped.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Search:
         *,
         journaled: bool = True,
         comment: str | None = None,
+        unreadable: Callable[[Collection[int]], bool] | None = None,
     ) -> None:
         self._place: Final = place
         self._last: Final = last
@@ -98,6 +101,7 @@ class Search:
         self._done: Final = done
         self._comment: Final = comment
         self._journaled: Final = journaled
+        self._unreadable: Final = unreadable
         self._spent: Final = place.broker.slices.spent
         self._cursor: Final = Cursor(place.backlog)
         self._delayed: Final = iter(list(place.delayed))
@@ -110,7 +114,7 @@ class Search:
 
     def _step(self) -> None:
         cursor, place = self._cursor, self._place
-        if place.halted is not None:
+        if place.halted is not None and self._unreadable is None:
             # What waits there cannot all be read, so nobody can say what is wanted of it.
             self._done(self._found)
             return
@@ -130,8 +134,9 @@ class Search:
             self._step_aside()
 
     def _read(self, seqs: Sequence[int], messages: Sequence[Message]) -> None:
-        place, backlog = self._place, self._place.backlog
-        place.drop_missing(seqs, messages)
+        backlog = self._place.backlog
+        if not self._found_all(seqs, messages):
+            return
         ahead = self._cursor.still_ahead(messages)
         chosen, left = self._choose(ahead)
         self._give_up(
@@ -143,6 +148,15 @@ class Search:
         )
         # Reading what is left once more would take longer than keeping it.
         self._after(partial(self._read, (), ahead[-left:]) if left else self._step, left)
+
+    def _found_all(self, seqs: Sequence[int], messages: Sequence[Message]) -> bool:
+        """Drop what could not be read. :returns: whether to go on; if not, ``done`` was called."""
+        if self._unreadable is None:
+            self._place.drop_missing(seqs, messages)
+        elif len(messages) < len(seqs) and not self._unreadable(set(seqs).difference([message.seq for message in messages])):
+            self._done(self._found)
+            return False
+        return True
 
     def _choose(self, messages: Sequence[Message]) -> tuple[list[Message], int]:
         """Those that are to go, and how many there was no time to look at; the cursor has looked at all others then."""
@@ -191,7 +205,11 @@ class Search:
                     self._give_up([message])
             self._after(self._step_behind)
 
-        self._place.broker.rows.read_back(seqs, read)
+        def found(messages: Sequence[Message]) -> None:
+            if self._unreadable is None or self._found_all(seqs, messages):
+                read(messages)
+
+        self._place.broker.rows.read_back(seqs, found)
 
     def _after(self, step: Callable[[], None], left: int = 0) -> None:
         """Do ``step`` in another turn, or when there is time again if something was left for want of it."""

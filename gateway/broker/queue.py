@@ -42,7 +42,7 @@ class PhysicalQueue(Physical, Distribution):
         return run
 
     def place(self, kept: Kept) -> None:
-        if self.removed and self.burial is None:
+        if self.drops_arrivals:
             if self.broker.journey is not None:
                 self.broker.journey.removed(self, kept)
             self.release(kept)
@@ -63,7 +63,7 @@ class PhysicalQueue(Physical, Distribution):
         return run
 
     def place_held(self, kept: Kept) -> None:
-        if self.removed and self.burial is None:
+        if self.drops_arrivals:
             if self.broker.journey is not None:
                 self.broker.journey.removed(self, kept)
             self.release(kept)

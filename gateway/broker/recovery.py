@@ -162,6 +162,11 @@ def _subscription(broker: Broker, row: SubscriptionRow, patterns: dict[int, Dest
     if row.destination not in patterns:
         what = f"its topic, row {row.destination}, is missing: '{row.name}' of client-id '{row.client_id}'"
         raise StoreDamaged(path, f"subscription {row.id}", what)
+    if patterns[row.destination].kind is not Kind.TOPIC:
+        what = (
+            f"its destination, row {row.destination}, is a queue; a topic was expected: '{row.name}' of client-id '{row.client_id}'"
+        )
+        raise StoreDamaged(path, f"subscription {row.id}", what)
     try:
         return TopicSubscription(
             broker,

@@ -9,7 +9,7 @@ that ends between leaves such messages behind; so the selector is asked again ab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gateway.broker.distribution import Distribution
@@ -20,6 +20,7 @@ from gateway.broker.store.interface import Batch
 from gateway.broker.wildcards import is_wild
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
+from gateway.messaging.errors import DestinationStopped
 from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
@@ -364,6 +365,60 @@ class TopicSubscription(Distribution):
             self._give_up_stored(seqs, 0, octets, comment, done)
 
         self.broker.schedule.in_slices(steps())
+
+    def go_on_without(self, topic: PhysicalTopic, done: Callable[[], None]) -> None:
+        """A topic that has stopped it is being destroyed: give up what it has of that, and hand out the rest again; then call ``done``.
+
+        It stays stopped where a message of another topic is damaged, too.
+        """
+        broker = self.broker
+
+        def of_the_destroyed(message: Message) -> bool:
+            # Or of one that was destroyed before this, when the subscription had to stay stopped.
+            found = broker.topic_of(message)
+            return found is None or found is topic
+
+        def damaged_elsewhere(seqs: Collection[int]) -> bool:
+            numbers = {broker.rows.damaged.get(seq) for seq in seqs}
+            return any(each is not topic and each.number in numbers for each in broker.destinations.values())
+
+        def unreadable(seqs: Collection[int]) -> bool:
+            if damaged_elsewhere(seqs):
+                return False
+            for seq in seqs:
+                self._drop_damaged(topic, seq)
+            return True
+
+        def searched(count: int) -> None:
+            stopped = next((other for other in broker.topics_of(self) if other is not topic and other.damaged), None)
+            if stopped is None:
+                self.halted = None
+                broker.log.info(
+                    "{subscription} goes on: {topic}, which had stopped it, is destroyed", subscription=self, topic=topic
+                )
+                self.mark()
+            else:
+                self.halted = DestinationStopped(stopped.destination)
+            done()
+
+        # These were read before, and told of.
+        known = [seq for seq, number in broker.rows.damaged.items() if number == topic.number]
+        for seq in known:
+            self._drop_damaged(topic, seq)
+        Search(self, broker.last_seq, of_the_destroyed, searched, unreadable=unreadable).start()
+
+    def _drop_damaged(self, topic: PhysicalTopic, seq: int) -> None:
+        """Give up a message that cannot be read, if it waits here."""
+        count, size = self.backlog.drop_behind((seq,))
+        if not count and (resting := self.resting.pop(seq, None)) is not None:
+            count, size = 1, resting
+        if count:
+            if self.broker.journey is not None:
+                self.broker.journey.removed_stored(self, [seq])
+            self.release_stored(seq)
+            self.tried.pop(seq, None)
+            topic.count -= 1
+            topic.octets -= size
 
     def _discard_unread(self, done: Callable[[], None]) -> Iterator[None]:
         """Give up what waits for a pattern that is not durable: of what is in the store only, the topics are known."""

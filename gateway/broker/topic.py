@@ -38,14 +38,14 @@ class PhysicalTopic(Physical):
 
     def place(self, kept: Kept) -> None:
         for subscription, accepted, examined in kept:
-            if self.removed and self.burial is None:
+            if self.drops_arrivals:
                 subscription.release(accepted)
             else:
                 subscription.arrive(self, accepted, examined)
 
     def keep_held(self, run: Sequence[Message]) -> Kept:
         """To those who have subscribed by now. The branch held the rows, which are theirs from now on, or nobody's."""
-        kept = [] if self.removed and self.burial is None else self.keep(run)
+        kept = [] if self.drops_arrivals else self.keep(run)
         owed = {message.seq for subscription, accepted, _ in kept if subscription.durable for message in accepted}
         for message in run:
             if message.stored:
@@ -55,7 +55,7 @@ class PhysicalTopic(Physical):
 
     def place_held(self, kept: Kept) -> None:
         for subscription, accepted, examined in kept:
-            if self.removed and self.burial is None:
+            if self.drops_arrivals:
                 subscription.release(accepted)
             else:
                 subscription.arrive_held(self, accepted, examined)

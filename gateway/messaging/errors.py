@@ -83,10 +83,13 @@ class DestinationStopped(DestinationError):
 
 
 class DestinationFull(DestinationError):
-    """A limit of the destination, or the disk's, refuses the message."""
+    """A limit of the destination, or the disk's, refuses the message.
+
+    :param limit: its name, or what a provider says of it. :param value: its value; negative where that is not known.
+    """
 
     def __init__(self, destination: Destination, limit: str, value: int) -> None:
-        super().__init__("", destination, f" is full: {limit} is {value}")
+        super().__init__("", destination, f" is full: {limit}" if value < 0 else f" is full: {limit} is {value}")
         self.limit = limit
         self.value = value
 

@@ -13,9 +13,10 @@ from bridge import trouble
 from bridge.config.model import QualityOfService
 from bridge.link import JMSLink
 from bridge.status import Doing, LinkState
+from bridge.target import TargetLost
 from bridge.trouble import Progress, Refusals, Stall
 from gateway.messaging.destination import Queue
-from gateway.messaging.errors import AuthenticationFailed, DestinationFull
+from gateway.messaging.errors import AuthenticationFailed, DestinationFull, OutcomeUnknown, ProviderUnavailable
 from tests.bridge.linking import Rig, until
 from tests.bridge.once.test_shared import Slow
 from tests.on_reactor import on_reactor
@@ -108,6 +109,22 @@ async def test_a_resource_manager_that_does_not_answer_is_one_line(brokers: Rig,
     await stalled(brokers, link, "connection-factory 'target', has not taken")
     slow.let_go()
     assert await brokers.target.texts(1) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        ("javax.jms.ResourceAllocationException: Usage Manager Memory Limit reached on queue://q", "raise its limit"),
+        ("it sent ERROR: Usage Manager Store is Full", "raise its limit"),
+        ("a call of jms session 1 did not return within 30 s; the provider does not answer", "if the broker hangs, restart it"),
+        ("connection refused", ""),
+    ],
+)
+def test_a_broker_that_ends_the_connection_as_it_is_full_is_told_of_with_the_remedy(said: str, wanted: str) -> None:
+    for error in (ProviderUnavailable(said), OutcomeUnknown(said), TargetLost(ProviderUnavailable(said), sent=True)):
+        found = trouble.remedy(error)
+        assert wanted in found
+        assert bool(wanted) == bool(found)
 
 
 @implementer(ILogObserver)

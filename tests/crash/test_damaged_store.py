@@ -85,6 +85,34 @@ def test_messages_of_a_missing_destination_are_not_deleted(tmp_path: Path, kille
     other.close()
 
 
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ("UPDATE destination SET kind = 0 WHERE name = 'prices'", "subscription "),
+        ("UPDATE subscription SET destination = (SELECT id FROM destination WHERE name = 'orders')", "subscription "),
+        ("UPDATE owed SET seq = (SELECT min(seq) FROM message)", "owed row of message "),
+    ],
+)
+def test_a_row_that_contradicts_another_is_refused_after_a_crash(tmp_path: Path, change: str, found: str) -> None:
+    gateway = GatewayProcess(tmp_path)
+    database = fill(gateway)
+    with Client(gateway.port, headers={"client-id": "me"}) as client:
+        client.ask("SUBSCRIBE", {"destination": "/topic/prices", "id": "1", "durable-subscriber-name": "d", "ack": "client"})
+    with Client(gateway.port) as client:
+        client.ask("SEND", {"destination": "/topic/prices", "persistent": "true"}, b"1")
+    gateway.kill()
+    other = sqlite3.connect(database)
+    assert other.execute(change).rowcount == 1
+    other.commit()
+    other.close()
+    # SQLite removes a log that it has copied back.
+    database.with_name("messages.db-wal").touch()
+    refused(gateway, f"{database} is damaged at {found}")
+    code, said = check(gateway)
+    assert code == 1
+    assert f"is damaged at {found}" in said
+
+
 def test_a_message_damaged_on_the_disk_stops_its_queue_only(tmp_path: Path) -> None:
     gateway = GatewayProcess(tmp_path)
     database = fill(gateway)

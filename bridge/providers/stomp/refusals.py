@@ -71,9 +71,10 @@ class Asked(NamedTuple):
 def sentence(headers: Mapping[str, str], body: bytes) -> str:
     """What an ERROR frame says, on one line and not longer than 300 characters: its ``message``, and its body where that is short enough."""
     message = " ".join(headers.get("message", "").split())
-    first = " ".join(body[: 4 * _QUOTED].decode("utf-8", "replace").split())
+    # ActiveMQ's has Java's trace of the stack.
+    first = " ".join(body[: 4 * _QUOTED].decode("utf-8", "replace").partition("\n\tat ")[0].split())
     if first and first not in message and not message.startswith(first[:40]):
-        message = f"{message}: {first}" if message else first
+        message = first if message in first else f"{message}: {first}"
     printable = "".join(one if one.isprintable() else " " for one in message)
     return printable[:_QUOTED] or "no reason given"
 

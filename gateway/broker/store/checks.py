@@ -131,6 +131,18 @@ def orphans(
         "SELECT id, destination FROM subscription WHERE destination NOT IN (SELECT id FROM destination) LIMIT 100"
     ):
         yield f"subscription {number}", f"its destination, row {destination}, is missing"
+    for number, destination in connection.execute(
+        "SELECT id, destination FROM subscription WHERE destination IN (SELECT id FROM destination WHERE kind = 0) LIMIT 100"
+    ):
+        yield f"subscription {number}", f"its destination, row {destination}, is a queue; a topic was expected"
+    for seq, subscription, destination in connection.execute(
+        "SELECT owed.seq, subscription, destination FROM owed JOIN message ON message.seq = owed.seq "
+        "WHERE destination IN (SELECT id FROM destination WHERE kind = 0) LIMIT 100"
+    ):
+        yield (
+            f"owed row of message {seq}",
+            f"subscription {subscription} is owed it, and its destination, row {destination}, is a queue",
+        )
     for seq, subscription in connection.execute(
         "SELECT seq, subscription FROM owed WHERE subscription NOT IN (SELECT id FROM subscription) LIMIT 100"
     ):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
-from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 
 from gateway.broker.administration import AdministrationRefused
 from gateway.broker.memory import OVERHEAD, Memory
@@ -18,6 +17,7 @@ from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import DestinationStopped, MessageRejected
 from gateway.messaging.provider import Mode
 from tests.gateway.broker.administering import administration, outcome
+from tests.gateway.broker.brokers import Inbox
 from tests.gateway.broker.stepping import Stepped, all_of, texts
 
 Q = Queue("q")
@@ -213,18 +213,82 @@ def test_a_pattern_that_is_stopped_keeps_what_it_has_of_other_topics(tmp_path: P
     assert stepped.bodies == ["a", "b"]
 
 
-@pytest.mark.parametrize("name", ["q", "t"])
-def test_the_log_says_what_stays_stopped_when_the_topic_is_gone(restarted: Stepped, name: str) -> None:
-    lines: list[str] = []
+# --- patterns that a damaged topic has stopped go on when it is destroyed
 
-    def observe(event: LogEvent) -> None:
-        lines.append(formatEvent(event))
 
-    observer = cast("ILogObserver", observe)
-    globalLogPublisher.addObserver(observer)
+def with_pattern(folder: Path, messages: int, *damaged: str) -> Stepped:
+    """A broker that was started with so many messages of t.a and of t.b, in turn, for a durable pattern.
+
+    :param damaged: texts of messages that are damaged in the store.
+    """
+    stepped = Stepped(folder, memory=Memory(total=60 * OVERHEAD, share=10 * OVERHEAD, least=2 * OVERHEAD))
+    stepped.consume(stepped.session(client_id="me"), Topic("t.*"), durable_name="w").consumer.close()
+    session = stepped.session()
+    for number in range(messages):
+        for name in "ab":
+            session.send(texts(Topic(f"t.{name}"), [f"{name}{number}"]))
+    stepped.settle()
+    stepped.disk.damaged = {row.seq for row in stepped.disk.rows.values() if row.body.decode() in damaged}
+    stepped.restart()
+    return stepped
+
+
+def received(stepped: Stepped) -> Inbox:
+    """What the durable pattern's consumer is given."""
+    connection = stepped.connect("me")
     try:
-        restarted.store.on_damaged(damage_of(restarted, name))  # type: ignore[misc]
+        inbox = stepped.consume(connection.session(Mode.AUTO), Topic("t.*"), durable_name="w")
+        stepped.settle()
     finally:
-        globalLogPublisher.removeObserver(observer)
-    (said,) = [line for line in lines if "imqcmd destroy dst" in line]
-    assert ("wildcards that cover it stay stopped until the gateway is started again" in said) == (name == "t")
+        connection.close()
+        stepped.settle()
+    return inbox
+
+
+def of_b(messages: int) -> list[str]:
+    return [f"b{number}" for number in range(messages)]
+
+
+@pytest.mark.parametrize("messages", [3, 400])
+@pytest.mark.parametrize("found_by", ["a consumer", "the store"])
+def test_a_pattern_goes_on_with_other_topics_once_the_damaged_one_is_destroyed(
+    tmp_path: Path, messages: int, found_by: str
+) -> None:
+    stepped = with_pattern(tmp_path, messages, "a1", f"a{messages - 1}")
+    if found_by == "a consumer":
+        first = received(stepped)
+        assert [type(error) for error in first.failures] == [DestinationStopped]
+    else:
+        stepped.store.on_damaged(damage_of_any(stepped, "a1"))  # type: ignore[misc]
+    with pytest.raises(DestinationStopped):
+        received(stepped)
+    outcome(stepped, administration(stepped).destroy("topic", "t.a"))
+    assert sorted(stepped.bodies) == sorted(of_b(messages))
+    assert len(stepped.disk.owed) == messages
+    stepped.session().send(texts(Topic("t.a"), ["new"]))
+    stepped.settle()
+    again = received(stepped)
+    assert (again.texts, again.failures) == ([*of_b(messages), "new"], [])
+    stepped.later(1)
+    assert (stepped.bodies, len(stepped.disk.owed)) == ([], 0)
+    stepped.restart()
+    assert received(stepped).texts == []
+
+
+def test_a_pattern_stays_stopped_while_another_of_its_topics_is_damaged(tmp_path: Path) -> None:
+    messages = 100
+    stepped = with_pattern(tmp_path, messages, "a90", "b2")
+    stepped.store.on_damaged(damage_of_any(stepped, "a90"))  # type: ignore[misc]
+    outcome(stepped, administration(stepped).destroy("topic", "t.a"))
+    with pytest.raises(DestinationStopped, match=r"t\.b"):
+        received(stepped)
+    outcome(stepped, administration(stepped).destroy("topic", "t.b"))
+    stepped.session().send(texts(Topic("t.a"), ["new"]))
+    stepped.settle()
+    again = received(stepped)
+    assert (again.texts, again.failures) == (["new"], [])
+
+
+def damage_of_any(stepped: Stepped, body: str) -> StoreDamaged:
+    (row,) = (row for row in stepped.disk.rows.values() if row.body.decode() == body)
+    return StoreDamaged("the disk", f"message {row.seq}", "its checksum is wrong", seq=row.seq, destination=row.destination)

@@ -477,6 +477,7 @@ def test_a_sentence_is_one_short_line() -> None:
     assert len(sentence({}, b"x" * 5000)) == 300
     assert sentence({}, b"") == "no reason given"
     assert sentence({"message": "same"}, b"same") == "same"
+    assert sentence({"message": "full"}, b"an.Exception: full\n\tat a.b(C.java)\n") == "an.Exception: full"
 
 
 @given(st.data())

@@ -166,7 +166,7 @@ final class Prefetch {
         }
     }
 
-    private static Field field(Class<?> type, String name) throws NoSuchFieldException {
+    static Field field(Class<?> type, String name) throws NoSuchFieldException {
         for (Class<?> one = type; one != null; one = one.getSuperclass()) {
             try {
                 Field found = one.getDeclaredField(name);

@@ -2,6 +2,8 @@ package stompgateway.jms.javax;
 
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
+import java.util.Collections;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -26,10 +28,18 @@ final class Sender {
     private final Map<Destination, MessageProducer> producers = new LinkedHashMap<>(16, 0.75f, true);
     /** Head and body in turn, of those sent and not committed. */
     private final List<byte[]> open = new ArrayList<>();
+    /** Null where sends fail by themselves, or the transaction's end tells of it. */
+    private final Confirmations confirmations;
+    private final Map<MessageProducer, Object> ids = new HashMap<>();
     private Octets identities = new Octets();
 
     Sender(Session session, Destinations destinations, Notes notes) {
+        this(session, destinations, notes, null);
+    }
+
+    Sender(Session session, Destinations destinations, Notes notes, Confirmations confirmations) {
         this.session = session;
+        this.confirmations = confirmations;
         writer = new MessageWriter(destinations, notes);
     }
 
@@ -50,7 +60,11 @@ final class Sender {
     private void send(byte[] head, byte[] body) throws JMSException, Failure {
         MessageWriter.Outgoing one = writer.read(session, head, body);
         long timeToLive = one.expires == 0 ? 0 : Math.max(1, one.expires - System.currentTimeMillis());
-        producer(one.destination).send(one.message, one.deliveryMode, one.priority, timeToLive);
+        MessageProducer producer = producer(one.destination);
+        if (confirmations != null) {
+            confirmations.sends(ids.get(producer));
+        }
+        producer.send(one.message, one.deliveryMode, one.priority, timeToLive);
         byte[] id = Octets.utf8(one.message.getJMSMessageID() == null ? "" : one.message.getJMSMessageID());
         identities.u16(id.length).raw(id).i64(one.message.getJMSTimestamp());
     }
@@ -59,9 +73,20 @@ final class Sender {
         MessageProducer producer = producers.get(destination);
         if (producer == null) {
             if (producers.size() >= MOST_PRODUCERS) {
-                producers.remove(producers.keySet().iterator().next()).close();
+                MessageProducer oldest = producers.remove(producers.keySet().iterator().next());
+                if (confirmations != null && confirmations.await(ids.values()) > 0) {
+                    throw confirmations.failure();
+                }
+                oldest.close();
+                Object id = ids.remove(oldest);
+                if (id != null) {
+                    confirmations.closed(Collections.singleton(id));
+                }
             }
             producer = session.createProducer(destination);
+            if (confirmations != null) {
+                ids.put(producer, confirmations.opened(producer));
+            }
             producers.put(destination, producer);
         }
         return producer;
@@ -72,6 +97,24 @@ final class Sender {
         identities = new Octets();
         for (int at = 0; at < open.size(); at += 2) {
             send(open.get(at), open.get(at + 1));
+        }
+    }
+
+    /** Wait until what was sent is confirmed, where sends do not wait for that. @return how many messages are not: the last ones */
+    int unconfirmed() {
+        return confirmations == null ? 0 : confirmations.await(ids.values());
+    }
+
+    /** Why not. */
+    JMSException refusal() {
+        return confirmations.failure();
+    }
+
+    /** Its session is about to be closed. */
+    void close() {
+        if (confirmations != null) {
+            confirmations.closed(ids.values());
+            ids.clear();
         }
     }
 

@@ -8,13 +8,14 @@ import javax.jms.Session;
 
 /**
  * What ActiveMQ offers beyond the JMS API, found by name: an acknowledgement that has been answered, one for all deliveries of a session,
- * redelivery at once and without end, and a prefetch that fits into the heap. For any other provider this does nothing.
+ * redelivery at once and without end, a prefetch that fits into the heap, and sends in a branch that are answered. For any other provider this does nothing.
  */
 final class Vendor {
     private final Object connection;
     private final Method setSendAcksAsync;
     private final boolean activemq;
     private Prefetch.Policy prefetch;
+    private Confirmations confirmations;
 
     Vendor(Connection connection) {
         this.connection = connection;
@@ -51,6 +52,14 @@ final class Vendor {
      */
     boolean forgetsReceipts() {
         return activemq;
+    }
+
+    /** For the sends of a session's branches, or null where these fail by themselves. */
+    synchronized Confirmations confirmations() {
+        if (activemq && confirmations == null) {
+            confirmations = Confirmations.of((Connection) connection);
+        }
+        return confirmations;
     }
 
     /** How far ahead a consumer is that is about to be opened, or null: that is not ours to say. */

@@ -38,7 +38,7 @@ final class XaWork extends SessionWork {
         this.session = session;
         resource = new Resource(session.getXAResource(), link.branches, link.vendor, this);
         Branches.opened(number, resource);
-        sender = new Sender(session, link.destinations, link.notes);
+        sender = new Sender(session, link.destinations, link.notes, link.vendor.confirmations());
     }
 
     @Override
@@ -97,6 +97,14 @@ final class XaWork extends SessionWork {
                 }
             } catch (JMSException | Failure | RuntimeException | LinkageError error) {
                 fail(error, sent + done);
+            }
+            // Also where one could not be sent: one before it may be refused.
+            int left = sender.unconfirmed();
+            if (left > 0) {
+                failure = null;
+                fail(sender.refusal(), sent + Math.max(0, done - left));
+                sender.forget();
+                done = 0;
             }
         }
         if (!resource.associated() && failure == null) {
@@ -184,6 +192,7 @@ final class XaWork extends SessionWork {
     /** Go on with another session of JMS. @return its resource */
     XAResource renew() throws XAException {
         closeConsumers();
+        sender.close();
         try {
             session.close();
             session = link.newXaSession();
@@ -192,7 +201,7 @@ final class XaWork extends SessionWork {
             told.initCause(error);
             throw told;
         }
-        sender = new Sender(session, link.destinations, link.notes);
+        sender = new Sender(session, link.destinations, link.notes, link.vendor.confirmations());
         reopenConsumers();
         return session.getXAResource();
     }
@@ -345,6 +354,7 @@ final class XaWork extends SessionWork {
         }
         receivers.clear();
         resource.rollbackAll(this::unresolved);
+        sender.close();
         try {
             session.close();
         } catch (JMSException | RuntimeException error) {
