@@ -20,6 +20,7 @@ class Holder:
         self.granted = 0
         self.reasons: list[str] = []
         self.is_ending = False
+        self.unacknowledged = 0
 
     def memory_granted(self) -> None:
         self.granted += 1
