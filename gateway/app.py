@@ -217,7 +217,13 @@ class Gateway(Service):
         )
         self.recording = Recording(self._reactor, configuration, self._broker)
         self._provider = EmbeddedProvider(self._broker, self._users, self._rules, os.urandom)
-        memory.waiting_messages = self._broker.waiting_octets
+        broker = self._broker
+        memory.waiting_messages = broker.waiting_octets
+        memory.unacknowledged_messages = lambda: window.unacknowledged
+        memory.transactions_inside = lambda: window.transactions
+        memory.consumers_held_back = lambda: broker.unacknowledged.held_back
+        window.left = lambda: memory.left(State.UNACKNOWLEDGED)
+        window.press = memory.press
         stomp = StompParts(turn, self._tls, self._transformer, self.port_mapper.register, memory)
         self.bridges = load_bridges(self._reactor, configuration, logs, self._provider, stomp, self.recording.journal)
         self.admin = admin_service(

@@ -37,6 +37,11 @@ class MemoryCollector(Collector):
             limit,
             GaugeMetricFamily(f"{prefix}_budget_bytes", "The most that it may be in all states together.", value=usage.total),
             GaugeMetricFamily(f"{prefix}_waiting_connections", "Connections that wait for memory.", value=usage.waiting),
+            GaugeMetricFamily(
+                f"{prefix}_held_back_consumers",
+                "Consumers that get no more messages before some are acknowledged.",
+                value=usage.held_back,
+            ),
             CounterMetricFamily(
                 f"{prefix}_ended_connections", "Connections ended for the memory that they held.", value=usage.ended
             ),

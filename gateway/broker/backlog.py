@@ -123,18 +123,35 @@ class Backlog:
             self.expiring += 1
             self._may_expire(priority, seq, expires)
 
-    def give_back(self, messages: Iterable[Message]) -> None:
-        """Messages that were taken, or plucked, wait again in their old places, in memory."""
+    def give_back(self, messages: Iterable[Message], spill: bool = False) -> Sequence[Message]:
+        """Messages that were taken, or plucked, wait again in their old places.
+
+        :param spill: those that memory has no room for may go to the store.
+        :returns: these; the caller must have them stored, as with :meth:`put`.
+        """
         parts: dict[int, list[Message]] = {}
+        behind: dict[int, dict[int, int]] = {}
+        spilled: list[Message] = []
+        spill = spill and self._spill
         for message in messages:
-            parts.setdefault(message.headers.priority, []).append(message)
-            self._hold(message)
+            priority = message.headers.priority
+            if spill and self._memory.full(self.window_octets):
+                behind.setdefault(priority, {})[message.seq] = message.size
+                spilled.append(message)
+                self.behind += 1
+                self._may_expire(priority, message.seq, message.expires)
+            else:
+                parts.setdefault(priority, []).append(message)
+                self._hold(message)
             self.waiting += 1
             self.octets += message.size
             if message.expires:
                 self.expiring += 1
         for priority, part in parts.items():
             self._level(priority).give_back(part)
+        for priority, sizes in behind.items():
+            self._level(priority).put_back(sizes)
+        return spilled
 
     def wanted(self, most: int) -> list[int]:
         """Seqs to read back now, in delivery order; empty when there is no need. Until :meth:`refill` there are no others."""
@@ -160,15 +177,20 @@ class Backlog:
 
         :returns: how many are gone, and their octets.
         """
+        missing = set(asked)
         for message in messages:
+            missing.discard(message.seq)
             level = self._levels.get(message.headers.priority)
             if level is not None and level.reading.pop(message.seq, None) is not None:
-                level.window.append(message)
+                if level.mixed and level.window and level.window[-1].seq > message.seq:
+                    level.give_back([message])
+                else:
+                    level.window.append(message)
                 level.behind -= 1
                 self.behind -= 1
                 self.reading -= 1
                 self._hold(message)
-        return self.drop_behind(asked)
+        return self.drop_behind(missing)
 
     def unread(self) -> None:
         """What was :meth:`wanted` did not come, and may be wanted again."""
@@ -208,7 +230,7 @@ class Backlog:
         size = 0
         for level in self._order:
             window = level.window
-            if level.returned or self.expiring:
+            if level.returned or self.expiring or level.mixed:
                 gone, octets = self._take_careful(level, most, octets, now_ms, taken, expired)
                 size += gone
             else:
@@ -248,13 +270,15 @@ class Backlog:
         size = 0
         returned, window = level.returned, level.window
         before = level.first_behind() or BEYOND
+        if level.mixed and not level.reading and (not window or window[-1].seq < before):
+            level.mixed = False
         count = most - len(taken) - len(expired)
         while count > 0 and octets:
             if returned and (not window or returned[-1].seq < window[0].seq):
                 if returned[-1].seq > before:
                     break
                 message = returned.pop()
-            elif window:
+            elif window and window[0].seq < before:
                 message = window.popleft()
             else:
                 break

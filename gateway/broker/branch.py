@@ -76,6 +76,8 @@ class Branch:
         self.resources: dict[EmbeddedXAResource, bool | None] = {}
         #: The work, until it is prepared.
         self.parts: list[Part] = []
+        #: Octets of the work that count in the broker's memory.
+        self.octets = 0
         #: Looks at the clock since there has been work.
         self.ticks = 0
         #: The work of a prepared branch. What it has sent counts as coming at its destinations, what it has acknowledged is locked at its sources.

@@ -364,8 +364,15 @@ def _store(broker: Broker, branch: Branch, row: BranchRow | None) -> None:
         batch.branches[branch.id] = row
 
 
+def uncount(broker: Broker, branch: Branch) -> None:
+    """Its work is in memory no longer, or counts elsewhere. Idempotent."""
+    broker.memory.transactions -= branch.octets
+    branch.octets = 0
+
+
 def _let_go(broker: Broker, branch: Branch) -> None:
     """The branch holds nothing any more."""
+    uncount(broker, branch)
     sends, taken = branch.sends, branch.taken
     unread_sends, unread_taken = branch.unread_sends, branch.unread_taken
     branch.sends, branch.taken, branch.unread_sends, branch.unread_taken = [], [], [], []

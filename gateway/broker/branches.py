@@ -327,10 +327,12 @@ class Branches:
             if self._at_work.get(resource.session, branch) is branch:
                 sessions.append(resource.session)
         parts, branch.parts = branch.parts, []
+        branch_work.uncount(self._broker, branch)
         branch_work.give_up(parts, sessions)
 
     def _remove(self, branch: Branch) -> None:
         del self._branches[branch.xid]
+        branch_work.uncount(self._broker, branch)
         self._detach(branch)
 
     def _detach(self, branch: Branch) -> None:
@@ -374,7 +376,8 @@ class Branches:
 
 def collect(branch: Branch, session: EmbeddedSession) -> None:
     """What the session has done since it was associated is the branch's."""
-    sends, acknowledged = session.hand_over()
+    sends, acknowledged, octets = session.hand_over()
+    branch.octets += octets
     if sends or acknowledged:
         branch.parts.append(Part(session, sends, acknowledged))
 

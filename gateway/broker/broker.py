@@ -32,6 +32,7 @@ from gateway.broker.slices import Slices
 from gateway.broker.store.interface import Batch, DestinationRow, Store, StoreDamaged, StoreError, StoreFailed
 from gateway.broker.subscription import TopicSubscription
 from gateway.broker.topic import PhysicalTopic
+from gateway.broker.unacknowledged import Unacknowledged
 from gateway.broker.wildcards import is_wild, matches
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
@@ -104,6 +105,7 @@ class Broker:
         self.rows.on_damaged = self._damaged
         self.housekeeping = Housekeeping(self)
         self.limit_reports = LimitReports(self)
+        self.unacknowledged = Unacknowledged(self.memory, self.schedule)
         self.branches = Branches(self)
         self.duplicates = DuplicateIds(self)
 

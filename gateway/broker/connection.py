@@ -59,6 +59,7 @@ class EmbeddedConnection:
     """One connection. Made by the provider, once the user is authenticated.
 
     :param number: of the connection, for ``no_local``; from 1.
+    :param address: the client's; "" for a user inside this process, whose transactions count in the memory of the broker.
     """
 
     def __init__(
@@ -69,8 +70,10 @@ class EmbeddedConnection:
         client_id: str | None,
         number: int,
         lost: Callable[[MessagingError], None],
+        address: str = "",
     ) -> None:
         self.broker = provider.broker
+        self.address = address
         self.principal = principal
         self.user = principal.name
         self.client_id = client_id

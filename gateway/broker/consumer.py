@@ -7,11 +7,12 @@ source's business; when an acknowledgement takes effect is its session's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from twisted.logger import Logger
 
 from gateway.broker.ledger import CumulativeLedger, IndividualLedger, Ledger
+from gateway.broker.memory import OVERHEAD
 from gateway.broker.source import Source
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import MessagingError, NotSupported, ProviderUnavailable
@@ -21,6 +22,9 @@ from gateway.messaging.provider import Deliver, Mode, Session, Subscription
 if TYPE_CHECKING:
     from gateway.broker.session import EmbeddedSession
     from gateway.messaging.selector import Selector
+
+#: Octets that a consumer may have, whatever memory is left.
+_FREE: Final = 64 * 1024
 
 
 class EmbeddedConsumer:
@@ -35,6 +39,7 @@ class EmbeddedConsumer:
         "_deliver",
         "_failed",
         "_ledger",
+        "_memory",
         "_next",
         "closed",
         "cost",
@@ -46,6 +51,7 @@ class EmbeddedConsumer:
         "session",
         "source",
         "spec",
+        "unsettled",
     )
 
     def __init__(
@@ -67,6 +73,9 @@ class EmbeddedConsumer:
         self._deliver = deliver
         self._failed = failed
         self._ledger: Ledger = IndividualLedger() if session.mode is Mode.INDIVIDUAL else CumulativeLedger()
+        self._memory = session.connection.broker.memory
+        #: Octets of what it has and has not settled, overhead included; what was acknowledged in a transaction is that one's.
+        self.unsettled = 0
         self._next = 1
         #: It was started, and not stopped or closed.
         self.running = False
@@ -80,7 +89,12 @@ class EmbeddedConsumer:
 
     def ready(self) -> bool:
         """Whether something can be handed to it."""
-        return self.running and self.credit > 0 and (self.octets is None or self.octets > 0)
+        return (
+            self.running
+            and self.credit > 0
+            and (self.octets is None or self.octets > 0)
+            and (self.unsettled <= _FREE or self.session.connection.broker.unacknowledged.may_have_more(self))
+        )
 
     def wants(self, message: Message) -> bool:
         """Whether its selector matches."""
@@ -95,6 +109,7 @@ class EmbeddedConsumer:
         if self.octets is not None:
             self.octets -= sum([len(message.body) for message in run])
         self._ledger.add(first, run)
+        self._take_on(run)
         try:
             self._deliver(self, first, run, attempts)
         except Exception:  # noqa: BLE001
@@ -114,7 +129,9 @@ class EmbeddedConsumer:
             self.closed = True
             self.running = False
             self.session.forget(self)
-            self.source.give_up(self._ledger.clear())
+            messages = self._ledger.clear()
+            self._let_go(messages)
+            self.source.give_up(messages)
             self._failed(error)
 
     def stop_for_good(self, error: MessagingError) -> None:
@@ -159,16 +176,19 @@ class EmbeddedConsumer:
         transaction = self._transaction(within)
         if transaction is None:
             messages = self._ledger.through(number)
+            self._let_go(messages)
             self._settle(messages)
             return len(messages)
         numbers = self._ledger.numbers_through(number)
         messages = self._ledger.take(numbers)
+        self._let_go(messages)
         transaction.acknowledged(self, list(zip(numbers, messages, strict=True)))
         return len(messages)
 
     def acknowledge(self, numbers: Sequence[int], within: Session | None = None) -> None:
         transaction = self._transaction(within)
         messages = self._ledger.take(numbers)
+        self._let_go(messages)
         if transaction is None:
             self._settle(messages)
         else:
@@ -181,6 +201,7 @@ class EmbeddedConsumer:
         if transaction is not None and transaction.gate is not None:
             raise NotSupported("rejection in a branch")
         messages = self._ledger.take(numbers)
+        self._let_go(messages)
         if transaction is None:
             self.session.touch_after(lambda: self.source.reject(messages, delay_ms, dead, self.spec.redelivery))
         else:
@@ -199,13 +220,46 @@ class EmbeddedConsumer:
 
     def give_back(self, more: Sequence[Message] = ()) -> None:
         """Everything outstanding goes back, with what was acknowledged in a transaction that is undone; their numbers are void."""
-        messages = sorted([*self._ledger.clear(), *more], key=lambda message: message.seq)
+        outstanding = self._ledger.clear()
+        self._let_go(outstanding)
+        messages = sorted([*outstanding, *more], key=lambda message: message.seq)
         if messages:
             self.source.give_back(messages)
 
     def restore(self, deliveries: Sequence[tuple[int, Message]]) -> None:
         """Acknowledgements of these were undone: they are outstanding again."""
         self._ledger.restore(deliveries)
+        self._take_on([message for _, message in deliveries])
+
+    def _take_on(self, messages: Sequence[Message]) -> None:
+        """Count messages that it has from now on; one that others have too is in memory once."""
+        if self.mode is Mode.AUTO:
+            return
+        own = more = OVERHEAD * len(messages)
+        for message in messages:
+            size = message.size
+            own += size
+            if not message.out:
+                more += size
+            message.out += 1
+        self.unsettled += own
+        self._memory.unacknowledged += more
+        if own > _FREE and self._memory.left() < 0:
+            self._memory.press()
+
+    def _let_go(self, messages: Sequence[Message]) -> None:
+        """It has these no more."""
+        if self.mode is Mode.AUTO:
+            return
+        own = less = OVERHEAD * len(messages)
+        for message in messages:
+            size = message.size
+            own += size
+            message.out -= 1
+            if not message.out:
+                less += size
+        self.unsettled -= own
+        self._memory.unacknowledged -= less
 
     def _settle(self, messages: Sequence[Message]) -> None:
         journey = self.session.connection.broker.journey

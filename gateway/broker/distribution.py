@@ -461,10 +461,14 @@ class Distribution:
 
     def _wait_again(self, messages: Sequence[Message]) -> None:
         if messages:
-            self.backlog.give_back(messages)
+            self.return_to_backlog(messages)
             if self._selection.cursors:
                 self._selection.look_again(messages)
             self.mark()
+
+    def return_to_backlog(self, messages: Sequence[Message]) -> None:
+        """These wait again."""
+        self.backlog.give_back(messages)
 
     def forget_tries(self, messages: Iterable[Message]) -> None:
         for message in messages:

@@ -1,8 +1,9 @@
 """One priority of a backlog: which of its messages are in memory, and which in the store only.
 
 In memory are the *window*, a run of messages in order, and what was *returned*, to be delivered again in its old place. Behind the window are
-bare seqs whose messages are in the store: first those that are being read back, then the tail. So every seq of the window is below every
-seq behind it, while a returned message may belong anywhere.
+bare seqs whose messages are in the store: those that are being read back, and the tail. Every seq of the window is below every
+seq behind it, while a returned message may belong anywhere. There is one exception: memory had no room for all that was returned. Then the
+level is *mixed*, and the seqs of these messages may be anywhere, too.
 
 Owns order within the priority. Knows no other priority, and keeps no sums but its own.
 """
@@ -39,7 +40,7 @@ def _backwards(message: Message) -> int:
 class Level:
     """The messages of one priority that wait."""
 
-    __slots__ = ("_gone", "_seqs", "_sizes", "_start", "behind", "reading", "returned", "window")
+    __slots__ = ("_gone", "_seqs", "_sizes", "_start", "behind", "mixed", "reading", "returned", "window")
 
     def __init__(self) -> None:
         self.window: deque[Message] = deque()
@@ -47,6 +48,8 @@ class Level:
         self.returned: list[Message] = []
         #: Messages in the store only.
         self.behind = 0
+        #: Some of these may belong before messages of the window.
+        self.mixed = False
         #: Seqs that are being read back, in order, and the sizes of their messages.
         self.reading: dict[int, int] = {}
         self._seqs = array("Q")
@@ -132,18 +135,40 @@ class Level:
         self._sizes.append(size)
         self.behind += 1
 
+    def put_back(self, sizes: dict[int, int]) -> None:
+        """Messages wait again, in the store only, in the places that their seqs say. :param sizes: by seq."""
+        again = [seq for seq in sizes if seq in self._gone]
+        self._gone.difference_update(again)
+        added = dict(sorted([(seq, size) for seq, size in sizes.items() if seq not in again]))
+        if added:
+            # Mostly they belong before all others of the tail: then nothing of that is looked at.
+            seqs, tail = list(added), self._seqs
+            start = bisect_left(tail, seqs[0], self._start)
+            end = bisect_left(tail, seqs[-1], start)
+            merged = dict(zip(tail[start:end], self._sizes[start:end], strict=True)) | added
+            if end > start:
+                merged = dict(sorted(merged.items()))
+            self._seqs[start:end] = array("Q", merged)
+            self._sizes[start:end] = array("Q", merged.values())
+        self.behind += len(sizes)
+        self.mixed = True
+
     def first_behind(self, after: int = 0) -> int:
         """The first seq above ``after`` whose message is in the store only; 0 when there is none."""
         if not self.behind:
             return 0
+        reading = 0
         for seq in self.reading:
             if seq > after:
-                return seq
+                reading = seq
+                break
+        if reading and not self.mixed:
+            return reading
         seqs, gone = self._seqs, self._gone
         for index in range(bisect_right(seqs, after, self._start) if after else self._start, len(seqs)):
             if seqs[index] not in gone:
-                return seqs[index]
-        return 0
+                return min(reading or BEYOND, seqs[index])
+        return reading
 
     def is_behind(self, seq: int) -> bool:
         """Whether this message is in the store only."""
@@ -212,7 +237,7 @@ class Level:
         return size
 
     def seqs_behind(self) -> array[int]:
-        """All seqs whose messages are in the store only, in order."""
+        """All seqs whose messages are in the store only."""
         rest = self._seqs[self._start :]
         if self._gone:
             rest = array("Q", [seq for seq in rest if seq not in self._gone])

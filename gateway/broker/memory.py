@@ -1,12 +1,13 @@
-"""How much memory waiting messages may take, over all destinations of a broker.
+"""How much memory the messages of a broker may take, over all destinations, consumers and links.
 
-Owns one sum and its bound. Each backlog reports what it holds; beyond the bound, or beyond its own share, whole messages live in the
-store only.
+Owns the sums, and the bound on messages that wait. Each backlog reports what it holds; beyond the bound, or beyond its own share, whole messages live
+in the store only. The bounds on the other sums are the process's, which are asked for by :attr:`Memory.left`.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Final
 
 #: Octets that a message object, its strings and its numbers take beside its body.
@@ -25,7 +26,7 @@ class Memory:
         where the store does not take what memory has no room for, senders are held back.
     """
 
-    __slots__ = ("least", "most", "share", "spilling", "spills", "total", "used")
+    __slots__ = ("least", "left", "most", "press", "share", "spilling", "spills", "total", "transactions", "unacknowledged", "used")
 
     def __init__(self, total: int = _TOTAL, share: int = _SHARE, least: int = _LEAST, most: int = sys.maxsize) -> None:
         self.total = total
@@ -38,6 +39,13 @@ class Memory:
         self.spilling = True
         #: There is a store that could.
         self.spills = True
+        #: Octets of messages that consumers have and have not settled.
+        self.unacknowledged = 0
+        #: Octets of the open transactions and branches of users inside this process. Those of clients are counted where their frames are read.
+        self.transactions = 0
+        #: Returns how many octets more consumers may have; and is told that one was given its only message although there were none left.
+        self.left: Callable[[], int] = _unbounded
+        self.press: Callable[[], None] = _unheard
 
     @classmethod
     def within(cls, limit: int) -> Memory:
@@ -58,3 +66,11 @@ class Memory:
         if self.used >= self.total:
             return self.least - own if own < self.least // 2 else 0
         return min(self.share - own, max(self.total - self.used, self.least)) if own < self.share // 2 else 0
+
+
+def _unbounded() -> int:
+    return sys.maxsize
+
+
+def _unheard() -> None:
+    pass

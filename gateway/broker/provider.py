@@ -76,7 +76,7 @@ class EmbeddedProvider:
         if client_id is not None and client_id in self._client_ids:
             raise ClientIdInUse(client_id)
         self._numbers += 1
-        connection = EmbeddedConnection(self, principal, self._rules, client_id, self._numbers, lost)
+        connection = EmbeddedConnection(self, principal, self._rules, client_id, self._numbers, lost, credentials.address)
         if client_id is not None:
             self._client_ids[client_id] = connection
         self._connections[connection] = credentials.address

@@ -51,13 +51,19 @@ class PhysicalQueue(Physical, Distribution):
         for message in kept:
             size += message.size
         self.came(len(kept), size)
-        for message in self.backlog.put(kept):
-            if not message.stored:
-                # Memory is full: what would only live there goes to the store too, until it is read back.
-                message.stored = 1
-                self.broker.rows.insert(self, message, persistent=False)
+        self._spill(self.backlog.put(kept))
         if not self._marked:
             self.mark()
+
+    def return_to_backlog(self, messages: Sequence[Message]) -> None:
+        self._spill(self.backlog.give_back(messages, spill=True))
+
+    def _spill(self, messages: Sequence[Message]) -> None:
+        """Memory has no room for these: what would only live there goes to the store too, until it is read back."""
+        for message in messages:
+            if not message.stored:
+                message.stored = 1
+                self.broker.rows.insert(self, message, persistent=False)
 
     def keep_held(self, run: Sequence[Message]) -> Kept:
         return run

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.broker.consumer import EmbeddedConsumer
 from gateway.broker.holding_back import HoldingBack
+from gateway.broker.memory import OVERHEAD
 from gateway.broker.physical import Kept, Physical, Place
 from gateway.broker.promises import Promises, not_stored, storage_failed
 from gateway.broker.queue import PhysicalQueue
@@ -62,6 +63,8 @@ class EmbeddedSession:
         self._acknowledged_count = 0
         self._rejected: list[_Rejected] = []
         self._rejected_count = 0
+        #: Octets of all this that count in the broker's memory.
+        self._held = 0
         #: For a session whose transactions are branches: called with what is about to be done in one, raises if it may not be; and called when it closes.
         self.gate: Callable[[str], None] | None = None
         self.closing: Callable[[], None] | None = None
@@ -124,6 +127,7 @@ class EmbeddedSession:
             raise MessageRejected(0, TransactionTooLarge("imq.transaction.producer.maxTotalMsgBytes", options.transaction_octets))
         self._sends += messages
         self._sends_octets += octets
+        self._hold(octets + OVERHEAD * len(messages))
 
     def writable(self) -> bool:
         return self._holding_back.writable()
@@ -189,6 +193,7 @@ class EmbeddedSession:
         """
         self._acknowledged.append((consumer, deliveries))
         self._acknowledged_count += len(deliveries)
+        self._hold(sum([message.size + OVERHEAD for _, message in deliveries]))
         self._check_joined(consumer)
 
     def rejected(
@@ -201,7 +206,14 @@ class EmbeddedSession:
         """Deliveries are rejected in this session's transaction. :raises TransactionTooLarge: as :meth:`acknowledged`."""
         self._rejected.append(_Rejected(consumer, deliveries, delay_ms, dead))
         self._rejected_count += len(deliveries)
+        self._hold(sum([message.size + OVERHEAD for _, message in deliveries]))
         self._check_joined(consumer)
+
+    def _hold(self, octets: int) -> None:
+        """Count what the open transaction has in memory."""
+        if not self.connection.address:
+            self._held += octets
+            self._broker.memory.transactions += octets
 
     def _check_joined(self, consumer: EmbeddedConsumer) -> None:
         most = self._broker.options.transaction_acknowledgements
@@ -315,9 +327,10 @@ class EmbeddedSession:
         """Whether anything was done in the open transaction."""
         return bool(self._sends or self._acknowledged)
 
-    def hand_over(self) -> tuple[list[Message], list[tuple[EmbeddedConsumer, list[tuple[int, Message]]]]]:
-        """What was sent and acknowledged in the open transaction, which is somebody else's then."""
-        work = self._sends, self._acknowledged
+    def hand_over(self) -> tuple[list[Message], list[tuple[EmbeddedConsumer, list[tuple[int, Message]]]], int]:
+        """What was sent and acknowledged in the open transaction, which is somebody else's then, with the octets that count in memory."""
+        work = self._sends, self._acknowledged, self._held
+        self._held = 0
         self._forget_transaction()
         return work
 
@@ -332,6 +345,8 @@ class EmbeddedSession:
         self._acknowledged_count = 0
         self._rejected = []
         self._rejected_count = 0
+        self._broker.memory.transactions -= self._held
+        self._held = 0
 
     def _undo(self) -> None:
         """Roll back, and give everything outstanding back."""

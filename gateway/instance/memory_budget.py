@@ -32,12 +32,14 @@ class State(IntEnum):
 
     #: Frames that have begun and are not whole, and whole ones that wait to be carried out.
     RECEIVING = 0
-    #: Messages sent in transactions that are open.
+    #: Messages sent and acknowledged in transactions that are open.
     TRANSACTIONS = 1
     #: What clients have not read, beyond the kernel's buffers.
     OUTPUT = 2
     #: Messages of the broker that wait for consumers or for the disk.
     WAITING = 3
+    #: Messages that consumers have and have not settled.
+    UNACKNOWLEDGED = 4
 
     @property
     def word(self) -> str:
@@ -47,6 +49,10 @@ class State(IntEnum):
 
 class Holder(Protocol):
     """The owner of an account: a connection."""
+
+    @property
+    def unacknowledged(self) -> int:
+        """Bytes of messages that it has and has not settled. Counted when it is asked for: the broker counts them for all holders."""
 
     def memory_granted(self) -> None:
         """The reservation it waited for is counted now; it may go on."""
@@ -61,6 +67,7 @@ class Usage:
 
     :param used: by state. :param limits: by state. :param total: the limit over all states. :param waiting: connections in the line.
     :param ended: connections that were ended for memory since the start.
+    :param held_back: consumers that get no more messages before some are acknowledged.
     """
 
     used: Mapping[State, int]
@@ -68,6 +75,7 @@ class Usage:
     total: int
     waiting: int
     ended: int
+    held_back: int = 0
 
 
 class Account:
@@ -89,7 +97,12 @@ class Account:
     @property
     def total(self) -> int:
         """Bytes in all states."""
-        return sum(self.held)
+        return sum(self.held) + self.unacknowledged
+
+    @property
+    def unacknowledged(self) -> int:
+        """Bytes of messages that its holder has and has not settled."""
+        return 0 if self._closed else self._holder.unacknowledged
 
     def hold(self, state: State, octets: int) -> bool:
         """Set the bytes held in this state; they are in memory already, or no longer.
@@ -182,8 +195,14 @@ class MemoryBudget:
         self._look: IDelayedCall | None = None
         self._reported = -_REPORT_S
         self._ended = 0
-        #: Returns the bytes of the broker's waiting messages; set by the composition root.
+        #: Something was taken although there was nothing left; and the least that was used since then.
+        self._pressed = False
+        self._least_used = 0
+        # What the broker counts, in bytes, and the number of consumers that it holds back; set by the composition root.
         self.waiting_messages: Callable[[], int] = _nothing
+        self.unacknowledged_messages: Callable[[], int] = _nothing
+        self.transactions_inside: Callable[[], int] = _nothing
+        self.consumers_held_back: Callable[[], int] = _nothing
 
     def account(self, holder: Holder) -> Account:
         """Open an account; the holder must close it."""
@@ -197,12 +216,28 @@ class MemoryBudget:
 
     def used(self, state: State) -> int:
         """Bytes held in that state now."""
-        return self.waiting_messages() if state is State.WAITING else self._used[state]
+        if state is State.WAITING:
+            return self.waiting_messages()
+        if state is State.UNACKNOWLEDGED:
+            return self.unacknowledged_messages()
+        return self._used[state] + self.transactions_inside() if state is State.TRANSACTIONS else self._used[state]
+
+    def left(self, state: State) -> int:
+        """Bytes that may be taken in this state; negative when there are too many already."""
+        return min(self.limits[state] - self.used(state), self.total - self._in_all())
 
     def usage(self) -> Usage:
         """The budget as it is now."""
         used = {state: self.used(state) for state in State}
-        return Usage(used, self.limits, self.total, sum(map(len, self._lines.values())), self._ended)
+        waiting = sum(map(len, self._lines.values()))
+        return Usage(used, self.limits, self.total, waiting, self._ended, self.consumers_held_back())
+
+    def press(self) -> None:
+        """Something had to be taken although there was nothing left. If the budget stays exceeded, the connection that holds most is ended."""
+        if not self._pressed and self._in_all() > self.total:
+            self._pressed = True
+            self._least_used = self._in_all()
+            self._look_soon()
 
     def __str__(self) -> str:
         states = ", ".join(f"{state.word} {self.used(state)} of {self.limits[state]}" for state in State)
@@ -219,7 +254,7 @@ class MemoryBudget:
 
     def is_over(self, state: State) -> bool:
         """Whether more is held than should be, in this state or in all."""
-        return self._used[state] > self.limits[state] or self._in_all() > self.total
+        return self.used(state) > self.limits[state] or self._in_all() > self.total
 
     def has_room(self, state: State, more: int) -> bool:
         """Whether so much more may be held in this state, and no account waits for the same."""
@@ -229,12 +264,7 @@ class MemoryBudget:
         """Put an account in the line; one that is there keeps its place."""
         if account.is_waiting:
             return
-        if self._look is None:
-            self._moved = self._clock.seconds()
-            self._look = self._clock.callLater(_LOOK_S, self._serve)
-            if self._moved - self._reported >= _REPORT_S:
-                self._reported = self._moved
-                self._log.warn("memory is short, so that clients wait until others give some back; used {budget}", budget=str(self))
+        self._look_soon()
         account.waits(state, extra)
         self._lines[extra > _SMALL, state][account] = None
 
@@ -251,8 +281,16 @@ class MemoryBudget:
 
     # The line.
 
+    def _look_soon(self) -> None:
+        if self._look is None:
+            self._moved = self._clock.seconds()
+            self._look = self._clock.callLater(_LOOK_S, self._serve)
+            if self._moved - self._reported >= _REPORT_S:
+                self._reported = self._moved
+                self._log.warn("memory is short, so that clients wait until others give some back; used {budget}", budget=str(self))
+
     def _has_room(self, state: State, more: int) -> bool:
-        return self._used[state] + more <= self._bound(self.limits[state], more) and self._in_all() + more <= self._bound(
+        return self.used(state) + more <= self._bound(self.limits[state], more) and self._in_all() + more <= self._bound(
             self.total, more
         )
 
@@ -260,7 +298,7 @@ class MemoryBudget:
         return limit - limit // _KEPT_FOR_SMALL if more > _SMALL else limit
 
     def _in_all(self) -> int:
-        return sum(self._used) + self.waiting_messages()
+        return sum(self._used) + self.waiting_messages() + self.unacknowledged_messages() + self.transactions_inside()
 
     def _serve(self) -> None:
         """Grant what fits; if the line has stood still for too long, end the biggest holder."""
@@ -275,7 +313,13 @@ class MemoryBudget:
                 del line[account]
                 self._moved = now
                 account.granted()
-        if not any(self._lines.values()):
+        if self._pressed:
+            used = self._in_all()
+            self._pressed = used > self.total
+            if used < self._least_used:
+                self._least_used = used
+                self._moved = now
+        if not self._pressed and not any(self._lines.values()):
             return
         if now - self._moved >= self._patience:
             self._moved = now
@@ -285,14 +329,18 @@ class MemoryBudget:
 
     def _end_biggest(self) -> None:
         """End the connection that holds most of the memory that is short."""
-        first = next(iter(next(filter(None, self._lines.values()))))
-        state, extra = first.wanted
-        short = self._used[state] + extra > self._bound(self.limits[state], extra)
-        candidates = sorted(self._accounts, key=lambda each: each.held[state] if short else each.total, reverse=True)
-        for account in candidates:
+        line = next(filter(None, self._lines.values()), None)
+        short: State | None = None
+        if line:
+            state, extra = next(iter(line)).wanted
+            if self.used(state) + extra > self._bound(self.limits[state], extra):
+                short = state
+        holds = {account: account.total if short is None else account.held[short] for account in self._accounts}
+        for account in sorted(holds, key=holds.__getitem__, reverse=True):
             if not account.total:
                 break
-            held = ", ".join(f"{each.word} {account.held[each]}" for each in State if each is not State.WAITING)
+            held = ", ".join(f"{each.word} {account.held[each]}" for each in State if each < State.WAITING)
+            held += f", {State.UNACKNOWLEDGED.word} {account.unacknowledged}"
             reason = (
                 f"this connection holds more of the gateway's memory than any other ({held} bytes), "
                 f"and others have waited for some for {self._patience:g} seconds"

@@ -116,7 +116,8 @@ MEMORY_BUDGET = Setting(
     "imq.memory.budget",
     Octets(unlimited=False),
     0,
-    "Memory that clients may make the gateway hold: frames that come in, open transactions, output that is not read, and waiting messages. "
+    "Memory that clients may make the gateway hold: frames that come in, open transactions, output that is not read, and messages that wait or are not "
+    "acknowledged. "
     "0 is 40 % of the machine's memory, or of its control group's limit; more than 60 % is taken as 60 %.",
 )
 MEMORY_RECEIVING = Setting(
@@ -127,7 +128,11 @@ MEMORY_RECEIVING = Setting(
     unit="percent",
 )
 MEMORY_TRANSACTIONS = Setting(
-    "imq.memory.transactions", Integer(1, 100), 75, "Part of the budget for what open transactions have sent.", unit="percent"
+    "imq.memory.transactions",
+    Integer(1, 100),
+    75,
+    "Part of the budget for what open transactions have sent and acknowledged.",
+    unit="percent",
 )
 MEMORY_OUTPUT = Setting(
     "imq.memory.output", Integer(1, 100), 75, "Part of the budget for output that clients have not read.", unit="percent"
@@ -137,6 +142,14 @@ MEMORY_WAITING = Setting(
     Integer(1, 100),
     75,
     "Part of the budget for messages that wait for consumers or for the disk; beyond it their senders are held back.",
+    unit="percent",
+)
+MEMORY_UNACKNOWLEDGED = Setting(
+    "imq.memory.unacknowledged",
+    Integer(1, 100),
+    75,
+    "Part of the budget for messages that consumers have and have not acknowledged. A consumer gets more while it has less than what is left of this part, "
+    "and always one.",
     unit="percent",
 )
 MEMORY_PATIENCE = Setting(
@@ -216,6 +229,7 @@ SETTINGS: tuple[Setting[Any], ...] = (
     MEMORY_TRANSACTIONS,
     MEMORY_OUTPUT,
     MEMORY_WAITING,
+    MEMORY_UNACKNOWLEDGED,
     MEMORY_PATIENCE,
     BRIDGE_ENABLED,
     BRIDGE_ACTIVELIST,
@@ -253,6 +267,7 @@ def make_memory_budget(settings: Settings, machine_memory: int, clock: IReactorT
         State.TRANSACTIONS: settings[MEMORY_TRANSACTIONS],
         State.OUTPUT: settings[MEMORY_OUTPUT],
         State.WAITING: settings[MEMORY_WAITING],
+        State.UNACKNOWLEDGED: settings[MEMORY_UNACKNOWLEDGED],
     }
     return MemoryBudget(clock, memory_budget(settings, machine_memory), percent, settings[MEMORY_PATIENCE])
 

@@ -178,7 +178,7 @@ class Message:
     How often it was delivered is not here: a topic's subscribers share the object.
     """
 
-    __slots__ = ("body", "expires", "headers", "message_id", "origin", "seq", "size", "stored", "timestamp", "user")
+    __slots__ = ("body", "expires", "headers", "message_id", "origin", "out", "seq", "size", "stored", "timestamp", "user")
 
     def __init__(
         self,
@@ -200,6 +200,8 @@ class Message:
         self.size = 0
         #: 1 when the embedded broker's store has a row for it.
         self.stored = 0
+        #: How many consumers of the embedded broker have it and have not settled it.
+        self.out = 0
         #: The embedded broker's number for the connection that sent it; 0 when unknown.
         self.origin = 0
         #: JMSXUserID: who sent it, as the provider authenticated them; "" when unknown.

@@ -716,6 +716,13 @@ class BrokerModel(RuleBasedStateMachine):
         assert self.broker.memory.used == used or (self.broker.memory.used > used and self.broker.schedule.waiting)
         for place in places.values():
             check_backlog(place.backlog)
+        sessions = [session for connection in self.provider.connections for session in connection.sessions]
+        consumers = [consumer for session in sessions for consumer in session._consumers]
+        assert all(bool(consumer.unsettled) == bool(consumer.outstanding) for consumer in consumers)
+        # What several subscribers have is in memory once.
+        unsettled = [consumer.unsettled for consumer in consumers]
+        assert max(unsettled, default=0) <= self.broker.memory.unacknowledged <= sum(unsettled)
+        assert self.broker.memory.transactions == sum(session._held for session in sessions)
 
 
 def check_backlog(backlog: Backlog) -> None:

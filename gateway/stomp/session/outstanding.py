@@ -6,8 +6,12 @@ Owns the record that ACK and NACK are looked up in. The provider has its own of 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from gateway.messaging.message import Message
+
+#: What a message counts for besides its body.
+_MESSAGE: Final = 512
 
 
 class Outstanding:
@@ -27,6 +31,10 @@ class Outstanding:
 
     def __contains__(self, number: int) -> bool:
         return number in self._messages
+
+    def octets(self) -> int:
+        """Roughly what their messages take in memory. Goes through all of them."""
+        return sum([len(message.body) + _MESSAGE for message in self._messages.values()])
 
     def add(self, first: int, messages: Sequence[Message]) -> None:
         """Deliveries ``first``, ``first + 1`` and so on."""

@@ -115,6 +115,11 @@ class Session:
         return self._held.octets
 
     @property
+    def unacknowledged(self) -> int:
+        """Bytes of messages that the client has and has not acknowledged."""
+        return 0 if self._subscriptions is None else self._subscriptions.unacknowledged()
+
+    @property
     def is_reading(self) -> bool:
         """Whether frames are wanted just now."""
         return self.state in _OPEN or self.state is State.OPENED

@@ -153,8 +153,10 @@ class Settlement:
         else:
             subscription.consumer.acknowledge(numbers, within)
         if within is not None:
-            for each in numbers:
-                self._transaction.join(subscription, each, outstanding.message(each))
+            messages = [outstanding.message(each) for each in numbers]
+            for each, message in zip(numbers, messages, strict=True):
+                self._transaction.join(subscription, each, message)
+            self._transaction.settled(messages)
         if cumulative:
             outstanding.through(number)
         else:
@@ -178,13 +180,14 @@ class Settlement:
             raise _gone(command, given)
         if number <= subscription.acked:
             return  # in this transaction already
+        numbers = [each for each in range(subscription.acked + 1, number + 1) if each in outstanding]
         if command == "NACK":
-            numbers = [each for each in outstanding.up_to(number) if each > subscription.acked]
             subscription.consumer.reject(numbers, None, _death(given))
         else:
             subscription.consumer.acknowledge_through(number)
         subscription.acked = number
         self._transaction.touched = True
+        self._transaction.settled([outstanding.message(each) for each in numbers])
 
     def _confirm(self, subscription: Subscription, receipt: str, in_transaction: bool) -> None:
         ticket = self._receipts.open(receipt)

@@ -89,6 +89,10 @@ class Subscriptions:
         """The subscription with that ``id`` header."""
         return self._by_id.get(id)
 
+    def unacknowledged(self) -> int:
+        """Bytes of messages that were delivered and are not acknowledged."""
+        return sum(each.outstanding.octets() for each in self.by_number.values() if each.outstanding is not None)
+
     def transacted(self) -> Iterator[Subscription]:
         """The transacted ones."""
         return (each for each in self._by_id.values() if each.transacted)

@@ -19,13 +19,15 @@ from gateway.stomp.session.subscription import Hold, Subscription
 
 #: What a message counts for besides its body.
 _MESSAGE: Final = 512
+#: What an acknowledgement counts for besides its message: its records here and at the provider.
+_ACKNOWLEDGEMENT: Final = 512
 
 
 class Transaction:
     """The transaction of one connection, open or not.
 
     :param transacted: the transacted subscriptions, in the order they were made.
-    :param holds: told of the bytes that are in memory for what was sent in it.
+    :param holds: told of the bytes that are in memory for what was sent and acknowledged in it.
     """
 
     def __init__(
@@ -44,7 +46,7 @@ class Transaction:
         self.current: str | None = None
         #: Something was sent or settled in the open transaction.
         self.touched = False
-        #: Bytes of what was sent in it.
+        #: Bytes of what was sent and acknowledged in it.
         self.octets = 0
         #: Deliveries of other sessions' subscriptions settled within this transaction.
         self._joined: list[tuple[Subscription, int, Message]] = []
@@ -63,6 +65,11 @@ class Transaction:
     def sent(self, messages: Sequence[Message]) -> None:
         """These were sent in it, and are in memory until it ends."""
         self.octets += sum([len(message.body) for message in messages]) + _MESSAGE * len(messages)
+        self._holds(self.octets)
+
+    def settled(self, messages: Sequence[Message]) -> None:
+        """Deliveries of these were settled in it: they are in memory until it ends."""
+        self.octets += sum([len(message.body) for message in messages]) + (_MESSAGE + _ACKNOWLEDGEMENT) * len(messages)
         self._holds(self.octets)
 
     def require(self, identifier: str, command: str) -> None:

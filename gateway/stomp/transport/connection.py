@@ -282,6 +282,10 @@ class StompConnection(Protocol):
 
     # The memory budget's side: Holder.
 
+    @property
+    def unacknowledged(self) -> int:
+        return self.session.unacknowledged
+
     def memory_granted(self) -> None:
         self._go_on(Pause.MEMORY)
 

@@ -86,12 +86,14 @@ class BacklogModel(RuleBasedStateMachine):
         self.backlog.restore(priority, message.seq, size, message.expires)
         self.waiting[message.seq] = self.stored[message.seq] = message
 
-    @rule(data=st.data())
-    def give_back(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), spill=st.booleans())
+    def give_back(self, data: st.DataObject, spill: bool) -> None:
         if self.taken:
             back = data.draw(st.lists(st.sampled_from(self.taken), unique_by=lambda message: message.seq))
             self.taken = [message for message in self.taken if message not in back]
-            self.backlog.give_back(back)
+            spilled = self.backlog.give_back(back, spill)
+            assert not spilled or (self.spill and spill)
+            self.stored.update({message.seq: message for message in spilled})
             self.waiting.update({message.seq: message for message in back})
             for message in back:
                 priority = message.headers.priority

@@ -519,6 +519,13 @@ class BranchModel(RuleBasedStateMachine):
         if self.failures:
             self.failures[0].raiseException()
 
+    @invariant()
+    def open_work_counts(self) -> None:
+        if hasattr(self, "sessions"):
+            broker = self.stepped.broker
+            held = [session._held for connection in self.stepped.provider.connections for session in connection.sessions]
+            assert broker.memory.transactions == sum(held) + sum(branch.octets for branch in broker.branches._branches.values())
+
     def teardown(self) -> None:
         """Once everyone is back, everything ends, and nothing is left."""
         try:
@@ -541,6 +548,8 @@ class BranchModel(RuleBasedStateMachine):
                 outcome(self.stepped, admin.purge("topic", "t"))
                 assert self.stepped.empty
                 assert not self.stepped.disk.branches
+                assert not self.stepped.broker.memory.transactions
+                assert not self.stepped.broker.memory.unacknowledged
         finally:
             globalLogPublisher.removeObserver(cast("ILogObserver", self.observe))
             self.folder.cleanup()

@@ -20,6 +20,7 @@ class Holder:
         self.granted = 0
         self.reasons: list[str] = []
         self.is_ending = False
+        self.unacknowledged = 0
 
     def memory_granted(self) -> None:
         self.granted += 1
@@ -156,6 +157,53 @@ def test_messages_that_wait_count_too() -> None:
     budget.waiting_messages = lambda: 80 * _MIB
     assert not Holder(budget).account.reserve(State.RECEIVING, 30 * _MIB)
     assert budget.usage().used[State.WAITING] == 80 * _MIB
+
+
+def test_what_the_broker_counts_is_part_of_the_states_and_of_what_is_left() -> None:
+    budget = MemoryBudget(Clock(), 100 * _MIB, {State.UNACKNOWLEDGED: 50})
+    budget.unacknowledged_messages = lambda: 30 * _MIB
+    budget.transactions_inside = lambda: 5 * _MIB
+    holder = Holder(budget)
+    assert holder.account.hold(State.TRANSACTIONS, 2 * _MIB)
+    assert budget.used(State.TRANSACTIONS) == 7 * _MIB
+    assert budget.left(State.UNACKNOWLEDGED) == 20 * _MIB
+    assert holder.account.hold(State.OUTPUT, 50 * _MIB)
+    assert budget.left(State.UNACKNOWLEDGED) == 13 * _MIB, "all states together are bounded, too"
+    assert not holder.account.hold(State.OUTPUT, 64 * _MIB)
+
+
+def test_who_has_most_unacknowledged_is_ended_when_that_alone_is_too_much() -> None:
+    """Nobody waits in the line: consumers were given messages, one each, and that is more than there is."""
+    clock = Clock()
+    budget = MemoryBudget(clock, 100 * _MIB, patience=10)
+    large, larger = Holder(budget), Holder(budget)
+    large.unacknowledged, larger.unacknowledged = 60 * _MIB, 70 * _MIB
+    budget.unacknowledged_messages = lambda: sum(each.unacknowledged for each in (large, larger) if not each.is_ending)
+    budget.press()
+    clock.pump([1] * 9)
+    assert not larger.reasons
+    clock.pump([1] * 2)
+    assert f"unacknowledged {70 * _MIB}" in larger.reasons[0]
+    clock.pump([1] * 20)
+    assert not large.reasons, "what is left fits"
+    assert clock.getDelayedCalls() == []
+
+
+def test_nobody_is_ended_while_what_is_not_acknowledged_becomes_less() -> None:
+    clock = Clock()
+    budget = MemoryBudget(clock, 100 * _MIB, patience=10)
+    holder = Holder(budget)
+    holder.unacknowledged = 130 * _MIB
+    budget.unacknowledged_messages = lambda: holder.unacknowledged
+    budget.press()
+    for _ in range(6):
+        clock.pump([1] * 8)
+        holder.unacknowledged -= 5 * _MIB
+    assert not holder.reasons
+    holder.unacknowledged = 99 * _MIB
+    clock.pump([1] * 20)
+    assert not holder.reasons
+    assert clock.getDelayedCalls() == []
 
 
 def test_who_leaves_the_line_gets_nothing() -> None:

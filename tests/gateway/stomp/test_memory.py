@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import ssl
@@ -10,7 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.gateway_process import HOST, PATIENCE, GatewayProcess, make_certificates
+import pytest
+
+from tests.gateway_process import COMMAND, HOST, PATIENCE, GatewayProcess, make_certificates
 
 _MIB: Final = 1024 * 1024
 _CONNECT: Final = b"CONNECT\naccept-version:1.2\nlogin:guest\npasscode:guest\n\n\0"
@@ -242,3 +245,73 @@ def test_many_queues_that_nobody_reads_stay_within_the_budget(tmp_path: Path) ->
             received = 0
             while received < 4 * len(body):
                 received += len(client.recv(_MIB))
+
+
+def arrived(clients: list[socket.socket], octets: int = 1 << 62, quiet: float = 1.5) -> dict[socket.socket, bytes]:
+    """What comes until that is so much, or nothing has come for a while."""
+    read = {client: bytearray() for client in clients}
+    while sum(map(len, read.values())) < octets and (ready := select.select(clients, [], [], quiet)[0]):
+        for client in ready:
+            read[client] += client.recv(_MIB)
+    return {client: bytes(part) for client, part in read.items()}
+
+
+@pytest.mark.parametrize("persistent", [b"true", b"false"])
+def test_messages_that_nobody_acknowledges_stay_within_the_budget(tmp_path: Path, persistent: bytes) -> None:
+    """Consumers acknowledge nothing: they are given what there is memory for, and the rest as they acknowledge. A newcomer gets something, too."""
+    count, body = 150, bytes(_MIB)
+    head = b"SEND\ndestination:/queue/a\npersistent:%s\nreceipt:r\ncontent-length:%d\n\n" % (persistent, len(body))
+    with GatewayProcess(tmp_path, settings={"imq.memory.budget": "80m"}) as gateway, connected(gateway) as sender:
+        for _ in range(count):
+            sender.sendall(head + body + b"\0")
+            assert b"receipt-id:r" in frame(sender)
+        before = resident(gateway)
+        clients = [connected(gateway) for _ in range(5)]
+        for client in clients:
+            client.sendall(b"SUBSCRIBE\nid:1\ndestination:/queue/a\nack:client\n\n\0")
+        read = arrived(clients)
+        assert all(part.count(b"MESSAGE\n") for part in read.values())
+        delivered = sum(part.count(b"MESSAGE\n") for part in read.values())
+        assert delivered < 80, "the rest waits in the store"
+        assert resident(gateway) < before + 80 * _MIB
+        until(lambda: "it gets no more until" in gateway.log, "the log says why")
+        late = connected(gateway)
+        late.sendall(b"SUBSCRIBE\nid:1\ndestination:/queue/a\nack:client\n\n\0")
+        assert frame(late).startswith(b"MESSAGE"), "who has nothing gets something"
+        late.close()
+        left = count - delivered
+        while left:
+            for client, part in read.items():
+                number = part.rfind(b"\nack:")
+                if number >= 0:
+                    client.sendall(b"ACK\nid:" + part[number + 5 : part.index(b"\n", number + 1)] + b"\n\n\0")
+            read = arrived(clients, _MIB)
+            more = sum(part.count(b"MESSAGE\n") for part in read.values())
+            assert any(read.values()), f"{left} of {count} messages never come"
+            left -= more
+        assert resident(gateway) < before + 100 * _MIB
+
+
+@pytest.mark.parametrize("persistent", [b"true", b"false"])
+def test_what_consumers_give_back_stays_within_the_budget(tmp_path: Path, persistent: bytes) -> None:
+    """Consumers go without acknowledging, again and again: what they had goes back to the store where memory has no room, and keeps its order."""
+    count, body = 200, bytes(_MIB)
+    # What is freed goes back to the system at once, so that the resident size is what is held.
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    process = GatewayProcess(tmp_path, settings={"imq.memory.budget": "800m"}, environment=environment, command=COMMAND)
+    with process as gateway, connected(gateway) as sender:
+        for number in range(count):
+            head = b"SEND\ndestination:/queue/a\npersistent:%s\nreceipt:r\nnumber:%d\ncontent-length:%d\n\n"
+            sender.sendall(head % (persistent, number, len(body)) + body + b"\0")
+            assert b"receipt-id:r" in frame(sender)
+        before = resident(gateway)
+        for _ in range(2):
+            with connected(gateway) as client:
+                client.sendall(b"SUBSCRIBE\nid:1\ndestination:/queue/a\nack:client\n\n\0")
+                assert sum(part.count(b"MESSAGE\n") for part in arrived([client], count * (_MIB + 100)).values()) == count
+            until(lambda: resident(gateway) < before + 80 * _MIB, "what was given back is in the store")
+        assert answers(sender)
+        client = connected(gateway)
+        client.sendall(b"SUBSCRIBE\nid:1\ndestination:/queue/a\nack:auto\n\n\0")
+        part = arrived([client], count * (_MIB + 100))[client]
+        assert [int(each.split(b"\n")[0]) for each in part.split(b"\nnumber:")[1:]] == [*range(count)]

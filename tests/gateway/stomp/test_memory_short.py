@@ -144,6 +144,47 @@ def test_a_transaction_that_never_fits_is_refused_at_once() -> None:
     assert server.memory.used(State.TRANSACTIONS) == 0
 
 
+@pytest.mark.parametrize("kind", ["joined", "cumulative", "transacted"])
+@pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
+def test_what_is_acknowledged_in_a_transaction_counts_until_it_is_over(kind: str, end: str) -> None:
+    server = Server(SessionOptions(join_acknowledgements=True), memory=100 * _MIB)
+    client = server.connected()
+    how = {"joined": "ack:client-individual", "cumulative": "ack:client", "transacted": "transaction:t\nack:client"}[kind]
+    client.say("BEGIN\ntransaction:t\n\n", f"SUBSCRIBE\nid:s\ndestination:/queue/a\n{how}\n\n")
+    client.consumer().push(*[message(b"x" * _MIB, identifier=f"ID-{number}") for number in range(3)])
+    assert server.memory.used(State.TRANSACTIONS) == 0
+    client.say("ACK\nid:1-1\ntransaction:t\n\n")
+    assert _MIB + 512 <= server.memory.used(State.TRANSACTIONS) < _MIB + 2048
+    client.say(*[f"ACK\nid:1-{number}\ntransaction:t\n\n" for number in ([2, 3] if kind == "joined" else [3])])
+    assert 3 * (_MIB + 512) <= server.memory.used(State.TRANSACTIONS) < 3 * (_MIB + 2048)
+    client.say(f"{end}\ntransaction:t\n\n")
+    assert server.memory.used(State.TRANSACTIONS) == 0
+
+
+def test_acknowledgements_without_room_are_refused() -> None:
+    server = Server(SessionOptions(join_acknowledgements=True), memory=100 * _MIB, percent={State.TRANSACTIONS: 2})
+    client = server.connected()
+    client.say("BEGIN\ntransaction:t\n\n", "SUBSCRIBE\nid:s\ndestination:/queue/a\nack:client\n\n")
+    client.consumer().push(*[message(b"x" * _MIB, identifier=f"ID-{number}") for number in range(3)])
+    client.say("ACK\nid:1-3\ntransaction:t\n\n")
+    assert "does not fit into the gateway's memory for transactions" in client.error().head.headers["message"]
+    assert server.memory.used(State.TRANSACTIONS) == 0
+
+
+def test_who_acknowledges_nothing_is_ended_when_others_wait_for_memory() -> None:
+    server = Server(memory=100 * _MIB)
+    idle, sender = server.connected(), server.connected()
+    idle.say("SUBSCRIBE\nid:s\ndestination:/queue/a\nack:client\n\n")
+    server.provider.connections[0].consumers[0].push(message(b"x" * 60 * _MIB))
+    idle.drain()
+    assert idle.commands() == ["MESSAGE"]
+    server.memory.unacknowledged_messages = lambda: 60 * _MIB
+    begin(sender, 50 * _MIB, came=10_000)
+    assert not is_read(sender)
+    sender.advance(11)
+    assert f"unacknowledged {60 * _MIB + 512}" in idle.error().body.decode()
+
+
 def test_output_that_is_not_read_counts_until_it_is() -> None:
     server = Server(memory=100 * _MIB)
     client = server.connected()
