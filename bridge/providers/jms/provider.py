@@ -394,7 +394,7 @@ class _Opening:
         self._reason: str | None = None
         self._tell: Callable[[str], None] | None = None
 
-    def lost(self, kind: int, reason: str) -> None:
+    def lost(self, reason: str) -> None:
         """The connection is lost."""
         if self._tell is None:
             self._reason = reason

@@ -2,6 +2,7 @@ package stub;
 
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
+import java.io.File;
 import java.io.IOException;
 import java.io.ObjectInputStream;
 import java.io.ObjectOutputStream;
@@ -34,8 +35,9 @@ import javax.transaction.xa.Xid;
  * XA and nothing else; "denied" and "hangs", whose connections are; "queue" and "topic"; and "text", which is none of these. Some texts cannot be read,
  * nor can properties of a message that has "damaged" or "untold" among them.
  *
- * <p>Looking up "control:release" lets go of everything that hangs, "control:fill" takes all memory, and "control:print TIMES TEXT" prints. "property:NAME" is
- * a queue of the name that a property of the system has, and of "found by JNDI" the queue is known to JNDI alone.
+ * <p>Looking up "control:release" lets go of everything that hangs, "control:fill" takes all memory, "control:fill PERCENT" so much of it, and
+ * "control:print TIMES TEXT" prints. "property:NAME" is a queue of the name that a property of the system has, "file:PATH" one that is bound as long as that
+ * file exists, and of "found by JNDI" and "file:PATH" the queue is known to JNDI alone.
  */
 public final class StubProvider implements InitialContextFactory {
     static final Map<String, Deque<StubMessage>> QUEUES = new HashMap<>();
@@ -56,6 +58,9 @@ public final class StubProvider implements InitialContextFactory {
             }
             if (name.startsWith("property:")) {
                 return new StubQueue(String.valueOf(System.getProperty(name.substring(9))));
+            }
+            if (name.startsWith("file:") && new File(name.substring(5)).exists()) {
+                return new StubQueue(name);
             }
             switch (name) {
                 case "found by JNDI":
@@ -87,6 +92,12 @@ public final class StubProvider implements InitialContextFactory {
             release();
         } else if (what.equals("fill")) {
             while (true) {
+                FILLED.add(new byte[1 << 16]);
+            }
+        } else if (what.startsWith("fill ")) {
+            Runtime memory = Runtime.getRuntime();
+            long wanted = memory.maxMemory() / 100 * Integer.parseInt(what.substring(5));
+            while (memory.totalMemory() - memory.freeMemory() < wanted) {
                 FILLED.add(new byte[1 << 16]);
             }
         } else if (what.startsWith("print ")) {
@@ -442,7 +453,7 @@ public final class StubProvider implements InitialContextFactory {
 
         @Override
         public Queue createQueue(String name) throws JMSException {
-            if (name.equals("found by JNDI")) {
+            if (name.equals("found by JNDI") || name.startsWith("file:")) {
                 throw new InvalidDestinationException(name);
             }
             return new StubQueue(name);
