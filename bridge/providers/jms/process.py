@@ -27,7 +27,7 @@ from twisted.python.failure import Failure
 
 from bridge.providers.jms import build, wire
 from bridge.providers.jms.channels import Channel, Hung, Lane, SessionChannel
-from bridge.providers.jms.command import Command, JavaOptions, command
+from bridge.providers.jms.command import Command, JavaOptions, NoHeapLeft, command
 from bridge.providers.jms.wire import Alive, Frame, Frames, Payload, Ready, Type, WireError
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 
@@ -371,6 +371,11 @@ class JavaProcess:
         if self._idle is None and self.error is None and not self._links and not waited_for:
             self._idle = self.reactor.callLater(self._times.idle, self._rest)
 
+    @property
+    def unused_until(self) -> float | None:
+        """When it is ended, where nobody uses it now; else None."""
+        return None if self._idle is None else self._idle.getTime()
+
     def _rest(self) -> None:
         self._idle = None
         self.close()
@@ -522,8 +527,8 @@ class Java:
         return result
 
     def _start(self) -> None:
-        taken = [process.heap for one in _javas.values() if (process := one.process) is not None]
-        made = command(self._options, taken, os.environ)
+        made = self._command()
+        taken = [process.heap for process in _running()]
         made.properties["stompgateway.ahead"] = str(self._ahead)
         together = sum(taken) + made.heap
         if together > self._options.heaps:
@@ -533,6 +538,19 @@ class Java:
                 heaps=self._options.heaps // _MIB,
             )
         self.process = JavaProcess(self._reactor, made, self._times, self._ended)
+
+    def _command(self) -> Command:
+        """The command, for which unused processes are ended if they are what leaves no heap for it. :raises NoHeapLeft: others do."""
+        try:
+            return command(self._options, [process.heap for process in _running()], os.environ)
+        except NoHeapLeft:
+            # It is raised here, and nothing ended, where that would not be enough.
+            command(self._options, [process.heap for process in _running() if process.unused_until is None], os.environ)
+        longest = min(
+            (process for process in _running() if process.unused_until is not None), key=lambda one: one.unused_until or 0.0
+        )
+        longest.close()
+        return self._command()
 
     def _ended(self, process: JavaProcess) -> None:
         self.process = None
@@ -554,6 +572,10 @@ class Java:
 
 
 _javas: Final[dict[JavaOptions, Java]] = {}
+
+
+def _running() -> list[JavaProcess]:
+    return [process for one in _javas.values() if (process := one.process) is not None]
 
 
 def java(reactor: Any, options: JavaOptions) -> Java:

@@ -166,3 +166,65 @@ def test_a_process_fetches_less_ahead_after_each_heap_that_was_full_until_one_ha
     assert run(process._FORGIVEN, 1) == 1
     assert run(process._FORGIVEN, EXHAUSTED) == FULL
     assert run(60, 1) == FULL // 8, "the last one was full, long ago as the one before was"
+
+
+# --- the memory of all
+
+
+@pytest.fixture
+def together(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A machine on which no Java process of another test runs."""
+    monkeypatch.setattr(process, "_javas", {})
+    return Machine()
+
+
+def sharing(machine: Machine, name: str, *options: str) -> Java:
+    """The place of a process whose heap is of what all may have together, 1000 MiB."""
+    java = process.java(machine, JavaOptions(java="/bin/sh", options=options, heaps=1000 << 20, apart=name))
+    java._times = TIMES._replace(idle=30.0)
+    return java
+
+
+def run(machine: Machine, java: Java) -> Child:
+    asked = java.running(1e6)
+    child = machine.children[-1]
+    child.greet()
+    assert found(asked) is java.process
+    return child
+
+
+def use(java: Java) -> int:
+    assert java.process is not None
+    return java.process.link(java, lambda reason: None)
+
+
+def test_unused_processes_give_their_heaps_to_one_that_is_needed_the_longest_unused_first(together: Machine) -> None:
+    first, second, third, fourth = [sharing(together, name) for name in "abcd"]
+    run(together, first)
+    together.advance(5)
+    run(together, second)
+    assert [one.process and one.process.heap >> 20 for one in (first, second)] == [500, 500]
+    run(together, third)
+    use(third)
+    assert first.process is None, "it was unused for 5 s"
+    assert second.process is not None
+    assert third.process is not None
+    assert third.process.heap >> 20 == 500
+    number = use(second)
+    with pytest.raises(ProviderUnavailable, match="no memory for a Java process: 2 of them have heaps of 1000 MiB"):
+        found(fourth.running(1e6))
+    second.process.unlink(number)
+    run(together, fourth)
+    assert second.process is None
+    # It has ended in order: as soon as there is room it may start at once.
+    assert second._not_before == 0
+
+
+def test_unused_processes_stay_where_their_heaps_are_not_enough(together: Machine) -> None:
+    unused, used, needed = sharing(together, "a", "-Xmx40m"), sharing(together, "b", "-Xmx960m"), sharing(together, "c")
+    run(together, unused)
+    run(together, used)
+    use(used)
+    with pytest.raises(ProviderUnavailable, match="no memory for a Java process"):
+        found(needed.running(1e6))
+    assert unused.process is not None
