@@ -343,7 +343,7 @@ async def test_a_listener_that_fails_keeps_nobody_else_from_hearing_of_the_death
     there.link(object(), defective)
     using = Using(there)
     lane = there.lane(Hung("stub"))
-    asked = lane.call("looking up", 20.0, Verb.FACTORY, there.number(), wire.text("slow") + wire.pairs(ENVIRONMENT))
+    asked: Deferred[None] = lane.call("looking up", 20.0, Verb.FACTORY, there.number(), wire.text("slow") + wire.pairs(ENVIRONMENT))
     with capturedLogs() as logged:
         os.kill(there.pid, signal.SIGKILL)
         assert await using.lost == "the Java process was killed by SIGKILL"

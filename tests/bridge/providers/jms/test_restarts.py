@@ -7,7 +7,7 @@ import re
 from typing import Any, Final
 
 import pytest
-from twisted.internet.error import ProcessDone, ProcessTerminated
+from twisted.internet.error import ProcessTerminated
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
@@ -33,7 +33,7 @@ class Child:
 
     def __init__(self, protocol: Any) -> None:
         self._protocol = protocol
-        self.told = StringTransport()
+        self.told: Any = StringTransport()  # type: ignore[no-untyped-call]
         self.socket: Any = None
         self.killed = False
 
@@ -49,8 +49,8 @@ class Child:
         self.socket.dataReceived(wire.frame(kind, 0, payload))
 
     def exit(self, status: int) -> None:
-        ended = ProcessDone(0) if status == 0 else ProcessTerminated(status, None, status << 8)
-        self._protocol.processEnded(Failure(ended))
+        ended = ProcessTerminated(status, None, status << 8)  # type: ignore[no-untyped-call]
+        self._protocol.processEnded(Failure(ended))  # type: ignore[no-untyped-call]
 
     @property
     def ahead(self) -> int:
@@ -83,7 +83,7 @@ class Machine(Clock):
     def _connect(self) -> None:
         """Give the newest child its socket once there are both."""
         if len(self._streams) == len(self.children):
-            child, child.socket = self.children[-1], self._streams[-1]  # type: ignore[assignment]
+            child, child.socket = self.children[-1], self._streams[-1]
             child.socket.makeConnection(child.told)
 
 
