@@ -39,29 +39,54 @@ def counted(name: str, least: int, told: dict[str, Any]) -> bool:
         ("text", "\u0416".encode() * 7_000_000, {"amq-msg-type": "text"}),
     ],
 )
-def test_a_message_beyond_the_heap(name: str, body: bytes, headers: dict[str, str], tmp_path: Path) -> None:
+def test_a_message_beyond_the_heap_is_not_received(name: str, body: bytes, headers: dict[str, str], tmp_path: Path) -> None:
     peer = started(ActiveMQ)
     there = activemq("there", peer.openwire_port)
     large, beside = [Link(f"beyond-{name}{which}", there, HERE, attributes=RETRY) for which in ("", "-beside")]
-    with Client(peer.port) as client:
-        client.ask("SEND", {"destination": large.source_queue, "persistent": "true", **headers}, body)
+    put(peer.port, large.source_queue, body, headers)
     with BridgedGateway(tmp_path / "small", [large, beside], settings=SMALL) as gateway:
-        last = 0
-        for reconnects in (1, 3):
-            least = partial(counted, "reconnects", reconnects)
-            told = gateway.until_link(large.name, least, f"{reconnects} attempts")
-            assert told["counters"]["sent"] == 0
-            produce(peer.port, beside.source_queue, last + 1, last + 10)
-            last += 10
-            # The process is the same, and has lost nobody's connection but the link's.
-            gateway.until_link(beside.name, partial(counted, "sent", last), "it goes on")
-        assert gateway.query(beside.name)["counters"]["reconnects"] == 0
-        assert len(java_processes(gateway.pid)) == 1
-        gateway.until_link(large.name, lambda told: re.search(TOLD, told["last_error"]), "it says what to set")
-        assert drain(gateway.port, beside.target_queue, last) == list(range(1, last)), "the last one ends it"
-        assert "is dead" not in gateway.log
+        waits(gateway, large, beside, peer.port)
     with BridgedGateway(tmp_path / "enough", [large], settings=ENOUGH) as gateway:
-        with Client(gateway.port) as client:
-            client.ask("SUBSCRIBE", {"destination": large.target_queue, "id": "1", "ack": "auto"})
-            assert client.message().body == body
+        arrives(gateway.port, large.target_queue, body)
         assert gateway.query(large.name)["counters"]["reconnects"] == 0
+
+
+def test_a_message_beyond_the_heap_is_not_sent(tmp_path: Path) -> None:
+    peer = started(ActiveMQ)
+    there = activemq("there", peer.openwire_port)
+    large, beside = Link("beyond-to", HERE, there, attributes=RETRY), Link("beyond-to-beside", there, HERE, attributes=RETRY)
+    body = b"\x00\x07" * 20_000_000
+    with BridgedGateway(tmp_path, [large, beside], settings=SMALL) as gateway:
+        put(gateway.port, large.source_queue, body, {})
+        waits(gateway, large, beside, peer.port)
+    with BridgedGateway(tmp_path, [large, beside], settings=ENOUGH):
+        arrives(peer.port, large.target_queue, body)
+
+
+def put(port: int, queue: str, body: bytes, headers: dict[str, str]) -> None:
+    with Client(port) as client:
+        client.ask("SEND", {"destination": queue, "persistent": "true", **headers}, body)
+
+
+def waits(gateway: BridgedGateway, large: Link, beside: Link, port: int) -> None:
+    """A link waits and says what to set, while the one beside it goes on. :param port: of the latter's source."""
+    last = 0
+    for reconnects in (1, 3):
+        least = partial(counted, "reconnects", reconnects)
+        told = gateway.until_link(large.name, least, f"{reconnects} attempts")
+        assert told["counters"]["sent"] == 0
+        produce(port, beside.source_queue, last + 1, last + 10)
+        last += 10
+        gateway.until_link(beside.name, partial(counted, "sent", last), "it goes on")
+    # The process is the same, and has lost nobody's connection but the link's.
+    assert gateway.query(beside.name)["counters"]["reconnects"] == 0
+    assert len(java_processes(gateway.pid)) == 1
+    gateway.until_link(large.name, lambda told: re.search(TOLD, told["last_error"]), "it says what to set")
+    assert drain(gateway.port, beside.target_queue, last) == list(range(1, last)), "the last one ends it"
+    assert "is dead" not in gateway.log
+
+
+def arrives(port: int, queue: str, body: bytes) -> None:
+    with Client(port) as client:
+        client.ask("SUBSCRIBE", {"destination": queue, "id": "1", "ack": "auto"})
+        assert client.message().body == body
