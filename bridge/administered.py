@@ -49,6 +49,7 @@ class AdministeredFactory:
     :param client_id_known: whether there is no other; if not, the provider's own configuration has the say, which is known with the first
         connection.
     :param look_up: finds destinations that have a look-up name; None where there is no such thing.
+    :param remembers: whether ``look_up`` remembers what it has found, and fails once that is gone; if not, it is asked once for each destination.
     :param find: learns what the provider can do without connecting; None where that is known, or shows only then.
     :param waiting: tells what waits without a browser; None where there is no such thing.
     :param class_name: the class of the provider's factory, "" as long as that is not known. :param log: the bridge's.
@@ -64,6 +65,7 @@ class AdministeredFactory:
         client_id: str | None = None,
         client_id_known: bool = True,
         look_up: LookUp | None = None,
+        remembers: bool = False,
         find: Callable[[], Deferred[None]] | None = None,
         waiting: Waits | None = None,
         class_name: Callable[[], str] = str,
@@ -80,6 +82,7 @@ class AdministeredFactory:
         self.client_id_known = client_id_known
         self._credentials = credentials
         self._look_up = look_up
+        self._remembers = remembers
         self._find = find
         self._class_name = class_name
         self._product = ""
@@ -139,7 +142,7 @@ class AdministeredFactory:
         return connection
 
     def destination(self, destination: model.Destination) -> Deferred[Destination]:
-        """The destination that an element of the file means at this provider. What was looked up once is not looked up again.
+        """The destination that an element of the file means at this provider. What was looked up once is not looked up again, as long as it is known.
 
         :returns: fails with FactoryError if the provider has no look-up, else as the provider's look-up does: with ProviderUnavailable.
         """
@@ -171,7 +174,8 @@ class AdministeredFactory:
                 f"its provider found a {type(found).__name__}: expected a gateway.messaging.destination.Destination",
                 f"lookup-name of destination '{destination.ref_name}'",
             )
-        self._found[destination] = found
+        if not self._remembers:
+            self._found[destination] = found
         return found
 
 

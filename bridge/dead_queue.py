@@ -246,10 +246,11 @@ class DeadMessageQueue:
                 return
 
     async def _attempt(self, factory: AdministeredFactory, way: Way, burial: Burial, body: Body) -> Message:
-        if self._destination is None:
-            assert self.config.destination is not None
-            self._destination = await factory.destination(self.config.destination)
-        headers = headers_of(burial.dead, burial.properties, body, self._destination)
+        destination, configured = self._destination, self.config.destination
+        if destination is None or (configured is not None and configured.by_name is None):
+            assert configured is not None
+            destination = self._destination = await factory.destination(configured)
+        headers = headers_of(burial.dead, burial.properties, body, destination)
         lease = await way.take(_completion_tells)
         broken = True
         try:

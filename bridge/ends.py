@@ -192,7 +192,8 @@ class Ends:
                 raise ProviderUnavailable("the link was stopped")
             self._source = source
         try:
-            if not self._destination:
+            if not self._destination or not passage.target.ready:
+                # Its provider may be another process by now, which is to find it before anything is sent there.
                 wanted = link.target.destination
                 self._destination = (None if wanted is None else await target_factory.destination(wanted),)
             if not passage.target.ready:

@@ -193,6 +193,7 @@ class Factories:
             "jms",
             client_id_known=False,
             look_up=look_up,
+            remembers=True,
             find=provider.look_up_factory,
             class_name=lambda: provider.class_name,
             log=self._log,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from twisted.internet import reactor
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import ILogObserver, LogEvent, Logger, LogLevel, formatEvent
 from zope.interface import implementer
 
@@ -138,9 +138,17 @@ class Side:
         self.provider = Away(backend.provider(), name)
         self.seam = Seam(backend)
         self.config = ConnectionFactory(name, connect_attempt_interval_s=1, lookup_name=f"there://{name}")
-        # By JNDI everything is the target here.
-        look_up = lambda _: succeed(TARGET)  # noqa: E731
-        self.factory = AdministeredFactory(self.config, self.provider, backend.credentials, name, look_up=look_up)
+        #: What looking up fails with; None lets it succeed.
+        self.not_found: MessagingError | None = None
+        self.factory = AdministeredFactory(
+            self.config, self.provider, backend.credentials, name, look_up=self._look_up, remembers=True
+        )
+
+    def _look_up(self, destination: Configured) -> Deferred[Destination]:
+        """By JNDI everything is the target here, unless its name ends with "source"."""
+        if self.not_found is not None:
+            return fail(self.not_found)
+        return succeed(SOURCE if (destination.lookup_name or "").endswith("source") else TARGET)
 
     async def send(self, *bodies: str, to: Destination = SOURCE, **headers: Any) -> None:
         """Have these sent, and stored."""
@@ -233,7 +241,7 @@ class Rig:
         link.setdefault("failure_retry_interval_ms", 20)
         configured = Link(
             name,
-            Source(self.source.config, _configured("source", of), **(source or {})),
+            Source(self.source.config, **{"destination": _configured("source", of), **(source or {})}),
             Target(self.target.config, **{"destination": None if to is None else _configured("target", to), **(target or {})}),
             **link,
         )

@@ -318,6 +318,26 @@ async def test_a_target_that_is_lost_gets_what_it_has_not_got(brokers: Rig, size
     assert brokers.graves.dead == []
 
 
+@pytest.mark.parametrize("end", ["source", "target"])
+@on_reactor
+async def test_a_destination_that_is_gone_when_its_provider_is_back_fails_its_link_until_it_is_found(
+    brokers: Rig, end: str
+) -> None:
+    by_name = {end: {"destination": Configured(end, lookup_name=f"jndi/{end}")}}
+    link = await brokers.started(**by_name)
+    await brokers.source.send("a")
+    assert await brokers.target.texts(1) == ["a"]
+    side = getattr(brokers, end)
+    side.not_found = ProviderUnavailable(f"looking up 'jndi/{end}' failed")
+    side.provider.cut()
+    await brokers.source.send("b")
+    await until(lambda: link.state is LinkState.RETRYING and link.status().attempt > 1)
+    assert f"looking up 'jndi/{end}' failed" in link.status().last_error
+    assert brokers.graves.dead == []
+    side.not_found = None
+    assert await brokers.target.texts(1) == ["b"]
+
+
 @on_reactor
 async def test_a_source_that_is_lost_is_connected_again(brokers: Rig) -> None:
     await brokers.source.send(*NUMBERS[:10])

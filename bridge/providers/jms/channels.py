@@ -58,6 +58,9 @@ class Channels(Protocol):
     def drop(self, number: int) -> None:
         """A channel ends of which Java was never told."""
 
+    def gave_up(self) -> None:
+        """A channel's call was abandoned; it keeps no process."""
+
 
 class Channel(Protocol):
     """Whoever gets the frames of a channel."""
@@ -67,6 +70,9 @@ class Channel(Protocol):
 
     def frame(self, frame: Frame) -> None:
         """One has come. :raises WireError: it makes no sense."""
+
+    def defective(self, error: Exception) -> None:
+        """Whoever was given a frame has failed over it, and is told so."""
 
     def over(self, error: MessagingError | None) -> None:
         """Nothing more comes: its thread in Java has ended, or with ``error`` the whole process. Called once, last."""
@@ -183,6 +189,7 @@ class Lane:
         self._ending = self.abandoned = True
         self._process.write(wire.frame(Type.ABANDON, self._number))
         self._fail(list(self._given_up.values()), self._hung.abandoned(self._hangs, seconds))
+        self._process.gave_up()
 
     def _fail(self, calls: list[_Call[Any]], error: MessagingError) -> None:
         self.error = error
@@ -218,6 +225,13 @@ class Lane:
         else:
             call.result.errback(result)
 
+    def defective(self, error: Exception) -> None:
+        if self.error is None:
+            self._ending = True
+            self._process.write(wire.frame(Type.ABANDON, self._number))
+            waiting, self._pending = list(self._pending.values()), {}
+            self._fail(waiting, ProviderUnavailable(f"a call failed over its answer: {error}"))
+
     def over(self, error: MessagingError | None) -> None:
         if self._hangs:
             self._hung.returned(self._hangs)
@@ -230,7 +244,7 @@ class SessionChannel:
     """A session's channel: what it is asked goes to Java with whatever else was asked in the same pass of the reactor, and answers come back.
 
     :param opening: the frame that opens the session, sent before the first question.
-    :param answered: given a turn's answers. :param failed: called at most once: a turn has failed, is abandoned, or the process has ended.
+    :param answered: given a turn's answers. :param failed: told that a turn has failed, is abandoned, that ``answered`` has raised, or that the process has ended.
     :param seconds: how long what was asked may take.
     """
 
@@ -335,6 +349,7 @@ class SessionChannel:
         self.abandoned = True
         self._process.write(wire.frame(Type.ABANDON, self._number))
         self._break(self._hung.abandoned(f"a call of {self._name}", self._seconds))
+        self._process.gave_up()
 
     def _break(self, error: BaseException) -> None:
         self._stop()
@@ -399,6 +414,11 @@ class SessionChannel:
                 self._watch()
         if answers:
             self._answered(answers)
+
+    def defective(self, error: Exception) -> None:
+        # Java is well: what whoever hears of this asks now is done, such as to close the session.
+        if not self._over:
+            self._failed(error)
 
     def over(self, error: MessagingError | None) -> None:
         if self.abandoned:

@@ -57,6 +57,10 @@ class JavaOptions:
         return replace(self, class_path=both, options=self.options if options is None else options, apart=apart)
 
 
+class NoHeapLeft(ProviderUnavailable):
+    """Other heaps leave no memory for this one."""
+
+
 class Command(NamedTuple):
     """A process to start.
 
@@ -73,7 +77,7 @@ def command(options: JavaOptions, taken: Iterable[int], environment: Mapping[str
 
     :param taken: the heaps of the processes that run, in bytes. :param environment: with ``JAVA_HOME`` and ``PATH``.
     :raises JavaMissing: no Java is found. :raises ClientMissing: a part of the class path is missing.
-    :raises ProviderUnavailable: other heaps leave no memory for this one.
+    :raises NoHeapLeft: what ``taken`` leaves is too little.
     """
     java = _executable(options.java, environment)
     class_path = os.pathsep.join((*expanded(options.class_path), str(_JAR)))
@@ -152,7 +156,7 @@ def _wanted_heap(options: Iterable[str]) -> int | None:
 def _heap(together: int, taken: list[int]) -> int:
     heap = min(_LARGEST_HEAP, together // 2, together - sum(taken)) // _MIB * _MIB
     if heap < _SMALLEST_HEAP:
-        raise ProviderUnavailable(
+        raise NoHeapLeft(
             f"no memory for a Java process: {len(taken)} of them have heaps of {sum(taken) // _MIB} MiB, and all together may have "
             f"{together // _MIB} MiB; give them smaller heaps by -Xmx in imq.jms.jvmOptions, or the broker less memory"
         )

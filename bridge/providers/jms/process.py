@@ -27,8 +27,7 @@ from twisted.python.failure import Failure
 
 from bridge.providers.jms import build, wire
 from bridge.providers.jms.channels import Channel, Hung, Lane, SessionChannel
-from bridge.providers.jms.command import Command, JavaOptions, command
-from bridge.providers.jms.failures import Kind
+from bridge.providers.jms.command import Command, JavaOptions, NoHeapLeft, command
 from bridge.providers.jms.wire import Alive, Frame, Frames, Payload, Ready, Type, WireError
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 
@@ -97,7 +96,7 @@ class JavaProcess:
         self._waiting: list[Deferred[None]] = []
         self._numbers = 0
         self._channels: dict[int, Channel] = {}
-        self._links: dict[int, tuple[object, Callable[[int, str], None]]] = {}
+        self._links: dict[int, tuple[object, Callable[[str], None]]] = {}
         self._to_flush: dict[SessionChannel, None] = {}
         self._unanswered = 0
         self._timer: IDelayedCall | None = None
@@ -112,17 +111,20 @@ class JavaProcess:
 
     def _start(self, command: Command) -> None:
         hello = wire.hello(command.properties)
+        self._stream = stream = _Stream(self._received, self._closed)
         ours, theirs = socket.socketpair()
         try:
+            ours.setblocking(False)
+            # The process comes last: where anything fails there is none to be ended.
+            self.reactor.adoptStreamConnection(ours.fileno(), socket.AF_UNIX, Factory.forProtocol(lambda: stream))
             child = _Child(self._exited, self._output.feed)
             self._child: Any = self.reactor.spawnProcess(
                 child, command.arguments[0], command.arguments, None, childFDs={0: theirs.fileno(), 1: "r", 2: "r"}
             )
             self.pid = self._child.pid
-            ours.setblocking(False)
-            stream = _Stream(self._received, self._closed)
-            self.reactor.adoptStreamConnection(ours.fileno(), socket.AF_UNIX, Factory.forProtocol(lambda: stream))
-            self._stream = stream
+        except OSError:
+            stream.close()
+            raise
         finally:
             ours.close()
             theirs.close()
@@ -189,14 +191,10 @@ class JavaProcess:
         self._ended(self)
         links, self._links = self._links, {}
         channels, self._channels = self._channels, {}
-        tell: list[Callable[[], None]] = [partial(lost, Kind.UNAVAILABLE, reason) for _, lost in links.values()]
+        tell: list[Callable[[], None]] = [partial(lost, reason) for _, lost in links.values()]
         tell += [partial(channel.over, error) for channel in channels.values()]
         for one in tell:
-            try:
-                one()
-            except Exception:  # noqa: BLE001
-                # A defect of one listener must not keep the death from the others.
-                _log.failure("a connection or session failed while it was told that Java has ended")
+            _tell(one)
         waiting, self._waiting = self._waiting, []
         for waits in waiting:
             waits.errback(error)
@@ -224,8 +222,8 @@ class JavaProcess:
         self._add(number, channel)
         return channel
 
-    def link(self, user: object, lost: Callable[[int, str], None]) -> int:
-        """A number for a connection. :param user: whose it is. :param lost: told the kind and the reason when it is lost, or its process."""
+    def link(self, user: object, lost: Callable[[str], None]) -> int:
+        """A number for a connection. :param user: whose it is. :param lost: told the reason when it is lost, or its process."""
         number = self._next()
         self._links[number] = user, lost
         self._busy()
@@ -278,14 +276,30 @@ class JavaProcess:
         self._channels.pop(number, None)
         self._perhaps_idle()
 
+    def gave_up(self) -> None:
+        """A channel's call was abandoned."""
+        self._perhaps_idle()
+
     # --- what comes
 
     def _received(self, data: bytes) -> None:
         try:
             for frame in self._stream.frames.feed(data):
-                self._frame(frame)
+                self._listened_to(frame)
         except WireError as error:
             self.kill(f"what the Java process says is not understood: {error}")
+
+    def _listened_to(self, frame: Frame) -> None:
+        """Pass a frame on. A listener that fails loses its own connection, and no other. :raises WireError: it makes no sense."""
+        try:
+            self._frame(frame)
+        except WireError:
+            raise
+        except Exception as error:  # noqa: BLE001
+            _log.failure("a connection or session failed over what the Java process told it")
+            channel = self._channels.get(frame.channel)
+            if channel is not None:
+                _tell(partial(channel.defective, error))
 
     def _frame(self, frame: Frame) -> None:
         kind = frame.type
@@ -294,8 +308,7 @@ class JavaProcess:
         if kind == Type.LOST:
             found = self._links.get(frame.channel)
             if found is not None:
-                payload = Payload(frame.payload)
-                found[1](payload.kind(), payload.text())
+                found[1](Payload(frame.payload).text())
         elif kind == Type.ENDED:
             channel = self._channels.pop(frame.channel, None)
             if channel is not None:
@@ -358,9 +371,22 @@ class JavaProcess:
         if self._idle is None and self.error is None and not self._links and not waited_for:
             self._idle = self.reactor.callLater(self._times.idle, self._rest)
 
+    @property
+    def unused_until(self) -> float | None:
+        """When it is ended, where nobody uses it now; else None."""
+        return None if self._idle is None else self._idle.getTime()
+
     def _rest(self) -> None:
         self._idle = None
         self.close()
+
+
+def _tell(listener: Callable[[], None]) -> None:
+    """Call a listener, whose defect must not keep the others from hearing."""
+    try:
+        listener()
+    except Exception:  # noqa: BLE001
+        _log.failure("a connection or session failed while it was told that it is lost")
 
 
 class _Stream(Protocol):
@@ -473,8 +499,12 @@ class Java:
                 self._start()
             except MessagingError as error:
                 return fail(error)
-            except (OSError, WireError) as error:
-                return fail(ProviderUnavailable(f"Java cannot be started: {error}"))
+            except WireError as error:
+                return fail(
+                    ProviderUnavailable(f"system properties with names of secrets (-D in imq.jms.jvmOptions) are too long: {error}")
+                )
+            except OSError as error:
+                return fail(ProviderUnavailable(f"Java cannot be started: the gateway's machine refuses another process: {error}"))
         process = self.process
         assert process is not None, "it was started"
         result: Deferred[JavaProcess] = Deferred()
@@ -497,8 +527,8 @@ class Java:
         return result
 
     def _start(self) -> None:
-        taken = [process.heap for one in _javas.values() if (process := one.process) is not None]
-        made = command(self._options, taken, os.environ)
+        made = self._command()
+        taken = [process.heap for process in _running()]
         made.properties["stompgateway.ahead"] = str(self._ahead)
         together = sum(taken) + made.heap
         if together > self._options.heaps:
@@ -508,6 +538,19 @@ class Java:
                 heaps=self._options.heaps // _MIB,
             )
         self.process = JavaProcess(self._reactor, made, self._times, self._ended)
+
+    def _command(self) -> Command:
+        """The command, for which unused processes are ended if they are what leaves no heap for it. :raises NoHeapLeft: others do."""
+        try:
+            return command(self._options, [process.heap for process in _running()], os.environ)
+        except NoHeapLeft:
+            # It is raised here, and nothing ended, where that would not be enough.
+            command(self._options, [process.heap for process in _running() if process.unused_until is None], os.environ)
+        longest = min(
+            (process for process in _running() if process.unused_until is not None), key=lambda one: one.unused_until or 0.0
+        )
+        longest.close()
+        return self._command()
 
     def _ended(self, process: JavaProcess) -> None:
         self.process = None
@@ -529,6 +572,10 @@ class Java:
 
 
 _javas: Final[dict[JavaOptions, Java]] = {}
+
+
+def _running() -> list[JavaProcess]:
+    return [process for one in _javas.values() if (process := one.process) is not None]
 
 
 def java(reactor: Any, options: JavaOptions) -> Java:

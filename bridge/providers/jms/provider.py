@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
 from bridge.providers.jms import wire
@@ -39,6 +39,10 @@ _INITIAL_CONTEXT_FACTORY: Final = "java.naming.factory.initial"
 _PROVIDER_URL: Final = "java.naming.provider.url"
 #: Who looks up, and how that is proven.
 _SECURITY: Final = "java.naming.security."
+
+
+#: A name in JNDI, and the environment in which it is looked up.
+_Asked = tuple[str, tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,9 @@ class JMSProvider:
         self._found: tuple[JavaProcess, int] | None = None
         self._looking: Deferred[None] | None = None
         #: What JNDI was asked for; another process is to know it, too.
-        self._remembered: dict[tuple[str, tuple[tuple[str, str], ...]], Destination] = {}
+        self._remembered: dict[_Asked, Destination] = {}
+        #: Those of them that the process that knows the connection factory did not find.
+        self._gone: set[_Asked] = set()
         self._class_name = ""
         self._xa = False
         self._plain = True
@@ -291,18 +297,20 @@ class JMSProvider:
                 wire.text(factory.lookup_name) + wire.pairs(factory.environment),
                 lambda payload: (payload.text(), payload.flag()),
             )
-            for (name, environment), before in list(self._remembered.items()):
+            gone: set[_Asked] = set()
+            for asked, before in list(self._remembered.items()):
+                name, environment = asked
                 try:
-                    found = await self._remember(lane, number, name, dict(environment))
+                    found = await self._remember(lane, number, name, environment)
                 except JavaFailure as error:
-                    # Only who uses it may fail, and that with its own error.
+                    # Only who uses it may fail.
+                    gone.add(asked)
                     self._log.warn(
                         "{provider}: '{name}', which JNDI had before Java was started anew, is not found now: {reason}; links that use it "
-                        "have a destination made of its name, {before}",
+                        "look it up again whenever they try to connect",
                         provider=self.name,
                         name=name,
                         reason=error.reason,
-                        before=before,
                     )
                     continue
                 if found != before:
@@ -313,6 +321,7 @@ class JMSProvider:
                         before=before,
                         found=found,
                     )
+            self._gone = gone
         finally:
             lane.end()
         return number
@@ -334,33 +343,46 @@ class JMSProvider:
         """Find a destination by JNDI.
 
         What is found is used from then on where a message or a subscription names the destination that this returns; its kind and name are
-        the provider's own, whatever the configuration says of them.
+        the provider's own, whatever the configuration says of them. What was found is not looked up again; but a Java process that was started
+        anew must find it, too, and if it did not, it is looked up as if it had never been found.
 
         :param environment: JNDI's, that of the ``destination`` element.
         :returns: fails with ProviderUnavailable, or its ClientMissing.
         """
-        return Deferred.fromCoroutine(self._look_up(lookup_name, environment))
+        asked = lookup_name, tuple(environment.items())
+        known = self._known(asked)
+        if known is not None and self._found is not None and self._found[0].error is None:
+            return succeed(known)
+        return Deferred.fromCoroutine(self._look_up(asked))
 
-    async def _look_up(self, lookup_name: str, environment: Mapping[str, str]) -> Destination:
+    def _known(self, asked: _Asked) -> Destination | None:
+        """What the process that knows the connection factory has found."""
+        return None if asked in self._gone else self._remembered.get(asked)
+
+    async def _look_up(self, asked: _Asked) -> Destination:
         try:
             process, factory = await self._look_up_factory()
+            known = self._known(asked)
+            if known is not None:
+                return known
             lane = process.lane(self.hung)
             try:
-                found = await self._remember(lane, factory, lookup_name, environment)
+                found = await self._remember(lane, factory, *asked)
             finally:
                 lane.end()
         except JavaFailure as error:
             raise missing_or_unavailable(error.kind, self._reason(error)) from None
-        self._remembered[lookup_name, tuple(environment.items())] = found
+        self._gone.discard(asked)
+        self._remembered[asked] = found
         return found
 
-    async def _remember(self, lane: Lane, factory: int, lookup_name: str, environment: Mapping[str, str]) -> Destination:
+    async def _remember(self, lane: Lane, factory: int, lookup_name: str, environment: tuple[tuple[str, str], ...]) -> Destination:
         kind, name = await lane.call(
             f"looking up '{lookup_name}'",
             self.factory.lookup_timeout_s,
             Verb.REMEMBER,
             factory,
-            wire.text(lookup_name) + wire.pairs(environment),
+            wire.text(lookup_name) + wire.pairs(dict(environment)),
             lambda payload: (payload.text(), payload.text()),
         )
         return Destination(Kind.TOPIC if kind == "topic" else Kind.QUEUE, name)
@@ -394,7 +416,7 @@ class _Opening:
         self._reason: str | None = None
         self._tell: Callable[[str], None] | None = None
 
-    def lost(self, kind: int, reason: str) -> None:
+    def lost(self, reason: str) -> None:
         """The connection is lost."""
         if self._tell is None:
             self._reason = reason

@@ -31,7 +31,7 @@ From Java:
 70   taken    u32 bytes of questions that use their window no more
 71   ended    the channel's thread has ended
 72   broke    i32 kind of failure, text: the session could not be opened, or a turn failed; *ended* follows
-73   lost     i32 kind of failure, text; the channel is the connection's number
+73   lost     text, the reason; the channel is the connection's number
 74   alive    i64 bytes of heap in use, i64 largest heap, u32 threads
 ==== ======== ======================================================================================================================
 

@@ -32,6 +32,7 @@ class Recording:
         self.frames: list[Frame] = []
         self.flushing: list[SessionChannel] = []
         self.dropped: list[int] = []
+        self.given_up = 0
         self._reading = Frames()
 
     def write(self, octets: bytes) -> None:
@@ -43,6 +44,9 @@ class Recording:
 
     def drop(self, number: int) -> None:
         self.dropped.append(number)
+
+    def gave_up(self) -> None:
+        self.given_up += 1
 
     def flush(self) -> None:
         """The pass of the reactor ends."""
@@ -109,6 +113,7 @@ def test_a_call_that_hangs_is_abandoned_with_those_behind_it() -> None:
     calls.call("the first", 1.0)
     calls.call("the second", 2.0)
     calls.process.clock.advance(1.0)
+    assert calls.process.given_up == 1
     gone = "the first did not return within 1 s; the provider does not answer"
     assert calls.told == [f"the first: the provider is unavailable: {gone}", f"the second: the provider is unavailable: {gone}"]
     assert calls.process.types == [Type.CALL, Type.CALL, Type.ABANDON]
@@ -172,6 +177,20 @@ def test_a_call_that_is_too_long_for_a_frame_fails_and_leaves_nothing_behind() -
     assert "looking up" in str(failed[0].value)
     assert f"expected at most {LONGEST_PAYLOAD}" in str(failed[0].value)
     assert not calls.lane._pending
+    assert calls.process.clock.getDelayedCalls() == []
+
+
+def test_a_result_that_somebody_fails_over_ends_this_lane() -> None:
+    calls = Calls()
+    calls.call("one")
+    calls.call("two")
+    calls.lane.defective(ValueError("a defect"))
+    assert calls.told == [
+        f"{what}: the provider is unavailable: a call failed over its answer: a defect" for what in ("one", "two")
+    ]
+    assert calls.process.types == [Type.CALL, Type.CALL, Type.ABANDON]
+    calls.lane.over(None)
+    assert calls.hung.total == 0, "none of them hangs"
     assert calls.process.clock.getDelayedCalls() == []
 
 

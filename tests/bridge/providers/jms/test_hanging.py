@@ -239,6 +239,31 @@ async def test_a_session_whose_call_comes_back_too_late_ends_and_is_counted_no_m
     await other.close()
 
 
+@on_reactor
+async def test_an_abandoned_session_leaves_nothing_of_itself_behind_once_its_call_has_returned(classes: Path) -> None:
+    options: dict[str, Any] = {"process": "leaves nothing", "send_timeout_s": 0.3}
+    provider = stub_provider(classes, "xa", **options)
+    # Whoever stays keeps the process, and the connection factory with its branches.
+    staying = await provider.connect(GUEST, None, not_lost)
+    lost: Deferred[Exception] = Deferred()
+    connection = await provider.connect(GUEST, None, lost.callback)
+    session = connection.xa_session()
+    await session.resource().start(Xid(1, b"abandoned", b"1"), Flags.NOFLAGS)
+    session.send([Message(Headers(Queue("q"), properties={"hang": True}), b"")])
+    await lost
+    assert provider.hung.count == 1
+    await _let_go(provider)
+    left = 1
+    for _ in range(100):
+        # Each by a provider of its own, as one that asks again is told what it was told before.
+        asking = stub_provider(classes, **options)
+        left = int((await asking.look_up("count:sessions", asking.factory.environment)).name)
+        if not left:
+            break
+    assert left == 0
+    await staying.close()
+
+
 async def _works(connection: Connection) -> None:
     """It gives what it takes."""
     connection.session(Mode.AUTO).send([Message(Headers(Queue("meanwhile")), b"works")])

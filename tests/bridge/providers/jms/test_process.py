@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import resource
 import signal
 import subprocess
 import sys
@@ -19,7 +21,6 @@ from twisted.logger import capturedLogs, formatEvent
 from bridge.providers.jms import build, process, wire
 from bridge.providers.jms.channels import Hung, JavaFailure
 from bridge.providers.jms.command import JavaOptions
-from bridge.providers.jms.failures import Kind
 from bridge.providers.jms.process import Java, JavaProcess, Times
 from bridge.providers.jms.provider import JMSFactory, JMSProvider
 from bridge.providers.jms.wire import Verb
@@ -72,8 +73,8 @@ class Using:
     """Somebody with a connection in a process."""
 
     def __init__(self, there: JavaProcess) -> None:
-        self.lost: Deferred[tuple[int, str]] = Deferred()
-        self.number = there.link(self, lambda kind, reason: self.lost.callback((kind, reason)))
+        self.lost: Deferred[str] = Deferred()
+        self.number = there.link(self, self.lost.callback)
 
 
 # --- which process it is
@@ -193,13 +194,40 @@ async def test_what_is_no_java_of_ours_is_told_and_ended(tmp_path: Path, script:
 
 
 @on_reactor
+async def test_a_machine_that_can_start_nothing_is_told_and_tried_again(classes: Path) -> None:
+    provider = stub_provider(classes, process="no files")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Each new descriptor would have a number beyond it.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with pytest.raises(
+            ProviderUnavailable,
+            match=r"Java cannot be started: the gateway's machine refuses another process: .*Too many open files",
+        ):
+            await provider.connect(GUEST, None, not_lost)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    await (await provider.connect(GUEST, None, not_lost)).close()
+
+
+@on_reactor
+async def test_secret_options_beyond_a_frame_are_told_with_the_setting_to_change(classes: Path) -> None:
+    provider = stub_provider(classes, java_options=("-Xmx64m", "-Dpassword=" + "x" * wire.LONGEST))
+    with pytest.raises(
+        ProviderUnavailable,
+        match=r"system properties with names of secrets \(-D in imq\.jms\.jvmOptions\) are too long: HELLO of \d+ bytes: expected at most",
+    ) as refused:
+        await provider.connect(GUEST, None, not_lost)
+    assert "xxxx" not in str(refused.value)
+
+
+@on_reactor
 async def test_one_that_does_not_understand_the_gateway_ends_and_says_why(classes: Path) -> None:
     java = Java(clock, JavaOptions(str(classes), options=SMALL))
     there = await java.running(30)
     using = Using(there)
     there.write(bytes(9))
-    kind, reason = await using.lost
-    assert kind == Kind.UNAVAILABLE
+    reason = await using.lost
     assert reason.startswith("Java ended with exit status 70: the connection to the gateway broke: ")
     assert "a frame of 0 bytes: expected 5 to 262144" in reason
 
@@ -249,6 +277,43 @@ async def test_one_that_is_killed_loses_its_connections_and_another_takes_its_pl
 
 
 @on_reactor
+async def test_a_name_that_jndi_has_lost_when_java_is_started_anew_fails_for_who_uses_it_alone(
+    classes: Path, tmp_path: Path
+) -> None:
+    provider = stub_provider(classes, process="lost names")
+    environment, bound = provider.factory.environment, tmp_path / "bound"
+    bound.touch()
+    lost: Deferred[Exception] = Deferred()
+    await provider.connect(GUEST, None, lost.callback)
+    gone, stays = await provider.look_up(f"file:{bound}", environment), await provider.look_up("found by JNDI", environment)
+    bound.unlink()
+    os.kill(of(provider).pid, signal.SIGKILL)
+    await lost
+    with capturedLogs() as logged:
+        connection = await provider.connect(GUEST, None, not_lost)
+    [warned] = [formatEvent(event) for event in logged if event["log_level"].name == "warn"]
+    assert f"'file:{bound}', which JNDI had before Java was started anew, is not found now" in warned
+    assert await provider.look_up("found by JNDI", environment) == stays
+    session = connection.session(Mode.AUTO)
+    session.send([Message(Headers(stays), b"goes on")])
+    assert await told(session.completion) is None
+    assert [message.text for message, _ in await received(connection, Subscription(stays), 1)] == ["goes on"]
+    # Nothing is made of its name meanwhile; and as soon as it is there it is found.
+    for _ in range(2):
+        with pytest.raises(ProviderUnavailable, match=f"looking up 'file:{bound}' failed"):
+            await provider.look_up(f"file:{bound}", environment)
+    bound.touch()
+    assert await provider.look_up(f"file:{bound}", environment) == gone
+    session.send([Message(Headers(gone), b"is back")])
+    assert await told(session.completion) is None
+    assert [message.text for message, _ in await received(connection, Subscription(gone), 1)] == ["is back"]
+    # In one process JNDI is asked once.
+    bound.unlink()
+    assert await provider.look_up(f"file:{bound}", environment) == gone
+    await connection.close()
+
+
+@on_reactor
 async def test_what_is_asked_when_it_is_killed_has_an_answer(classes: Path) -> None:
     provider = stub_provider(classes, process="killed while asked")
     lost: Deferred[Exception] = Deferred()
@@ -265,6 +330,85 @@ async def test_what_is_asked_when_it_is_killed_has_an_answer(classes: Path) -> N
         await unsubscribed
     await lost
     assert provider.hung.count == 0
+
+
+@on_reactor
+async def test_a_listener_that_fails_keeps_nobody_else_from_hearing_of_the_death(classes: Path) -> None:
+    java = Java(clock, JavaOptions(str(classes), options=SMALL, apart="listeners"))
+    there = await java.running(30)
+
+    def defective(reason: str) -> None:
+        raise RuntimeError("a defect of one listener")
+
+    there.link(object(), defective)
+    using = Using(there)
+    lane = there.lane(Hung("stub"))
+    asked: Deferred[None] = lane.call("looking up", 20.0, Verb.FACTORY, there.number(), wire.text("slow") + wire.pairs(ENVIRONMENT))
+    with capturedLogs() as logged:
+        os.kill(there.pid, signal.SIGKILL)
+        assert await using.lost == "the Java process was killed by SIGKILL"
+        with pytest.raises(ProviderUnavailable, match="killed by SIGKILL"):
+            await asked
+    assert [str(event["log_failure"].value) for event in logged if "log_failure" in event] == ["a defect of one listener"]
+
+
+@on_reactor
+async def test_a_listener_that_fails_loses_its_own_connection_and_no_other(classes: Path) -> None:
+    provider = stub_provider(classes, process="defect")
+    lost: Deferred[Exception] = Deferred()
+    one, other = await provider.connect(GUEST, None, lost.callback), await provider.connect(GUEST, None, not_lost)
+    before = of(provider).pid
+
+    def defective(*delivered: Any) -> None:
+        raise RuntimeError("a defect of one listener")
+
+    consumer = one.session(Mode.TRANSACTED).consumer(Subscription(Queue("defect")), defective, not_lost)
+    consumer.grant(1)
+    consumer.start()
+    with capturedLogs() as logged:
+        session = other.session(Mode.AUTO)
+        session.send([Message(Headers(Queue("defect")), b"given back")])
+        assert await told(session.completion) is None
+        assert "a session failed: a defect of one listener" in str(await lost)
+    assert [str(event["log_failure"].value) for event in logged if "log_failure" in event] == ["a defect of one listener"]
+    # What it was given comes again.
+    assert [message.text for message, _ in await received(other, Subscription(Queue("defect")), 1)] == ["given back"]
+    await (await provider.connect(GUEST, None, not_lost)).close()
+    assert of(provider).pid == before
+    await other.close()
+
+
+@on_reactor
+async def test_a_listener_that_fails_when_its_connection_is_lost_loses_no_other(classes: Path) -> None:
+    provider = stub_provider(classes, process="lost defect")
+    other = await provider.connect(GUEST, None, not_lost)
+    before, heard = of(provider).pid, []
+
+    def defective(error: Exception) -> None:
+        heard.append(str(error))
+        raise RuntimeError("a defect of one listener")
+
+    one = await provider.connect(GUEST, None, defective)
+
+    def worse(*delivered: Any) -> None:
+        raise RuntimeError("a defect of another listener")
+
+    two = await provider.connect(GUEST, None, defective)
+    consumer = two.session(Mode.TRANSACTED).consumer(Subscription(Queue("both fail")), worse, not_lost)
+    consumer.grant(1)
+    consumer.start()
+    with capturedLogs() as logged:
+        one.session(Mode.AUTO).send([Message(Headers(Queue("q"), properties={"lose": True}), b"")])
+        other.session(Mode.AUTO).send([Message(Headers(Queue("both fail")), b"")])
+        await until(lambda: len(heard) == 2)
+    assert [error for error in heard if error.endswith("the cable was cut")]
+    failures = [str(event["log_failure"].value) for event in logged if "log_failure" in event]
+    assert sorted(failures) == ["a defect of another listener", *["a defect of one listener"] * 2]
+    session = other.session(Mode.AUTO)
+    session.send([Message(Headers(Queue("beside")), b"works")])
+    assert await told(session.completion) is None
+    assert of(provider).pid == before
+    await other.close()
 
 
 @on_reactor
@@ -295,8 +439,7 @@ async def test_one_that_answers_no_beat_is_ended(classes: Path) -> None:
     using = Using(there)
     await until(lambda: there.alive is not None)
     os.kill(there.pid, signal.SIGSTOP)
-    kind, reason = await using.lost
-    assert kind == Kind.UNAVAILABLE
+    reason = await using.lost
     assert reason == (
         f"Java (process {there.pid}) has not answered for 3 s and was ended; "
         "it was stopped, or the machine has too little processor time or memory for it"
@@ -325,6 +468,23 @@ async def test_one_that_nobody_uses_is_ended(classes: Path) -> None:
     assert [event for event in logged if event["log_level"].name != "info"] == []
     again = await java.running(30)
     assert again is not there, "and at once another is started"
+
+
+@pytest.mark.parametrize("name", ["slow", "hangs"])
+@on_reactor
+async def test_calls_that_were_abandoned_keep_no_process(classes: Path, name: str) -> None:
+    provider = stub_provider(classes, name, process=f"abandoned {name}", lookup_timeout_s=0.5, connect_timeout_s=0.5)
+    java = provider._java
+    java._times = Times(idle=0.3)
+    await java.running(30)
+    there = of(provider)
+    with pytest.raises(ProviderUnavailable, match="did not return within"):
+        await provider.connect(GUEST, None, not_lost)
+    assert provider.hung.count == 1
+    await until(lambda: java.process is None)
+    assert there.orderly
+    assert provider.hung.count == 0, "it has gone with its process"
+    await until(lambda: not runs(there.pid))
 
 
 PROGRAM = """
@@ -378,6 +538,26 @@ async def test_one_whose_heap_is_full_says_so_and_the_next_fetches_less_ahead(cl
     again = await provider.connect(GUEST, None, not_lost)
     after = await stub_provider(classes, **options).look_up("property:stompgateway.ahead", provider.factory.environment)
     assert int(after.name) == int(before.name) // 8
+    await again.close()
+
+
+@on_reactor
+async def test_one_that_is_silent_with_a_full_heap_says_so_and_the_next_fetches_less_ahead(classes: Path) -> None:
+    provider = stub_provider(classes, process="silent and full")
+    java = provider._java
+    java._times = Times(beat=0.5, beats=6)
+    lost: Deferred[Exception] = Deferred()
+    await provider.connect(GUEST, None, lost.callback)
+    there = of(provider)
+    await ask(there, "control:fill 93")
+    await until(lambda: there.alive is not None and there.alive.used > there.alive.heap * 0.92)
+    os.kill(there.pid, signal.SIGSTOP)
+    assert re.search(
+        r"has not answered for 3 s and was ended; \d+ of \d+ MiB of its heap were in use: give it more by -Xmx", str(await lost)
+    )
+    again = await provider.connect(GUEST, None, not_lost)
+    ahead = await provider.look_up("property:stompgateway.ahead", provider.factory.environment)
+    assert ahead == Queue("125")
     await again.close()
 
 

@@ -207,7 +207,8 @@ async def test_it_is_a_delivery_as_any_other_to_a_user_of_the_seam(links: FromAc
         ("a class is missing", "java.lang.NoClassDefFoundError: some/Missing"),
         (
             "memory is short",
-            "java.lang.OutOfMemoryError: Requested array size exceeds VM limit (the heap is at most 64 MiB, by -Xmx in imq.jms.jvmOptions)",
+            "java.lang.OutOfMemoryError: Requested array size exceeds VM limit (the heap is at most 64 MiB: give it more by -Xmx in imq.jms.jvmOptions, or "
+            "have the client fetch fewer messages ahead (ActiveMQ: jms.prefetchPolicy.all=N in its URL))",
         ),
     ],
 )

@@ -73,16 +73,16 @@ final class Calls {
         String user = optional(call);
         String password = optional(call);
         String clientId = optional(call);
-        Link link = factory.connect(user, password, clientId, (kind, reason) -> lost(number, kind, reason));
+        Link link = factory.connect(user, password, clientId, reason -> lost(number, reason));
         links.put(number, link);
         String known = link.clientId();
         result.u8(known == null ? 0 : 1).text(known == null ? "" : known).text(link.product());
         result.u8(link.xa() ? 1 : 0).u8(link.plain() ? 1 : 0);
     }
 
-    private void lost(int link, int kind, String reason) {
+    private void lost(int link, String reason) {
         try {
-            wire.write(Wire.LOST, link, new Octets().u32(kind).text(Failure.brief(reason)));
+            wire.write(Wire.LOST, link, new Octets().text(Failure.brief(reason)));
         } catch (IOException error) {
             // The gateway is gone, and so is this process soon.
             Thread.currentThread().interrupt();

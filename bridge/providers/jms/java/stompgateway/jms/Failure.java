@@ -60,7 +60,7 @@ public final class Failure extends Exception {
                 text.append(": ").append(one.getMessage());
             }
             if (one instanceof OutOfMemoryError) {
-                text.append(" (the heap is at most ").append(Heap.largest() >> 20).append(" MiB, by -Xmx in imq.jms.jvmOptions)");
+                text.append(" (").append(Heap.remedy()).append(")");
             }
             one = one.getCause() == one ? null : one.getCause();
         }

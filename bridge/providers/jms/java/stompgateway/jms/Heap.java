@@ -41,6 +41,29 @@ public final class Heap {
         }
     }
 
+    /**
+     * Whether the heap may be too small for a message that is as it should be, which must not be taken for one that cannot be read. Reading one takes several
+     * times its size, in characters and copies. If this little of the heap is in use, message included, somebody wanted an absurd amount.
+     */
+    public static boolean tooSmall(Throwable error) {
+        Throwable one = error;
+        for (int depth = 0; one != null && depth < 8; depth++) {
+            // No heap has room for that.
+            if (one instanceof OutOfMemoryError && !String.valueOf(one.getMessage()).contains("exceeds VM limit")) {
+                System.gc();
+                return used() > largest() / 6;
+            }
+            one = one.getCause() == one ? null : one.getCause();
+        }
+        return false;
+    }
+
+    /** What there is, and what to do about it. */
+    public static String remedy() {
+        return "the heap is at most " + (largest() >> 20) + " MiB: give it more by -Xmx in imq.jms.jvmOptions, or have the client fetch fewer messages "
+                + "ahead (ActiveMQ: jms.prefetchPolicy.all=N in its URL)";
+    }
+
     private static boolean full() {
         // What failed has left garbage behind.
         System.gc();

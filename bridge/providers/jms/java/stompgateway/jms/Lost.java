@@ -2,5 +2,5 @@ package stompgateway.jms;
 
 /** Called once when a connection reports that it is lost; called on whatever thread the provider has for that. */
 public interface Lost {
-    void lost(int kind, String reason);
+    void lost(String reason);
 }

@@ -21,8 +21,12 @@ public final class Octets {
         System.arraycopy(octets, from, target, at, to - from);
     }
 
+    /** Forget what comes behind, and the room for it where that is much. */
     public void truncate(int to) {
         size = to;
+        if (octets.length - to > 1 << 20) {
+            octets = Arrays.copyOf(octets, to + 1024);
+        }
     }
 
     public Octets u8(int value) {

@@ -36,6 +36,8 @@ final class Turns implements Channels.Channel, Runnable {
     private static final int MOST_ASKED = 1 << 20;
     /** Bytes of answers that may be on their way, as in wire.py. */
     private static final int WINDOW = 1 << 20;
+    /** A question is here in its parts, and as a whole, and its message is made of that: the heap holds so many times the largest. */
+    private static final int SHARE = 4;
     private static final ByteBuffer NOTHING = ByteBuffer.allocate(0);
 
     private final int number;
@@ -46,6 +48,9 @@ final class Turns implements Channels.Channel, Runnable {
     private final ArrayDeque<Question> asked = new ArrayDeque<>();
     /** Of a question that is not complete. */
     private final List<byte[]> parts = new ArrayList<>();
+    private int together;
+    /** Why nothing more is done. */
+    private volatile Failure refusal;
     private int window = WINDOW;
     private boolean ending;
     private boolean abandoned;
@@ -61,15 +66,18 @@ final class Turns implements Channels.Channel, Runnable {
     public void asked(Wire.Frame frame) throws IOException {
         switch (frame.type) {
             case Wire.PART:
-                parts.add(frame.payload.array());
+                add(frame.payload.array());
                 // It must be here whole in any case; what is complete waits for its turn.
                 wire.write(Wire.TAKEN, number, frame.payload.remaining());
                 break;
             case Wire.ASK:
                 byte[] last = frame.payload.array();
-                parts.add(last);
-                ask(new Question(parts.size() == 1 ? last : joined(), last.length));
+                add(last);
+                if (refusal == null) {
+                    ask(new Question(parts.size() == 1 ? last : joined(), last.length));
+                }
                 parts.clear();
+                together = 0;
                 break;
             case Wire.WINDOW:
                 widen(frame.payload.getInt());
@@ -79,12 +87,25 @@ final class Turns implements Channels.Channel, Runnable {
         }
     }
 
-    private byte[] joined() {
-        int length = 0;
-        for (byte[] part : parts) {
-            length += part.length;
+    /** A question that the heap cannot hold ends its session; if it were the heap that ended, all others would, too. */
+    private void add(byte[] part) {
+        together += part.length;
+        if (together > Heap.largest() / SHARE) {
+            parts.clear();
+            refuse(new Failure(Failure.UNAVAILABLE, "a message of more than " + (Heap.largest() / SHARE >> 20) + " MiB is too large for Java; " + Heap.remedy(), null));
+        } else {
+            parts.add(part);
         }
-        ByteBuffer whole = ByteBuffer.allocate(length);
+    }
+
+    private synchronized void refuse(Failure reason) {
+        refusal = reason;
+        wake.set(true);
+        notifyAll();
+    }
+
+    private byte[] joined() {
+        ByteBuffer whole = ByteBuffer.allocate(together);
         for (byte[] part : parts) {
             whole.put(part);
         }
@@ -135,7 +156,7 @@ final class Turns implements Channels.Channel, Runnable {
         }
     }
 
-    private void turns(Work work) throws IOException, InterruptedException {
+    private void turns(Work work) throws IOException, InterruptedException, Failure {
         try {
             turnByTurn(work);
         } finally {
@@ -143,14 +164,17 @@ final class Turns implements Channels.Channel, Runnable {
         }
     }
 
-    private void turnByTurn(Work work) throws IOException, InterruptedException {
+    private void turnByTurn(Work work) throws IOException, InterruptedException, Failure {
         boolean idle = true;
         while (true) {
             ArrayDeque<Question> taken;
             boolean last;
             synchronized (this) {
-                while (idle && asked.isEmpty() && !ending) {
+                while (idle && asked.isEmpty() && !ending && refusal == null) {
                     wait();
+                }
+                if (refusal != null) {
+                    throw refusal;
                 }
                 if (abandoned) {
                     return;
@@ -217,10 +241,10 @@ final class Turns implements Channels.Channel, Runnable {
 
     /** Wait for room. @return whether the gateway still waits for this */
     private synchronized boolean await(int octets) throws InterruptedException {
-        while (window <= 0 && !abandoned) {
+        while (window <= 0 && !abandoned && refusal == null) {
             wait();
         }
         window -= octets;
-        return !abandoned;
+        return !abandoned && refusal == null;
     }
 }

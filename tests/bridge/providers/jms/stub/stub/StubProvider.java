@@ -2,14 +2,18 @@ package stub;
 
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
+import java.io.File;
 import java.io.IOException;
 import java.io.ObjectInputStream;
 import java.io.ObjectOutputStream;
 import java.io.Serializable;
+import java.lang.ref.WeakReference;
+import java.lang.reflect.Field;
 import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.Proxy;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.Collections;
 import java.util.Deque;
 import java.util.Enumeration;
@@ -19,6 +23,7 @@ import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CountDownLatch;
 import javax.jms.*;
 import javax.jms.IllegalStateException;
@@ -34,12 +39,16 @@ import javax.transaction.xa.Xid;
  * XA and nothing else; "denied" and "hangs", whose connections are; "queue" and "topic"; and "text", which is none of these. Some texts cannot be read,
  * nor can properties of a message that has "damaged" or "untold" among them.
  *
- * <p>Looking up "control:release" lets go of everything that hangs, "control:fill" takes all memory, and "control:print TIMES TEXT" prints. "property:NAME" is
- * a queue of the name that a property of the system has, and of "found by JNDI" the queue is known to JNDI alone.
+ * <p>"count:sessions" is a queue named after the number of XA sessions that anybody still holds, "static:CLASS#FIELD" one named after what that field has.
+ *
+ * <p>Looking up "control:release" lets go of everything that hangs, "control:fill" takes all memory, "control:fill PERCENT" so much of it, and
+ * "control:print TIMES TEXT" prints. "property:NAME" is a queue of the name that a property of the system has, "file:PATH" one that is bound as long as that
+ * file exists, and of "found by JNDI" and "file:PATH" the queue is known to JNDI alone.
  */
 public final class StubProvider implements InitialContextFactory {
     static final Map<String, Deque<StubMessage>> QUEUES = new HashMap<>();
     static final List<byte[]> FILLED = new ArrayList<>();
+    static final Collection<WeakReference<StubXASession>> SESSIONS = new ConcurrentLinkedQueue<>();
     private static CountDownLatch never = new CountDownLatch(1);
     static long ids;
 
@@ -54,8 +63,18 @@ public final class StubProvider implements InitialContextFactory {
                 control(name.substring(8));
                 return new StubQueue(name);
             }
+            if (name.equals("count:sessions")) {
+                return new StubQueue(String.valueOf(sessions()));
+            }
+            if (name.startsWith("static:")) {
+                String[] field = name.substring(7).split("#");
+                return new StubQueue(String.valueOf(constant(field[0], field[1])));
+            }
             if (name.startsWith("property:")) {
                 return new StubQueue(String.valueOf(System.getProperty(name.substring(9))));
+            }
+            if (name.startsWith("file:") && new File(name.substring(5)).exists()) {
+                return new StubQueue(name);
             }
             switch (name) {
                 case "found by JNDI":
@@ -89,12 +108,32 @@ public final class StubProvider implements InitialContextFactory {
             while (true) {
                 FILLED.add(new byte[1 << 16]);
             }
+        } else if (what.startsWith("fill ")) {
+            Runtime memory = Runtime.getRuntime();
+            long wanted = memory.maxMemory() / 100 * Integer.parseInt(what.substring(5));
+            while (memory.totalMemory() - memory.freeMemory() < wanted) {
+                FILLED.add(new byte[1 << 16]);
+            }
         } else if (what.startsWith("print ")) {
             String[] words = what.split(" ", 3);
             for (int times = Integer.parseInt(words[1]); times > 0; times--) {
                 System.out.println(words[2]);
             }
         }
+    }
+
+    /** How many XA sessions somebody still holds. */
+    private static int sessions() {
+        System.gc();
+        SESSIONS.removeIf(one -> one.get() == null);
+        return SESSIONS.size();
+    }
+
+    /** What a static field of the gateway's own classes has. */
+    private static Object constant(String type, String name) throws ReflectiveOperationException {
+        Field field = Class.forName(type).getDeclaredField(name);
+        field.setAccessible(true);
+        return field.get(null);
     }
 
     private static synchronized void release() {
@@ -225,6 +264,7 @@ public final class StubProvider implements InitialContextFactory {
 
         StubXASession(StubConnection connection) {
             super(connection, true);
+            SESSIONS.add(new WeakReference<>(this));
         }
 
         @Override
@@ -442,7 +482,7 @@ public final class StubProvider implements InitialContextFactory {
 
         @Override
         public Queue createQueue(String name) throws JMSException {
-            if (name.equals("found by JNDI")) {
+            if (name.equals("found by JNDI") || name.startsWith("file:")) {
                 throw new InvalidDestinationException(name);
             }
             return new StubQueue(name);

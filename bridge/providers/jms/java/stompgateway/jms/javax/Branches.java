@@ -14,8 +14,8 @@ import stompgateway.jms.BranchId;
  */
 final class Branches {
     private static final class Branch {
-        private final XaWork starter;
-        private boolean prepared;
+        /** Null once it is prepared, or that session has gone: who has the branch then is the provider. */
+        private XaWork starter;
         private boolean received;
         private XAException doom;
 
@@ -79,7 +79,7 @@ final class Branches {
     synchronized void prepared(BranchId xid) {
         Branch branch = open.get(xid);
         if (branch != null) {
-            branch.prepared = true;
+            branch.starter = null;
         }
     }
 
@@ -101,11 +101,24 @@ final class Branches {
         return branch != null && branch.received;
     }
 
+    /**
+     * A session has gone, be it that nobody has closed it. From now on its provider alone says what became of its branches: a call may have been lost that
+     * was done. What can only be rolled back stays so.
+     */
+    synchronized void left(XaWork starter) {
+        open.values().removeIf(one -> one.starter == starter && one.doom == null);
+        for (Branch one : open.values()) {
+            if (one.starter == starter) {
+                one.starter = null;
+            }
+        }
+    }
+
     /** Those that this session has started and that are not prepared. */
     synchronized List<BranchId> of(XaWork starter) {
         List<BranchId> found = new ArrayList<>();
         for (Map.Entry<BranchId, Branch> one : open.entrySet()) {
-            if (one.getValue().starter == starter && !one.getValue().prepared) {
+            if (one.getValue().starter == starter) {
                 found.add(one.getKey());
             }
         }

@@ -53,8 +53,7 @@ final class JmsLink implements Link, ExceptionListener {
     public void onException(JMSException exception) {
         Heap.check(exception);
         if (told.compareAndSet(false, true)) {
-            Failure failure = Failures.of(exception);
-            lost.lost(failure.kind(), failure.getMessage());
+            lost.lost(Failures.of(exception).getMessage());
         }
     }
 

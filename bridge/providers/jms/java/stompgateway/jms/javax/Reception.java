@@ -9,6 +9,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.locks.LockSupport;
 import javax.jms.JMSException;
 import javax.jms.Message;
+import stompgateway.jms.Failure;
 import stompgateway.jms.Heap;
 import stompgateway.jms.Link;
 import stompgateway.jms.Octets;
@@ -91,21 +92,24 @@ final class Reception {
                 out.u8(8).u32(one.id);
                 one.running = false;
             }
-        } catch (JMSException | RuntimeException | LinkageError error) {
+        } catch (JMSException | Failure | RuntimeException | LinkageError error) {
             failed.put(one, error);
         }
     }
 
-    private void deliver(Receiver one, Receiver.Delivery delivery) throws JMSException {
+    /** @throws Failure there is no room for it, and its session is to be given up, which gives it back */
+    private void deliver(Receiver one, Receiver.Delivery delivery) throws JMSException, Failure {
         int start = out.size();
         int octets;
         try {
             out.u8(4).u32(one.id).i64(delivery.key).u32(one.attempts(delivery));
             octets = reader.write(out, one.session, delivery.message, one.destination, one.topic);
         } catch (Throwable error) {
-            Heap.check(error);
-            // Whatever it is, it is this message's, and the next may be read: a length that is damaged is enough to run out of memory.
             out.truncate(start);
+            if (Heap.tooSmall(error)) {
+                throw new Failure(Failure.UNAVAILABLE, "Java has run out of memory while it read message " + delivery.messageId + "; " + Heap.remedy(), error);
+            }
+            // Whatever it is, it is this message's, and the next may be read: a length that is damaged is enough to run out of memory.
             octets = deliverUnreadable(one, delivery, error);
         }
         one.measured(octets);

@@ -42,7 +42,7 @@ abstract class SessionWork implements Work {
     abstract void failed(Receiver one, Throwable error);
 
     @Override
-    public final void over() {
+    public void over() {
         receivers.values().forEach(Receiver::uncount);
     }
 

@@ -42,6 +42,13 @@ final class XaWork extends SessionWork {
     }
 
     @Override
+    public void over() {
+        super.over();
+        Branches.closed(number);
+        link.branches.left(this);
+    }
+
+    @Override
     boolean questioned() {
         return resource.associated() && failure == null;
     }
