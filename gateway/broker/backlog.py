@@ -108,7 +108,7 @@ class Backlog:
                 self._hold(message)
             else:
                 level.append(message.seq, message.size)
-                self.behind += 1
+                self._put_in_store()
                 self._may_expire(message.headers.priority, message.seq, message.expires)
                 spilled.append(message)
         return spilled
@@ -116,7 +116,7 @@ class Backlog:
     def restore(self, priority: int, seq: int, size: int, expires: int) -> None:
         """Add a message that the store held when it was opened."""
         self._level(priority).append(seq, size)
-        self.behind += 1
+        self._put_in_store()
         self.waiting += 1
         self.octets += size
         if expires:
@@ -165,7 +165,7 @@ class Backlog:
             if level is not None and level.reading.pop(message.seq, None) is not None:
                 level.window.append(message)
                 level.behind -= 1
-                self.behind -= 1
+                self._take_from_store()
                 self.reading -= 1
                 self._hold(message)
         return self.drop_behind(asked)
@@ -182,7 +182,7 @@ class Backlog:
                 size = level.pluck_behind(seq)
                 if size is not None:
                     self.reading -= reading
-                    self.behind -= 1
+                    self._take_from_store()
                     self._forget(size, 0)
                     count += 1
                     octets += size
@@ -291,7 +291,7 @@ class Backlog:
         size = level.pluck_behind(seq)
         if size is not None:
             self.reading -= reading
-            self.behind -= 1
+            self._take_from_store()
             self._forget(size, expires)
         return size
 
@@ -350,6 +350,7 @@ class Backlog:
         """Everything is gone. :returns: the whole messages, and the seqs of those that are in the store only."""
         found = list(self.waiting_in_memory()), self.stored_only()
         self._memory.used -= self.window_octets
+        self._memory.behind -= self.behind
         self.detach()
         return found
 
@@ -378,6 +379,16 @@ class Backlog:
         octets = message.size + OVERHEAD
         self.window_octets -= octets
         self._memory.used -= octets
+
+    def _put_in_store(self) -> None:
+        """One more is in the store only."""
+        self.behind += 1
+        self._memory.behind += 1
+
+    def _take_from_store(self) -> None:
+        """One less is."""
+        self.behind -= 1
+        self._memory.behind -= 1
 
     def _forget(self, size: int, expires: int) -> None:
         self.waiting -= 1

@@ -11,6 +11,8 @@ from typing import Final
 
 #: Octets that a message object, its strings and its numbers take beside its body.
 OVERHEAD: Final = 512
+#: Octets that a backlog takes for a message that is in the store only: its seq and its size.
+ENTRY: Final = 16
 
 _TOTAL: Final = 64 * 1024 * 1024
 _SHARE: Final = 32 * 1024 * 1024
@@ -25,7 +27,7 @@ class Memory:
         where the store does not take what memory has no room for, senders are held back.
     """
 
-    __slots__ = ("least", "most", "share", "spilling", "spills", "total", "used")
+    __slots__ = ("behind", "least", "most", "share", "spilling", "spills", "total", "used")
 
     def __init__(self, total: int = _TOTAL, share: int = _SHARE, least: int = _LEAST, most: int = sys.maxsize) -> None:
         self.total = total
@@ -34,10 +36,17 @@ class Memory:
         self.least = least
         #: Octets in all windows now.
         self.used = 0
+        #: Messages in all backlogs that are in the store only.
+        self.behind = 0
         #: The store takes messages; while its disk is full, memory must do.
         self.spilling = True
         #: There is a store that could.
         self.spills = True
+
+    @property
+    def octets(self) -> int:
+        """What all backlogs take of memory: the windows, and what they know of messages that are in the store only."""
+        return self.used + ENTRY * self.behind
 
     @classmethod
     def within(cls, limit: int) -> Memory:

@@ -199,6 +199,10 @@ class MemoryBudget:
         """Bytes held in that state now."""
         return self.waiting_messages() if state is State.WAITING else self._used[state]
 
+    def in_all(self) -> int:
+        """Bytes held in all states now."""
+        return sum(self._used) + self.waiting_messages()
+
     def usage(self) -> Usage:
         """The budget as it is now."""
         used = {state: self.used(state) for state in State}
@@ -206,7 +210,7 @@ class MemoryBudget:
 
     def __str__(self) -> str:
         states = ", ".join(f"{state.word} {self.used(state)} of {self.limits[state]}" for state in State)
-        return f"{self._in_all()} of {self.total} bytes: {states}"
+        return f"{self.in_all()} of {self.total} bytes: {states}"
 
     # For accounts.
 
@@ -219,7 +223,7 @@ class MemoryBudget:
 
     def is_over(self, state: State) -> bool:
         """Whether more is held than should be, in this state or in all."""
-        return self._used[state] > self.limits[state] or self._in_all() > self.total
+        return self._used[state] > self.limits[state] or self.in_all() > self.total
 
     def has_room(self, state: State, more: int) -> bool:
         """Whether so much more may be held in this state, and no account waits for the same."""
@@ -252,15 +256,12 @@ class MemoryBudget:
     # The line.
 
     def _has_room(self, state: State, more: int) -> bool:
-        return self._used[state] + more <= self._bound(self.limits[state], more) and self._in_all() + more <= self._bound(
+        return self._used[state] + more <= self._bound(self.limits[state], more) and self.in_all() + more <= self._bound(
             self.total, more
         )
 
     def _bound(self, limit: int, more: int) -> int:
         return limit - limit // _KEPT_FOR_SMALL if more > _SMALL else limit
-
-    def _in_all(self) -> int:
-        return sum(self._used) + self.waiting_messages()
 
     def _serve(self) -> None:
         """Grant what fits; if the line has stood still for too long, end the biggest holder."""
