@@ -78,13 +78,23 @@ class Spilled:
         return True
 
     def discard_all(self, seqs: Sequence[int]) -> Sequence[int]:
-        """Take messages out, given in order; quick for a whole run. :returns: those that were not here."""
-        if seqs:
-            index = self._run(seqs[0])
-            if index >= 0 and seqs[-1] - seqs[0] == len(seqs) - 1 and seqs[-1] <= self._lasts[index]:
-                self._cut(index, seqs[0], seqs[-1])
-                return ()
-        return [seq for seq in seqs if not self.discard(seq)]
+        """Take messages out, given in order; quick for those that follow each other. :returns: those that were not here."""
+        missing: list[int] = []
+        at = 0
+        while at < len(seqs):
+            first = seqs[at]
+            index = self._run(first)
+            if index < 0:
+                missing.append(first)
+                at += 1
+                continue
+            end = min(at + self._lasts[index] - first + 1, len(seqs))
+            if seqs[end - 1] - first != end - 1 - at:
+                # Some between are not to go.
+                end = at + 1
+            self._cut(index, first, seqs[end - 1])
+            at = end
+        return missing
 
     def _run(self, seq: int) -> int:
         """The index of the run that has a seq; -1 where none has."""
