@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import heapify, heappop, heappush
 
+from gateway.broker.expiries import Expiries
 from gateway.broker.level import BEYOND, Level, seq_of
 from gateway.broker.memory import OVERHEAD, Memory
 from gateway.broker.remains import Remains
@@ -46,8 +46,8 @@ class Backlog:
         self._levels: dict[int, Level] = {}
         #: Levels from the highest priority down.
         self._order: list[Level] = []
-        #: (expires, seq, priority) of messages that may expire while they are in the store only; some may have left.
-        self._expiries: list[tuple[int, int, int]] = []
+        #: Messages that may expire while they are in the store only; some may have left.
+        self._expiries = Expiries()
         #: Messages, and their octets, here; in memory or not.
         self.waiting = 0
         self.octets = 0
@@ -302,8 +302,8 @@ class Backlog:
         """
         here = [message for message in self.waiting_in_memory() if 0 < message.expires <= now_ms]
         stored: list[tuple[int, int]] = []
-        while self._expiries and self._expiries[0][0] <= now_ms:
-            expires, seq, priority = heappop(self._expiries)
+        while (found := self._expiries.take(now_ms)) is not None:
+            expires, priority, seq = found
             size = self.pluck_behind(priority, seq, expires)
             if size is not None:
                 stored.append((seq, size))
@@ -357,7 +357,7 @@ class Backlog:
     def detach(self) -> Remains:
         """Everything is gone from here, however much there is. :returns: what it was."""
         remains = Remains(self._memory, self._order, self.waiting, self.octets)
-        self._levels, self._order, self._expiries = {}, [], []
+        self._levels, self._order, self._expiries = {}, [], Expiries()
         self.window_octets = self.waiting = self.octets = self.expiring = self.behind = self.reading = 0
         return remains
 
@@ -400,7 +400,9 @@ class Backlog:
 
     def _may_expire(self, priority: int, seq: int, expires: int) -> None:
         if expires:
-            heappush(self._expiries, (expires, seq, priority))
+            self._expiries.add(expires, priority, seq)
             if len(self._expiries) > 1_000 + 2 * self.behind:
-                self._expiries = [entry for entry in self._expiries if self._levels[entry[2]].is_behind(entry[1])]
-                heapify(self._expiries)
+                self._expiries.keep(self._is_behind)
+
+    def _is_behind(self, priority: int, seq: int) -> bool:
+        return self._levels[priority].is_behind(seq)
