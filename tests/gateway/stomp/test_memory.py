@@ -107,6 +107,17 @@ def test_output_that_was_never_read_goes_with_its_connection(tmp_path: Path) -> 
         until(lambda: resident(gateway) < before + 64 * _MIB, "the memory of closed connections is given back")
 
 
+def test_a_message_that_was_refused_goes_with_its_connection(tmp_path: Path) -> None:
+    body = bytes(32 * _MIB)
+    with GatewayProcess(tmp_path) as gateway:
+        before = resident(gateway)
+        for _ in range(8):
+            with connected(gateway) as sender:
+                sender.sendall(b"SEND\ndestination:/topic/a.*\ncontent-length:%d\n\n" % len(body) + body + b"\0")
+                assert frame(sender).startswith(b"ERROR")
+        until(lambda: resident(gateway) < before + 64 * _MIB, "the memory of closed connections is given back")
+
+
 def test_topic_subscribers_that_never_read_take_little_and_leave_nothing(tmp_path: Path) -> None:
     """A flood to many of them, so that each has thousands of messages in the store: while they are there, and when they have gone."""
     message = b"SEND\ndestination:/topic/a\npersistent:false\ncontent-length:1000\n\n" + bytes(1000) + b"\0"
