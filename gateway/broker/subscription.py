@@ -345,8 +345,8 @@ class TopicSubscription(Distribution):
         Only what goes there, or whose topic nobody knows, is read from the store.
         """
         if comment is None:
-            # Nobody asks the selector any more, and there may be as many as messages.
-            self._unexamined = set()
+            # Nothing is examined or delivered any more, and there may be as many of these as messages.
+            self._unexamined, self.tried = set(), {}
         if comment is None and not is_wild(self.pattern.name):
             purge(self, lambda count: done())
             return
