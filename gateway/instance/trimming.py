@@ -16,11 +16,13 @@ from twisted.internet.interfaces import IDelayedCall
 
 #: Seconds between two looks, and at least between two trims.
 _LOOK_S: Final = 1.0
-_PAUSE_S: Final = 5.0
+_PAUSE_S: Final = 2.0
 #: Bytes that must have been let go since the last trim.
 _FALLEN: Final = 64 * 1024 * 1024
-#: It is still falling if it fell by so much since the last look; one trim comes after all of it.
+#: It is still falling if it fell by so much since the last look. One trim comes after all of it, so that nothing is left over,
 _FALLING: Final = 8 * 1024 * 1024
+#: but not so late that so much goes back at once: threads that want memory wait for a trim, 0.1 to 0.2 ms for each MiB.
+_MUCH: Final = 256 * 1024 * 1024
 
 
 def malloc_trim() -> Callable[[], object] | None:
@@ -69,7 +71,9 @@ class Trimming:
         self._last = held
         self._most = max(self._most, held)
         now = self._reactor.seconds()
-        if self._most - held >= _FALLEN and last - held < _FALLING and now - self._trimmed >= _PAUSE_S:
+        fallen = self._most - held
+        over = last - held < _FALLING or fallen >= _MUCH
+        if fallen >= _FALLEN and over and now - self._trimmed >= _PAUSE_S:
             self._most, self._trimmed = held, now
             self._reactor.callInThread(self._trim)
         self._call = self._reactor.callLater(_LOOK_S, self._look)

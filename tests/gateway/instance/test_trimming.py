@@ -37,7 +37,7 @@ class Process:
 
 def test_it_trims_once_when_all_that_goes_has_gone() -> None:
     process = Process()
-    for held in (500, 400, 300, 200, 100):
+    for held in (340, 260, 180, 100):
         process.hold(held)
     assert not process.trims
     process.hold(100)
@@ -57,12 +57,21 @@ def test_what_goes_bit_by_bit_counts_together() -> None:
     assert len(process.trims) == 1
 
 
-def test_what_comes_and_goes_is_trimmed_every_few_seconds_at_most() -> None:
+def test_it_does_not_wait_for_the_end_of_a_long_fall() -> None:
+    process = Process()
+    for held in range(2000, 0, -100):
+        process.hold(held)
+    process.hold(0, seconds=10)
+    assert len(process.trims) == 2000 // 300 + 1
+
+
+def test_what_comes_and_goes_is_trimmed_every_other_second_at_most() -> None:
     process = Process()
     for _ in range(30):
         process.hold(100)
-        process.hold(0, seconds=2)
-    assert 10 < len(process.trims) <= 90 / 5 + 1
+        process.hold(0)
+        process.hold(0)
+    assert 10 < len(process.trims) <= 90 / 2
 
 
 def test_it_stops() -> None:
