@@ -20,7 +20,7 @@ _PAUSE_S: Final = 2.0
 #: Bytes that must have been let go since the last trim.
 _FALLEN: Final = 64 * 1024 * 1024
 #: It is still falling if it fell by so much since the last look. One trim comes after all of it, so that nothing is left over,
-_FALLING: Final = 8 * 1024 * 1024
+_FALLING: Final = 1024 * 1024
 #: but not so late that so much goes back at once: threads that want memory wait for a trim, 0.1 to 0.2 ms for each MiB.
 _MUCH: Final = 256 * 1024 * 1024
 

@@ -54,6 +54,8 @@ def test_what_goes_bit_by_bit_counts_together() -> None:
     process = Process()
     for held in range(100, 30, -1):
         process.hold(held)
+    assert not process.trims
+    process.hold(31)
     assert len(process.trims) == 1
 
 
