@@ -23,6 +23,9 @@ _FALLEN: Final = 64 * 1024 * 1024
 _FALLING: Final = 1024 * 1024
 #: but not so late that so much goes back at once: threads that want memory wait for a trim, 0.1 to 0.2 ms for each MiB.
 _MUCH: Final = 256 * 1024 * 1024
+#: What is left over goes back after so many looks at which it did not fall, if it is so much.
+_QUIET: Final = 10
+_LITTLE: Final = 8 * 1024 * 1024
 
 
 def malloc_trim() -> Callable[[], object] | None:
@@ -48,9 +51,10 @@ class Trimming:
         self._reactor: Final = reactor
         self._held: Final = held
         self._trim: Final = trim
-        #: The most that was held since the last trim, and what was at the last look.
+        #: The most that was held since the last trim, what was at the last look, and at how many looks before it did not fall.
         self._most = 0
         self._last = 0
+        self._quiet = 0
         self._trimmed = 0.0
         self._call: IDelayedCall | None = None
 
@@ -72,8 +76,9 @@ class Trimming:
         self._most = max(self._most, held)
         now = self._reactor.seconds()
         fallen = self._most - held
-        over = last - held < _FALLING or fallen >= _MUCH
-        if fallen >= _FALLEN and over and now - self._trimmed >= _PAUSE_S:
+        self._quiet = self._quiet + 1 if last - held < _FALLING else 0
+        enough = fallen >= _MUCH or (fallen >= _FALLEN and self._quiet > 0) or (fallen >= _LITTLE and self._quiet >= _QUIET)
+        if enough and now - self._trimmed >= _PAUSE_S:
             self._most, self._trimmed = held, now
             self._reactor.callInThread(self._trim)
         self._call = self._reactor.callLater(_LOOK_S, self._look)

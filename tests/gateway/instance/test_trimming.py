@@ -44,10 +44,8 @@ def test_it_trims_once_when_all_that_goes_has_gone() -> None:
     assert len(process.trims) == 1
     process.hold(100, seconds=60)
     assert len(process.trims) == 1
-    process.hold(40, seconds=60)
+    process.hold(93, seconds=60)
     assert len(process.trims) == 1
-    process.hold(30, seconds=60)
-    assert len(process.trims) == 2
 
 
 def test_what_goes_bit_by_bit_counts_together() -> None:
@@ -56,6 +54,15 @@ def test_what_goes_bit_by_bit_counts_together() -> None:
         process.hold(held)
     assert not process.trims
     process.hold(31)
+    assert len(process.trims) == 1
+
+
+def test_what_is_left_over_goes_when_nothing_has_gone_for_a_while() -> None:
+    process = Process()
+    process.hold(100)
+    process.hold(60, seconds=10)
+    assert not process.trims
+    process.hold(60)
     assert len(process.trims) == 1
 
 
