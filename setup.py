@@ -28,6 +28,7 @@ MODULES = [
     "gateway/broker/commit.py",
     "gateway/broker/connection.py",
     "gateway/broker/consumer.py",
+    "gateway/broker/expiries.py",
     "gateway/broker/gathered.py",
     "gateway/broker/holding_back.py",
     "gateway/broker/journal_lines.py",

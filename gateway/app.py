@@ -48,6 +48,7 @@ from gateway.instance.logs import Logs, open_logs, set_levels
 from gateway.instance.memory_budget import State
 from gateway.instance.portmapper import PortMapper
 from gateway.instance.settings import SettingsError
+from gateway.instance.trimming import Trimming, malloc_trim
 from gateway.messaging import message, selector
 from gateway.messaging.clocks import make_monotonic
 from gateway.messaging.errors import ProviderUnavailable, StorageFailed
@@ -107,6 +108,7 @@ class Gateway(Service):
         self._admin_tls: ServerContextFactory | None = None
         self._transformer: MessageTransformer | None = None
         self._lock: InstanceLock | None = None
+        self._trimming: Trimming | None = None
         self._logs: Logs | None = None
         self._store: Store | None = None
         self._broker: Broker | None = None
@@ -224,6 +226,8 @@ class Gateway(Service):
         memory.consumers_held_back = lambda: broker.unacknowledged.held_back
         window.left = lambda: memory.left(State.UNACKNOWLEDGED)
         window.press = memory.press
+        self._trimming = Trimming(self._reactor, memory.in_all, malloc_trim())
+        self._trimming.start()
         stomp = StompParts(turn, self._tls, self._transformer, self.port_mapper.register, memory)
         self.bridges = load_bridges(self._reactor, configuration, logs, self._provider, stomp, self.recording.journal)
         self.admin = admin_service(
@@ -418,6 +422,8 @@ class Gateway(Service):
 
     def _release(self) -> None:
         self._users.close()
+        if self._trimming is not None:
+            self._trimming.stop()
         if self._logs is not None:
             self._logs.stop()
             self._logs = None

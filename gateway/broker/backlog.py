@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import heapify, heappop, heappush
 
+from gateway.broker.expiries import Expiries
 from gateway.broker.level import BEYOND, Level, seq_of
 from gateway.broker.memory import OVERHEAD, Memory
 from gateway.broker.remains import Remains
@@ -46,8 +46,8 @@ class Backlog:
         self._levels: dict[int, Level] = {}
         #: Levels from the highest priority down.
         self._order: list[Level] = []
-        #: (expires, seq, priority) of messages that may expire while they are in the store only; some may have left.
-        self._expiries: list[tuple[int, int, int]] = []
+        #: Messages that may expire while they are in the store only; some may have left.
+        self._expiries = Expiries()
         #: Messages, and their octets, here; in memory or not.
         self.waiting = 0
         self.octets = 0
@@ -108,7 +108,7 @@ class Backlog:
                 self._hold(message)
             else:
                 level.append(message.seq, message.size)
-                self.behind += 1
+                self._put_in_store()
                 self._may_expire(message.headers.priority, message.seq, message.expires)
                 spilled.append(message)
         return spilled
@@ -116,7 +116,7 @@ class Backlog:
     def restore(self, priority: int, seq: int, size: int, expires: int) -> None:
         """Add a message that the store held when it was opened."""
         self._level(priority).append(seq, size)
-        self.behind += 1
+        self._put_in_store()
         self.waiting += 1
         self.octets += size
         if expires:
@@ -187,7 +187,7 @@ class Backlog:
                 else:
                     level.window.append(message)
                 level.behind -= 1
-                self.behind -= 1
+                self._take_from_store()
                 self.reading -= 1
                 self._hold(message)
         return self.drop_behind(missing)
@@ -210,7 +210,7 @@ class Backlog:
                 size = level.pluck_behind(seq)
                 if size is not None:
                     self.reading -= reading
-                    self.behind -= 1
+                    self._take_from_store()
                     self._forget(size, 0)
                     count += 1
                     octets += size
@@ -321,7 +321,7 @@ class Backlog:
         size = level.pluck_behind(seq)
         if size is not None:
             self.reading -= reading
-            self.behind -= 1
+            self._take_from_store()
             self._forget(size, expires)
         return size
 
@@ -332,8 +332,8 @@ class Backlog:
         """
         here = [message for message in self.waiting_in_memory() if 0 < message.expires <= now_ms]
         stored: list[tuple[int, int]] = []
-        while self._expiries and self._expiries[0][0] <= now_ms:
-            expires, seq, priority = heappop(self._expiries)
+        while (found := self._expiries.take(now_ms)) is not None:
+            expires, priority, seq = found
             size = self.pluck_behind(priority, seq, expires)
             if size is not None:
                 stored.append((seq, size))
@@ -380,13 +380,14 @@ class Backlog:
         """Everything is gone. :returns: the whole messages, and the seqs of those that are in the store only."""
         found = list(self.waiting_in_memory()), self.stored_only()
         self._memory.used -= self.window_octets
+        self._memory.behind -= self.behind
         self.detach()
         return found
 
     def detach(self) -> Remains:
         """Everything is gone from here, however much there is. :returns: what it was."""
         remains = Remains(self._memory, self._order, self.waiting, self.octets)
-        self._levels, self._order, self._expiries = {}, [], []
+        self._levels, self._order, self._expiries = {}, [], Expiries()
         self.window_octets = self.waiting = self.octets = self.expiring = self.behind = self.reading = 0
         return remains
 
@@ -409,6 +410,16 @@ class Backlog:
         self.window_octets -= octets
         self._memory.used -= octets
 
+    def _put_in_store(self) -> None:
+        """One more is in the store only."""
+        self.behind += 1
+        self._memory.behind += 1
+
+    def _take_from_store(self) -> None:
+        """One less is."""
+        self.behind -= 1
+        self._memory.behind -= 1
+
     def _forget(self, size: int, expires: int) -> None:
         self.waiting -= 1
         self.octets -= size
@@ -419,7 +430,9 @@ class Backlog:
 
     def _may_expire(self, priority: int, seq: int, expires: int) -> None:
         if expires:
-            heappush(self._expiries, (expires, seq, priority))
+            self._expiries.add(expires, priority, seq)
             if len(self._expiries) > 1_000 + 2 * self.behind:
-                self._expiries = [entry for entry in self._expiries if self._levels[entry[2]].is_behind(entry[1])]
-                heapify(self._expiries)
+                self._expiries.keep(self._is_behind)
+
+    def _is_behind(self, priority: int, seq: int) -> bool:
+        return self._levels[priority].is_behind(seq)

@@ -279,7 +279,7 @@ def commit_held(broker: Broker, branch: Branch, row: BranchRow | None, done: Tol
         for each in branch.taken:
             each.source.release(each.messages)
         for source, index in branch.unread_taken:
-            source.release_stored(index.seq)
+            source.release_stored([index.seq])
         _store(broker, branch, row)
         commits.wait(outcome)
     finally:

@@ -111,7 +111,7 @@ class Broker:
 
     def waiting_octets(self) -> int:
         """Octets of messages in memory, waiting for consumers or for the store."""
-        return self.memory.used + self.commits.octets_waiting
+        return self.memory.octets + self.commits.octets_waiting
 
     # --- destinations
 

@@ -83,8 +83,8 @@ class Distribution:
     def release(self, messages: Sequence[Message]) -> None:
         raise AssertionError("a distribution is a queue or a subscription")
 
-    def release_stored(self, seq: int) -> None:
-        """The same as :meth:`release` for a message that is in the store only."""
+    def release_stored(self, seqs: Sequence[int]) -> None:
+        """The same as :meth:`release` for messages that are in the store only; quick for seqs in order."""
         raise AssertionError("a distribution is a queue or a subscription")
 
     def settled(self, messages: Sequence[Message]) -> None:

@@ -253,12 +253,13 @@ class Level:
         looked_at = len(taken)
         sizes = {seq: reading.pop(seq) for seq in list(islice(reading, most - looked_at))}
         looked_at += len(sizes)
-        end = min(self._start + most - looked_at, len(self._seqs))
-        for index in range(self._start, end):
+        # From the end, so that the arrays shrink with what is left.
+        begin = max(self._start, len(self._seqs) - (most - looked_at))
+        for index in range(begin, len(self._seqs)):
             if self._seqs[index] not in self._gone:
                 sizes[self._seqs[index]] = self._sizes[index]
-        looked_at += end - self._start
-        self._start = end
+        looked_at += len(self._seqs) - begin
+        del self._seqs[begin:], self._sizes[begin:]
         return taken, sizes, looked_at
 
     def _index(self, seq: int) -> int | None:

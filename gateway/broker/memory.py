@@ -12,6 +12,8 @@ from typing import Final
 
 #: Octets that a message object, its strings and its numbers take beside its body.
 OVERHEAD: Final = 512
+#: Octets that a backlog takes for a message that is in the store only: its seq and its size.
+ENTRY: Final = 16
 
 _TOTAL: Final = 64 * 1024 * 1024
 _SHARE: Final = 32 * 1024 * 1024
@@ -26,7 +28,20 @@ class Memory:
         where the store does not take what memory has no room for, senders are held back.
     """
 
-    __slots__ = ("least", "left", "most", "press", "share", "spilling", "spills", "total", "transactions", "unacknowledged", "used")
+    __slots__ = (
+        "behind",
+        "least",
+        "left",
+        "most",
+        "press",
+        "share",
+        "spilling",
+        "spills",
+        "total",
+        "transactions",
+        "unacknowledged",
+        "used",
+    )
 
     def __init__(self, total: int = _TOTAL, share: int = _SHARE, least: int = _LEAST, most: int = sys.maxsize) -> None:
         self.total = total
@@ -35,6 +50,8 @@ class Memory:
         self.least = least
         #: Octets in all windows now.
         self.used = 0
+        #: Messages in all backlogs that are in the store only.
+        self.behind = 0
         #: The store takes messages; while its disk is full, memory must do.
         self.spilling = True
         #: There is a store that could.
@@ -46,6 +63,11 @@ class Memory:
         #: Returns how many octets more consumers may have; and is told that one was given its only message although there were none left.
         self.left: Callable[[], int] = _unbounded
         self.press: Callable[[], None] = _unheard
+
+    @property
+    def octets(self) -> int:
+        """What all backlogs take of memory: the windows, and what they know of messages that are in the store only."""
+        return self.used + ENTRY * self.behind
 
     @classmethod
     def within(cls, limit: int) -> Memory:

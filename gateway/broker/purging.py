@@ -42,9 +42,10 @@ def purge(place: Distribution, done: Callable[[int], None]) -> int:
         place.release(messages)
         if place.tried:
             place.forget_tries(messages)
-        for seq in seqs:
-            place.release_stored(seq)
-            place.tried.pop(seq, None)
+        place.release_stored(seqs)
+        if place.tried:
+            for seq in seqs:
+                place.tried.pop(seq, None)
 
     def steps() -> Iterator[None]:
         paused, rested = iter(delayed.values()), iter(resting)

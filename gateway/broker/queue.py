@@ -186,8 +186,10 @@ class PhysicalQueue(Physical, Distribution):
         self.bury([victim], reason, f"{self.destination} was at its limit")
         return True
 
-    def release_stored(self, seq: int) -> None:
-        self.broker.commits.delete(seq)
+    def release_stored(self, seqs: Sequence[int]) -> None:
+        delete = self.broker.commits.delete
+        for seq in seqs:
+            delete(seq)
 
     def __str__(self) -> str:
         return str(self.destination)

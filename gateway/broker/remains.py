@@ -43,6 +43,7 @@ class Remains:
             taken += messages
             stored |= sizes
         self.waiting -= len(taken) + len(stored)
+        self._memory.behind -= len(stored)
         self._memory.used -= sum([message.size + OVERHEAD for message in taken])
         return taken, stored
 

@@ -16,6 +16,7 @@ from gateway.broker.distribution import Distribution
 from gateway.broker.level import BEYOND
 from gateway.broker.purging import Search, purge
 from gateway.broker.rows import BLOCK
+from gateway.broker.spilled import Spilled
 from gateway.broker.store.interface import Batch
 from gateway.broker.wildcards import is_wild
 from gateway.messaging.dead import DeadReason
@@ -64,8 +65,8 @@ class TopicSubscription(Distribution):
         self.ended = False
         #: Whether its user may read a topic that the pattern covers.
         self.covers: Callable[[Destination], bool] = _everything
-        #: Messages whose row is in the store for this subscription's sake though they are not owed durably, and their topics.
-        self._spilled: dict[int, PhysicalTopic] = {}
+        #: Messages whose row is in the store for this subscription's sake though they are not owed durably.
+        self._spilled = Spilled()
         #: Seqs of messages that wait and that the selector was not asked about.
         self._unexamined: set[int] = set()
         #: Nor was it, since the start, about messages up to this seq, which the store had.
@@ -120,10 +121,14 @@ class TopicSubscription(Distribution):
         for message in run:
             size += message.size
         topic.came(len(run), size)
-        for message in self.backlog.put(run):
-            if not (self.number and message.headers.persistent):
-                self.broker.rows.hold(topic, message, persistent=False)
-                self._spilled[message.seq] = topic
+        spilled = self.backlog.put(run)
+        if spilled:
+            if self.number:
+                spilled = [message for message in spilled if not message.headers.persistent]
+            hold = self.broker.rows.hold
+            for message in spilled:
+                hold(topic, message, persistent=False)
+            self._spilled.add_all([message.seq for message in spilled], topic)
         if not self._marked:
             self.mark()
 
@@ -217,14 +222,15 @@ class TopicSubscription(Distribution):
             if self.number and message.headers.persistent:
                 self.broker.commits.settle(self.number, message.seq)
                 self.broker.rows.release(message.seq)
-            elif message.seq in self._spilled:
-                del self._spilled[message.seq]
+            elif self._spilled.discard(message.seq):
                 self.broker.rows.release(message.seq)
 
-    def release_stored(self, seq: int) -> None:
-        if self._spilled.pop(seq, None) is None:
+    def release_stored(self, seqs: Sequence[int]) -> None:
+        for seq in self._spilled.discard_all(seqs):
             self.broker.commits.settle(self.number, seq)
-        self.broker.rows.release(seq)
+        release = self.broker.rows.release
+        for seq in seqs:
+            release(seq)
 
     def settled(self, messages: Sequence[Message]) -> None:
         if self.tried:
@@ -317,17 +323,14 @@ class TopicSubscription(Distribution):
         """The store could not keep those of a run that have these seqs: what the subscriber has not, never came."""
         for message in run:
             if message.seq in seqs and self._find_and_forget(message):
-                self._spilled.pop(message.seq, None)
+                self._spilled.discard(message.seq)
                 topic.count -= 1
                 topic.octets -= message.size
                 self.tried.pop(message.seq, None)
 
     def in_memory_again(self, messages: Sequence[Message]) -> list[Message]:
         """The store could not take these for this subscription, which has them not durably: what waits of them is in memory."""
-        mine = [message for message in messages if message.seq in self._spilled]
-        for message in mine:
-            del self._spilled[message.seq]
-        return super().in_memory_again(mine)
+        return super().in_memory_again([message for message in messages if self._spilled.discard(message.seq)])
 
     # --- the end
 
@@ -342,6 +345,9 @@ class TopicSubscription(Distribution):
 
         Only what goes there, or whose topic nobody knows, is read from the store.
         """
+        if comment is None:
+            # Nothing is examined or delivered any more, and there may be as many of these as messages.
+            self._unexamined, self.tried = set(), {}
         if comment is None and not is_wild(self.pattern.name):
             purge(self, lambda count: done())
             return
@@ -435,12 +441,12 @@ class TopicSubscription(Distribution):
                 journey.removed_stored(self, list(sizes))
             topics: set[PhysicalTopic] = set()
             for seq, size in sizes.items():
-                topic = self._spilled[seq]
-                self.release_stored(seq)
+                topic = self._spilled.topic(seq)
                 self.tried.pop(seq, None)
                 topic.count -= 1
                 topic.octets -= size
                 topics.add(topic)
+            self.release_stored(list(sizes))
             for topic in topics:
                 topic.taken()
             if remains.more:

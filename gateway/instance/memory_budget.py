@@ -224,7 +224,11 @@ class MemoryBudget:
 
     def left(self, state: State) -> int:
         """Bytes that may be taken in this state; negative when there are too many already."""
-        return min(self.limits[state] - self.used(state), self.total - self._in_all())
+        return min(self.limits[state] - self.used(state), self.total - self.in_all())
+
+    def in_all(self) -> int:
+        """Bytes held in all states now."""
+        return sum(self._used) + self.waiting_messages() + self.unacknowledged_messages() + self.transactions_inside()
 
     def usage(self) -> Usage:
         """The budget as it is now."""
@@ -234,14 +238,14 @@ class MemoryBudget:
 
     def press(self) -> None:
         """Something had to be taken although there was nothing left. If the budget stays exceeded, the connection that holds most is ended."""
-        if not self._pressed and self._in_all() > self.total:
+        if not self._pressed and self.in_all() > self.total:
             self._pressed = True
-            self._least_used = self._in_all()
+            self._least_used = self.in_all()
             self._look_soon()
 
     def __str__(self) -> str:
         states = ", ".join(f"{state.word} {self.used(state)} of {self.limits[state]}" for state in State)
-        return f"{self._in_all()} of {self.total} bytes: {states}"
+        return f"{self.in_all()} of {self.total} bytes: {states}"
 
     # For accounts.
 
@@ -254,7 +258,7 @@ class MemoryBudget:
 
     def is_over(self, state: State) -> bool:
         """Whether more is held than should be, in this state or in all."""
-        return self.used(state) > self.limits[state] or self._in_all() > self.total
+        return self.used(state) > self.limits[state] or self.in_all() > self.total
 
     def has_room(self, state: State, more: int) -> bool:
         """Whether so much more may be held in this state, and no account waits for the same."""
@@ -290,15 +294,12 @@ class MemoryBudget:
                 self._log.warn("memory is short, so that clients wait until others give some back; used {budget}", budget=str(self))
 
     def _has_room(self, state: State, more: int) -> bool:
-        return self.used(state) + more <= self._bound(self.limits[state], more) and self._in_all() + more <= self._bound(
+        return self.used(state) + more <= self._bound(self.limits[state], more) and self.in_all() + more <= self._bound(
             self.total, more
         )
 
     def _bound(self, limit: int, more: int) -> int:
         return limit - limit // _KEPT_FOR_SMALL if more > _SMALL else limit
-
-    def _in_all(self) -> int:
-        return sum(self._used) + self.waiting_messages() + self.unacknowledged_messages() + self.transactions_inside()
 
     def _serve(self) -> None:
         """Grant what fits; if the line has stood still for too long, end the biggest holder."""
@@ -314,7 +315,7 @@ class MemoryBudget:
                 self._moved = now
                 account.granted()
         if self._pressed:
-            used = self._in_all()
+            used = self.in_all()
             self._pressed = used > self.total
             if used < self._least_used:
                 self._least_used = used

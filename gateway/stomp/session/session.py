@@ -357,6 +357,7 @@ class Session:
         :param receipt: the ``receipt`` header of the frame that failed.
         """
         if self.state is State.CLOSED:
+            _drop_traceback(error)
             return
         was_open = self.state in _OPEN
         # Before CONNECTED the client does not know a version, and could not unescape.
@@ -380,6 +381,7 @@ class Session:
         octets = error_frame(error, version, receipt, incident)
         ticket = self._receipts.open_frame(octets, lambda: self._peer.when_drained(lambda: self._close_provider(self._finish)))
         self._receipts.release(ticket)
+        _drop_traceback(error)
 
     def hurry(self) -> None:
         """The time limit of an ending has passed: say what can be said, and close."""
@@ -468,6 +470,14 @@ class Session:
         self._paused = False
         if self._subscriptions is not None:
             self._subscriptions.resume()
+
+
+def _drop_traceback(error: BaseException) -> None:
+    """Forget where an error was raised: its traceback and the frames of the stack refer to each other, and hold the messages of the client."""
+    cause: BaseException | None = error
+    while cause is not None and cause.__traceback__ is not None:
+        cause.__traceback__ = None
+        cause = cause.__cause__ or cause.__context__
 
 
 def _nothing() -> None:

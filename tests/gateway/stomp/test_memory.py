@@ -110,6 +110,38 @@ def test_output_that_was_never_read_goes_with_its_connection(tmp_path: Path) -> 
         until(lambda: resident(gateway) < before + 64 * _MIB, "the memory of closed connections is given back")
 
 
+def test_a_message_that_was_refused_goes_with_its_connection(tmp_path: Path) -> None:
+    body = bytes(32 * _MIB)
+    with GatewayProcess(tmp_path) as gateway:
+        before = resident(gateway)
+        for _ in range(8):
+            with connected(gateway) as sender:
+                sender.sendall(b"SEND\ndestination:/topic/a.*\ncontent-length:%d\n\n" % len(body) + body + b"\0")
+                assert frame(sender).startswith(b"ERROR")
+        until(lambda: resident(gateway) < before + 64 * _MIB, "the memory of closed connections is given back")
+
+
+def test_topic_subscribers_that_never_read_take_little_and_leave_nothing(tmp_path: Path) -> None:
+    """A flood to many of them, so that each has thousands of messages in the store: while they are there, and when they have gone."""
+    message = b"SEND\ndestination:/topic/a\npersistent:false\ncontent-length:1000\n\n" + bytes(1000) + b"\0"
+    with GatewayProcess(tmp_path) as gateway, connected(gateway) as sender:
+        before = resident(gateway)
+        readers = [connected(gateway) for _ in range(100)]
+        for reader in readers:
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            reader.sendall(b"SUBSCRIBE\nid:1\ndestination:/topic/a\nack:auto\nreceipt:r\n\n\0")
+            assert b"receipt-id:r" in frame(reader)
+        sender.settimeout(4 * PATIENCE)
+        for _ in range(20):
+            sender.sendall(message * 1_000 + b"SEND\ndestination:/queue/b\nreceipt:s\n\n\0")
+            assert b"receipt-id:s" in frame(sender)
+        assert resident(gateway) < before + 92 * _MIB
+        for reader in readers:
+            reader.close()
+        until(lambda: resident(gateway) < before + 36 * _MIB, "the memory of subscribers that have gone is given back")
+        assert answers(sender)
+
+
 def test_over_tls_too(tmp_path: Path) -> None:
     certificates = make_certificates(tmp_path / "keys")
     context = ssl.create_default_context(cafile=str(certificates.ca))
