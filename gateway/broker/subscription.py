@@ -421,7 +421,7 @@ class TopicSubscription(Distribution):
         if count:
             if self.broker.journey is not None:
                 self.broker.journey.removed_stored(self, [seq])
-            self.release_stored(seq)
+            self.release_stored([seq])
             self.tried.pop(seq, None)
             topic.count -= 1
             topic.octets -= size
