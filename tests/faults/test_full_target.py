@@ -47,7 +47,8 @@ class Filled:
         """Its last error has the reason and the remedy, and so has one line of the log."""
         told = self.gateway.until_link(link.name, lambda told: what in told["last_error"], what)
         assert "make room there" in told["last_error"], told
-        lines = [line for line in self.gateway.log.splitlines() if f"link {link.name}: " in line and "make room there" in line]
+        logged = dict.fromkeys(self.gateway.log.splitlines())
+        lines = [line for line in logged if f"link {link.name}: " in line and "make room there" in line]
         assert lines
         assert f"{link.name}.out" in lines[0] or link.target.ref in lines[0]
         assert len(lines) <= 2, lines

