@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -76,7 +78,7 @@ def test_messages_of_a_missing_destination_are_not_deleted(tmp_path: Path, kille
     other.close()
     # SQLite removes a log that it has copied back.
     database.with_name("messages.db-wal").touch()
-    refused(gateway, f"{database} is damaged at ", "is missing" if killed else "table destination")
+    refused(gateway, f"{database} is damaged at table destination", "missing" if killed else "when the store was closed")
     code, said = check(gateway)
     assert code == 1
     assert "its destination, row " in said
@@ -85,29 +87,137 @@ def test_messages_of_a_missing_destination_are_not_deleted(tmp_path: Path, kille
     other.close()
 
 
-@pytest.mark.parametrize(
-    ("change", "found"),
-    [
-        ("UPDATE destination SET kind = 0 WHERE name = 'prices'", "subscription "),
-        ("UPDATE subscription SET destination = (SELECT id FROM destination WHERE name = 'orders')", "subscription "),
-        ("UPDATE owed SET seq = (SELECT min(seq) FROM message)", "owed row of message "),
-    ],
-)
-def test_a_row_that_contradicts_another_is_refused_after_a_crash(tmp_path: Path, change: str, found: str) -> None:
-    gateway = GatewayProcess(tmp_path)
-    database = fill(gateway)
-    with Client(gateway.port, headers={"client-id": "me"}) as client:
-        client.ask("SUBSCRIBE", {"destination": "/topic/prices", "id": "1", "durable-subscriber-name": "d", "ack": "client"})
-    with Client(gateway.port) as client:
-        client.ask("SEND", {"destination": "/topic/prices", "persistent": "true"}, b"1")
+@pytest.fixture(scope="module")
+def subscribed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GatewayProcess, Path]]:
+    """A gateway that was killed, with queues and topics, some of them empty, and two durable subscriptions.
+
+    The subscription ``prices`` is owed a message, ``news`` is owed none.
+
+    :returns: the gateway, and a copy of its store, whose log was copied back.
+    """
+    gateway = GatewayProcess(tmp_path_factory.mktemp("subscribed"))
+    try:
+        database = fill(gateway)
+        with Client(gateway.port, headers={"client-id": "me"}) as client:
+            for number, topic in enumerate(("prices", "news")):
+                headers = {"destination": f"/topic/{topic}", "id": f"{number}", "durable-subscriber-name": topic, "ack": "client"}
+                client.ask("SUBSCRIBE", headers | {"selector": "urgent = 'yes'"})
+        with Client(gateway.port) as client:
+            client.ask("SEND", {"destination": "/topic/prices", "persistent": "true", "urgent": "yes"}, b"1")
+            client.ask("SEND", {"destination": "/queue/emptied", "persistent": "true"}, b"1")
+            client.write(encode("SUBSCRIBE", {"destination": "/queue/emptied", "id": "1", "ack": "client"}))
+            client.ask("ACK", {"id": client.frame().headers["ack"]})
+        gateway.kill()
+        other = sqlite3.connect(database)
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        other.close()
+        # SQLite removes a log that it has copied back.
+        database.with_name("messages.db-wal").touch()
+        copy = gateway.varhome / "copy"
+        shutil.copytree(database.parent, copy)
+        yield gateway, copy
+    finally:
+        gateway.kill()
+
+
+def changed(subscribed: tuple[GatewayProcess, Path], change: str) -> tuple[GatewayProcess, Path, bytes]:
+    """Change one row in the database of the killed gateway. :returns: the gateway, the database, and its octets."""
+    gateway, copy = subscribed
     gateway.kill()
+    store = gateway.directory / "store"
+    shutil.rmtree(store)
+    shutil.copytree(copy, store)
+    database = store / "messages.db"
     other = sqlite3.connect(database)
     assert other.execute(change).rowcount == 1
     other.commit()
     other.close()
-    # SQLite removes a log that it has copied back.
     database.with_name("messages.db-wal").touch()
-    refused(gateway, f"{database} is damaged at {found}")
+    return gateway, database, database.read_bytes()
+
+
+def row_id(copy: Path, table: str, name: str) -> int:
+    """The id that a row had before it was changed."""
+    other = sqlite3.connect(copy / "messages.db")
+    ((number,),) = other.execute(f"SELECT id FROM {table} WHERE name = ?", (name,)).fetchall()
+    other.close()
+    # SQLite removes a log that it has copied back.
+    (copy / "messages.db-wal").touch()
+    return int(number)
+
+
+@pytest.mark.parametrize(
+    "assignment", ["id = 4711", "kind = 1", "name = 'others'", "properties = 'maxNumMsgs=1'", "administered = 2"]
+)
+def test_a_destination_changed_after_a_crash_is_refused(subscribed: tuple[GatewayProcess, Path], assignment: str) -> None:
+    gateway, database, octets = changed(subscribed, f"UPDATE destination SET {assignment} WHERE name = 'orders'")
+    number = 4711 if assignment == "id = 4711" else row_id(subscribed[1], "destination", "orders")
+    place = f"{database} is damaged at destination {number}: its checksum is wrong"
+    refused(gateway, place, "table destination")
+    assert database.read_bytes() == octets, "nothing was deleted"
+    code, said = check(gateway)
+    assert (code, place in said) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        "id = 4711",
+        "destination = (SELECT id FROM destination WHERE name = 'prices')",
+        "client_id = 'you'",
+        "name = 'other'",
+        "selector = 'urgent IS NULL'",
+        "no_local = 1",
+    ],
+)
+def test_a_subscription_changed_after_a_crash_is_refused(subscribed: tuple[GatewayProcess, Path], assignment: str) -> None:
+    """Of one that is owed nothing, so that no other row refers to it."""
+    gateway, database, octets = changed(subscribed, f"UPDATE subscription SET {assignment} WHERE name = 'news'")
+    number = 4711 if assignment == "id = 4711" else row_id(subscribed[1], "subscription", "news")
+    place = f"{database} is damaged at subscription {number}: its checksum is wrong"
+    refused(gateway, place, "table subscription")
+    assert database.read_bytes() == octets
+    code, said = check(gateway)
+    assert (code, place in said) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ("DELETE FROM subscription WHERE name = 'news'", "table subscription"),
+        ("DELETE FROM subscription WHERE name = 'prices'", "table subscription"),
+        ("DELETE FROM destination WHERE name = 'orders'", "table destination"),
+        ("DELETE FROM destination WHERE name = 'news'", "table destination"),
+        ("DELETE FROM destination WHERE name = 'emptied'", "table destination"),
+        ("DELETE FROM meta WHERE key = 'subscriptions'", "table meta"),
+        ("UPDATE meta SET value = value + 1 WHERE key = 'destinations'", "table destination"),
+        ("UPDATE destination SET crc = 0 WHERE name = 'orders'", "destination 2"),
+    ],
+)
+def test_a_row_lost_after_a_crash_is_refused(subscribed: tuple[GatewayProcess, Path], change: str, place: str) -> None:
+    gateway, database, octets = changed(subscribed, change)
+    refused(gateway, f"{database} is damaged at {place}: ")
+    assert database.read_bytes() == octets
+    code, said = check(gateway)
+    assert (code, f"{database} is damaged at {place}: " in said) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ("UPDATE destination SET kind = 0 WHERE name = 'prices'", "subscription "),
+        (
+            "UPDATE subscription SET destination = (SELECT id FROM destination WHERE name = 'orders') WHERE name = 'news'",
+            "subscription ",
+        ),
+        ("UPDATE owed SET seq = (SELECT min(seq) FROM message)", "owed row of message "),
+    ],
+)
+def test_a_row_that_contradicts_another_is_refused_after_a_crash(
+    subscribed: tuple[GatewayProcess, Path], change: str, found: str
+) -> None:
+    gateway, database, _ = changed(subscribed, change)
+    refused(gateway, f"{database} is damaged at ")
     code, said = check(gateway)
     assert code == 1
     assert f"is damaged at {found}" in said

@@ -6,25 +6,52 @@ Owns the order of the changes and their statements. Knows nothing of threads, ca
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 from typing import Final
 from zlib import crc32
 
-from gateway.broker.store.interface import Batch, BranchRow
-from gateway.broker.store.statements import BRANCH, NARROW, REMEMBERED, Keys, Rows
+from gateway.broker.store.interface import Batch, BranchRow, DestinationRow, SubscriptionRow
+from gateway.broker.store.statements import BRANCH, DESTINATION, NARROW, REMEMBERED, SUBSCRIPTION, Keys, Rows
 
-_DESTINATIONS: Final = Rows(
-    "INSERT OR IGNORE INTO destination(id, kind, name, properties, administered) VALUES",
-    5,
-    "ON CONFLICT(id) DO UPDATE SET kind = excluded.kind, name = excluded.name, properties = excluded.properties, "
-    "administered = excluded.administered",
-)
-_SUBSCRIPTIONS: Final = Rows(
-    "INSERT OR IGNORE INTO subscription(id, destination, client_id, name, selector, no_local) VALUES",
-    6,
-    "ON CONFLICT(id) DO UPDATE SET destination = excluded.destination, client_id = excluded.client_id, name = excluded.name, "
-    "selector = excluded.selector, no_local = excluded.no_local",
+
+class _Summed:
+    """A table that seldom changes, with a checksum in each row, and their sum in the table ``meta``.
+
+    :param key: the sum's, in ``meta``. :param columns: all columns, first ``id`` and last ``crc``.
+    """
+
+    def __init__(self, table: str, key: str, columns: tuple[str, ...]) -> None:
+        self._key = key
+        self._sum = Keys(f"SELECT coalesce(sum(crc), 0) FROM {table} WHERE id")
+        self._removed = Keys(f"DELETE FROM {table} WHERE id")
+        self._rows = Rows(
+            f"INSERT OR IGNORE INTO {table}({', '.join(columns)}) VALUES",
+            len(columns),
+            f"ON CONFLICT(id) DO UPDATE SET {', '.join([f'{column} = excluded.{column}' for column in columns[1:]])}",
+        )
+
+    def write(
+        self, connection: sqlite3.Connection, rows: Sequence[tuple[int, *tuple[int | str, ...]]], removed: Collection[int]
+    ) -> None:
+        """Write rows, then remove rows by id, and correct the sum.
+
+        :param rows: with their checksums. :raises sqlite3.Error: as SQLite does.
+        """
+        keys = list(dict.fromkeys([*[row[0] for row in rows], *removed]))
+        text, parameters = self._sum.condition(keys)
+        before = connection.execute(text, parameters).fetchall()[0][0]
+        if rows:
+            self._rows.run(connection, list(chain.from_iterable(rows)))
+        if removed:
+            self._removed.run(connection, list(removed))
+        after = connection.execute(text, parameters).fetchall()[0][0]
+        connection.execute("UPDATE meta SET value = value + ? WHERE key = ?", (after - before, self._key))
+
+
+_DESTINATIONS: Final = _Summed("destination", "destinations", ("id", "kind", "name", "properties", "administered", "crc"))
+_SUBSCRIPTIONS: Final = _Summed(
+    "subscription", "subscriptions", ("id", "destination", "client_id", "name", "selector", "no_local", "crc")
 )
 _MESSAGES: Final = Rows("INSERT OR IGNORE INTO message(seq, destination, priority, expires, size, persistent, crc) VALUES", 7)
 _CONTENTS: Final = Rows("INSERT OR IGNORE INTO content(seq, head, body) VALUES", 3)
@@ -42,8 +69,6 @@ _DELETED_CONTENTS: Final = Keys("DELETE FROM content WHERE seq")
 _DELETED_REDELIVERIES: Final = Keys("DELETE FROM redelivery WHERE seq")
 # What transactions still held of a subscription when it was removed. This reads the whole table, and is rare.
 _REMOVED_OWED: Final = Keys("DELETE FROM owed WHERE subscription")
-_REMOVED_SUBSCRIPTIONS: Final = Keys("DELETE FROM subscription WHERE id")
-_REMOVED_DESTINATIONS: Final = Keys("DELETE FROM destination WHERE id")
 _DUPLICATES: Final = Rows("INSERT OR IGNORE INTO duplicate(seq, destination, at, crc, id) VALUES", 5)
 _FORGOTTEN: Final = Keys("DELETE FROM duplicate WHERE seq")
 _BRANCHES: Final = Rows(
@@ -58,6 +83,19 @@ def branch_crc(row: BranchRow) -> int:
     """The checksum of a branch. :raises TypeError, struct.error: a column is of another type than the store writes."""
     numbers = BRANCH(row.id, row.format_id, row.state, row.since, len(row.gtrid), len(row.bqual))
     return crc32(row.work, crc32(row.user.encode(), crc32(row.bqual, crc32(row.gtrid, crc32(numbers)))))
+
+
+def destination_crc(row: DestinationRow) -> int:
+    """The checksum of a destination. :raises AttributeError, TypeError, struct.error: a column has a type that the store never writes."""
+    name, properties = row.name.encode(), row.properties.encode()
+    return crc32(properties, crc32(name, crc32(DESTINATION(row.id, row.kind, row.administered, len(name), len(properties)))))
+
+
+def subscription_crc(row: SubscriptionRow) -> int:
+    """The checksum of a subscription. :raises AttributeError, TypeError, struct.error: a column has a type that the store never writes."""
+    client_id, name, selector = row.client_id.encode(), row.name.encode(), row.selector.encode()
+    numbers = SUBSCRIPTION(row.id, row.destination, row.no_local, len(client_id), len(name), len(selector))
+    return crc32(selector, crc32(name, crc32(client_id, crc32(numbers))))
 
 
 class SeqUsedTwice(Exception):
@@ -83,10 +121,12 @@ class Changes:
         """
         connection, crash_point = self._connection, self._crash_point
         connection.execute("BEGIN IMMEDIATE")
-        if batch.destinations:
-            _DESTINATIONS.run(connection, list(chain.from_iterable(batch.destinations.values())))
-        if batch.subscriptions:
-            _SUBSCRIPTIONS.run(connection, list(chain.from_iterable(batch.subscriptions.values())))
+        if batch.destinations or batch.removed_destinations:
+            destinations = [(*row, destination_crc(row)) for row in batch.destinations.values()]
+            _DESTINATIONS.write(connection, destinations, batch.removed_destinations)
+        if batch.subscriptions or batch.removed_subscriptions:
+            subscriptions = [(*row, subscription_crc(row)) for row in batch.subscriptions.values()]
+            _SUBSCRIPTIONS.write(connection, subscriptions, batch.removed_subscriptions)
         if batch.inserts:
             self._insert(batch)
         if batch.owed:
@@ -105,11 +145,7 @@ class Changes:
             if self._redeliveries:
                 _DELETED_REDELIVERIES.run(connection, keys)
         if batch.removed_subscriptions:
-            keys = list(batch.removed_subscriptions)
-            _REMOVED_OWED.run(connection, keys)
-            _REMOVED_SUBSCRIPTIONS.run(connection, keys)
-        if batch.removed_destinations:
-            _REMOVED_DESTINATIONS.run(connection, list(batch.removed_destinations))
+            _REMOVED_OWED.run(connection, list(batch.removed_subscriptions))
         if batch.duplicates:
             self._remember(batch)
         if batch.forgotten:

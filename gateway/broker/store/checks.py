@@ -1,4 +1,4 @@
-"""Checks whether the rows of a store are what the store wrote: the seal of a closed one, values, orphans, contents.
+"""Checks whether the rows of a store are what the store wrote: the seal of a closed one, values, checksums, orphans, contents.
 
 The *seal* is written when a store is closed in order, as the value of ``clean``: for each table a sum over all its rows. It is compared
 when the store is opened, so that a row that was changed or lost since then is noticed at once, without reading any content.
@@ -9,12 +9,14 @@ Owns what a sound row is, and the seal. Knows nothing of pages and of SQLite's l
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator
-from typing import Final
+import struct
+from collections.abc import Callable, Collection, Iterator
+from typing import Final, TypeVar
 from zlib import crc32
 
 from gateway.broker.store import failures, reading
-from gateway.broker.store.interface import StoreDamaged
+from gateway.broker.store.changes import destination_crc, subscription_crc
+from gateway.broker.store.interface import DestinationRow, StoreDamaged, SubscriptionRow
 
 #: Sums are modulo the largest prime below 2**32, so that SQLite's integers hold them.
 _PRIME: Final = 4294967291
@@ -36,6 +38,13 @@ _VALUES: Final = {
     "destination": "SELECT id, kind, name, properties, administered FROM destination ORDER BY id",
     "subscription": "SELECT id, destination, client_id, name, selector, no_local FROM subscription ORDER BY id",
 }
+
+_REMEDY: Final = "Restore a backup"
+
+_Checked = TypeVar("_Checked", DestinationRow, SubscriptionRow)
+
+#: The first version of the schema in which destinations and subscriptions have checksums.
+CHECKSUMS_SINCE: Final = 4
 
 _MOST: Final = (1 << 63) - 1
 
@@ -113,6 +122,43 @@ def check_values(connection: sqlite3.Connection, path: str) -> None:
             condition = condition.replace("administered", "0")
         for found in connection.execute(f"SELECT {key} FROM {table} WHERE NOT ({condition}) LIMIT 1").fetchall():
             raise StoreDamaged(path, f"{what} {found[0]}", f"a column of table {table} has a value that the store never writes")
+
+
+def changed(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
+    """Destinations and subscriptions that are not as the store wrote them, as place and sentence.
+
+    A row's checksum tells that it was changed. The sum of all checksums, in the table ``meta``, tells that a row was lost. A store of an
+    earlier version has neither.
+
+    :raises sqlite3.Error: as SQLite does; also where a text is not UTF-8.
+    """
+    if connection.execute("PRAGMA user_version").fetchall()[0][0] < CHECKSUMS_SINCE:
+        return
+    yield from _changed(connection, "destination", reading.destinations(connection), destination_crc)
+    yield from _changed(connection, "subscription", reading.subscriptions(connection), subscription_crc)
+
+
+def _changed(
+    connection: sqlite3.Connection, table: str, rows: list[_Checked], checksum: Callable[[_Checked], int]
+) -> Iterator[tuple[str, str]]:
+    written = dict(connection.execute(f"SELECT id, crc FROM {table}").fetchall())
+    for row in rows:
+        try:
+            whole = checksum(row) == written[row.id]
+        except (AttributeError, TypeError, struct.error):
+            # Columns of another type than the store writes.
+            whole = False
+        if not whole:
+            yield f"{table} {row.id}", f"its checksum is wrong: this row of table {table} is not as the store wrote it. {_REMEDY}"
+    expected = dict(connection.execute("SELECT key, value FROM meta WHERE key = ?", (f"{table}s",)).fetchall()).get(f"{table}s")
+    total = sum([crc for crc in written.values() if isinstance(crc, int)])
+    if not isinstance(expected, int):
+        yield "table meta", f"it has no '{table}s' that a store writes. {_REMEDY}"
+    elif total != expected:
+        yield (
+            f"table {table}",
+            f"rows are missing, or are not those written last: their checksums add up to {total}, expected {expected}. {_REMEDY}",
+        )
 
 
 def orphans(

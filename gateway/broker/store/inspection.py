@@ -106,6 +106,8 @@ def _inspect(connection: sqlite3.Connection, path: str, work: Work) -> Report:
         checks.check_values(connection, path)
     except (StoreError, *failures.AT_READING) as error:
         found.fail(error)
+    for place, what in found.of(checks.changed(connection)):
+        found.add(place, what)
     sent: set[int] = set()
     taken: set[tuple[int, int]] = set()
     try:

@@ -17,16 +17,21 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from gateway.broker.store import checks, failures, reading, wal
+from gateway.broker.store.changes import destination_crc, subscription_crc
 from gateway.broker.store.interface import StoreDamaged, StoreError, StoreVersionUnknown
 from gateway.broker.store.statements import CACHED_STATEMENTS, Keys
 
 #: "SGmq": SQLite's application_id, by which a file is known as ours.
 APPLICATION_ID: Final = 0x53476D71
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 #: What makes a store of the version before one of this version, besides the tables that are new; done where it is opened.
 _UPGRADES: Final[dict[int, tuple[str, ...]]] = {
     2: ("ALTER TABLE destination ADD COLUMN administered INTEGER NOT NULL DEFAULT 0",),
     3: (),
+    4: (
+        "ALTER TABLE destination ADD COLUMN crc INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE subscription ADD COLUMN crc INTEGER NOT NULL DEFAULT 0",
+    ),
 }
 #: What systems write at once, so that each of their pages that a power failure kept from the disk is known by a frame's head.
 PAGE_SIZE: Final = 4096
@@ -84,7 +89,9 @@ def create(path: str, store_id: str, crash_point: Callable[[str], None] | None =
             connection.execute("PRAGMA synchronous = FULL")
             connection.executescript(f"BEGIN; {_schema()}; COMMIT;")
             connection.execute(
-                "INSERT INTO meta(key, value) VALUES ('id', ?), ('clean', 1), ('next_seq', 1), ('sweep', 0)", (store_id,)
+                "INSERT INTO meta(key, value) VALUES ('id', ?), ('clean', 1), ('next_seq', 1), ('sweep', 0), "
+                "('destinations', 0), ('subscriptions', 0)",
+                (store_id,),
             )
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
@@ -239,7 +246,20 @@ def _upgrade(connection: sqlite3.Connection) -> None:
     for table, statement in _tables():
         if not has_table(connection, table):
             connection.execute(statement)
+    if found < checks.CHECKSUMS_SINCE:
+        _add_checksums(connection)
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def _add_checksums(connection: sqlite3.Connection) -> None:
+    """Give the rows of destinations and subscriptions the checksums of what they are now."""
+    sums = {
+        "destination": [(destination_crc(row), row.id) for row in reading.destinations(connection)],
+        "subscription": [(subscription_crc(row), row.id) for row in reading.subscriptions(connection)],
+    }
+    for table, rows in sums.items():
+        connection.executemany(f"UPDATE {table} SET crc = ? WHERE id = ?", rows)
+        connection.execute("INSERT INTO meta(key, value) VALUES (?, ?)", (f"{table}s", sum([crc for crc, _ in rows])))
 
 
 def has_table(connection: sqlite3.Connection, name: str) -> bool:
@@ -428,6 +448,8 @@ def _settle(path: str, connection: sqlite3.Connection, log: wal.Log, notes: list
     if isinstance(sealed, str):
         checks.check_seal(connection, path, sealed)
     checks.check_values(connection, path)
+    for place, what in checks.changed(connection):
+        raise StoreDamaged(path, place, what)
     last = connection.execute("SELECT coalesce(max(seq), 0) FROM message").fetchall()[0][0]
     return Opened(connection, str(found["id"]), max(found["next_seq"], last + 1), clean, notes)
 

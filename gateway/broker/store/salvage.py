@@ -12,7 +12,7 @@ import sqlite3
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from gateway.broker.store import opening, reading, wal
+from gateway.broker.store import checks, opening, reading, wal
 from gateway.broker.store.interface import StoreDamaged, StoreError
 from gateway.broker.store.opening import PAGE_SIZE
 from gateway.broker.store.wal import FRAME_HEADER, HEADER, Finding, Survey
@@ -118,6 +118,8 @@ def _check(path: str) -> int:
         report = connection.execute("PRAGMA integrity_check(1)").fetchall()[0][0]
         if report != "ok":
             raise StoreDamaged(path, "an unknown page", str(report).replace("\n", " "))
+        for place, what in checks.changed(connection):
+            raise StoreDamaged(path, place, what)
         count = 0
         for block in reading.scan(connection):
             count += sum([row.persistent for row in reading.fetch(connection, path, [row.seq for row in block])])

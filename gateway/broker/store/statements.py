@@ -29,6 +29,10 @@ NARROW: Final = struct.Struct("<6q").pack
 REMEMBERED: Final = struct.Struct("<3q").pack
 #: Those of a branch that are numbers: id, format, state, since, and the lengths of gtrid and bqual.
 BRANCH: Final = struct.Struct("<6q").pack
+#: Those of a destination that are numbers: id, kind, administered, and the lengths of name and properties.
+DESTINATION: Final = struct.Struct("<5q").pack
+#: Those of a subscription that are numbers: id, destination, no_local, and the lengths of client_id, name and selector.
+SUBSCRIPTION: Final = struct.Struct("<6q").pack
 
 
 class Rows:

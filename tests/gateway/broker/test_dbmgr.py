@@ -261,6 +261,10 @@ def test_check_of_a_store_that_was_killed_changes_nothing(tool: Tool, killed: Ki
         ("DELETE FROM destination", "message 1: its destination, row 1, is missing"),
         ("DELETE FROM subscription", "owed row of message 1: its subscription, row 1, is missing"),
         ("UPDATE subscription SET destination = 5", "subscription 1: its destination, row 5, is missing"),
+        ("UPDATE subscription SET selector = 'a = 1'", "subscription 1: its checksum is wrong"),
+        ("UPDATE destination SET kind = 0", "destination 1: its checksum is wrong"),
+        ("UPDATE destination SET crc = crc + 1", "destination 1: its checksum is wrong"),
+        ("DELETE FROM subscription", "table subscription: "),
         ("DELETE FROM message WHERE seq = 7", "owed row of message 7: the message is missing"),
         ("DELETE FROM message WHERE seq = 7", "content 7: the message it belongs to is missing"),
         ("DELETE FROM content WHERE seq = 7", "message 7: its content is missing"),
@@ -289,6 +293,21 @@ def test_check_of_damaged_pages(tool: Tool) -> None:
     code, said, _ = tool("check")
     assert code == 1
     assert "is damaged at pages: " in said or "is damaged at an unknown page" in said
+
+
+def test_a_destination_changed_in_the_database_is_not_repaired(tool: Tool) -> None:
+    closed(tool)
+    other = sqlite3.connect(tool.database)
+    other.execute("UPDATE meta SET value = 0 WHERE key = 'clean'")
+    other.execute("UPDATE destination SET name = 'u'")
+    other.commit()
+    other.close()
+    before = tool.database.read_bytes()
+    code, _, error = tool("recover", "-f")
+    assert code == 1
+    assert f"{tool.database} is damaged at destination 1: its checksum is wrong" in error
+    assert "the files are as they were" in error
+    assert (tool.database.read_bytes(), tool.log.exists()) == (before, False)
 
 
 def test_a_missing_log_is_given_up_when_asked(tool: Tool, killed: Killed, tmp_path: Path) -> None:

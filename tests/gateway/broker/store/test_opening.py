@@ -14,6 +14,7 @@ from queue import Queue
 import pytest
 
 from gateway.broker.store import opening
+from gateway.broker.store.changes import destination_crc
 from gateway.broker.store.interface import (
     Batch,
     BranchRow,
@@ -293,6 +294,26 @@ def test_what_changed_since_the_store_was_closed_is_refused(path: Path, reactor:
     error = refused(path, reactor)
     assert isinstance(error, StoreDamaged)
     assert (error.path, error.place) == (str(path), place)
+
+
+def test_a_row_as_it_was_before_its_last_change_is_refused_without_the_seal(path: Path, reactor: QueueReactor) -> None:
+    """Its own checksum is right; the sum of all is not. So is what an older copy of a page brings back."""
+    store = store_at(path, reactor)
+    store.open()
+    for number, properties in enumerate(("maxNumMsgs=1", "maxNumMsgs=2")):
+        batch = Batch(number)
+        batch.destinations[1] = DestinationRow(1, 0, "orders", properties)
+        assert reactor.commit(store, batch) is None
+    reactor.close(store)
+    other = sqlite3.connect(path)
+    before = destination_crc(DestinationRow(1, 0, "orders", "maxNumMsgs=1"))
+    other.execute("UPDATE meta SET value = 1 WHERE key = 'clean'")
+    other.execute("UPDATE destination SET properties = 'maxNumMsgs=1', crc = ?", (before,))
+    other.commit()
+    other.close()
+    error = refused(path, reactor)
+    assert isinstance(error, StoreDamaged)
+    assert error.place == "table destination"
 
 
 def test_a_message_that_says_it_is_not_persistent_is_believed_only_if_it_is_whole(path: Path, reactor: QueueReactor) -> None:

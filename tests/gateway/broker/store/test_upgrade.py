@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.broker.store import opening, salvage
-from gateway.broker.store.interface import Batch, BranchRow, DestinationRow, DuplicateRow, StoreDamaged
+from gateway.broker.branch import restored
+from gateway.broker.store import inspection, opening, salvage
+from gateway.broker.store.interface import Batch, BranchRow, DestinationRow, DuplicateRow, StoreDamaged, SubscriptionRow
 from gateway.broker.store.opening import PAGE_SIZE
 from gateway.broker.store.sqlite import SqliteStore
 from tests.gateway.broker.store.harness import History, Model, QueueReactor, contents
 
 #: The tables of earlier versions.
 TABLES = ("meta", "destination", "subscription", "message", "content", "owed", "redelivery")
+#: Those that are there since version 3.
+NEWER = ("duplicate", "branch")
 
 
 @pytest.fixture
@@ -29,7 +33,7 @@ def store_at(path: Path, reactor: QueueReactor) -> SqliteStore:
     return SqliteStore(str(path), reactor.reactor, reserve_octets=0, idle_seconds=600)
 
 
-@pytest.fixture(params=[1, 2])
+@pytest.fixture(params=[1, 2, 3])
 def earlier(request: pytest.FixtureRequest) -> int:
     """A version before this one."""
     number: int = request.param
@@ -51,10 +55,11 @@ def old(earlier: int, tmp_path: Path, reactor: QueueReactor) -> tuple[Path, Mode
         connection.execute(f"PRAGMA {pragma}").fetchall()
     connection.executescript(Path(__file__).with_name(f"version-{earlier}.sql").read_text())
     connection.execute("ATTACH ? AS new", (str(new),))
-    for table in TABLES:
+    for table in TABLES if earlier < 3 else TABLES + NEWER:
         columns = ", ".join(row[1] for row in connection.execute(f"PRAGMA main.table_info({table})"))
         connection.execute(f"INSERT INTO main.{table}({columns}) SELECT {columns} FROM new.{table}")
-    # Those versions had no seal.
+    connection.execute("DELETE FROM meta WHERE key IN ('destinations', 'subscriptions')")
+    # The first two versions had no seal; that of the third has a test of its own.
     connection.execute("UPDATE meta SET value = 1 WHERE key = 'clean'")
     connection.execute(f"PRAGMA application_id = {opening.APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {earlier}")
@@ -62,8 +67,9 @@ def old(earlier: int, tmp_path: Path, reactor: QueueReactor) -> tuple[Path, Mode
     connection.close()
     new.unlink()
     model = history.states[-1].copy()
-    model.duplicates.clear()
-    model.branches.clear()
+    if earlier < 3:
+        model.duplicates.clear()
+        model.branches.clear()
     return path, model
 
 
@@ -90,9 +96,100 @@ def test_all_that_was_there_is_there(old: tuple[Path, Model], earlier: int, reac
     reactor.close(store)
     again = store_at(path, reactor)
     assert row in again.open().destinations
-    assert list(again.scan_duplicates()) == [[batch.duplicates[4711]]]
-    assert list(again.scan_branches()) == [[batch.branches[4711]]]
+    assert [each for block in again.scan_duplicates() for each in block][-1] == batch.duplicates[4711]
+    assert [each for block in again.scan_branches() for each in block][-1] == batch.branches[4711]
     reactor.close(again)
+
+
+def closed_by_version_3(path: Path) -> None:
+    """A store with the seal that the program of version 3 gave it."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    for pragma in (f"page_size = {PAGE_SIZE}", "auto_vacuum = INCREMENTAL", "journal_mode = WAL"):
+        connection.execute(f"PRAGMA {pragma}").fetchall()
+    for name in ("version-3.sql", "version-3-closed.sql"):
+        connection.executescript(Path(__file__).with_name(name).read_text("utf-8"))
+    connection.execute(f"PRAGMA application_id = {opening.APPLICATION_ID}")
+    connection.execute("PRAGMA user_version = 3")
+    connection.close()
+
+
+def test_the_seal_of_version_3_is_compared_before_the_upgrade(tmp_path: Path, reactor: QueueReactor) -> None:
+    path = tmp_path / "messages.db"
+    closed_by_version_3(path)
+    shutil.copy(path, tmp_path / "kept.db")
+    assert inspection.inspect(str(path), work) == inspection.Report([], 6, True)
+    store = store_at(path, reactor)
+    recovered = store.open()
+    assert (recovered.clean, recovered.notes, version(path)) == (True, [], opening.SCHEMA_VERSION)
+    assert recovered.destinations[2] == DestinationRow(3, 0, "Gr\u00fc\u00dfe", "maxNumMsgs=7\n", 1)
+    assert recovered.subscriptions[0] == SubscriptionRow(7, 2, "client", "one", "colour = 'gr\u00fcn'", 1)
+    reactor.close(store)
+    assert inspection.inspect(str(path), work) == inspection.Report([], 6, True)
+    os.replace(tmp_path / "kept.db", path)
+    _change(path, "UPDATE destination SET kind = 1 WHERE id = 1")
+    with pytest.raises(StoreDamaged, match="table destination: its rows are not those that were there when the store was closed"):
+        store_at(path, reactor).open()
+    assert version(path) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ("UPDATE destination SET name = 'others' WHERE id = 4711", "destination 4711"),
+        ("UPDATE subscription SET no_local = 1 - no_local WHERE id = 1", "subscription 1"),
+        ("DELETE FROM subscription", "table subscription"),
+        ("PRAGMA user_version = 3", "an unknown page"),
+    ],
+)
+def test_rows_are_checked_after_the_upgrade_and_a_crash(
+    old: tuple[Path, Model], reactor: QueueReactor, change: str, place: str
+) -> None:
+    """Rows that were upgraded, one that was written later, and the version, of a store that was not closed in order."""
+    path, _ = old
+    store = store_at(path, reactor)
+    store.open()
+    batch = Batch(1)
+    batch.destinations[4711] = DestinationRow(4711, 0, "made", "", 0)
+    assert reactor.commit(store, batch) is None
+    reactor.close(store)
+    _change(path, "UPDATE meta SET value = 0 WHERE key = 'clean'")
+    _change(path, change)
+    path.with_name(f"{path.name}-wal").touch()
+    before = path.read_bytes()
+    with pytest.raises(StoreDamaged) as error:
+        store_at(path, reactor).open()
+    assert error.value.place == place
+    assert path.read_bytes() == before
+
+
+def test_one_that_was_killed_is_upgraded(old: tuple[Path, Model], reactor: QueueReactor, tmp_path: Path) -> None:
+    """What is still in its log gets checksums, too."""
+    path, model = old
+    connection = opening.connect(str(path))
+    connection.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
+    connection.execute("UPDATE meta SET value = 0 WHERE key = 'clean'")
+    connection.execute("INSERT INTO destination(id, kind, name, properties) VALUES (9000, 0, 'q', '')")
+    (tmp_path / "killed").mkdir()
+    for name, octets in _files(path).items():
+        (tmp_path / "killed" / name).write_bytes(octets)
+    connection.close()
+    model.restart()
+    model.destinations[9000] = DestinationRow(9000, 0, "q", "")
+    for _ in range(2):
+        store = store_at(tmp_path / "killed" / path.name, reactor)
+        assert contents(reactor, store, store.open()) == model.contents()
+        reactor.close(store)
+
+
+def _change(path: Path, statement: str) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+def work(row: BranchRow) -> tuple[Sequence[int], Sequence[tuple[int, int]]]:
+    return restored(row)[1:]
 
 
 def test_a_crash_after_the_upgrade_leaves_it_upgraded_or_as_it_was(
