@@ -409,9 +409,8 @@ class Broker:
 
     def _draining(self, full: bool) -> None:
         self.memory.spilling = not full
-        if full:
-            self.log.error("the disk is full: persistent messages are refused until there is room, acknowledgements are taken")
-        else:
+        # That the disk is full is said by the store, which knows how full.
+        if not full:
             self.log.info("the disk has room again: persistent messages are taken")
 
     def _damaged(self, error: StoreDamaged) -> None:
