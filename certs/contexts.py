@@ -231,7 +231,9 @@ class ServerContextFactory:
         except CertificateFileError as error:
             if asked and (error.path != files.register or not files.revocations.exists()):
                 raise
-            self._log.warn("whether {revocations} is complete cannot be told: {error}", revocations=str(files.revocations), error=str(error))
+            self._log.warn(
+                "whether {revocations} is complete cannot be told: {error}", revocations=str(files.revocations), error=str(error)
+            )
             return
         if found is None:
             return

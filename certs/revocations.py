@@ -58,10 +58,7 @@ def difference(register: Path, revocations: Path, authority: Path) -> Difference
     listed = {each.serial_number for each in _entries(revocations)}
     authorities = read_certificates(authority) if authority.exists() else []
     lacking = [
-        f"{serial:x}"
-        for each in authorities
-        for serial in issued.revoked_serials(identifier_of(each))
-        if serial not in listed
+        f"{serial:x}" for each in authorities for serial in issued.revoked_serials(identifier_of(each)) if serial not in listed
     ]
     if not lacking:
         return None

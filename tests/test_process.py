@@ -458,7 +458,10 @@ def test_half_an_authority_is_to_be_restored(missing: str, tmp_path: Path, certi
     for name in ("server.key", missing):
         (tls / name).unlink()
     line = refused(gateway)
-    assert f"server.key is missing; {missing} is missing, too: restore it from a backup, then: imqkeytool server --force --varhome " in line
+    assert (
+        f"server.key is missing; {missing} is missing, too: restore it from a backup, then: imqkeytool server --force --varhome "
+        in line
+    )
     both = shlex.split(line.partition("with: ")[2].removesuffix(")"))
     middle = both.index("&&")
     for command in (both[:middle], both[middle + 1 :]):

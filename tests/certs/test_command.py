@@ -268,7 +268,9 @@ def test_what_is_on_the_list_stays_there_when_the_register_is_lost(tool: Tool, t
     (revocations,) = read_revocation_lists(tls / "crl.pem")
     entries = list(revocations)
     assert len(entries) == 2
-    assert any(entry.serial_number == before.serial_number and list(entry.extensions) == list(before.extensions) for entry in entries)
+    assert any(
+        entry.serial_number == before.serial_number and list(entry.extensions) == list(before.extensions) for entry in entries
+    )
     assert _number(tls) > number
 
 

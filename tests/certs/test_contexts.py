@@ -573,7 +573,9 @@ def registered(store: KeyStore) -> ServerFiles:
 
 @pytest.mark.parametrize("clients", [ClientCertificates.OPTIONAL, ClientCertificates.REQUIRED])
 @ensureDeferred
-async def test_a_missing_revocation_list_does_not_make_revoked_certificates_valid(store: KeyStore, clients: ClientCertificates) -> None:
+async def test_a_missing_revocation_list_does_not_make_revoked_certificates_valid(
+    store: KeyStore, clients: ClientCertificates
+) -> None:
     store.revoke("alice", NOW)
     contexts = ServerContextFactory(registered(store), clients)
     store.revocation_list.unlink()
