@@ -233,6 +233,36 @@ def test_while_the_disk_drains_what_need_not_be_stored_stays_in_memory_and_in_or
     assert inbox.texts == [str(number) for number in range(15)]
 
 
+@pytest.mark.parametrize("no_room", [False, True])
+def test_what_was_acknowledged_on_a_full_disk_is_written_before_the_end_or_told(tmp_path: Path, no_room: bool) -> None:
+    stepped = Stepped(tmp_path)
+    session = stepped.session()
+    session.send(texts(Q, range(2)))
+    inbox = stepped.consume(session, Q)
+    stepped.settle()
+    assert len(stepped.disk.rows) == 2
+    inbox.consumer.acknowledge_through(2)
+    session.send(texts(Queue("other"), ["does not fit"]))
+    ended: list[bool] = []
+    stepped.broker.close(lambda: ended.append(True))
+    stepped.turns()
+    stepped.store.step(full=True)
+    assert not ended, "the acknowledgement is tried again first"
+    for _ in range(20):
+        stepped.turns()
+        if not stepped.store.busy:
+            break
+        stepped.store.step(no_room=no_room)
+    assert ended == [True]
+    stepped.turns()
+    assert len(stepped.disk.rows) == (2 if no_room else 0)
+    if no_room:
+        (failure,) = stepped.failures
+        assert "acknowledged last could not be written, and is delivered again" in str(failure)
+    else:
+        assert stepped.failures == []
+
+
 # --- transactions
 
 
