@@ -23,6 +23,7 @@ from gateway.messaging.errors import (
     UnknownDelivery,
 )
 from gateway.messaging.provider import Mode, Session
+from gateway.stomp.errors import describe
 from tests.gateway.broker.stepping import Stepped, Told, all_of, texts
 
 Q, OUT, LIMITED = Queue("q"), Queue("out"), Queue("limited")
@@ -62,6 +63,26 @@ def test_every_receipt_of_a_batch_that_did_not_fit_says_so(stepped: Stepped) -> 
     assert inbox.messages == []
     assert stepped.broker.queue(Q).count == 0
     assert stepped.losses == []
+
+
+def test_whatever_does_not_fit_is_told_in_the_words_of_what_comes_after_it(tmp_path: Path) -> None:
+    """And without the number of an incident: there is nothing more to say of it than the log does."""
+    for way in ("receipt", "transaction", "lost"):
+        stepped = Stepped(tmp_path)
+        session = stepped.session()
+        told = Told()
+        if way == "transaction":
+            session = stepped.session(Mode.TRANSACTED)
+        session.send(texts(Q, ["refused"]))
+        if way == "receipt":
+            session.completion(told)
+        elif way == "transaction":
+            session.commit(told)
+        fill(stepped)
+        stepped.settle()
+        (error,) = stepped.losses if way == "lost" else told.results
+        assert isinstance(error, StorageFailed), way
+        assert describe(error, "x-1") == ("the message store could not write: the disk is full", True), way
 
 
 def test_a_receipt_that_waited_for_a_later_batch_speaks_for_the_earlier_one_too(stepped: Stepped) -> None:
