@@ -102,7 +102,7 @@ class Authority:
     @property
     def identifier(self) -> str:
         """Its subject key identifier in hexadecimal: the same as long as its key is."""
-        return _subject_key_identifier(self.certificate).digest.hex()
+        return identifier_of(self.certificate)
 
     def issue_server(
         self,
@@ -195,6 +195,11 @@ class Authority:
 
     def _authority_key_identifier(self) -> x509.AuthorityKeyIdentifier:
         return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(_subject_key_identifier(self.certificate))
+
+
+def identifier_of(certificate: x509.Certificate) -> str:
+    """An authority's subject key identifier in hexadecimal."""
+    return _subject_key_identifier(certificate).digest.hex()
 
 
 def common_name(certificate: x509.Certificate) -> str | None:

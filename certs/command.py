@@ -2,7 +2,7 @@
 
 Owns the command line: options, what is printed, exit codes. What is done is :mod:`certs.keystore`'s.
 
-Exit codes: 0 done; 1 it could not be done, or ``check`` found something that ends or is revoked; 2 the command line is wrong, or ``check`` could not
+Exit codes: 0 done; 1 it could not be done, or ``check`` found something that ends, is revoked or is missing; 2 the command line is wrong, or ``check`` could not
 read the files. An error is one line on the standard error.
 """
 
@@ -26,6 +26,7 @@ from certs.expiry import ending, revoked_in_use
 from certs.files import PASSWORD_NAME, CertificateFileError
 from certs.keystore import SERVER_NAME, Entry, KeyStore, KeyStoreError
 from certs.password import read_password
+from certs.revocations import difference
 
 PROGRAM: Final = "imqkeytool"
 DEFAULT_INSTANCE: Final = "imqbroker"
@@ -203,12 +204,15 @@ def list_(place: _Place, /, **where: Any) -> None:
 @click.option("--days", type=click.IntRange(0), default=_WARN_DAYS, show_default=True, help="How soon is soon.")
 @click.pass_context
 def check(context: click.Context, /, days: int, **where: Any) -> None:
-    """Say which certificates have ended or end within some days, and whether the server's is revoked. The exit code is then 1, else 0."""
+    """Say which certificates have ended or end within some days, whether the server's is revoked, and whether the revocation list is missing or
+    lacks what was revoked. The exit code is then 1, else 0.
+    """
     store, now = _store(**where), context.obj.now
     try:
         if not store.entries():
             raise KeyStoreError(f"{store.folder} has no certificates")
-        found = [*revoked_in_use(store), *ending(store, now, timedelta(days=days))]
+        differs = difference(store.register, store.revocation_list, store.authority_certificate)
+        found = [*revoked_in_use(store), *([] if differs is None else [differs]), *ending(store, now, timedelta(days=days))]
     except (CertificateFileError, KeyStoreError) as error:
         _complain(error)
         context.exit(2)
@@ -242,6 +246,17 @@ def revoke(place: _Place, /, name: str, reason: str, **where: Any) -> None:
         click.echo(f"Revoked {name}, serial number {serial:x}.")
     if name == SERVER_NAME:
         click.echo("The server shows it to clients until there is another: imqkeytool server --force makes one.")
+    click.echo(_RELOAD)
+
+
+@command.command()
+@_with_store
+@click.pass_obj
+def crl(place: _Place, /, **where: Any) -> None:
+    """Write the revocation list, crl.pem, anew from the register of certificates, where it is missing or damaged."""
+    store = _store(**where)
+    count = store.publish(place.now)
+    click.echo(f"Made {store.revocation_list}; it has {count} revoked certificate{'' if count == 1 else 's'}.")
     click.echo(_RELOAD)
 
 

@@ -6,6 +6,7 @@ know what is spoken over the connection, nor when files change: it is told to re
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -23,6 +24,7 @@ from zope.interface import implementer
 
 from certs.authority import common_name
 from certs.files import CertificateFileError, PrivateKey, read_certificates, read_key, read_revocation_lists, same_key
+from certs.revocations import difference
 
 if TYPE_CHECKING:
     from twisted.protocols.tls import TLSMemoryBIOProtocol
@@ -62,6 +64,7 @@ class ServerFiles:
     :param authorities: certificates of the authorities whose client certificates are accepted; needed to ask for any.
     :param revocations: their revocation lists. Where the file does not exist nothing is revoked; where it does, it has a list of every
         authority that issues client certificates: those of another are refused.
+    :param register: what the authority issued and revoked. Where it says that there was a revocation list, a missing one is an error.
     """
 
     certificate: Path
@@ -69,6 +72,7 @@ class ServerFiles:
     password: bytes | None = field(default=None, repr=False)
     authorities: Path | None = None
     revocations: Path | None = None
+    register: Path | None = None
 
 
 def _utc_now() -> datetime:
@@ -155,6 +159,7 @@ class ServerContextFactory:
             self._warn_of_end(f"authority {files.authorities}", authority.not_valid_after_utc)
             store.add_cert(crypto.X509.from_cryptography(authority))
             context.add_client_ca(authority)
+        self._compare_with_register()
         lists: list[x509.CertificateRevocationList] = []
         if files.revocations is not None and files.revocations.exists():
             lists = read_revocation_lists(files.revocations)
@@ -190,7 +195,11 @@ class ServerContextFactory:
     def _warn_of_revocation(self, certificate: x509.Certificate) -> None:
         """Say if the server's own certificate is revoked by the lists there are. It is shown all the same: without it nobody could connect."""
         files = self._files
-        if files.revocations is None or not files.revocations.exists():
+        if files.revocations is None:
+            return
+        if not files.revocations.exists():
+            if self._client_certificates is ClientCertificates.NONE:
+                self._compare_with_register()
             return
         try:
             lists = read_revocation_lists(files.revocations)
@@ -202,10 +211,35 @@ class ServerContextFactory:
         if (certificate.issuer, certificate.serial_number) in _revoked(lists):
             self._log.warn(
                 "certificate {certificate} is revoked by {revocations}, and shown to clients all the same: make a new one, with "
-                "imqkeytool server --force",
+                "imqkeytool server --force --dir {folder}",
                 certificate=str(files.certificate),
+                folder=shlex.quote(str(files.certificate.parent)),
                 revocations=str(files.revocations),
             )
+
+    def _compare_with_register(self) -> None:
+        """Warn where register and revocation list differ.
+
+        :raises CertificateFileError: the list is missing, and clients are asked for certificates: revoked ones would be accepted.
+        """
+        files = self._files
+        if files.register is None or files.revocations is None or files.authorities is None:
+            return
+        asked = self._client_certificates is not ClientCertificates.NONE
+        try:
+            found = difference(files.register, files.revocations, files.authorities)
+        except CertificateFileError as error:
+            if asked and (error.path != files.register or not files.revocations.exists()):
+                raise
+            self._log.warn(
+                "whether {revocations} is complete cannot be told: {error}", revocations=str(files.revocations), error=str(error)
+            )
+            return
+        if found is None:
+            return
+        if found.list_missing and asked:
+            raise CertificateFileError(found.path, found.text)
+        self._log.warn("{found}", found=str(found))
 
     def _warn_of_end(self, what: str, end: datetime) -> None:
         left = end - self._now()

@@ -32,15 +32,18 @@ from certs.authority import (
     Issued,
     KeyType,
     Purpose,
+    Revocation,
     check_common_name,
     make_key,
 )
 from certs.files import (
+    CertificateFileError,
     certificate_pem,
     key_pem,
     make_folder,
     read_certificates,
     read_key,
+    read_revocation_lists,
     revocation_list_pem,
     same_key,
     write_private,
@@ -91,7 +94,7 @@ class KeyStore:
         self.revocation_list: Final = folder / "crl.pem"
         self.clients: Final = folder / "clients"
         self._password = password
-        self._register: Final = folder / "register.json"
+        self.register: Final = folder / "register.json"
 
     def client_files(self, name: str) -> tuple[Path, Path]:
         """Where a client's certificate and key are. :raises KeyStoreError: the name cannot be a client's."""
@@ -114,8 +117,11 @@ class KeyStore:
         :raises KeyStoreError: there is one, or the name or ``days`` cannot be.
         """
         with self._changing() as register:
-            self._vacant(self.authority_certificate, force)
-            self._vacant(self.authority_key, force)
+            for path in (self.authority_certificate, self.authority_key):
+                if path.exists() and not force:
+                    raise KeyStoreError(
+                        f"{path} exists; imqkeytool ca --force replaces the authority, and nothing that the old one issued is trusted any more"
+                    )
             with _refusals():
                 authority = Authority.create(name, now, days, make_key(key_type))
             # The key first: a certificate without its key would look like an authority that is whole.
@@ -220,6 +226,16 @@ class KeyStore:
             self._publish(authority, register, now)
             return serials
 
+    def publish(self, now: datetime) -> int:
+        """Write the revocation list anew, from the register. :returns: how many certificates it has.
+
+        :raises KeyStoreError: there is no authority, or no register.
+        """
+        if not self.register.exists():
+            raise KeyStoreError(f"{self.register} does not exist, and the list cannot be made without it; restore it from a backup")
+        with self._changing() as register:
+            return self._publish(self.authority(), register, now)
+
     def entries(self) -> list[Entry]:
         """The certificates whose files are in the key store: the authority's, the server's, the clients' by name."""
         register = self._loaded()
@@ -238,7 +254,17 @@ class KeyStore:
     def authority(self) -> Authority:
         """The authority. :raises KeyStoreError: there is none, or its key is not that of its certificate."""
         if not self.authority_certificate.exists():
+            if self.authority_key.exists():
+                raise KeyStoreError(
+                    f"{self.authority_certificate} does not exist, and {self.authority_key} does; restore the certificate from a backup, "
+                    "or replace the authority, and everything that it issued, with: imqkeytool ca --force"
+                )
             raise KeyStoreError(f"{self.authority_certificate} does not exist; make the authority first: imqkeytool ca")
+        if not self.authority_key.exists():
+            raise KeyStoreError(
+                f"{self.authority_key} does not exist; restore it from a backup, or replace the authority, and everything that it issued, "
+                "with: imqkeytool ca --force"
+            )
         certificate = read_certificates(self.authority_certificate)[0]
         key = read_key(self.authority_key, self._password)
         if not same_key(certificate, key):
@@ -258,10 +284,10 @@ class KeyStore:
             os.close(descriptor)
 
     def _loaded(self) -> Register:
-        return Register.load(self._register) if self._register.exists() else Register()
+        return Register.load(self.register) if self.register.exists() else Register()
 
     def _save(self, register: Register) -> None:
-        write_private(self._register, register.dump())
+        write_private(self.register, register.dump())
 
     def _keep(self, authority: Authority, register: Register, name: str, purpose: Purpose, issued: Issued, now: datetime) -> None:
         """Register a certificate, before there is a file of it: one that is in nobody's books could not be revoked."""
@@ -270,12 +296,33 @@ class KeyStore:
         if not self.revocation_list.exists():
             self._publish(authority, register, now)
 
-    def _publish(self, authority: Authority, register: Register, now: datetime) -> None:
-        """Write the register, and the revocation list that follows from it."""
+    def _publish(self, authority: Authority, register: Register, now: datetime) -> int:
+        """Write the register, and the revocation list that follows from it. :returns: how many certificates it has.
+
+        What only the list there has stays on it: the register may have been lost since.
+        """
+        revoked = {each.serial: each for each in register.revocations(authority.identifier)}
+        for listed in self._listed(authority, register):
+            register.list_number = max(register.list_number, _number(listed))
+            for entry in listed:
+                revoked.setdefault(entry.serial_number, Revocation(entry.serial_number, entry.revocation_date_utc, _reason(entry)))
         register.list_number += 1
         self._save(register)
-        revocations = authority.revocation_list(register.revocations(authority.identifier), register.list_number, now)
+        revocations = authority.revocation_list(revoked.values(), register.list_number, now)
         write_private(self.revocation_list, revocation_list_pem(revocations))
+        return len(revoked)
+
+    def _listed(self, authority: Authority, register: Register) -> list[x509.CertificateRevocationList]:
+        """The authority's lists in the file. A file that cannot be read is written over if the register says all that was on it."""
+        if not self.revocation_list.exists():
+            return []
+        try:
+            lists = read_revocation_lists(self.revocation_list)
+        except CertificateFileError:
+            if not register.list_number:
+                raise
+            return []
+        return [each for each in lists if each.is_signature_valid(authority.key.public_key())]
 
     def _write_pair(self, certificate: Path, key: Path, issued: Issued, password: bytes | None) -> None:
         # Without a certificate in between, whoever reads finds that something is missing, never a pair that does not fit.
@@ -291,6 +338,20 @@ class KeyStore:
     def _vacant(self, path: Path, force: bool) -> None:
         if path.exists() and not force:
             raise KeyStoreError(f"{path} exists; --force replaces it")
+
+
+def _number(revocations: x509.CertificateRevocationList) -> int:
+    try:
+        return revocations.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+    except x509.ExtensionNotFound:
+        return 0
+
+
+def _reason(entry: x509.RevokedCertificate) -> x509.ReasonFlags | None:
+    try:
+        return entry.extensions.get_extension_for_class(x509.CRLReason).value.reason
+    except x509.ExtensionNotFound:
+        return None
 
 
 @contextmanager

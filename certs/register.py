@@ -103,6 +103,14 @@ class Register:
         record = self._records.get(serial)
         return None if record is None or record.revoked is None else datetime.fromisoformat(record.revoked)
 
+    def revoked_serials(self, authority: str | None = None) -> list[int]:
+        """The serial numbers of the certificates that are revoked. :param authority: only those of this one; None: of any."""
+        return [
+            serial
+            for serial, record in self._records.items()
+            if record.revoked is not None and (authority is None or record.authority == authority)
+        ]
+
     def revocations(self, authority: str) -> list[Revocation]:
         """What belongs on that authority's revocation list."""
         return [

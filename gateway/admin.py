@@ -50,6 +50,7 @@ from gateway.messaging.provider import Credentials
 from gateway.refusal import StartRefused
 from gateway.stomp.clients import Client
 from gateway.stomp.service import StompService
+from gateway.tls import way_to_certificate
 
 #: What the access control file calls the service that administrators connect to.
 _SERVICE: Final = "ADMIN"
@@ -67,7 +68,7 @@ def admin_contexts(layout: Layout, settings: Settings) -> ServerContextFactory |
         raise StartRefused(
             [
                 f"{settings.source(TLS_ENABLED)}: {TLS_ENABLED.name}=true: expected a certificate in {certificate} and its key beside it; "
-                f"make them with: imqkeytool server --varhome {layout.varhome} --instance {layout.instance}"
+                f"{way_to_certificate(layout)}"
             ]
         )
     password = settings[settings_general.KEYSTORE_PASSWORD]

@@ -5,12 +5,32 @@ Part of the composition: it joins settings, which know no certificates, and cert
 
 from __future__ import annotations
 
+import shlex
+
 from certs.contexts import ClientCertificates, ServerContextFactory, ServerFiles
 from gateway.instance import settings_general
 from gateway.instance.layout import Layout
 from gateway.instance.settings import Settings
 from gateway.refusal import StartRefused
 from gateway.stomp import settings as stomp_settings
+
+
+def way_to_certificate(layout: Layout) -> str:
+    """What to do where the server's certificate or its key is missing: commands that work with the other files that are there."""
+    folder = layout.tls
+    missing = [name for name in ("server.pem", "server.key") if not (folder / name).exists()]
+    said = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; "
+    where = f"--varhome {shlex.quote(str(layout.varhome))} --instance {shlex.quote(layout.instance)}"
+    # What is left of a pair is of no use, and is replaced.
+    server = f"imqkeytool server{'' if len(missing) == 2 else ' --force'} {where}"
+    authority, key = (folder / "ca.pem").exists(), (folder / "ca.key").exists()
+    if authority == key:
+        # With no authority at all this makes one, too.
+        return f"{said}make them with: {server}"
+    return (
+        f"{said}{'ca.key' if authority else 'ca.pem'} is missing, too: restore it from a backup, then: {server} (or replace the authority, "
+        f"whose new ca.pem all clients must then be given, with: imqkeytool ca --force {where} && {server})"
+    )
 
 
 def server_contexts(layout: Layout, settings: Settings) -> ServerContextFactory:
@@ -25,8 +45,7 @@ def server_contexts(layout: Layout, settings: Settings) -> ServerContextFactory:
         raise StartRefused(
             [
                 f"{where}: {stomp_settings.TLS_ENABLED.name}=true: expected a certificate in {certificate} and its key beside it; "
-                f"make them with: imqkeytool ca --varhome {layout.varhome} --instance {layout.instance} "
-                f"&& imqkeytool server --varhome {layout.varhome} --instance {layout.instance}"
+                f"{way_to_certificate(layout)}"
             ]
         )
     password = settings[settings_general.KEYSTORE_PASSWORD]
@@ -43,6 +62,7 @@ def server_contexts(layout: Layout, settings: Settings) -> ServerContextFactory:
             password.encode() if password else None,
             authorities=layout.tls / "ca.pem",
             revocations=layout.tls / "crl.pem",
+            register=layout.tls / "register.json",
         ),
         clients,
     )

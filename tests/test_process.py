@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -419,6 +420,79 @@ def test_tls_without_a_certificate_names_the_command(tmp_path: Path) -> None:
     line = refused(gateway)
     assert "imqkeytool" in line
     assert "server.pem" in line
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [
+        ("server.key",),
+        ("server.pem",),
+        ("server.pem", "server.key"),
+        ("server.pem", "server.key", "ca.pem", "ca.key", "crl.pem", "register.json"),
+    ],
+)
+def test_the_command_for_a_missing_certificate_works_and_keeps_the_authority(
+    missing: tuple[str, ...], tmp_path: Path, certificates: Certificates
+) -> None:
+    varhome = tmp_path / "of all instances"
+    gateway = commanded(varhome, tls=certificates)
+    shutil.copytree(certificates.directory, gateway.directory / "etc" / "tls")
+    tls = gateway.directory / "etc" / "tls"
+    kept = (tls / "ca.pem").read_bytes()
+    for name in missing:
+        (tls / name).unlink()
+    line = refused(gateway)
+    command = shlex.split(line.partition("make them with: ")[2])
+    assert command[0] == "imqkeytool", line
+    run("-m", "certs.command", *command[1:])
+    assert ((tls / "ca.pem").read_bytes() == kept) == ("ca.pem" not in missing)
+    with gateway:
+        Client(gateway.tls_port, tls=ssl.create_default_context(cafile=str(tls / "ca.pem"))).close()
+
+
+@pytest.mark.parametrize("missing", ["ca.pem", "ca.key"])
+def test_half_an_authority_is_to_be_restored(missing: str, tmp_path: Path, certificates: Certificates) -> None:
+    gateway = commanded(tmp_path, tls=certificates)
+    shutil.copytree(certificates.directory, gateway.directory / "etc" / "tls")
+    tls = gateway.directory / "etc" / "tls"
+    for name in ("server.key", missing):
+        (tls / name).unlink()
+    line = refused(gateway)
+    assert (
+        f"server.key is missing; {missing} is missing, too: restore it from a backup, then: imqkeytool server --force --varhome "
+        in line
+    )
+    both = shlex.split(line.partition("with: ")[2].removesuffix(")"))
+    middle = both.index("&&")
+    for command in (both[:middle], both[middle + 1 :]):
+        assert command[0] == "imqkeytool", line
+        run("-m", "certs.command", *command[1:])
+    with gateway:
+        Client(gateway.tls_port, tls=ssl.create_default_context(cafile=str(tls / "ca.pem"))).close()
+
+
+def test_a_revoked_certificate_stays_so_when_the_list_is_lost(tmp_path: Path, certificates: Certificates) -> None:
+    context = client_context(certificates)
+    with commanded(tmp_path, tls=certificates, require_client_certificate=True) as gateway:
+        tls = gateway.directory / "etc" / "tls"
+        run("-m", "certs.command", "revoke", certificates.client, "--dir", tls)
+        gateway.signal(signal.SIGHUP)
+        until_logged(gateway, "certificates were read again")
+        with pytest.raises((ssl.SSLError, Gone, OSError)):
+            Client(gateway.tls_port, tls=context)
+        (tls / "crl.pem").unlink()
+        gateway.signal(signal.SIGHUP)
+        until_logged(gateway, "certificates stay as they were")
+        with pytest.raises((ssl.SSLError, Gone, OSError)):
+            Client(gateway.tls_port, tls=context)
+        assert gateway.terminate() == 0
+        line = refused(gateway)
+        assert f"{tls}/crl.pem: is missing" in line
+        command = shlex.split(line.partition("make it anew with: ")[2])
+        run("-m", "certs.command", *command[1:])
+        gateway.start()
+        with pytest.raises((ssl.SSLError, Gone, OSError)):
+            Client(gateway.tls_port, tls=context)
 
 
 @pytest.mark.parametrize(

@@ -165,10 +165,22 @@ def test_without_the_bridges_user_a_jms_bridge_fails_by_name_and_stomp_runs(tmp_
     written(process.directory / "etc")
     with process, Client(process.port) as client:
         process.wait_for_output("is ready")
-        for name in ("imq.bridge.admin.user", "imq.bridge.admin.password"):
-            assert f"{name}=" in process.said
-        assert "bridge orders uses the broker of this instance" in process.said
+        assert "-D: imq.bridge.admin.user=: expected the user as whom bridge orders" in process.said
+        line = "the settings of the instance: no line imq.bridge.admin.password=...: expected the password with which bridge orders uses"
+        assert line in process.said
         client.store("/queue/A", b"x")
+
+
+def test_a_passfile_that_lacks_the_bridges_password_is_named(tmp_path: Path) -> None:
+    with gateway(tmp_path, settings("stomp", "orders")) as process:
+        assert process.terminate() == 0
+        written(process.directory / "etc")
+        passfile = process.directory / "etc" / "passfile"
+        passfile.write_bytes(b"")
+        process.start()
+        process.wait_for_output("is ready")
+        line = f"bridge orders is not started: {passfile}: no line imq.bridge.admin.password=...: expected the password with which"
+        assert line in process.said
 
 
 def test_a_transacted_link_is_refused_by_name_and_with_the_remedy(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ is ``distribution``'s, what becomes durable when is ``commit``'s, what one user 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
@@ -29,7 +29,7 @@ from gateway.broker.rows import Rows
 from gateway.broker.schedule import Schedule
 from gateway.broker.settings import DMQ_PROPERTIES, BrokerOptions
 from gateway.broker.slices import Slices
-from gateway.broker.store.interface import Batch, DestinationRow, Store, StoreDamaged, StoreError, StoreFailed
+from gateway.broker.store.interface import Batch, DestinationRow, Store, StoreDamaged, StoreError, StoreFailed, StoreFull
 from gateway.broker.subscription import TopicSubscription
 from gateway.broker.topic import PhysicalTopic
 from gateway.broker.unacknowledged import Unacknowledged
@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from twisted.internet.interfaces import IReactorTime
 
     from gateway.broker.journey import Journey
+
+
+#: How often what needs no room is given to the store when it is to be closed while the disk is full.
+_CLOSING_TRIES: Final = 3
 
 
 def _nothing() -> None: ...
@@ -409,9 +413,8 @@ class Broker:
 
     def _draining(self, full: bool) -> None:
         self.memory.spilling = not full
-        if full:
-            self.log.error("the disk is full: persistent messages are refused until there is room, acknowledgements are taken")
-        else:
+        # That the disk is full is said by the store, which knows how full.
+        if not full:
             self.log.info("the disk has room again: persistent messages are taken")
 
     def _damaged(self, error: StoreDamaged) -> None:
@@ -439,11 +442,24 @@ class Broker:
             self.turn.end()
 
     def close(self, closed: Callable[[], None]) -> None:
-        """Make durable what was asked, and close the store; then call ``closed``."""
+        """Make durable what was asked, and close the store; then call ``closed``.
+
+        On a full disk what needs no room is tried a few times. What cannot be written then is a failure of the store, so that the exit tells of it.
+        """
         self.schedule.close()
         self.slices.close()
+        tries = 0
 
         def flushed(error: StoreError | None) -> None:
+            nonlocal tries
+            if isinstance(error, StoreFull):
+                tries += 1
+                if tries < _CLOSING_TRIES:
+                    # Messages have been taken out of the batch; the rest of it is in the next.
+                    self.commits.wait(flushed)
+                    return
+                lost = "what was acknowledged last could not be written, and is delivered again after the next start"
+                self.commits.give_up(StoreFailed(f"{error}; {lost}"))
             self.store.close(closed)
 
         self.commits.wait(flushed)

@@ -15,7 +15,8 @@ from gateway.broker.store.interface import StoreError, StoreFull
 from gateway.messaging.errors import MessagingError, StorageFailed
 from gateway.messaging.provider import Done
 
-_NO_ROOM: Final = "what was sent did not fit on the disk"
+#: The words with which sends are refused as long as the disk is full: the first that does not fit gets the same.
+_NO_ROOM: Final = "the disk is full"
 
 
 class Promise:
@@ -134,4 +135,4 @@ def storage_failed(error: StoreError | None) -> StorageFailed | None:
 
 def not_stored(error: StoreError) -> StorageFailed:
     """The same of an error: clients are told that the disk is full, and nothing that names files."""
-    return StorageFailed(str(error), "the disk is full" if isinstance(error, StoreFull) else "")
+    return StorageFailed(_NO_ROOM, _NO_ROOM) if isinstance(error, StoreFull) else StorageFailed(str(error))

@@ -50,6 +50,9 @@ def open_broker(
         log.warn("the last run did not end in order: its process was killed, or its machine stopped; what had a RECEIPT is here")
     for note in recovered.notes:
         log.info("{note}", note=note)
+    if recovered.full:
+        log.error("{full}", full=recovered.full)
+        broker.memory.spilling = False
     places = _Places(broker)
     known_rows: list[DestinationRow] = []
     patterns: dict[int, Destination] = {}
@@ -104,6 +107,9 @@ def open_broker(
         destinations=len(recovered.destinations),
         subscriptions=len(recovered.subscriptions),
     )
+    if recovered.full:
+        # Its first job starts the store's thread, which looks for room from then on. Sends are refused before they become one.
+        store.fetch([], lambda found: None)
     return broker
 
 

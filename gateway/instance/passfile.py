@@ -93,7 +93,7 @@ def applied(settings: Settings, path: Path) -> Settings:
         for name, value in read(path).items()
         if settings.is_declared(name) and settings.source_of(name) != COMMAND_LINE
     ]
-    return settings.with_overrides(overrides, source=str(path))
+    return settings.with_overrides(overrides, source=str(path), secrets_from=str(path))
 
 
 def unknown(settings: Settings, path: Path) -> list[Problem]:

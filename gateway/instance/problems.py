@@ -6,7 +6,7 @@ Owns the sentence that operators see. Knows no setting.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
@@ -30,13 +30,15 @@ class Severity(Enum):
 class Problem:
     """One thing that is wrong, on one line.
 
-    :param file: the file it is in; None where it came by ``-D``, or is missing altogether.
+    :param file: the file of settings it is in; None where ``origin`` says where it came from.
     :param line: the line in that file, from 1; 0 where none is meant.
     :param name: the setting's name as it was written; empty where none is meant.
     :param value: the value as it was written, or :data:`HIDDEN` where it may be a secret.
     :param expected: what should have been there.
     :param nearest: the known name that resembles ``name`` most; empty where none does.
     :param said: what is to be said where nothing else was expected; then ``expected`` is empty.
+    :param origin: where it came from, when not from a file of settings.
+    :param missing: the line is missing from ``origin``, so there is no value to show.
     """
 
     file: Path | None
@@ -47,16 +49,23 @@ class Problem:
     nearest: str = ""
     severity: Severity = Severity.ERROR
     said: str = ""
+    origin: str = field(default=COMMAND_LINE, compare=False)
+    missing: bool = False
 
     @property
     def where(self) -> str:
-        """``FILE:LINE``, ``FILE``, or ``-D``."""
+        """``FILE:LINE``, ``FILE``, or another origin, such as ``-D``."""
         if self.file is None:
-            return COMMAND_LINE
+            return self.origin
         return f"{self.file}:{self.line}" if self.line else str(self.file)
 
     def __str__(self) -> str:
-        """``WHERE: NAME=VALUE: expected EXPECTED; the nearest known name is NEAREST``, or ``WHERE: NAME=VALUE: SAID``, always one line."""
+        """``WHERE: NAME=VALUE: expected EXPECTED; the nearest known name is NEAREST``, or ``WHERE: NAME=VALUE: SAID``, always one line.
+
+        Where the line is missing: ``WHERE: no line NAME=...: expected EXPECTED``.
+        """
+        if self.missing:
+            return printable(f"{self.where}: no line {self.name}=...: expected {self.expected}")
         given = f"{self.name}={_shortened(self.value)}: " if self.name or self.value else ""
         nearest = f"; the nearest known name is {self.nearest}" if self.nearest else ""
         said = self.said or f"expected {self.expected}"

@@ -69,11 +69,19 @@ class Settings:
     Made by :func:`read` and :meth:`defaults`.
     """
 
-    def __init__(self, declared: Catalogue, given: Mapping[str, _Given], values: Mapping[str, Any], bad: Mapping[str, Problem]):
+    def __init__(
+        self,
+        declared: Catalogue,
+        given: Mapping[str, _Given],
+        values: Mapping[str, Any],
+        bad: Mapping[str, Problem],
+        secrets_from: str = "",
+    ):
         self._declared = declared
         self._given = given
         self._values = values
         self._bad = bad
+        self._secrets_from = secrets_from
 
     @classmethod
     def defaults(cls, declared: Sequence[Setting[Any]]) -> Settings:
@@ -141,8 +149,13 @@ class Settings:
         """
         full_name = self._full(setting, name)
         given = self._given.get(full_name)
+        default = setting.type.show(setting.default)
+        missing = given is None and value is None and not default
         if value is None:
-            value = setting.type.show(setting.default) if given is None else given.text
+            value = default if given is None else given.text
+        origin = DEFAULT if given is None else given.origin
+        if missing:
+            origin = self._secrets_from if setting.secret and self._secrets_from else "the settings of the instance"
         return Problem(
             file=None if given is None else given.file,
             line=0 if given is None else given.line,
@@ -150,6 +163,8 @@ class Settings:
             value=HIDDEN if setting.secret else value,
             expected=expected,
             severity=severity,
+            origin=origin,
+            missing=missing,
         )
 
     def bridge_problems(self, name: str) -> list[Problem]:
@@ -173,15 +188,16 @@ class Settings:
         matches = ((self._declared.find(full_name), given) for full_name, given in self._given.items())
         return [given.text for match, given in matches if match is not None and match[0].secret and given.text]
 
-    def with_overrides(self, overrides: Sequence[str], source: str = COMMAND_LINE) -> Settings:
+    def with_overrides(self, overrides: Sequence[str], source: str = COMMAND_LINE, secrets_from: str = "") -> Settings:
         """These settings, with others over them.
 
         :param overrides: each as ``name=value``, verbatim: escapes are of the file's syntax, not of this one.
-        :param source: what :meth:`source` says of them.
+        :param source: what :meth:`source` says of them. :param secrets_from: where a secret that is missing was expected, for errors.
         :raises SettingsError: an error in any of them, or a bad value for a bridge; nothing is changed then.
         """
         entries, problems = _from_command_line(overrides, source)
         settings, found = _judged(self._declared, {**self._given, **entries})
+        settings._secrets_from = secrets_from or self._secrets_from
         problems += [problem for problem in found if problem.name in entries]
         problems += [problem for full_name, problem in settings._bad.items() if full_name in entries]
         if any(problem.severity is not Severity.WARNING for problem in problems):
@@ -252,7 +268,7 @@ def _from_command_line(overrides: Iterable[str], source: str) -> tuple[dict[str,
         name = name.strip()
         if not separator or not name:
             # Without a separator the whole might be a secret with its name forgotten; the name alone is shown.
-            problems.append(Problem(None, 0, name or "(no name)", HIDDEN if value else "", "name=value"))
+            problems.append(Problem(None, 0, name or "(no name)", HIDDEN if value else "", "name=value", origin=source))
             continue
         given[name] = _Given(value, None, 0, source)
     return given, problems
@@ -275,7 +291,7 @@ def _judged(declared: Catalogue, given: Mapping[str, _Given]) -> tuple[Settings,
             bridge = is_of_a_bridge(full_name)
             shown = HIDDEN if setting.secret else entry.text
             severity = Severity.BRIDGE if bridge else Severity.ERROR
-            problem = Problem(entry.file, entry.line, full_name, shown, str(refused), severity=severity)
+            problem = Problem(entry.file, entry.line, full_name, shown, str(refused), severity=severity, origin=entry.origin)
             if bridge:
                 bad[full_name] = problem
             else:
@@ -297,8 +313,10 @@ def _visible(declared: Catalogue, entries: Iterable[str]) -> list[Problem]:
 def _unknown(declared: Catalogue, full_name: str, entry: _Given) -> Problem:
     shown = HIDDEN if _sounds_secret(full_name) else entry.text
     if is_of_the_original(full_name):
-        return Problem(entry.file, entry.line, full_name, shown, "", severity=Severity.WARNING, said=said_of(full_name))
-    return Problem(entry.file, entry.line, full_name, shown, "a known name", declared.nearest(full_name))
+        return Problem(
+            entry.file, entry.line, full_name, shown, "", severity=Severity.WARNING, said=said_of(full_name), origin=entry.origin
+        )
+    return Problem(entry.file, entry.line, full_name, shown, "a known name", declared.nearest(full_name), origin=entry.origin)
 
 
 def _sounds_secret(full_name: str) -> bool:

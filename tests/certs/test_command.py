@@ -223,3 +223,71 @@ def test_which_folder(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     capsys.readouterr()
     assert run(["ca", "--varhome", str(tmp_path), "-i", "../other"], NOW) == 2
     assert capsys.readouterr().err == "imqkeytool: '../other' cannot be the name of an instance\n"
+
+
+def test_check_tells_of_a_missing_or_old_revocation_list_and_crl_makes_it_anew(tool: Tool, tls: Path) -> None:
+    tool("server", "--dns", "localhost")
+    tool("client", "--name", "alice")
+    old = (tls / "crl.pem").read_bytes()
+    tool("revoke", "alice")
+    number = _number(tls)
+    assert tool("check") == (0, "", "")
+    for damage in (None, old):
+        (tls / "crl.pem").unlink() if damage is None else (tls / "crl.pem").write_bytes(damage)
+        code, out, err = tool("check")
+        assert (code, err) == (1, "")
+        assert out.startswith(f"{tls}/crl.pem: is {'missing' if damage is None else 'older'}")
+        assert f"imqkeytool crl --dir {tls}\n" in out
+        code, out, err = tool("crl")
+        assert (code, err) == (0, "")
+        assert "it has 1 revoked certificate." in out
+        assert tool("check") == (0, "", "")
+        number, before = _number(tls), number
+        assert number > before
+    (tls / "crl.pem").write_text("rubbish")
+    assert tool("check")[0] == 2
+    assert tool("crl")[0] == 0
+    assert tool("check") == (0, "", "")
+
+
+def test_what_is_on_the_list_stays_there_when_the_register_is_lost(tool: Tool, tls: Path) -> None:
+    tool("server", "--dns", "localhost")
+    tool("client", "--name", "alice")
+    tool("revoke", "alice", "--reason", "key-compromise")
+    (revocations,) = read_revocation_lists(tls / "crl.pem")
+    (before,), number = list(revocations), _number(tls)
+    (tls / "register.json").unlink()
+    code, out, _err = tool("check")
+    assert code == 1
+    assert out.startswith(f"{tls}/register.json: is missing. The 1 certificate on {tls}/crl.pem stay")
+    code, _out, err = tool("crl")
+    assert code == 1
+    assert "register.json does not exist" in err
+    tool("client", "--name", "bob")
+    tool("revoke", "bob")
+    (revocations,) = read_revocation_lists(tls / "crl.pem")
+    entries = list(revocations)
+    assert len(entries) == 2
+    assert any(
+        entry.serial_number == before.serial_number and list(entry.extensions) == list(before.extensions) for entry in entries
+    )
+    assert _number(tls) > number
+
+
+def test_half_an_authority_is_told_what_is_missing(tool: Tool, tls: Path) -> None:
+    tool("ca")
+    (tls / "ca.key").rename(tls / "kept")
+    code, _out, err = tool("server")
+    assert code == 1
+    assert "ca.key does not exist; restore it" in err
+    (tls / "kept").rename(tls / "ca.key")
+    (tls / "ca.pem").unlink()
+    code, _out, err = tool("client", "--name", "alice")
+    assert code == 1
+    assert "ca.key does; restore the certificate" in err
+    assert "imqkeytool ca --force" in err
+
+
+def _number(tls: Path) -> int:
+    (revocations,) = read_revocation_lists(tls / "crl.pem")
+    return revocations.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number

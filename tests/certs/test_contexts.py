@@ -4,8 +4,8 @@ import shutil
 import socket
 import ssl
 import warnings
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -550,3 +550,98 @@ def test_a_listener_that_asks_for_no_certificates_only_warns_of_a_list_that_is_n
     assert [str(store.revocation_list) in formatEvent(event) for event in events] == [True]
     with pytest.raises(CertificateFileError, match="expected certificate revocation lists"):
         ServerContextFactory(files(store), ClientCertificates.REQUIRED)
+
+
+@contextmanager
+def told() -> Iterator[list[str]]:
+    """What is logged meanwhile."""
+    lines: list[str] = []
+
+    def observe(event: LogEvent) -> None:
+        lines.append(formatEvent(event))
+
+    globalLogPublisher.addObserver(observe)  # type: ignore[arg-type]
+    try:
+        yield lines
+    finally:
+        globalLogPublisher.removeObserver(observe)  # type: ignore[arg-type]
+
+
+def registered(store: KeyStore) -> ServerFiles:
+    return replace(files(store), register=store.register)
+
+
+@pytest.mark.parametrize("clients", [ClientCertificates.OPTIONAL, ClientCertificates.REQUIRED])
+@ensureDeferred
+async def test_a_missing_revocation_list_does_not_make_revoked_certificates_valid(
+    store: KeyStore, clients: ClientCertificates
+) -> None:
+    store.revoke("alice", NOW)
+    contexts = ServerContextFactory(registered(store), clients)
+    store.revocation_list.unlink()
+    with pytest.raises(CertificateFileError, match=r"crl\.pem: is missing, .* 1 certificate revoked, .*: imqkeytool crl --dir "):
+        ServerContextFactory(registered(store), clients)
+    with pytest.raises(CertificateFileError, match="is missing"):
+        contexts.reload()
+    async with listening(contexts) as port:
+        assert (await ask(port, client_context(store, "bob"))).name == "bob"
+        with pytest.raises(REFUSED):
+            await ask(port, client_context(store, "alice"))
+    store.publish(NOW)
+    async with listening(ServerContextFactory(registered(store), clients)) as port:
+        with pytest.raises(REFUSED):
+            await ask(port, client_context(store, "alice"))
+
+
+def test_a_missing_list_that_had_no_certificate_is_refused_too(store: KeyStore) -> None:
+    store.revocation_list.unlink()
+    with pytest.raises(CertificateFileError, match=r"crl\.pem: is missing, and .*register\.json says there was one; make it anew"):
+        ServerContextFactory(registered(store), ClientCertificates.REQUIRED)
+    store.authority_key.unlink()
+    with pytest.raises(CertificateFileError, match=r"restore it from a backup") as error:
+        ServerContextFactory(registered(store), ClientCertificates.REQUIRED)
+    assert "imqkeytool" not in str(error.value)
+
+
+def test_a_listener_that_asks_for_no_certificates_only_warns_of_a_missing_list(store: KeyStore) -> None:
+    store.revocation_list.unlink()
+    with told() as lines:
+        ServerContextFactory(registered(store))
+    assert [line.startswith(f"{store.revocation_list}: is missing") for line in lines] == [True]
+
+
+def test_a_list_that_is_older_than_the_register_is_warned_of(store: KeyStore) -> None:
+    old = store.revocation_list.read_bytes()
+    (serial,) = store.revoke("alice", NOW)
+    with told() as lines:
+        ServerContextFactory(registered(store), ClientCertificates.REQUIRED)
+    assert lines == []
+    write_private(store.revocation_list, old)
+    with told() as lines:
+        ServerContextFactory(registered(store), ClientCertificates.REQUIRED)
+    (line,) = lines
+    assert line.startswith(f"{store.revocation_list}: is older than {store.register}: it lacks 1 certificate")
+    assert f"{serial:x}" in line
+    assert f"imqkeytool crl --dir {store.folder}" in line
+
+
+@pytest.mark.parametrize("register", [None, b"rubbish"])
+def test_a_register_that_is_lost_is_warned_of(store: KeyStore, register: bytes | None) -> None:
+    store.revoke("alice", NOW)
+    store.register.unlink() if register is None else store.register.write_bytes(register)
+    with told() as lines:
+        ServerContextFactory(registered(store), ClientCertificates.REQUIRED)
+    (line,) = lines
+    assert str(store.register) in line
+    assert ("cannot be revoked by name" if register is None else "complete cannot be told") in line
+    store.authority_key.unlink()
+    with told() as lines:
+        ServerContextFactory(registered(store), ClientCertificates.REQUIRED)
+    assert len(lines) == (0 if register is None else 1), "an authority that is kept elsewhere has its register there"
+
+
+def test_without_register_and_list_a_register_that_cannot_be_read_is_an_error(store: KeyStore) -> None:
+    store.revocation_list.unlink()
+    store.register.write_text("rubbish")
+    with pytest.raises(CertificateFileError, match=r"register\.json"):
+        ServerContextFactory(registered(store), ClientCertificates.REQUIRED)

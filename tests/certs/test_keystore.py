@@ -71,7 +71,7 @@ def test_nothing_is_overwritten_unasked(store: KeyStore) -> None:
     store.issue_server("broker", NOW, ["broker.example"], [])
     store.issue_client("alice", NOW)
     before = {path: path.read_bytes() for path in store.folder.rglob("*") if path.is_file()}
-    with pytest.raises(KeyStoreError, match=r"ca\.pem exists; --force replaces it"):
+    with pytest.raises(KeyStoreError, match=r"ca\.pem exists; imqkeytool ca --force replaces the authority"):
         store.create_authority("Test CA", NOW)
     with pytest.raises(KeyStoreError, match=r"server\.pem exists"):
         store.issue_server("broker", NOW, ["broker.example"], [])

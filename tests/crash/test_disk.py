@@ -78,7 +78,8 @@ def test_a_full_disk_refuses_sends_takes_acknowledgements_and_recovers(small_dis
                 except Refused as refused:
                     refusal = refused.frame
             assert refusal.headers["receipt-id"] == f"r{stored + 1}"
-            assert "the disk is full" in refusal.headers["message"]
+            # The same words as for those who come after it.
+            assert refusal.headers["message"] == "the message store could not write: the disk is full"
             assert str(gateway.directory) not in refusal.headers["message"] + refusal.body.decode()
             assert list(producer.rest()) == []
         until_logged(gateway, "the disk is full")
@@ -103,6 +104,45 @@ def test_a_full_disk_refuses_sends_takes_acknowledgements_and_recovers(small_dis
     with Client(gateway.port) as consumer:
         consumer.ask("SUBSCRIBE", {"destination": QUEUE, "id": "s", "ack": "client"})
         assert consumer.message().body == b"0 " + BODY
+
+
+def test_the_first_that_does_not_fit_gets_the_words_of_those_after_it(tmp_path: Path, library: Path, control: Path) -> None:
+    with on_faulty_disk(tmp_path, library, control) as gateway:
+        control.write_text("space 0\n")
+        told = []
+        for _ in range(3):
+            with Client(gateway.port) as producer, pytest.raises(Refused) as refused:
+                producer.store(QUEUE, b"too much")
+            told.append(refused.value.frame.headers["message"])
+        assert told == ["the message store could not write: the disk is full"] * 3
+        assert log_of(gateway).count("persistent messages are refused until") == 1
+        assert "incident" not in log_of(gateway)
+
+
+def test_a_disk_too_full_for_the_reserve_is_told_once_and_recovers(tmp_path: Path) -> None:
+    gateway = GatewayProcess(tmp_path / "var")
+    folder = gateway.directory / "store"
+    folder.mkdir(parents=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100m", "tmpfs", str(folder)], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("mounting a tmpfs is not permitted; the preloaded disk stands in for it")
+    try:
+        filled = folder / "of others"
+        filled.write_bytes(bytes(70 * MIB))
+        with gateway:
+            for _ in range(2):
+                with Client(gateway.port) as producer, pytest.raises(Refused, match="the disk is full"):
+                    producer.store(QUEUE, b"too much")
+            (line,) = [line for line in log_of(gateway).splitlines() if "the disk is full" in line and "broker" in line]
+            assert " SEVERE " in line
+            assert f"persistent messages are refused until {folder} has {80 * MIB} bytes free" in line
+            filled.unlink()
+            until_logged(gateway, "room again")
+            with Client(gateway.port) as producer:
+                producer.store(QUEUE, b"x")
+            assert log_of(gateway).count("persistent messages are refused") == 1
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
 
 
 @pytest.mark.parametrize("fault", [f"fsync {errno.EIO}", f"fsync {errno.ENOSPC}", f"write {errno.EIO}"])

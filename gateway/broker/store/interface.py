@@ -237,6 +237,7 @@ class Recovered(NamedTuple):
     :param store_id: random, made with the store, in every message id it gives out. :param next_seq: the first seq never used.
     :param clean: whether it was closed in order. :param notes: sentences for the log (a torn tail that was cut off, and the like).
     :param path: the file, for errors about rows; "" where there is none.
+    :param full: that and why persistent messages are refused from the beginning: the disk is full; else "".
     """
 
     store_id: str
@@ -246,6 +247,7 @@ class Recovered(NamedTuple):
     subscriptions: Sequence[SubscriptionRow]
     notes: Sequence[str]
     path: str = ""
+    full: str = ""
 
 
 class Store(Protocol):

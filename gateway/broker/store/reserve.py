@@ -24,6 +24,11 @@ class Reserve:
         self.size = size
 
     @property
+    def margin(self) -> int:
+        """Bytes that must be free beside it before it is made again, or a disk that is nearly full would be full again at once."""
+        return max(self.size // 4, 1 << 20)
+
+    @property
     def held(self) -> bool:
         """Whether the file is there with all its octets."""
         if not self.size:
@@ -42,7 +47,7 @@ class Reserve:
         :returns: whether it is there now, and the margin is free. :raises OSError: something else than lack of space was in the way.
         """
         held = self.held
-        if self._free() < margin + (0 if held else self.size):
+        if self.free() < margin + (0 if held else self.size):
             return False
         if held:
             return True
@@ -65,7 +70,8 @@ class Reserve:
         with suppress(FileNotFoundError):
             os.unlink(self._path)
 
-    def _free(self) -> int:
+    def free(self) -> int:
+        """Bytes that are free in its folder. :raises OSError: the folder cannot be looked at."""
         found = os.statvfs(os.path.dirname(self._path) or ".")
         return found.f_bavail * found.f_frsize
 

@@ -60,8 +60,8 @@ class SqliteStore:
 
     **A full disk.** The batch is undone as a whole and its callback gets StoreFull: its deletes are undone too, so the caller gives
     them again in a later batch, without the inserts. From then on the store is *draining*: the reserve file is given up, so that batches
-    that only delete or settle have space to be written in. It ends by itself, when there is room to make the reserve file again and as much
-    beside it. Inserts are not refused meanwhile, they may fail. It also begins without a failed batch, when the log finds no room in the
+    that only delete or settle have space to be written in. It ends by itself, when there is room to make the reserve file again and a quarter as
+    much beside it; that is looked for every second. Inserts are not refused meanwhile, they may fail. It also begins without a failed batch, when the log finds no room in the
     database.
 
     **A failed write or fsync** is final. What the disk holds is unknown until the store is opened anew, best in a new process.
@@ -216,10 +216,20 @@ class SqliteStore:
         self._connection = connection
         self._failure = None
         self._closing = False
-        notes = opened.notes
-        if self.draining:
-            notes.append(f"{path}: the disk is full; there is no room for the reserve of {self._reserve.size} octets")
-        return Recovered(opened.store_id, opened.next_seq, opened.clean, destinations, subscriptions, notes, path)
+        full = self._shortage() if self.draining else ""
+        return Recovered(opened.store_id, opened.next_seq, opened.clean, destinations, subscriptions, opened.notes, path, full)
+
+    def _shortage(self, why: str = "the disk is full") -> str:
+        folder = os.path.dirname(self.path) or "."
+        try:
+            free = f"{self._reserve.free()} are"
+        except OSError as error:
+            free = f"how many are cannot be told: {error}"
+        needed = self._reserve.size + self._reserve.margin
+        return (
+            f"{why}: persistent messages are refused until {folder} has {needed} bytes free ({free}, with what was kept in reserve); "
+            "acknowledgements are taken"
+        )
 
     def _begin(self, connection: sqlite3.Connection, next_seq: int) -> None:
         """Delete what was not persistent, and mark the store as in use."""
@@ -341,7 +351,7 @@ class SqliteStore:
         if not isinstance(failure, StoreFull):
             self._fail(failure)
         elif not self._full:
-            self._set_full(True)
+            self._set_full(True, str(failure))
             # At once, while the space that was kept is there: a log that cannot be copied back would take all that comes after.
             self._guarded(partial(self._upkeep.checkpoint, "TRUNCATE"))
         return failure
@@ -356,7 +366,7 @@ class SqliteStore:
             self._failure = failure
             self._reactor.callFromThread(self._log.critical, "{failure}", failure=str(failure))
 
-    def _set_full(self, full: bool) -> None:
+    def _set_full(self, full: bool, why: str = "") -> None:
         if full and not self._full:
             try:
                 self._reserve.release()
@@ -365,7 +375,7 @@ class SqliteStore:
         if full != self._full:
             self._full = full
             self._batches_while_full = 0
-            self._reactor.callFromThread(self._draining_changed, full)
+            self._reactor.callFromThread(self._draining_changed, full, why)
 
     @property
     def _used(self) -> sqlite3.Connection:
@@ -374,8 +384,10 @@ class SqliteStore:
 
     # Back on the reactor's thread.
 
-    def _draining_changed(self, full: bool) -> None:
+    def _draining_changed(self, full: bool, why: str) -> None:
         self.draining = full
+        if full:
+            self._log.error("{shortage}", shortage=self._shortage(why))
         if self.on_draining is not None:
             self.on_draining(full)
 

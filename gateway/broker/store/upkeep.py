@@ -136,14 +136,14 @@ class Upkeep:
             self._damaged(wrong)
 
     def make_room(self) -> bool:
-        """On a full disk: shorten log and file, and take the reserve again if as much is then free beside it.
+        """On a full disk: shorten log and file, and take the reserve again if its margin is then free beside it.
 
         :returns: whether there is room again. :raises OSError: the reserve cannot be made, for another reason than lack of space.
         """
         self.checkpoint("TRUNCATE")
         self._give_pages_back(0, slices=_FULL_SLICES)
         self.checkpoint("TRUNCATE")
-        return self._reserve.hold(margin=max(self._reserve.size, _MIB))
+        return self._reserve.hold(margin=self._reserve.margin)
 
     def checkpoint(self, mode: str = "PASSIVE") -> None:
         """Copy the log back. :param mode: PASSIVE leaves its file as it is, to be written over; TRUNCATE gives its space back."""

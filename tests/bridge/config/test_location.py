@@ -117,7 +117,7 @@ def test_none() -> None:
     with pytest.raises(SettingsError) as raised:
         locate(settings, "mq", ETC)
     assert str(raised.value).endswith(
-        "imq.bridge.mq.xmlurl=: expected where the XML configuration of the bridge is: a path, a file: URL, or an http: or https: URL"
+        "the settings of the instance: no line imq.bridge.mq.xmlurl=...: expected where the XML configuration of the bridge is: a path, a file: URL, or an http: or https: URL"
     )
 
 

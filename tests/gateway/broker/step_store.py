@@ -47,6 +47,7 @@ class StepStore:
         self.draining = False
         self.on_damaged: Callable[[StoreDamaged], None] | None = None
         self.on_draining: Callable[[bool], None] | None = None
+        self.closed = False
         #: Reads that were asked for.
         self.fetches = 0
         self._asked: list[tuple[Batch, Committed] | tuple[Sequence[int], Callable[[Sequence[Row] | StoreError], None]]] = []
@@ -84,6 +85,8 @@ class StepStore:
         yield sorted(self.disk.branches.values())
 
     def submit(self, batch: Batch, committed: Committed) -> None:
+        if self.closed:
+            raise StoreError("the test's disk is not open")
         self._asked.append((batch, committed))
 
     def fetch(self, seqs: Sequence[int], fetched: Callable[[Sequence[Row] | StoreError], None], *, in_order: bool = False) -> None:
@@ -91,6 +94,7 @@ class StepStore:
         self._asked.append((seqs, fetched))
 
     def close(self, closed: Callable[[], None]) -> None:
+        self.closed = True
         closed()
 
     # --- the test's side
@@ -104,8 +108,8 @@ class StepStore:
         """How many things are still to do."""
         return len(self._asked)
 
-    def step(self, full: bool = False) -> None:
-        """Do the next thing; with ``full`` a batch that holds inserts does not fit."""
+    def step(self, full: bool = False, no_room: bool = False) -> None:
+        """Do the next thing; with ``full`` a batch that holds inserts does not fit, with ``no_room`` none does."""
         what, answer = self._asked.pop(0)
         if not isinstance(what, Batch):
             for seq in self.disk.damaged.intersection(what):
@@ -114,7 +118,7 @@ class StepStore:
                 answer(error)
                 return
             answer([self.disk.rows[seq] for seq in what if seq in self.disk.rows])  # type: ignore[arg-type]
-        elif full and what.inserts:
+        elif no_room or (full and what.inserts):
             answer(StoreFull("the test's disk is full"))
         else:
             self._apply(what)

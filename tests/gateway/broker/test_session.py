@@ -23,6 +23,7 @@ from gateway.messaging.errors import (
     UnknownDelivery,
 )
 from gateway.messaging.provider import Mode, Session
+from gateway.stomp.errors import describe
 from tests.gateway.broker.stepping import Stepped, Told, all_of, texts
 
 Q, OUT, LIMITED = Queue("q"), Queue("out"), Queue("limited")
@@ -62,6 +63,26 @@ def test_every_receipt_of_a_batch_that_did_not_fit_says_so(stepped: Stepped) -> 
     assert inbox.messages == []
     assert stepped.broker.queue(Q).count == 0
     assert stepped.losses == []
+
+
+def test_whatever_does_not_fit_is_told_in_the_words_of_what_comes_after_it(tmp_path: Path) -> None:
+    """And without the number of an incident: there is nothing more to say of it than the log does."""
+    for way in ("receipt", "transaction", "lost"):
+        stepped = Stepped(tmp_path)
+        session = stepped.session()
+        told = Told()
+        if way == "transaction":
+            session = stepped.session(Mode.TRANSACTED)
+        session.send(texts(Q, ["refused"]))
+        if way == "receipt":
+            session.completion(told)
+        elif way == "transaction":
+            session.commit(told)
+        fill(stepped)
+        stepped.settle()
+        (error,) = stepped.losses if way == "lost" else told.results
+        assert isinstance(error, StorageFailed), way
+        assert describe(error, "x-1") == ("the message store could not write: the disk is full", True), way
 
 
 def test_a_receipt_that_waited_for_a_later_batch_speaks_for_the_earlier_one_too(stepped: Stepped) -> None:
@@ -231,6 +252,36 @@ def test_while_the_disk_drains_what_need_not_be_stored_stays_in_memory_and_in_or
     inbox = stepped.consume(session, Q)
     stepped.settle()
     assert inbox.texts == [str(number) for number in range(15)]
+
+
+@pytest.mark.parametrize("no_room", [False, True])
+def test_what_was_acknowledged_on_a_full_disk_is_written_before_the_end_or_told(tmp_path: Path, no_room: bool) -> None:
+    stepped = Stepped(tmp_path)
+    session = stepped.session()
+    session.send(texts(Q, range(2)))
+    inbox = stepped.consume(session, Q)
+    stepped.settle()
+    assert len(stepped.disk.rows) == 2
+    inbox.consumer.acknowledge_through(2)
+    session.send(texts(Queue("other"), ["does not fit"]))
+    ended: list[bool] = []
+    stepped.broker.close(lambda: ended.append(True))
+    stepped.turns()
+    stepped.store.step(full=True)
+    assert not ended, "the acknowledgement is tried again first"
+    for _ in range(20):
+        stepped.turns()
+        if not stepped.store.busy:
+            break
+        stepped.store.step(no_room=no_room)
+    assert ended == [True]
+    stepped.turns()
+    assert len(stepped.disk.rows) == (2 if no_room else 0)
+    if no_room:
+        (failure,) = stepped.failures
+        assert "acknowledged last could not be written, and is delivered again" in str(failure)
+    else:
+        assert stepped.failures == []
 
 
 # --- transactions

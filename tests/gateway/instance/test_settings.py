@@ -275,6 +275,19 @@ def test_a_problem_that_the_world_shows(file: Path) -> None:
     assert values.problem(AUTOSTART, "sense", "x", severity=Severity.BRIDGE).name == "imq.bridge.x.autostart"
 
 
+def test_a_problem_with_what_nobody_gave_does_not_name_the_command_line() -> None:
+    values, _ = read(ALL, None)
+    assert str(values.problem(PORT, "a free port")) == "default: imq.bridge.stomp.tcp.port=7672: expected a free port"
+    told = "no line imq.keystore.password=...: expected the right one"
+    assert str(values.problem(PASSWORD, "the right one")) == f"the settings of the instance: {told}"
+    under = values.with_overrides([], source="/etc/passfile", secrets_from="/etc/passfile")
+    assert str(under.problem(PASSWORD, "the right one")) == f"/etc/passfile: {told}"
+    given = values.with_overrides(["imq.keystore.password=x"], source="/etc/passfile", secrets_from="/etc/passfile")
+    assert str(given.problem(PASSWORD, "another")) == "/etc/passfile: imq.keystore.password=********: expected another"
+    with pytest.raises(SettingsError, match=r"^elsewhere: imq\.message\.max_size=big: expected"):
+        values.with_overrides(["imq.message.max_size=big"], source="elsewhere")
+
+
 def test_overrides_make_new_settings() -> None:
     values, _ = read(ALL, None, ["imq.bridge.stomp.tcp.port=1"])
     changed = values.with_overrides(["imq.bridge.stomp.tcp.port=2"], source="imqcmd")

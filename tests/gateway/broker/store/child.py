@@ -42,7 +42,12 @@ class Child:
 
     def open(self) -> dict[str, Any]:
         recovered = self.store.open()
-        return {"next_seq": recovered.next_seq, "notes": list(recovered.notes), "draining": self.store.draining}
+        return {
+            "next_seq": recovered.next_seq,
+            "notes": list(recovered.notes),
+            "full": recovered.full,
+            "draining": self.store.draining,
+        }
 
     def outcome(self, batch: Batch) -> dict[str, Any]:
         error = self.reactor.commit(self.store, batch)

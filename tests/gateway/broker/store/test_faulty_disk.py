@@ -131,7 +131,7 @@ def test_opening_on_a_full_disk_gives_the_reserve_up(library: Path, control: Pat
     with Process(path, faulty=(library, control), reserve_octets=MIB, idle_seconds=600) as process:
         answer = process.ask("open")
         assert answer["draining"] is True
-        assert "reserve" in answer["notes"][-1]
+        assert f"until {path.parent} has {2 * MIB} bytes free (" in answer["full"]
         assert not path.with_name("messages.reserve").exists()
         assert process.ask("delete", seqs=[1])["error"] is None
         process.ask("close")
