@@ -306,7 +306,10 @@ class Wire(Protocol):
         options = self._options
         if self._over:
             most = options.max_buffer + options.max_frame
-            return f": before it came more than {most} octets of messages that wait here, stomp.max-buffer and stomp.max-frame together"
+            return (
+                f": before it came more than {most} octets of messages that wait here, stomp.max-buffer and stomp.max-frame together; if the broker "
+                "sends so much ahead rightly, raise stomp.max-buffer or, for a topic, lower stomp.topic-prefetch"
+            )
         if self._drowned:
             return f": it does not read the {self._unwritten} octets that it was sent, more than stomp.max-buffer, {options.max_buffer}"
         return ""
