@@ -96,6 +96,8 @@ class Ends:
         self._passage: Passage | None = None
         self._warned = False
         self._source: AnySource | None = None
+        #: Why the last source was lost.
+        self._source_loss: SourceLost | None = None
         #: Whether the source's provider has ever accepted what the link asks for.
         self._accepted = False
         #: The target's destination once it is known, None for AS_SOURCE; in a tuple, empty before.
@@ -190,7 +192,7 @@ class Ends:
             if self._closed:
                 await source.close()
                 raise ProviderUnavailable("the link was stopped")
-            self._source = source
+            self._source, self._source_loss = source, None
         try:
             if not self._destination or not passage.target.ready:
                 # Its provider may be another process by now, which is to find it before anything is sent there.
@@ -233,6 +235,7 @@ class Ends:
         self._accepted = self.source_accepted
         source, self._source = self._source, None
         if source is not None:
+            self._source_loss = lost
             source.close()
             self._tell_lost(lost)
 
@@ -245,7 +248,7 @@ class Ends:
         """
         source, passage = self._source, self._passage
         if source is None or passage is None:
-            raise SourceLost(ProviderUnavailable("its connection has ended"))
+            raise self._source_loss or SourceLost(ProviderUnavailable("its connection has ended"))
         factories = self._factories
         (destination,) = self._destination
         here = factories[0].provider.resource if factories[0].embedded else ""

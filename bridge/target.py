@@ -60,6 +60,8 @@ class TargetSession(ABC, Generic[S]):
         self._tell_lost: Final = lost
         self._lease: Lease | None = None
         self._session: S | None = None
+        #: Why the last connection was lost.
+        self._loss: MessagingError | None = None
         #: Waits for the session to take more.
         self._room: Deferred[None] | None = None
 
@@ -102,6 +104,7 @@ class TargetSession(ABC, Generic[S]):
             # Of one that was given back meanwhile nobody wants to know.
             if lease is not None and lease is self._lease:
                 self._lease = self._session = None
+                self._loss = error
                 lease.give_back(broken=True)
                 self._no_room(error)
                 self._tell_lost(TargetLost(error, sent=False))
@@ -110,7 +113,7 @@ class TargetSession(ABC, Generic[S]):
             lease = await self._way.take(lost)
         except MessagingError as error:
             raise TargetLost(error, sent=False) from error
-        self._lease = lease
+        self._lease, self._loss = lease, None
         self.product = lease.connection.product
         try:
             self._session = self._session_of(lease.connection)
@@ -121,7 +124,7 @@ class TargetSession(ABC, Generic[S]):
     def _open_session(self) -> S:
         """:raises TargetLost: there is none."""
         if self._session is None:
-            raise TargetLost(ProviderUnavailable("its connection has ended"), sent=False)
+            raise TargetLost(self._loss or ProviderUnavailable("its connection has ended"), sent=False)
         return self._session
 
     async def _writable(self) -> S:

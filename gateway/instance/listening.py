@@ -1,21 +1,32 @@
 """Where the instance listens: on one address, or on every address of the machine, of IPv4 and IPv6 alike.
 
-Owns the choice of the address family. Knows nothing of what is served.
+Owns the choice of the address family, and what the log says when the system lets no more connections be accepted. Knows nothing of what is served.
 """
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import os
+import resource
 import socket
+from collections.abc import Callable
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred, execute
 from twisted.internet.endpoints import TCP4ServerEndpoint, TCP6ServerEndpoint
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort, IProtocolFactory, IStreamServerEndpoint
+from twisted.logger import Logger
 from zope.interface import implementer
 
 _MAPPED: Final = "::ffff:"
+#: Seconds between two log lines about connections to one port that cannot be accepted.
+REPORT_S: Final = 60.0
+#: Errors of accept() by which the system says that it has no room. Twisted survives them, and says nothing that an operator would see.
+_SHORT: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+
+_log: Final = Logger(namespace="gateway.listening")
 
 
 def server_endpoint(reactor: Any, host: str, port: int, backlog: int = 50) -> IStreamServerEndpoint:
@@ -30,7 +41,7 @@ def server_endpoint(reactor: Any, host: str, port: int, backlog: int = 50) -> IS
     else:
         family: Any = TCP6ServerEndpoint if ":" in host else TCP4ServerEndpoint
         endpoint = family(reactor, port, backlog=backlog, interface=host)
-    return endpoint
+    return _Watched(reactor, endpoint)
 
 
 def peer_host(address: object) -> str:
@@ -48,6 +59,89 @@ def counted_address(host: str) -> str:
     if isinstance(address, ipaddress.IPv6Address) and not address.is_loopback:
         return str(ipaddress.ip_network((address, 64), strict=False))
     return str(address)
+
+
+@implementer(IStreamServerEndpoint)
+class _Watched:
+    """An endpoint whose port tells the log when it cannot accept connections."""
+
+    def __init__(self, reactor: Any, endpoint: IStreamServerEndpoint) -> None:
+        self._reactor = reactor
+        self._endpoint = endpoint
+
+    def listen(self, protocolFactory: IProtocolFactory) -> Deferred[IListeningPort]:
+        listening: Deferred[IListeningPort] = self._endpoint.listen(protocolFactory)
+        return listening.addCallback(self._watch)
+
+    def _watch(self, port: Any) -> Any:
+        if hasattr(port, "socket"):
+            address = port.getHost()
+            port.socket = _WatchedSocket(port.socket, Shortage(self._reactor, f"{address.host or '*'}:{address.port}"))
+        return port
+
+
+class _WatchedSocket:
+    """A listening socket. :param short: told each time that a connection cannot be accepted."""
+
+    def __init__(self, listening: socket.socket, short: Callable[[int], None]) -> None:
+        self._socket = listening
+        self._short = short
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        try:
+            return self._socket.accept()
+        except OSError as error:
+            if error.errno in _SHORT:
+                self._short(error.errno)
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+
+class Shortage:
+    """Tells the log, at most once in :data:`REPORT_S` seconds, that connections to a port cannot be accepted.
+
+    :param where: the port's address.
+    """
+
+    def __init__(self, reactor: Any, where: str) -> None:
+        self._reactor = reactor
+        self._where = where
+        self._count = 0
+        self._told: float | None = None
+        self._telling = False
+
+    def __call__(self, number: int) -> None:
+        """A connection could not be accepted. :param number: the ``errno``."""
+        self._count += 1
+        if not self._telling and (self._told is None or self._reactor.seconds() - self._told >= REPORT_S):
+            self._telling = True
+            # Not now: Twisted has a descriptor in reserve, and closes the connection by it; a log file that is rotated must not take that.
+            self._reactor.callLater(0, self._tell, number)
+
+    def _tell(self, number: int) -> None:
+        self._telling = False
+        self._told = self._reactor.seconds()
+        count, self._count = self._count, 0
+        _log.warn(
+            "new connections to {where} are not accepted, {count} times since the last such line: {why}",
+            where=self._where,
+            count=count,
+            why=_why(number),
+        )
+
+
+def _why(number: int) -> str:
+    if number == errno.EMFILE:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return (
+            f"this process has as many files and connections open as it may, {limit}; raise that limit, by 'ulimit -n' or LimitNOFILE in the "
+            "systemd unit, and start it anew, or have fewer clients connect"
+        )
+    if number == errno.ENFILE:
+        return "this machine has as many files and connections open as it may; raise fs.file-max, or end what holds them"
+    return f"this machine is short of memory for sockets ({os.strerror(number)})"
 
 
 @implementer(IStreamServerEndpoint)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from stompest.protocol import StompFrame
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
@@ -16,6 +17,8 @@ from bridge.config.model import Bridge, QualityOfService
 from bridge.config.model import Destination as Configured
 from bridge.link import LinkFailed
 from bridge.providers.jms.failures import ClientMissing, JavaMissing
+from bridge.providers.stomp.options import StompOptions
+from bridge.providers.stomp.provider import StompProvider
 from bridge.status import Doing, LinkState, WrongState
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Queue, Topic
@@ -23,6 +26,7 @@ from gateway.messaging.errors import AuthenticationFailed, ProviderUnavailable, 
 from gateway.messaging.jms_message import JMSMessage
 from gateway.messaging.transformer import MessageTransformer
 from tests.bridge.linking import SOURCE, TARGET, Rig, in_state, until
+from tests.bridge.providers.stomp.peer import Peer
 from tests.on_reactor import on_reactor
 
 clock: Any = reactor
@@ -249,6 +253,32 @@ async def test_a_provider_that_is_not_there_is_tried_until_it_is(brokers: Rig) -
     await brokers.source.send("a")
     assert await brokers.target.texts(1) == ["a"]
     assert (link.state, link.status().next_try_ms) == (LinkState.STARTED, 0)
+
+
+@on_reactor
+async def test_a_source_that_is_lost_just_when_it_was_connected_is_told_of_with_its_reason(brokers: Rig) -> None:
+    peer = Peer()
+    turns = iter(range(1000))
+
+    def connected(frame: StompFrame) -> None:
+        """Sometimes that is just between connecting and moving messages."""
+        peer.say("CONNECTED", version="1.2")
+        after(next(turns) % 10)
+
+    def after(turns: int) -> None:
+        if turns:
+            clock.callLater(0, after, turns - 1)
+        else:
+            peer.octets(b"X" * 100)
+
+    peer.on["CONNECT"] = connected
+    brokers.source.provider._provider = StompProvider(peer.address, StompOptions(), clock)
+    link = brokers.link(failure_retry_interval_ms=1)
+    await link.start()
+    await until(lambda: len(peer.sockets) > 50)
+    assert "is no command" in link.status().last_error
+    assert not any("its connection has ended" in line for line in brokers.logged), brokers.logged
+    await peer.close()
 
 
 @pytest.mark.parametrize("side", ["source", "target"])

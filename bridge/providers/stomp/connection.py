@@ -16,6 +16,7 @@ from twisted.internet.interfaces import IReactorTime
 from bridge.providers.stomp.consumer import StompConsumer
 from bridge.providers.stomp.destinations import spell
 from bridge.providers.stomp.dialect import Dialect
+from bridge.providers.stomp.frames import Received
 from bridge.providers.stomp.options import StompOptions
 from bridge.providers.stomp.rabbitmq import remove_durable
 from bridge.providers.stomp.refusals import Asked, Operation
@@ -72,8 +73,9 @@ class StompConnection:
         self.origin = uuid4().hex
         #: It is being closed, or was.
         self.closing = False
-        #: Octets of bodies that wait for credit, of all consumers.
+        #: Octets of memory, about, of the messages that wait for credit, of all consumers.
         self.buffered = 0
+        self._full = self._over = False
         #: Octets of bodies that wait for the end of the turn.
         self.gathered = 0
         self._provider = provider
@@ -152,6 +154,7 @@ class StompConnection:
         if not self.closing and not self.ended:
             self._flush()
             self.closing = True
+            self._hold_or_read()
             # With DISCONNECT the broker takes back what is not acknowledged, at once and in order.
             for session in [*self._sessions, *self._closed_sessions]:
                 session.abandon()
@@ -293,10 +296,16 @@ class StompConnection:
             for consumer in touched:
                 consumer.pump()
         self._flush()
-        if self.buffered > self.options.max_buffer:
-            self.wire.hold_reading()
-        elif self.buffered <= self.options.max_buffer // 2:
-            self.wire.release_reading()
+        self._hold_or_read()
+
+    def _hold_or_read(self) -> None:
+        """Read no more from the socket as long as too much waits for credit."""
+        most, more = self.options.max_buffer, self.options.max_frame
+        buffered = 0 if self.closing else self.buffered
+        self._full = buffered > (most // 2 if self._full else most)
+        # A broker writes what it has for subscriptions before the RECEIPT. Of one that does not stop, no more than a frame may have.
+        self._over = buffered > more + (most // 2 if self._over else most)
+        self.wire.hold_reading(self._full, self._over)
 
     def _flush(self) -> None:
         to_flush, self._to_flush = self._to_flush, {}
@@ -319,11 +328,11 @@ class StompConnection:
 
     # --- what the wire tells
 
-    def _message(self, headers: dict[str, str], body: bytes) -> None:
-        slice = self._slices.get(headers.get("subscription", ""))
+    def _message(self, frame: Received) -> None:
+        slice = self._slices.get(frame.headers.get("subscription", ""))
         # One for a subscription that is over goes back when the connection does, if the broker has not taken it back already.
-        if slice is not None:
-            slice.consumer.arrived(slice, headers, body)
+        if slice is not None and not self.closing:
+            slice.consumer.arrived(slice, frame)
 
     def _lose(self, error: MessagingError) -> None:
         self._provider.disconnected(self)

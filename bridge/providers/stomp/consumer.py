@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from twisted.logger import Logger
 
 from bridge.providers.stomp.destinations import covers, is_wild
+from bridge.providers.stomp.frames import Received
 from bridge.providers.stomp.mapping import from_headers
 from bridge.providers.stomp.redelivery import Redelivery
 from bridge.providers.stomp.slices import Delivery, Slice
@@ -28,6 +29,10 @@ from gateway.messaging.provider import Deliver, Mode, Session, Subscription
 if TYPE_CHECKING:
     from bridge.providers.stomp.session import StompSession
     from bridge.providers.stomp.transaction import Transaction
+
+#: Octets of memory of a message's objects, and of those of one of its headers, besides the octets of both.
+_MESSAGE_OCTETS: Final = 500
+_HEADER_OCTETS: Final = 100
 
 
 class StompConsumer:
@@ -64,7 +69,7 @@ class StompConsumer:
         self._browsed = False
         #: What an earlier consumer of the durable subscription was given and did not settle, which ActiveMQ does not tell.
         self._given = session.connection.given(spec.durable_name)
-        #: The octets of bodies that wait here.
+        #: Octets of memory, about, of the messages that wait here.
         self.buffered = 0
         self._window = Window(self)
 
@@ -145,8 +150,9 @@ class StompConsumer:
 
     # --- for the connection
 
-    def arrived(self, slice: Slice, headers: dict[str, str], body: bytes) -> None:
+    def arrived(self, slice: Slice, frame: Received) -> None:
         """A MESSAGE came for one of the slices."""
+        _, headers, body, head = frame
         name = headers.get("ack") or headers.get("message-id", "")
         if slice.over:
             slice.arrived_late(name)
@@ -158,14 +164,15 @@ class StompConsumer:
             attempts = received.attempts
             if self._given and received.message.message_id in self._given:
                 attempts = max(attempts, 2)
-            delivery = Delivery(slice, name, received.message, attempts)
+            size = len(body) + head + _MESSAGE_OCTETS + _HEADER_OCTETS * len(headers)
+            delivery = Delivery(slice, name, received.message, attempts, size)
             own = self.spec.no_local and not self._dialect.no_local and received.origin == self._connection.origin
             covered = self._pattern is None or covers(self._pattern, received.message.headers.destination.name)
             if own or not covered:
                 self._drop(delivery)
                 return
             self._buffer.append(delivery)
-            self._count(len(body))
+            self._count(size)
         self._connection.touched(self)
 
     def gone(self, slice: Slice) -> None:
@@ -210,6 +217,7 @@ class StompConsumer:
         self._redelivery.take()
         self._outstanding.clear()
         self._buffer.clear()
+        self._count(-self.buffered)
         self._window.forget()
 
     # --- for sessions and transactions
@@ -283,7 +291,7 @@ class StompConsumer:
         while self._buffer and len(run) < self._credit and (self._octets is None or self._octets > 0):
             delivery = self._buffer.popleft()
             size = len(delivery.message.body)
-            self._count(-size)
+            self._count(-delivery.size)
             # Of a transacted subscription, ACK would settle what came before, too.
             if 0 < delivery.message.expires <= now and self.session.wire_transaction() is None:
                 self._drop(delivery)
@@ -344,7 +352,7 @@ class StompConsumer:
         for delivery in deliveries:
             delivery.attempts += 1
             delivery.again = True
-            self._count(len(delivery.message.body))
+            self._count(delivery.size)
         self._buffer.extendleft(reversed(deliveries))
         if self.closed:
             self._retire()

@@ -1,7 +1,8 @@
 """Frames and octets, by ``stompest.protocol``.
 
 Owns what is to be set right in it for peers that are not strict: brokers that leave colons in header values, and sequences after a backslash that no
-version has, are read as they are meant. Knows neither sockets nor what a frame asks for.
+version has, are read as they are meant. Owns also how much a frame may be, and refuses a larger one as soon as that is known. Knows neither sockets nor
+what a frame asks for.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from stompest.error import StompError
+from stompest.error import StompError, StompFrameError
 from stompest.protocol import StompFrame, StompParser, StompSpec
 
 VERSION: Final = StompSpec.VERSION_1_2
@@ -18,31 +19,52 @@ _ESCAPES: Final = {"\\n": "\n", "\\c": ":", "\\\\": "\\", "\\r": "\r"}
 _COMMANDS: Final = frozenset(command.encode() for command in StompSpec.COMMANDS[VERSION])
 #: More octets than any command has.
 _LONGEST: Final = 32
+#: Octets that the command and headers of a frame may have, and its header lines; much more than brokers let their own clients send.
+LARGEST_HEADERS: Final = 1_048_576
+MOST_HEADERS: Final = 1000
 _ESCAPE: Final = re.compile(r"\\.", re.DOTALL)
+_LINE_ENDS: Final = re.compile(rb"\n*")
 
 
 class MalformedFrames(Exception):
     """What a broker sends is not STOMP. :param reason: what is wrong with it."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"it does not speak STOMP: {reason}")
+        super().__init__(self._sentence(reason))
         self.reason = reason
+
+    def _sentence(self, reason: str) -> str:
+        return f"it does not speak STOMP: {reason}"
+
+
+class FrameTooLarge(MalformedFrames):
+    """A frame is larger than it may be. :param reason: its size, the limit, and what sets that."""
+
+    def _sentence(self, reason: str) -> str:
+        return f"it sent a frame that is too large: {reason}"
 
 
 class Received(NamedTuple):
-    """A frame from the broker; of repeated headers the first counts."""
+    """A frame from the broker; of repeated headers the first counts. :param head: octets of its command and headers, as they came."""
 
     command: str
     headers: dict[str, str]
     body: bytes
+    head: int
 
 
 class _Parser(StompParser):  # type: ignore[misc]  # stompest has no types
-    """stompest's parser for STOMP 1.0, which takes header values as they come, reading UTF-8 as later versions do."""
+    """stompest's parser for STOMP 1.0, which takes header values as they come, reading UTF-8 as later versions do.
 
-    def __init__(self) -> None:
+    It looks at each octet a bounded number of times, however the octets were cut. :param most: octets that a frame may have.
+    """
+
+    def __init__(self, most: int) -> None:
         super().__init__(StompSpec.VERSION_1_0)
         self._codec = "utf-8"
+        self._most = most
+        #: Up to here there is no end of the headers.
+        self._looked = 0
 
     @property
     def waiting(self) -> int:
@@ -54,6 +76,46 @@ class _Parser(StompParser):  # type: ignore[misc]  # stompest has no types
         """The first octets of a frame whose headers are not complete; none where there is no such."""
         return b"" if self._frame is not None else bytes(self._data[self._start : self._start + _LONGEST])
 
+    def check(self) -> None:
+        """:raises FrameTooLarge: the frame that is not complete yet is larger than it may be."""
+        if self._frame is None and self.waiting - self._start > LARGEST_HEADERS:
+            raise _too_many_octets(self.waiting - self._start, "of headers so far")
+        if self.waiting > self._most:
+            raise FrameTooLarge(f"{self.waiting} octets so far, and stomp.max-frame is {self._most}")
+
+    def _parseHeartBeat(self) -> bool:
+        if self._data[self._start] != self._LINE_DELIMITER:
+            return False
+        # All at once, and nothing of them is kept: they may be all that comes for days.
+        end = _LINE_ENDS.match(self._data, self._start).end()  # type: ignore[union-attr]
+        self._truncate(end)
+        return True
+
+    def _parseHead(self) -> bool:
+        end = self._data.find(b"\n\n", max(self._start, self._looked - 1))
+        if end < 0:
+            self._looked = len(self._data)
+            return False
+        start, self._looked = self._start, 0
+        if end - start > LARGEST_HEADERS:
+            raise _too_many_octets(end - start, "of headers")
+        lines = self._data.count(b"\n", start, end)
+        if lines > MOST_HEADERS:
+            raise FrameTooLarge(f"{lines} headers, and a frame may have {MOST_HEADERS}")
+        if not super()._parseHead():
+            return False
+        self._frame.head = self._start - start
+        announced = 0 if self._eof is None else self._eof - self._start
+        if announced < 0:
+            raise StompFrameError(f"content-length is {announced}")
+        if self._start + announced >= self._most:
+            raise FrameTooLarge(f"content-length is {announced}, and stomp.max-frame is {self._most} octets with the headers")
+        return True
+
+
+def _too_many_octets(octets: int, of: str) -> FrameTooLarge:
+    return FrameTooLarge(f"{octets} octets {of}, and the headers of a frame may have {LARGEST_HEADERS}")
+
 
 class FrameReader:
     """Octets to frames. Line ends between frames, which are heart-beats, are passed over.
@@ -62,8 +124,7 @@ class FrameReader:
     """
 
     def __init__(self, most: int) -> None:
-        self._parser = _Parser()
-        self._most = most
+        self._parser = _Parser(most)
         #: CONNECTED is never escaped, and an ERROR in its place may not be.
         self.escaped = False
 
@@ -72,25 +133,26 @@ class FrameReader:
 
         :raises MalformedFrames: after the frames before the place where it is no STOMP, or a frame is larger than it may be.
         """
-        wrong: str | None = None
+        wrong: MalformedFrames | None = None
         try:
             self._parser.add(octets)
+        except MalformedFrames as error:
+            wrong = error
         except (StompError, ValueError) as error:
-            wrong = str(error) or type(error).__name__
+            wrong = MalformedFrames((str(error) or type(error).__name__)[:200])
         while self._parser.canRead():
             frame = self._parser.get()
             headers: dict[str, str] = frame.headers
             if self.escaped and frame.command != StompSpec.CONNECTED and "\\" in "".join([*headers, *headers.values()]):
                 headers = {_unescape(name): _unescape(value) for name, value in headers.items()}
-            yield Received(frame.command, headers, frame.body)
+            yield Received(frame.command, headers, frame.body, frame.head)
         if wrong is not None:
-            raise MalformedFrames(wrong[:200])
+            raise wrong
         line, end, _ = self._parser.head.partition(b"\n")
         if (end or len(line) == _LONGEST) and line.strip(b"\r") not in _COMMANDS:
             # It is not to be waited for the end of headers that are none.
             raise MalformedFrames(f"{line!r} is no command")
-        if self._parser.waiting > self._most:
-            raise MalformedFrames(f"a frame has more than the {self._most} octets that it may have")
+        self._parser.check()
 
 
 def _unescape(text: str) -> str:

@@ -46,7 +46,8 @@ class StompOptions:
     :param heart_beat_ms: the interval offered and asked for, in milliseconds; 0 is none.
     :param topic_prefetch: messages of a topic that may be unsettled at once. Of a queue the credit decides.
     :param max_frame: octets that one frame may have.
-    :param max_buffer: octets of undelivered bodies from which on the socket is not read, as long as no RECEIPT is awaited.
+    :param max_buffer: octets of memory of undelivered messages, estimated, from which on the socket is not read. While a RECEIPT is awaited, which
+        comes behind them, it is read until ``max_frame`` more wait.
     :param ca: PEM file of the authorities that are trusted; None trusts those of the system.
     :param certificate: PEM file of the client's certificate; its key may be in it.
     :param key: PEM file of the client's key, unless it is with the certificate.

@@ -48,16 +48,17 @@ class Delivery:
     """A message that the broker sent for a subscription, until it is settled.
 
     :ivar name: what ACK calls it. :ivar attempts: how often it is being delivered, from 1.
-    :ivar again: it was delivered to the user before and waits to be so again.
+    :ivar again: it was delivered to the user before and waits to be so again. :ivar size: the octets of memory that it takes, about.
     """
 
-    __slots__ = ("again", "attempts", "message", "name", "slice")
+    __slots__ = ("again", "attempts", "message", "name", "size", "slice")
 
-    def __init__(self, slice: Slice, name: str, message: Message, attempts: int) -> None:
+    def __init__(self, slice: Slice, name: str, message: Message, attempts: int, size: int) -> None:
         self.slice: Final = slice
         self.name: Final = name
         self.message: Final = message
         self.attempts = attempts
+        self.size: Final = size
         self.again = False
 
 

@@ -65,7 +65,7 @@ class Wire(Protocol):
         #: Fires with the headers of CONNECTED; fails if the connection ends before.
         self.opened: Deferred[dict[str, str]] = Deferred()
         #: Told each MESSAGE.
-        self.on_message: Callable[[dict[str, str], bytes], None] = _no_message
+        self.on_message: Callable[[Received], None] = _no_message
         #: Told when the frames that came at once have been told.
         self.on_run: Callable[[], None] = _nothing
         #: Told once if the connection ends without being closed.
@@ -81,7 +81,11 @@ class Wire(Protocol):
         self._gathered = 0
         self._flushing: IDelayedCall | None = None
         self._choked = False
+        #: Octets given to the transport while its buffer was full.
+        self._unwritten = 0
         self._reading = True
+        #: Why no more is read: for as long as no RECEIPT is awaited, and in any case.
+        self._full = self._over = False
         self._receipts = 0
         self._waiting: dict[str, _Waiting] = {}
         self._closing: Deferred[None] | None = None
@@ -114,7 +118,7 @@ class Wire(Protocol):
         receipt = f"r{self._receipts}"
         self._waiting[receipt] = _Waiting(asked, answer, self._clock.seconds() + self._options.receipt_timeout)
         self.write(command, [*headers, ("receipt", receipt)], body)
-        self._read_on()
+        self._read_or_not()
 
     def request(self, command: str, headers: Pairs, asked: Asked) -> Deferred[None]:
         """The same for a frame without a body. :returns: fires when its RECEIPT has come; fails as the answer would."""
@@ -138,7 +142,12 @@ class Wire(Protocol):
         parts, self._parts, self._gathered = self._parts, [], 0
         if parts and self.ended is None and self.transport is not None:
             self._sent_at = self._clock.seconds()
-            self.transport.write(b"".join(parts))
+            octets = b"".join(parts)
+            choked = self._choked
+            self.transport.write(octets)
+            if choked:
+                self._unwritten += len(octets)
+                self._read_or_not()
         if not self.crowded:
             self.on_relief()
 
@@ -158,6 +167,8 @@ class Wire(Protocol):
     def resumeProducing(self) -> None:
         """The transport's buffer is empty."""
         self._choked = False
+        self._unwritten = 0
+        self._read_or_not()
         if not self.crowded:
             self.on_relief()
 
@@ -166,21 +177,29 @@ class Wire(Protocol):
 
     # --- in
 
-    def hold_reading(self) -> None:
-        """Read no more for now, unless a RECEIPT is awaited; :meth:`release_reading` ends that."""
-        if self._reading and not self._waiting and self.ended is None and self.transport is not None:
-            self._reading = False
-            self.transport.pauseProducing()  # type: ignore[attr-defined]
+    def hold_reading(self, full: bool, over: bool) -> None:
+        """Read no more for now, or read on.
 
-    def release_reading(self) -> None:
-        """Read on."""
-        self._read_on()
+        :param full: as much waits here as should. A RECEIPT that is awaited comes behind what the broker has sent before, so then reading goes on.
+        :param over: so much waits that nothing more is read even then.
+        """
+        self._full, self._over = full, over
+        self._read_or_not()
 
-    def _read_on(self) -> None:
-        if not self._reading and self.ended is None and self.transport is not None:
-            self._reading = True
-            self._heard_at = self._clock.seconds()
-            self.transport.resumeProducing()  # type: ignore[attr-defined]
+    @property
+    def _drowned(self) -> bool:
+        """Whether nothing is read although a RECEIPT may be awaited. A broker that does not read what it is answered has no more answers, either."""
+        return self._over or self._unwritten > self._options.max_buffer
+
+    def _read_or_not(self) -> None:
+        reading = not self._drowned and (not self._full or bool(self._waiting))
+        if reading != self._reading and self.ended is None and self.transport is not None:
+            self._reading = reading
+            if reading:
+                self._heard_at = self._clock.seconds()
+                self.transport.resumeProducing()  # type: ignore[attr-defined]
+            else:
+                self.transport.pauseProducing()  # type: ignore[attr-defined]
 
     def connectionMade(self) -> None:
         assert self.transport is not None
@@ -216,7 +235,7 @@ class Wire(Protocol):
         if not self._open:
             self._first(frame)
         elif frame.command == "MESSAGE":
-            self.on_message(frame.headers, frame.body)
+            self.on_message(frame)
         elif frame.command == "RECEIPT":
             waiting = self._waiting.pop(frame.headers.get("receipt-id", ""), None)
             # One that nobody asked for harms nobody; Open MQ sends one with CONNECTED.
@@ -280,7 +299,20 @@ class Wire(Protocol):
         if self._hears_every and self._reading and now - self._heard_at > 2 * self._hears_every:
             self.fail(self._unavailable(f"nothing was heard for {now - self._heard_at:.1f} s, twice its heart-beat"))
         elif self._waiting and next(iter(self._waiting.values())).due <= now:
-            self.fail(self._unavailable(f"a RECEIPT did not come within {self._options.receipt_timeout:g} s"))
+            self.fail(self._unavailable(f"a RECEIPT did not come within {self._options.receipt_timeout:g} s{self._why_unread()}"))
+
+    def _why_unread(self) -> str:
+        """What to add where the RECEIPT may be in what was not read."""
+        options = self._options
+        if self._over:
+            most = options.max_buffer + options.max_frame
+            return (
+                f": before it came more than {most} octets of messages that wait here, stomp.max-buffer and stomp.max-frame together; if the broker "
+                "sends so much ahead rightly, raise stomp.max-buffer or, for a topic, lower stomp.topic-prefetch"
+            )
+        if self._drowned:
+            return f": it does not read the {self._unwritten} octets that it was sent, more than stomp.max-buffer, {options.max_buffer}"
+        return ""
 
     # --- the end
 
@@ -353,7 +385,7 @@ def _nothing() -> None:
     """Nobody wants to know."""
 
 
-def _no_message(headers: dict[str, str], body: bytes) -> None:
+def _no_message(frame: Received) -> None:
     """No session has subscribed."""
 
 
