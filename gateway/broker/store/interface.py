@@ -236,7 +236,7 @@ class Recovered(NamedTuple):
 
     :param store_id: random, made with the store, in every message id it gives out. :param next_seq: the first seq never used.
     :param clean: whether it was closed in order. :param notes: sentences for the log (a torn tail that was cut off, and the like).
-    :param path: the file, for errors about rows; "" where there is none.
+    :param path: the file, for errors about rows; "" where there is none. :param log: what its log had, a sentence; "" where there is none.
     """
 
     store_id: str
@@ -246,6 +246,7 @@ class Recovered(NamedTuple):
     subscriptions: Sequence[SubscriptionRow]
     notes: Sequence[str]
     path: str = ""
+    log: str = ""
 
 
 class Store(Protocol):
@@ -255,6 +256,8 @@ class Store(Protocol):
     on_draining: Callable[[bool], None] | None
     #: Called on the reactor thread with each message that the store finds damaged by itself, while nobody has asked for it.
     on_damaged: Callable[[StoreDamaged], None] | None
+    #: Called once on the reactor thread when the store has failed for good, after the callback of a batch that it failed with, if any.
+    on_failed: Callable[[StoreFailed], None] | None
 
     @property
     def draining(self) -> bool:
