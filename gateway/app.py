@@ -245,10 +245,10 @@ class Gateway(Service):
         )
 
     def _durable_store(self) -> SqliteStore:
-        path = str(self.configuration.layout.messages)
+        path, made = str(self.configuration.layout.messages), str(self.configuration.layout.store_made)
         point = os.environ.get(crash_points.VARIABLE)
         if not point:
-            return SqliteStore(path, self._reactor)
+            return SqliteStore(path, self._reactor, marker=made)
         # A hook for tests; CONTRIBUTING.rst has the points.
         try:
             passed = crash_points.crash_point(point)

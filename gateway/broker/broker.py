@@ -106,6 +106,7 @@ class Broker:
         self.journey: Journey | None = None
         store.on_draining = self._draining
         store.on_damaged = self._damaged_unasked
+        store.on_failed = self._store_failed
         self.rows.on_damaged = self._damaged
         self.housekeeping = Housekeeping(self)
         self.limit_reports = LimitReports(self)
@@ -438,6 +439,14 @@ class Broker:
         self.turn.begin()
         try:
             self._damaged(error)
+        finally:
+            self.turn.end()
+
+    def _store_failed(self, error: StoreFailed) -> None:
+        """The store has failed, maybe while nobody waited for it."""
+        self.turn.begin()
+        try:
+            self.commits.give_up(error)
         finally:
             self.turn.end()
 

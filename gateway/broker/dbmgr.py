@@ -20,9 +20,10 @@ import click
 from gateway.broker.branch import restored
 from gateway.broker.store import inspection, salvage
 from gateway.broker.store.interface import BranchRow, StoreError
+from gateway.broker.store.opening import EMPTY_STORE
 from gateway.broker.store.salvage import Loss
 from gateway.broker.store.wal import Finding
-from gateway.instance.layout import Layout, LayoutError
+from gateway.instance.layout import Layout, LayoutError, make_directory
 
 PROGRAM: Final = "imqdbmgr"
 DEFAULT_INSTANCE: Final = "imqbroker"
@@ -84,7 +85,12 @@ def check(varhome: Path, instance: str) -> int:
             f"{layout.messages} is damaged: {len(report.problems)} problems. Of its messages {report.messages} were looked at."
         )
         return 1
-    how = "was closed in order" if report.clean else "was not closed in order: the next start brings it to its last commit"
+    how = (
+        "was closed in order"
+        if report.clean
+        else f"was not closed in order: the next start brings it to its last commit. {layout.messages}-wal has {report.frames} frames up to "
+        "its last commit; whether it had more cannot be known"
+    )
     click.echo(f"{layout.messages} is whole: {report.messages} messages. It {how}.")
     return 0
 
@@ -117,6 +123,30 @@ def recover(force: bool, varhome: Path, instance: str) -> None:
     click.echo(f"The store has {count} persistent messages. The files as they were are in {aside}")
 
 
+@command.command()
+@_with_instance
+@click.option("-f", "force", is_flag=True, help="Do not ask.")
+def recreate(force: bool, varhome: Path, instance: str) -> None:
+    """Make an empty store. What is left of the former one is moved to a folder beside it.
+
+    For a store that is lost, or damaged beyond recovery, and has no backup.
+    """
+    layout = Layout(varhome.absolute(), instance)
+    if not layout.exists:
+        raise _Refused(f"{layout.directory} is no instance")
+    with layout.lock():
+        if not force:
+            click.confirm(
+                f"Begin an empty store at {layout.messages}? No message of the former one stays in use.", abort=True, err=True
+            )
+        make_directory(layout.store)
+        aside = layout.directory / strftime("store.%Y%m%dT%H%M%SZ", gmtime())
+        moved = salvage.recreate(str(layout.messages), str(aside))
+    click.echo(f"{layout.messages} is an empty store.")
+    if moved:
+        click.echo(f"The files of the former one are in {aside}")
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run the command. :returns: the exit code."""
     try:
@@ -141,7 +171,7 @@ def main() -> None:
 def _layout(varhome: Path, instance: str) -> Layout:
     layout = Layout(varhome.absolute(), instance)
     if not layout.messages.exists():
-        raise _Refused(f"{layout.messages} does not exist")
+        raise _Refused(f"{layout.messages} does not exist. Put it back, or restore a backup; {EMPTY_STORE}")
     return layout
 
 

@@ -47,7 +47,7 @@ def open_broker(
     broker = Broker(clock, turn, store, recovered.store_id, options, failed, spills=spills, memory=memory)
     log = broker.log
     if not recovered.clean:
-        log.warn("the last run did not end in order: its process was killed, or its machine stopped; what had a RECEIPT is here")
+        log.warn("the last run did not end in order: its process was killed, or its machine stopped; {log}", log=recovered.log)
     for note in recovered.notes:
         log.info("{note}", note=note)
     if recovered.full:

@@ -28,7 +28,11 @@ def replace(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.rename(beside, path)
+        try:
+            os.rename(beside, path)
+        except OSError as error:
+            # By the name that is known, of the two that the error has.
+            raise OSError(error.errno, error.strerror, str(path)) from error
     except BaseException:
         beside.unlink(missing_ok=True)
         raise

@@ -70,6 +70,8 @@ class Layout:
         self.tls = self.etc / "tls"
         self.store = self.directory / "store"
         self.messages = self.store / "messages.db"
+        #: Says that there was a store. Not in its folder, which may be lost as a whole.
+        self.store_made = self.directory / "store.made"
         self.bridges = self.directory / "bridges"
         self.journal = self.directory / "journal"
         self.log = self.directory / "log"
@@ -93,8 +95,8 @@ class Layout:
 
     @property
     def exists(self) -> bool:
-        """Whether the instance has its file of settings."""
-        return self.settings.is_file()
+        """Whether the instance has its file of settings; something else of that name counts too, and is refused where it is read."""
+        return self.settings.exists()
 
     def create(self, more: Sequence[tuple[str, str]] = ()) -> bool:
         """Make what is missing: directories that only their owner may enter, and, for a new instance, its file of settings.

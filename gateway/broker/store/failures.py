@@ -61,6 +61,8 @@ def at_reading(path: str, error: Exception) -> StoreError:
 
 def at_writing(path: str, error: Exception) -> StoreFull | StoreFailed:
     """For an error while a batch was written or the log was copied back."""
+    if isinstance(error, StoreFull | StoreFailed):
+        return error
     if _is_full(path, error):
         return StoreFull(f"{path}: the disk is full ({_words(error)})")
     return StoreFailed(f"{path} cannot be written: {_words(error)}; nothing more is written until the store is opened anew")

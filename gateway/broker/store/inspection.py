@@ -32,6 +32,7 @@ class Report(NamedTuple):
     problems: list[str]
     messages: int
     clean: bool
+    frames: int = 0
 
 
 class Work(Protocol):
@@ -51,11 +52,11 @@ def inspect(path: str, work: Work) -> Report:
         opening.check_header(path)
         opening.check_not_held(path)
         opening.check_log_is_there(path)
-        wal.examine(f"{path}-wal", opening.PAGE_SIZE)
+        frames = wal.examine(f"{path}-wal", opening.PAGE_SIZE).frames
     except StoreDamaged as error:
         return Report([str(error)], 0, False)
     if os.path.exists(f"{path}-wal"):
-        return _in_child(path, work)
+        return _in_child(path, work)._replace(frames=frames)
     uri = f"{Path(os.path.abspath(path)).as_uri()}?immutable=1"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None)
     try:

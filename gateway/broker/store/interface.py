@@ -238,6 +238,7 @@ class Recovered(NamedTuple):
     :param clean: whether it was closed in order. :param notes: sentences for the log (a torn tail that was cut off, and the like).
     :param path: the file, for errors about rows; "" where there is none.
     :param full: that and why persistent messages are refused from the beginning: the disk is full; else "".
+    :param log: what its log had, a sentence; "" where there is none.
     """
 
     store_id: str
@@ -248,6 +249,7 @@ class Recovered(NamedTuple):
     notes: Sequence[str]
     path: str = ""
     full: str = ""
+    log: str = ""
 
 
 class Store(Protocol):
@@ -257,6 +259,8 @@ class Store(Protocol):
     on_draining: Callable[[bool], None] | None
     #: Called on the reactor thread with each message that the store finds damaged by itself, while nobody has asked for it.
     on_damaged: Callable[[StoreDamaged], None] | None
+    #: Called once on the reactor thread when the store has failed for good, after the callback of a batch that it failed with, if any.
+    on_failed: Callable[[StoreFailed], None] | None
 
     @property
     def draining(self) -> bool:

@@ -47,6 +47,7 @@ class MemoryStore:
 
     def __init__(self, reactor: IReactorTime, *, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
         self.on_damaged: Callable[[StoreDamaged], None] | None = None
+        self.on_failed: Callable[[StoreFailed], None] | None = None
         self.on_draining: Callable[[bool], None] | None = None
         self._reactor = reactor
         self._random_bytes = random_bytes

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from gateway.broker.store import checks, failures, reading, wal
 from gateway.broker.store.changes import destination_crc, subscription_crc
 from gateway.broker.store.interface import StoreDamaged, StoreError, StoreVersionUnknown
+from gateway.broker.store.reserve import is_lack_of_space
 from gateway.broker.store.statements import CACHED_STATEMENTS, Keys
 
 #: "SGmq": SQLite's application_id, by which a file is known as ours.
@@ -35,6 +36,9 @@ _UPGRADES: Final[dict[int, tuple[str, ...]]] = {
 }
 #: What systems write at once, so that each of their pages that a power failure kept from the disk is known by a frame's head.
 PAGE_SIZE: Final = 4096
+
+#: The way out when nothing else is left.
+EMPTY_STORE: Final = "'imqdbmgr recreate' makes an empty store, and keeps what is left of the old one"
 
 _MAGIC: Final = b"SQLite format 3\0"
 
@@ -53,7 +57,7 @@ _LOCKED_OCTETS: Final = 512
 class Opened(NamedTuple):
     """An open store.
 
-    :param next_seq: the first seq never used. :param clean: whether it had been closed in order.
+    :param next_seq: the first seq never used. :param clean: whether it had been closed in order. :param log: what its log had, a sentence.
     """
 
     connection: sqlite3.Connection
@@ -61,6 +65,7 @@ class Opened(NamedTuple):
     next_seq: int
     clean: bool
     notes: list[str]
+    log: str = ""
 
 
 def create(path: str, store_id: str, crash_point: Callable[[str], None] | None = None) -> None:
@@ -109,6 +114,28 @@ def create(path: str, store_id: str, crash_point: Callable[[str], None] | None =
         raise StoreError(f"{path} cannot be made: {error}") from error
 
 
+def missing(path: str) -> StoreError:
+    """For a store that should be at ``path`` and is not."""
+    return StoreError(
+        f"{path} is missing, and this instance has had a store. Look for it and put it back, or restore a backup; {EMPTY_STORE}"
+    )
+
+
+def mark_as_made(marker: str) -> None:
+    """Make the file ``marker``, by which a store that is missing later is known from one that never was. The store is durable before.
+
+    Without room for it, the next start makes it. :raises OSError: it cannot be made for another reason.
+    """
+    if os.path.exists(marker):
+        return
+    try:
+        os.close(os.open(marker, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        sync(os.path.dirname(marker) or ".")
+    except OSError as error:
+        if not is_lack_of_space(error):
+            raise
+
+
 def sync(path: str) -> None:
     """fsync a file or a folder. :raises OSError: it failed."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -136,16 +163,18 @@ def open_existing(path: str, check_octets: int) -> Opened:
         raise StoreError(f"{path}-journal lies beside the store, which never writes one: another program had it open")
     try:
         log = wal.examine(f"{path}-wal", PAGE_SIZE)
+        size = os.path.getsize(f"{path}-wal") if os.path.exists(f"{path}-wal") else 0
     except OSError as error:
         raise StoreError(f"{path}-wal cannot be read: {error}") from error
     if log.note:
         notes.append(log.note)
     connection = connect(path)
     try:
-        return _settle(path, connection, log, notes, check_octets)
+        opened = _settle(path, connection, log, notes, check_octets)
     except BaseException:
         close_untouched(connection)
         raise
+    return opened._replace(log=f"{path}-wal has {log.frames} frames up to its last commit, in {size} bytes")
 
 
 def check_log_is_there(path: str) -> None:

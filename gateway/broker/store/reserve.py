@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from contextlib import suppress
+
+from gateway.broker.store.interface import StoreError
 
 
 class Reserve:
@@ -37,6 +40,10 @@ class Reserve:
             found = os.stat(self._path)
         except FileNotFoundError:
             return False
+        if not stat.S_ISREG(found.st_mode):
+            raise StoreError(
+                f"{self._path} is not a file. One that keeps space for a full disk is made there, with nothing in it: remove it"
+            )
         # Blocks are units of 512 octets whatever the file system's own are (POSIX, sys/stat.h leaves it open; Linux and the BSDs agree).
         return found.st_size == self.size and found.st_blocks * 512 >= self.size
 
@@ -45,6 +52,7 @@ class Reserve:
 
         :param margin: octets that must be free beside it, or it is not made.
         :returns: whether it is there now, and the margin is free. :raises OSError: something else than lack of space was in the way.
+        :raises StoreError: something else than a file is there.
         """
         held = self.held
         if self.free() < margin + (0 if held else self.size):

@@ -100,8 +100,29 @@ def recover(path: str, loss: Loss, aside: str) -> int:
             shutil.copy2(os.path.join(aside, os.path.basename(name)), name)
             opening.sync(name)
         raise StoreError(
-            f"{path} is not whole without it ({error}); the files are as they were. Restore a backup, or move the store away"
+            f"{path} is not whole without it ({error}); the files are as they were. Restore a backup; {opening.EMPTY_STORE}"
         ) from error
+
+
+def recreate(path: str, aside: str) -> bool:
+    """Make an empty store at ``path``. What is left of the former one is moved to the folder ``aside``, which is made if there is anything.
+
+    Where this is interrupted, the rest is done by doing it again.
+
+    :returns: whether anything was moved. :raises StoreError: it cannot be made. :raises OSError: a file cannot be moved.
+    """
+    # First the database: without it, what is left is refused.
+    left = [name for name in (path, f"{path}-wal", f"{path}-journal") if os.path.lexists(name)]
+    if left:
+        os.mkdir(aside, 0o700)
+    for name in left:
+        # The store's folder may be another file system.
+        shutil.move(name, os.path.join(aside, os.path.basename(name)))
+    if left:
+        opening.sync(aside)
+        opening.sync(os.path.dirname(aside) or ".")
+    opening.create(path, os.urandom(8).hex())
+    return bool(left)
 
 
 def _cut(log: str, end: int) -> None:

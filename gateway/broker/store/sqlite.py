@@ -76,6 +76,7 @@ class SqliteStore:
     :param on_draining: called on the reactor's thread with the new value of :attr:`draining` when it changes, and before the callback of
         the batch that was undone. It may also be set later, as an attribute.
     :param random_bytes: where the store id comes from.
+    :param marker: a file that is made once there is a store; where it is and the store is not, that is refused. "" for none.
     :param crash_point: called on the thread with the name of each point it passes, for tests that kill the process there:
         ``store.before-rename``, ``store.after-rename`` (making the file), ``store.mid-batch``, ``store.before-commit``,
         ``store.after-commit``, ``store.before-checkpoint``, ``store.after-checkpoint``.
@@ -95,10 +96,12 @@ class SqliteStore:
         on_draining: Callable[[bool], None] | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
         crash_point: Callable[[str], None] | None = None,
+        marker: str = "",
     ) -> None:
         self.path: Final = path
         self.on_draining = on_draining
         self.on_damaged: Callable[[StoreDamaged], None] | None = None
+        self.on_failed: Callable[[StoreFailed], None] | None = None
         #: Whether the disk is full and only what makes room should be asked for. Read it on the reactor's thread.
         self.draining = False
         self._reactor = reactor
@@ -108,6 +111,7 @@ class SqliteStore:
         self._idle_seconds = idle_seconds
         self._random_bytes = random_bytes
         self._crash_point = crash_point
+        self._marker = marker
         self._connection: sqlite3.Connection | None = None
         self._thread: JobThread | None = None
         self._closing = False
@@ -115,6 +119,7 @@ class SqliteStore:
         self._changes: Changes
         self._upkeep: Upkeep
         self._failure: StoreFailed | None = None
+        self._failure_told = False
         self._full = False
         self._batches_while_full = 0
 
@@ -191,12 +196,16 @@ class SqliteStore:
         if not os.path.exists(path):
             log = f"{path}-wal"
             if os.path.exists(log) and os.path.getsize(log):
-                raise StoreDamaged(path, "the whole file", f"it is missing, and its log {log} is there")
+                raise StoreDamaged(path, "the whole file", f"it is missing, and its log {log} is there; {opening.EMPTY_STORE}")
+            if self._marker and os.path.exists(self._marker):
+                raise opening.missing(path)
             opening.create(path, self._random_bytes(8).hex(), self._crash_point)
         opened = opening.open_existing(path, self._check_octets)
         connection = opened.connection
         try:
             self._begin(connection, opened.next_seq)
+            if self._marker:
+                opening.mark_as_made(self._marker)
             self._changes = Changes(connection, self._crash_point)
             destinations, subscriptions = reading.destinations(connection), reading.subscriptions(connection)
             self._upkeep = Upkeep(
@@ -215,9 +224,12 @@ class SqliteStore:
             raise
         self._connection = connection
         self._failure = None
+        self._failure_told = False
         self._closing = False
         full = self._shortage() if self.draining else ""
-        return Recovered(opened.store_id, opened.next_seq, opened.clean, destinations, subscriptions, opened.notes, path, full)
+        return Recovered(
+            opened.store_id, opened.next_seq, opened.clean, destinations, subscriptions, opened.notes, path, full, opened.log
+        )
 
     def _shortage(self, why: str = "the disk is full") -> str:
         folder = os.path.dirname(self.path) or "."
@@ -268,7 +280,7 @@ class SqliteStore:
     # On the store's thread.
 
     def _commit(self, batch: Batch, committed: Committed) -> None:
-        write = partial(self._changes.write, batch)
+        write = partial(self._write, batch)
         error = self._failure or self._guarded(write)
         if isinstance(error, StoreFull) and not batch.inserts:
             # What makes room is tried once more, now that the reserve has been given up.
@@ -286,6 +298,11 @@ class SqliteStore:
             self._batches_while_full += 1
             if self._batches_while_full >= _FULL_BATCHES:
                 self._guarded(self._make_room)
+        self._tell_failure()
+
+    def _write(self, batch: Batch) -> None:
+        self._upkeep.look()
+        self._changes.write(batch)
 
     def _fetch(self, seqs: list[int], fetched: Callable[[Sequence[Row] | StoreError], None]) -> None:
         found: Sequence[Row] | StoreError
@@ -311,15 +328,18 @@ class SqliteStore:
                 opening.close_untouched(connection)
             self._upkeep.close()
         finally:
+            self._tell_failure()
             self._reactor.callFromThread(self._closed, closed)
 
     def _finish(self) -> None:
+        self._upkeep.check_database_is_there()
         self._used.execute("UPDATE meta SET value = ? WHERE key = 'clean'", (checks.seal(self._used),))
         self._upkeep.checkpoint("TRUNCATE")
 
     def _idle(self) -> float | None:
         if self._failure is None:
             self._guarded(self._make_room if self._full else self._upkeep.idle)
+            self._tell_failure()
         return _FULL_SECONDS if self._full and self._failure is None else None
 
     def _make_room(self) -> None:
@@ -341,7 +361,8 @@ class SqliteStore:
         except Exception as error:  # noqa: BLE001
             # Whatever it is: a batch that was not written as a whole must be undone, and its sender told.
             failure = failures.at_writing(self.path, error)
-            failure.__cause__ = error
+            if failure is not error:
+                failure.__cause__ = error
             try:
                 if self._used.in_transaction:
                     self._used.execute("ROLLBACK")
@@ -360,11 +381,18 @@ class SqliteStore:
         """A defect of this module: nothing is known any more."""
         self._reactor.callFromThread(self._log.failure, "the store's thread failed", Failure(error))  # type: ignore[no-untyped-call]
         self._fail(StoreFailed(f"{self.path}: the store's thread failed: {type(error).__name__}: {error}"))
+        self._tell_failure()
 
     def _fail(self, failure: StoreFailed) -> None:
         if self._failure is None:
             self._failure = failure
             self._reactor.callFromThread(self._log.critical, "{failure}", failure=str(failure))
+
+    def _tell_failure(self) -> None:
+        """After whatever failed has had its answer: a client whose batch it was gets its own ERROR."""
+        if self._failure is not None and not self._failure_told:
+            self._failure_told = True
+            self._reactor.callFromThread(self._failed, self._failure)
 
     def _set_full(self, full: bool, why: str = "") -> None:
         if full and not self._full:
@@ -396,6 +424,10 @@ class SqliteStore:
             self.on_damaged(error)
         else:
             self._log.critical("{error}", error=str(error))
+
+    def _failed(self, failure: StoreFailed) -> None:
+        if self.on_failed is not None:
+            self.on_failed(failure)
 
     def _closed(self, closed: Callable[[], None]) -> None:
         self._connection = self._thread = None

@@ -15,7 +15,7 @@ from typing import Final
 from gateway.broker.store import failures, opening, wal
 from gateway.broker.store.changes import Changes
 from gateway.broker.store.checks import Contents
-from gateway.broker.store.interface import Batch, StoreDamaged
+from gateway.broker.store.interface import Batch, StoreDamaged, StoreFailed
 from gateway.broker.store.reserve import Reserve
 
 _MIB: Final = 1 << 20
@@ -30,6 +30,8 @@ _VACUUM_PAGES: Final = 256
 _KEPT_PAGES: Final = 4096
 #: Seconds between two steps of the check of contents while there is always something else to do.
 _CHECK_SECONDS: Final = 0.05
+#: How often it is made sure that the files are still there, in seconds, while there are commits.
+_NAMES_SECONDS: Final = 1.0
 #: While the disk is full: how many slices of pages are given back although a batch waits.
 _FULL_SLICES: Final = 16
 
@@ -67,6 +69,9 @@ class Upkeep:
         self._crash_point = crash_point
         # Nothing but a look at its length; SQLite has no locks on this file that closing it could lose.
         self._log = os.open(f"{path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+        # An open file goes on without its name, and is lost with this process.
+        self._files = {name: _identity(name) for name in (path, f"{path}-wal")}
+        self._names_at = monotonic()
         self._unseen_commits = 0
         self._unseen_octets = 0
         #: The log holds what is not in the database.
@@ -95,7 +100,11 @@ class Upkeep:
             self._checkpoint_if_long()
 
     def idle(self) -> None:
-        """There is nothing else to do. What takes long is left for the next time as soon as somebody waits."""
+        """There is nothing else to do. What takes long is left for the next time as soon as somebody waits.
+
+        :raises StoreFailed: a file was removed or replaced.
+        """
+        self._check_files_are_there()
         while self._swept is not None and not self._waited_for():
             self._sweep()
         while self._unchecked is not None and not self._waited_for():
@@ -106,6 +115,36 @@ class Upkeep:
             self._give_pages_back(_KEPT_PAGES, slices=0)
         if self._uncopied and wal.passed(self._log, _TRIVIAL_LOG, opening.PAGE_SIZE):
             self.checkpoint()
+
+    def look(self) -> None:
+        """Before each commit: once a second, make sure that the files are still there. :raises StoreFailed: one was removed or replaced."""
+        if monotonic() - self._names_at >= _NAMES_SECONDS:
+            self._check_files_are_there()
+
+    def check_database_is_there(self) -> None:
+        """:raises StoreFailed: it was removed or replaced while it was in use."""
+        lost = self._lost(self._path)
+        if lost:
+            raise StoreFailed(
+                f"{lost}. What was stored is in the file that is gone: put that back with its log, or restore a backup. "
+                "Nothing more is written until the store is opened anew"
+            )
+
+    def _check_files_are_there(self) -> None:
+        self._names_at = monotonic()
+        self.check_database_is_there()
+        lost = self._lost(f"{self._path}-wal")
+        if lost:
+            # Nobody could read it after this process.
+            self.checkpoint()
+            raise StoreFailed(f"{lost}. What it held was copied into the database: 'imqdbmgr recover' makes the store usable again")
+
+    def _lost(self, name: str) -> str:
+        """What happened to a file, or "" when it is the one that was opened."""
+        found = _identity(name)
+        if found == self._files[name]:
+            return ""
+        return f"{name} was {'removed' if found is None else 'replaced'} while it was in use"
 
     def busy(self) -> None:
         """After a job: what should not wait for an idle moment for ever goes on a little, a step in a while."""
@@ -178,3 +217,12 @@ class Upkeep:
             self._uncopied = True
             slices -= 1
             self._checkpoint_if_long()
+
+
+def _identity(name: str) -> tuple[int, int] | None:
+    """Device and number of the file that has this name, None when there is none. No other file gets the number while it is open."""
+    try:
+        found = os.stat(name)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino

@@ -46,6 +46,7 @@ class StepStore:
         self.disk = disk
         self.draining = False
         self.on_damaged: Callable[[StoreDamaged], None] | None = None
+        self.on_failed: Callable[[StoreFailed], None] | None = None
         self.on_draining: Callable[[bool], None] | None = None
         self.closed = False
         #: Reads that were asked for.

@@ -217,7 +217,10 @@ def test_it_waits_for_no_gateway(tool: Tool, history: History) -> None:
 
 def test_an_instance_without_a_store(tool: Tool) -> None:
     code, _, error = tool("query")
-    assert (code, error) == (1, f"imqdbmgr: {tool.database} does not exist\n")
+    assert (code, error) == (
+        1,
+        f"imqdbmgr: {tool.database} does not exist. Put it back, or restore a backup; {opening.EMPTY_STORE}\n",
+    )
 
 
 # The whole store.

@@ -23,6 +23,7 @@ from gateway.broker.store.interface import (
     RedeliveryRow,
     StoreDamaged,
     StoreError,
+    StoreFailed,
     StoreVersionUnknown,
     SubscriptionRow,
 )
@@ -634,3 +635,42 @@ def test_a_commit_does_not_wait_for_the_reads_that_were_asked_before(path: Path,
     # Some may have been read before the thread saw it.
     assert answered.index("committed") < 150
     reactor.close(store)
+
+
+# Lost.
+
+
+def test_a_store_that_was_made_and_is_missing_is_refused(path: Path, reactor: QueueReactor) -> None:
+    marker = path.with_name("made")
+    store = SqliteStore(str(path), reactor.reactor, reserve_octets=0, marker=str(marker))
+    store.open()
+    reactor.close(store)
+    assert marker.exists()
+    path.unlink()
+    with pytest.raises(StoreError, match="is missing, and this instance has had a store"):
+        SqliteStore(str(path), reactor.reactor, reserve_octets=0, marker=str(marker)).open()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("idle_seconds", [600, 0.01])
+def test_a_file_lost_while_in_use_is_a_failure_that_is_told_once(
+    path: Path, reactor: QueueReactor, replaced: bool, idle_seconds: float
+) -> None:
+    """At an idle moment, or at the end where there is none before."""
+    store = store_at(path, reactor, idle_seconds=idle_seconds)
+    told: list[StoreFailed] = []
+    store.on_failed = told.append
+    store.open()
+    if replaced:
+        copy = path.with_name("copy")
+        shutil.copy(path, copy)
+        copy.rename(path)
+    else:
+        path.unlink()
+    if idle_seconds < 1:
+        reactor.commit(store, History(5).next())
+        reactor.until(lambda: bool(told))
+        assert isinstance(reactor.commit(store, History(5).next()), StoreFailed)
+    reactor.close(store)
+    assert [str(error).partition(" while")[0] for error in told] == [f"{path} was {'replaced' if replaced else 'removed'}"]

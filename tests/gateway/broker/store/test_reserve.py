@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.broker.store import reserve
+from gateway.broker.store.interface import StoreError
 from gateway.broker.store.reserve import Reserve, is_lack_of_space, lacks_space
 
 SIZE = 1 << 20
@@ -74,9 +75,14 @@ def test_no_reserve_is_always_held(path: Path) -> None:
     assert not path.exists()
 
 
-def test_another_failure_is_raised(path: Path) -> None:
+def test_another_failure_is_raised(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        Reserve(str(tmp_path / "missing" / "messages.reserve"), SIZE).hold()
+
+
+def test_what_is_no_file_is_named(path: Path) -> None:
     path.mkdir()
-    with pytest.raises(OSError, match="Is a directory"):
+    with pytest.raises(StoreError, match=f"{path} is not a file"):
         Reserve(str(path), SIZE).hold()
 
 
