@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,34 @@ def commanded(varhome: Path, **options: Any) -> GatewayProcess:
 
 def files_below(directory: Path) -> set[str]:
     return {str(path.relative_to(directory)) for path in directory.rglob("*")} if directory.exists() else set()
+
+
+# A process that does not run for a while.
+
+
+def beat_for(seconds: float, clients: Sequence[Client]) -> None:
+    """Keep the promise of an octet each second, as long as that."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for client in clients:
+            client.write(b"\n")
+        time.sleep(0.25)
+
+
+def test_clients_that_keep_their_promise_outlast_a_pause_of_the_process(tmp_path: Path) -> None:
+    """What they send meanwhile lies in their sockets; the gateway reads it before it calls any of them silent."""
+    with GatewayProcess(tmp_path) as gateway, ExitStack() as stack:
+        clients = [stack.enter_context(Client(gateway.port, headers={"heart-beat": "1000,0"})) for _ in range(20)]
+        for pause in (2.5, 5):
+            gateway.signal(signal.SIGSTOP)
+            try:
+                beat_for(pause, clients)
+            finally:
+                gateway.signal(signal.SIGCONT)
+            beat_for(1, clients)
+            for client in clients:
+                client.store(QUEUE, b"still here")
+        assert "is dropped" not in log_of(gateway)
 
 
 # The end.

@@ -43,6 +43,8 @@ LINGER_MS: Final = 2000
 _ABORT_MS: Final = 1000
 #: A slow reader has a second for so many octets, where the system does not tell how much it has read.
 _SLOWEST: Final = 16 * 1024
+#: Looks at how much a slow reader has read, in the time that it has for reading nothing: how late it is found out at most.
+_LOOKS: Final = 4
 #: Unfinished frames and unread output count in the memory budget from so many bytes on; smaller ones come and go at each read.
 _COUNTED_INPUT: Final = 8 * 1024
 _COUNTED_OUTPUT: Final = 64 * 1024
@@ -325,7 +327,7 @@ class StompConnection(Protocol):
         if unsent and not self._unread_since:
             self._unread_since = now_ms
             self._taken = self._output.taken()
-            self._arm(now_ms + self._options.output_timeout_s * 1000)
+            self._arm(now_ms + self._options.output_timeout_s * 1000 // _LOOKS)
         self.session.flushed(unsent)
         if unsent > _COUNTED_OUTPUT and not self._memory.hold(MemoryState.OUTPUT, unsent):
             self.session.choke()
@@ -347,6 +349,15 @@ class StompConnection(Protocol):
     def _arm(self, at_ms: int) -> None:
         if not self.is_gone:
             self.factory.wheel.arm(self, at_ms)
+
+    def was_away(self, late_ms: int, now_ms: int) -> None:
+        """This process did not run for so long: that is not the client's time. What happened before moves nearer to the present."""
+        self._heard = min(self._heard + late_ms, now_ms)
+        self._stage_due += late_ms
+        if self._unread_since:
+            self._unread_since = min(self._unread_since + late_ms, now_ms)
+        if self._begun:
+            self._begun = min(self._begun + late_ms, now_ms)
 
     def expire(self, now_ms: int) -> int:
         """The wheel's turn: do what is due, and say when the next thing is."""
@@ -411,16 +422,16 @@ class StompConnection(Protocol):
         if not self._unread_since:
             return []
         allowed = self._options.output_timeout_s * 1000
+        pause = max(allowed // _LOOKS, 1)
         if self._taken < 0:
             # The system does not tell how much of it was read.
             allowed += self._output.unsent * 1000 // _SLOWEST
-        if now_ms - self._unread_since >= allowed:
-            taken = self._output.taken()
-            if taken <= self._taken:
-                self.drop(f"the client has read nothing for {(now_ms - self._unread_since) // 1000} seconds")
-                return []
+        elif (taken := self._output.taken()) > self._taken:
             self._taken, self._unread_since = taken, now_ms
-        return [self._unread_since + allowed]
+        if now_ms - self._unread_since >= allowed:
+            self.drop(f"the client has read nothing for {(now_ms - self._unread_since) // 1000} seconds")
+            return []
+        return [min(now_ms + pause, self._unread_since + allowed)]
 
     def _look_at_frame(self, now_ms: int) -> list[int]:
         """End the connection if its unfinished frame is too slow."""
