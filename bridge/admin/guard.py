@@ -24,11 +24,12 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from twisted.web.resource import IResource
 from twisted.web.server import NOT_DONE_YET
 from zope.interface import implementer
 
-from bridge.admin.requests import Refused, write_refusal
+from bridge.admin.requests import Refused, check_text, internal_error, write_refusal
 from bridge.admin.settings import is_loopback
 from gateway.instance.listening import counted_address, peer_host
 from gateway.messaging.errors import AuthenticationFailed
@@ -128,21 +129,38 @@ class Guard:
         request.setHeader(b"X-Content-Type-Options", b"nosniff")
         request.gone = False
         request.notifyFinish().addErrback(lambda _: setattr(request, "gone", True))
-        ensureDeferred(self._rendered(request)).addErrback(lambda failure: self._log.failure("a request was not answered", failure))
+        ensureDeferred(self._rendered(request)).addErrback(lambda failure: self._broken(request, failure))
         return NOT_DONE_YET
+
+    def _broken(self, request: Any, failure: Failure) -> None:
+        """A defect; whoever waits for the answer is told so."""
+        refused = internal_error(self._log, request, failure)
+        if not request.gone and not request.startedWriting:
+            self._refuse(request, refused)
+
+    def _refuse(self, request: Any, refused: Refused) -> None:
+        request.write(write_refusal(request, refused))
+        request.finish()
 
     async def _rendered(self, request: Any) -> None:
         try:
             if request.too_large:
                 raise Refused("the body of the request is too large", "too_large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             request.let_in(await self._admitted(request))
+            self._check(request)
         except Refused as refused:
             if not request.gone:
-                request.write(write_refusal(request, refused))
-                request.finish()
+                self._refuse(request, refused)
             return
         if not request.gone:
             self._inner.render(request)
+
+    def _check(self, request: Any) -> None:
+        try:
+            check_text(request)
+        except Refused as refused:
+            self._log.info("{user} was refused a request: {text}", user=request.admin, text=refused.text)
+            raise
 
     async def _admitted(self, request: Any) -> str:
         """Who asks. :raises Refused: they may not."""
