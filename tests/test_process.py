@@ -63,6 +63,49 @@ def test_clients_that_keep_their_promise_outlast_a_pause_of_the_process(tmp_path
         assert "is dropped" not in log_of(gateway)
 
 
+# Clients that close their half of the connection.
+
+
+def answers_after(gateway: GatewayProcess, frames: bytes, *, pipelined: bool) -> list[bytes]:
+    """The commands that a client gets which closes its half of the connection behind its last frame."""
+    hello = b"CONNECT\naccept-version:1.2\nlogin:guest\npasscode:guest\n\n\0"
+    answers = b""
+    with socket.create_connection((HOST, gateway.port), PATIENCE) as client:
+        client.sendall(hello)
+        if not pipelined:
+            answers = client.recv(65536)
+        client.sendall(frames)
+        client.shutdown(socket.SHUT_WR)
+        while octets := client.recv(65536):
+            answers += octets
+    return [line.strip(b"\0") for line in answers.split(b"\n") if line.strip(b"\0") in (b"CONNECTED", b"RECEIPT", b"ERROR")]
+
+
+def test_a_client_that_sends_no_more_gets_its_answers(tmp_path: Path) -> None:
+    sends = b"".join([encode("SEND", {"destination": QUEUE, "receipt": f"r{number}"}, b"x") for number in range(5)])
+    goodbye = encode("DISCONNECT", {"receipt": "bye"})
+    answers = [b"CONNECTED", *[b"RECEIPT"] * 5]
+    with GatewayProcess(tmp_path) as gateway:
+        for pipelined in (False, True):
+            assert answers_after(gateway, sends, pipelined=pipelined) == answers
+            assert answers_after(gateway, sends + goodbye, pipelined=pipelined) == [*answers, b"RECEIPT"]
+            assert answers_after(gateway, sends + b"NONSENSE\n\n\0", pipelined=pipelined) == [*answers, b"ERROR"]
+        with Client(gateway.port) as consumer:
+            consumer.ask("SUBSCRIBE", {"destination": QUEUE, "id": "1", "ack": "auto"})
+            assert [consumer.message().body for _ in range(30)] == [b"x"] * 30
+
+
+def test_what_a_client_has_not_acknowledged_goes_back_when_it_sends_no_more(tmp_path: Path) -> None:
+    with GatewayProcess(tmp_path) as gateway, Client(gateway.port) as client, Client(gateway.port) as other:
+        client.ask("SUBSCRIBE", {"destination": QUEUE, "id": "1", "ack": "client"})
+        if not client.store(QUEUE, b"a"):
+            client.message()
+        client.write(encode("SEND", {"destination": QUEUE, "receipt": "r"}, b"b"))
+        client.socket.shutdown(socket.SHUT_WR)
+        other.ask("SUBSCRIBE", {"destination": QUEUE, "id": "1", "ack": "auto"})
+        assert sorted([other.message().body for _ in range(2)]) == [b"a", b"b"]
+
+
 # The end.
 
 
