@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.task import deferLater
-from twisted.logger import Logger
+from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
 from twisted.web.resource import IResource
 from twisted.web.server import NOT_DONE_YET
@@ -32,6 +32,7 @@ from zope.interface import implementer
 from bridge.admin.requests import Refused, check_text, internal_error, write_refusal
 from bridge.admin.settings import is_loopback
 from gateway.instance.listening import counted_address, peer_host
+from gateway.instance.strangers import Strangers
 from gateway.messaging.errors import AuthenticationFailed
 
 #: ``(user, password, address)``: whether they administer. The address is the peer's, because users may be confined to the loopback.
@@ -45,8 +46,6 @@ PACE_S: Final = 1.0
 _MOST_ADDRESSES: Final = 10_000
 #: Requests of one address that may wait for that.
 _MOST_WAITING: Final = 16
-#: Failures of an address within the window of which each is logged; of more, one in a hundred.
-_TOLD: Final = 100
 _REALM: Final = 'Basic realm="stomp-gateway", charset="UTF-8"'
 
 
@@ -113,8 +112,13 @@ class Guard:
         self._log = log
         self._failures = Failures(reactor.seconds)
         self._reactor = reactor
+        self._strangers: Final = Strangers(reactor, log)
         #: By address: requests that wait for their turn.
         self._waiting: dict[str, int] = {}
+
+    def close(self) -> None:
+        """The service ends: tell what the log was not told."""
+        self._strangers.report()
 
     def getChildWithDefault(self, name: bytes, request: Any) -> Guard:
         return self
@@ -174,7 +178,7 @@ class Guard:
         user, password = given
         if not await self._proved(user, password, host):
             count = self._failures.add(address)
-            if count <= _TOLD or count % _TOLD == 0:
+            if self._strangers.may_log("administrators with a wrong user or password", LogLevel.warn, address):
                 self._log.warn(
                     "{user} at {address} was refused: wrong user or password; failure {count}",
                     user=user[:100],

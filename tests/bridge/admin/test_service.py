@@ -24,6 +24,7 @@ from bridge.admin.settings import AdminOptions
 from bridge.config.problems import ConfigurationError, Problem
 from bridge.status import WrongState
 from certs.contexts import ServerContextFactory, ServerFiles
+from gateway.instance import strangers
 from gateway.instance.portmapper import PortMapper
 from gateway.messaging.errors import AuthenticationFailed, ProviderUnavailable
 from tests.bridge.admin.asking import ADMIN, ask, basic, post
@@ -166,6 +167,20 @@ async def test_nobody_on_this_machine_locks_the_administrator_out() -> None:
         )
         assert {reply.status for reply in replies} == {401}
         assert (await ask(admin.port, "GET", "/v1")).status == 200
+
+
+@ensureDeferred
+async def test_wrong_passwords_have_some_lines_and_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strangers, "MOST_A_SECOND", 2)
+    events: list[dict[str, Any]] = []
+    log = Logger(namespace="test", observer=_Kept(events))
+    async with running(log=log) as admin:
+        replies = await gatherResults([ask(admin.port, "GET", "/v1", who=("admin", "wrong")) for _ in range(30)])
+        assert {reply.status for reply in replies} == {401}
+    refused = [event for event in events if "was refused" in str(event["log_format"])]
+    left_out = [event["more"] for event in events if "more" in event]
+    assert left_out
+    assert len(refused) + sum(left_out) == 30
 
 
 @ensureDeferred
