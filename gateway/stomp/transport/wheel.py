@@ -87,9 +87,9 @@ class Wheel:
         for slot in self._slots:
             for thing in [*slot]:
                 self.remove(thing)
-        if self._call is not None:
+        if self._call is not None and self._call.active():
             self._call.cancel()
-            self._call = None
+        self._call = None
 
     def _now_ms(self) -> int:
         return int(self._clock.seconds() * 1000)
@@ -106,7 +106,11 @@ class Wheel:
             for slot in self._slots:
                 for thing in slot:
                     thing.was_away(late_ms, now_ms)
-        self._call = self._clock.callLater(0, self._look, now_ms)
+        ticks = range(self._tick + 1, min(now_ms // TICK_MS, self._tick + _SLOTS) + 1)
+        if any(self._slots[tick % _SLOTS] for tick in ticks):
+            self._call = self._clock.callLater(0, self._look, now_ms)
+        else:
+            self._look(now_ms)
 
     def _look(self, now_ms: int) -> None:
         target = now_ms // TICK_MS
