@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,77 @@ def commanded(varhome: Path, **options: Any) -> GatewayProcess:
 
 def files_below(directory: Path) -> set[str]:
     return {str(path.relative_to(directory)) for path in directory.rglob("*")} if directory.exists() else set()
+
+
+# A process that does not run for a while.
+
+
+def beat_for(seconds: float, clients: Sequence[Client]) -> None:
+    """Keep the promise of an octet each second, as long as that."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for client in clients:
+            client.write(b"\n")
+        time.sleep(0.25)
+
+
+def test_clients_that_keep_their_promise_outlast_a_pause_of_the_process(tmp_path: Path) -> None:
+    """What they send meanwhile lies in their sockets; the gateway reads it before it calls any of them silent."""
+    with GatewayProcess(tmp_path) as gateway, ExitStack() as stack:
+        clients = [stack.enter_context(Client(gateway.port, headers={"heart-beat": "1000,0"})) for _ in range(20)]
+        for pause in (2.5, 5):
+            gateway.signal(signal.SIGSTOP)
+            try:
+                beat_for(pause, clients)
+            finally:
+                gateway.signal(signal.SIGCONT)
+            beat_for(1, clients)
+            for client in clients:
+                client.store(QUEUE, b"still here")
+        assert "is dropped" not in log_of(gateway)
+
+
+# Clients that close their half of the connection.
+
+
+def answers_after(gateway: GatewayProcess, frames: bytes, *, pipelined: bool) -> list[bytes]:
+    """The commands that a client gets which closes its half of the connection behind its last frame."""
+    hello = b"CONNECT\naccept-version:1.2\nlogin:guest\npasscode:guest\n\n\0"
+    answers = b""
+    with socket.create_connection((HOST, gateway.port), PATIENCE) as client:
+        client.sendall(hello)
+        if not pipelined:
+            answers = client.recv(65536)
+        client.sendall(frames)
+        client.shutdown(socket.SHUT_WR)
+        while octets := client.recv(65536):
+            answers += octets
+    return [line.strip(b"\0") for line in answers.split(b"\n") if line.strip(b"\0") in (b"CONNECTED", b"RECEIPT", b"ERROR")]
+
+
+def test_a_client_that_sends_no_more_gets_its_answers(tmp_path: Path) -> None:
+    sends = b"".join([encode("SEND", {"destination": QUEUE, "receipt": f"r{number}"}, b"x") for number in range(5)])
+    goodbye = encode("DISCONNECT", {"receipt": "bye"})
+    answers = [b"CONNECTED", *[b"RECEIPT"] * 5]
+    with GatewayProcess(tmp_path) as gateway:
+        for pipelined in (False, True):
+            assert answers_after(gateway, sends, pipelined=pipelined) == answers
+            assert answers_after(gateway, sends + goodbye, pipelined=pipelined) == [*answers, b"RECEIPT"]
+            assert answers_after(gateway, sends + b"NONSENSE\n\n\0", pipelined=pipelined) == [*answers, b"ERROR"]
+        with Client(gateway.port) as consumer:
+            consumer.ask("SUBSCRIBE", {"destination": QUEUE, "id": "1", "ack": "auto"})
+            assert [consumer.message().body for _ in range(30)] == [b"x"] * 30
+
+
+def test_what_a_client_has_not_acknowledged_goes_back_when_it_sends_no_more(tmp_path: Path) -> None:
+    with GatewayProcess(tmp_path) as gateway, Client(gateway.port) as client, Client(gateway.port) as other:
+        client.ask("SUBSCRIBE", {"destination": QUEUE, "id": "1", "ack": "client"})
+        if not client.store(QUEUE, b"a"):
+            client.message()
+        client.write(encode("SEND", {"destination": QUEUE, "receipt": "r"}, b"b"))
+        client.socket.shutdown(socket.SHUT_WR)
+        other.ask("SUBSCRIBE", {"destination": QUEUE, "id": "1", "ack": "auto"})
+        assert sorted([other.message().body for _ in range(2)]) == [b"a", b"b"]
 
 
 # The end.

@@ -23,14 +23,16 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.task import deferLater
-from twisted.logger import Logger
+from twisted.logger import Logger, LogLevel
+from twisted.python.failure import Failure
 from twisted.web.resource import IResource
 from twisted.web.server import NOT_DONE_YET
 from zope.interface import implementer
 
-from bridge.admin.requests import Refused, write_refusal
+from bridge.admin.requests import Refused, check_text, internal_error, write_refusal
 from bridge.admin.settings import is_loopback
 from gateway.instance.listening import counted_address, peer_host
+from gateway.instance.strangers import Strangers
 from gateway.messaging.errors import AuthenticationFailed
 
 #: ``(user, password, address)``: whether they administer. The address is the peer's, because users may be confined to the loopback.
@@ -44,8 +46,6 @@ PACE_S: Final = 1.0
 _MOST_ADDRESSES: Final = 10_000
 #: Requests of one address that may wait for that.
 _MOST_WAITING: Final = 16
-#: Failures of an address within the window of which each is logged; of more, one in a hundred.
-_TOLD: Final = 100
 _REALM: Final = 'Basic realm="stomp-gateway", charset="UTF-8"'
 
 
@@ -112,8 +112,13 @@ class Guard:
         self._log = log
         self._failures = Failures(reactor.seconds)
         self._reactor = reactor
+        self._strangers: Final = Strangers(reactor, log)
         #: By address: requests that wait for their turn.
         self._waiting: dict[str, int] = {}
+
+    def close(self) -> None:
+        """The service ends: tell what the log was not told."""
+        self._strangers.report()
 
     def getChildWithDefault(self, name: bytes, request: Any) -> Guard:
         return self
@@ -128,21 +133,38 @@ class Guard:
         request.setHeader(b"X-Content-Type-Options", b"nosniff")
         request.gone = False
         request.notifyFinish().addErrback(lambda _: setattr(request, "gone", True))
-        ensureDeferred(self._rendered(request)).addErrback(lambda failure: self._log.failure("a request was not answered", failure))
+        ensureDeferred(self._rendered(request)).addErrback(lambda failure: self._broken(request, failure))
         return NOT_DONE_YET
+
+    def _broken(self, request: Any, failure: Failure) -> None:
+        """A defect; whoever waits for the answer is told so."""
+        refused = internal_error(self._log, request, failure)
+        if not request.gone and not request.startedWriting:
+            self._refuse(request, refused)
+
+    def _refuse(self, request: Any, refused: Refused) -> None:
+        request.write(write_refusal(request, refused))
+        request.finish()
 
     async def _rendered(self, request: Any) -> None:
         try:
             if request.too_large:
                 raise Refused("the body of the request is too large", "too_large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             request.let_in(await self._admitted(request))
+            self._check(request)
         except Refused as refused:
             if not request.gone:
-                request.write(write_refusal(request, refused))
-                request.finish()
+                self._refuse(request, refused)
             return
         if not request.gone:
             self._inner.render(request)
+
+    def _check(self, request: Any) -> None:
+        try:
+            check_text(request)
+        except Refused as refused:
+            self._log.info("{user} was refused a request: {text}", user=request.admin, text=refused.text)
+            raise
 
     async def _admitted(self, request: Any) -> str:
         """Who asks. :raises Refused: they may not."""
@@ -156,7 +178,7 @@ class Guard:
         user, password = given
         if not await self._proved(user, password, host):
             count = self._failures.add(address)
-            if count <= _TOLD or count % _TOLD == 0:
+            if self._strangers.may_log("administrators with a wrong user or password", LogLevel.warn, address):
                 self._log.warn(
                     "{user} at {address} was refused: wrong user or password; failure {count}",
                     user=user[:100],

@@ -156,11 +156,7 @@ class Routes:
     def _failed(self, request: Any, failure: Failure) -> bytes:
         refused = refusal(failure.value)
         if refused is None:
-            incident = secrets.token_hex(4)
-            self._log.failure("incident {incident}: {path}", failure, incident=incident, path=_path(request))
-            refused = Refused(
-                f"internal error, incident {incident}; the server's log has it", "internal_error", HTTPStatus.INTERNAL_SERVER_ERROR
-            )
+            refused = internal_error(self._log, request, failure)
         elif request.method not in (b"GET", b"HEAD"):
             method = request.method.decode("ascii", "replace")
             self._log.info(
@@ -185,6 +181,25 @@ def _to_the_end(doing: Deferred[bytes]) -> Deferred[bytes]:
 
     doing.addBoth(pass_on)
     return told
+
+
+def internal_error(log: Logger, request: Any, failure: Failure) -> Refused:
+    """What a defect is told as; the log has the failure."""
+    incident = secrets.token_hex(4)
+    log.failure("incident {incident}: {path}", failure, incident=incident, path=_path(request))
+    return Refused(
+        f"internal error, incident {incident}; the server's log has it", "internal_error", HTTPStatus.INTERNAL_SERVER_ERROR
+    )
+
+
+def check_text(request: Any) -> None:
+    """Refuse what cannot be looked up, because it is no text. :raises Refused: host or path are not UTF-8."""
+    parts = {"host": request.getRequestHostname(), "path": b"/".join(request.postpath)}
+    for name, octets in parts.items():
+        try:
+            octets.decode()
+        except UnicodeDecodeError:
+            raise Refused(f"the {name} of the request is not UTF-8", "bad_request") from None
 
 
 def _path(request: Any) -> str:

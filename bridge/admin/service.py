@@ -77,11 +77,8 @@ class AdminService:
         routes.add("GET", "/v1", _about)
         for add in resources:
             add(routes)
-        site = _Site(
-            Guard(reactor, routes.app.resource(), options.user, options.password, authenticate, self._log),
-            reactor=reactor,
-            timeout=IDLE_S,
-        )
+        self._guard = Guard(reactor, routes.app.resource(), options.user, options.password, authenticate, self._log)
+        site = _Site(self._guard, reactor=reactor, timeout=IDLE_S)
         self._connections = _Connections(site)
         self._factory: Any = self._connections
         if options.tls:
@@ -124,6 +121,7 @@ class AdminService:
         if listening is not None:
             await _maybe(listening.stopListening())
         await self._connections.end(self._reactor)
+        self._guard.close()
 
 
 def _address(connection: ProtocolWrapper) -> tuple[str, int]:

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from twisted.logger import Logger, LogLevel
 
+from gateway.instance.strangers import Strangers
 from gateway.messaging.errors import AccessDenied, AuthenticationFailed
 from gateway.stomp.refusals import CertificateRevoked, FrameTooSlow, MemoryShort, TooManyConnections
 from gateway.stomp.wire import Head, Version
@@ -42,14 +43,17 @@ class ConnectionLog:
     """The lines of one connection.
 
     :param session: its identifier. :param host: the client's address. :param port: the client's port, 0 where there is none.
+    :param strangers: limits the lines of clients that were never CONNECTED; None does not.
     """
 
-    __slots__ = ("_connected", "_detail", "_dropped", "_over", "session", "transport", "user", "where")
+    __slots__ = ("_connected", "_detail", "_dropped", "_host", "_over", "_strangers", "session", "transport", "user", "where")
 
-    def __init__(self, session: str, host: str, port: int, detail: Detail) -> None:
+    def __init__(self, session: str, host: str, port: int, detail: Detail, strangers: Strangers | None = None) -> None:
         self.session: Final = session
         self.where: Final = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._host: Final = host
         self._detail: Final = detail
+        self._strangers: Final = strangers
         #: Below STOMP: "TCP", or TLS with its version and the client's certificate.
         self.transport = "TCP"
         #: As who the client is connected, or has tried to be; empty before CONNECT.
@@ -84,7 +88,9 @@ class ConnectionLog:
         if not self._over:
             self._over = True
             refused = isinstance(error, _WARNINGS) or (isinstance(error, AccessDenied) and not self._connected)
-            self._write(LogLevel.warn if refused else LogLevel.info, f"ends with ERROR: {text}")
+            level = LogLevel.warn if refused else LogLevel.info
+            if self._connected or self._may_log(_kind(error), level):
+                self._write(level, f"ends with ERROR: {text}")
 
     def ended(self, how: str) -> None:
         """The connection has ended without an ERROR. Of one that asked for nothing, such as a probe's, only FINE tells."""
@@ -104,7 +110,8 @@ class ConnectionLog:
     def mismatched(self, what: str) -> None:
         """Client and port do not speak the same, TLS or not."""
         self._over = True
-        _log.warn("{line}", line=f"connection from {self.where} is refused: {what}")
+        if self._may_log("connections of TLS clients to the plain port, or the other way round", LogLevel.warn):
+            _log.warn("{line}", line=f"connection from {self.where} is refused: {what}")
 
     def handshake_failed(self, reason: str, certificate: bool) -> None:
         """It did not come to TLS.
@@ -114,11 +121,24 @@ class ConnectionLog:
         if not self._over:
             self._over = True
             level = LogLevel.warn if certificate else LogLevel.info
-            _log.emit(level, "{line}", line=f"connection from {self.where} is refused in the TLS handshake: {reason}")
+            if self._may_log("connections refused in the TLS handshake", level):
+                _log.emit(level, "{line}", line=f"connection from {self.where} is refused in the TLS handshake: {reason}")
+
+    def _may_log(self, kind: str, level: LogLevel) -> bool:
+        return self._strangers is None or self._strangers.may_log(kind, level, self._host)
 
     def _write(self, level: LogLevel, what: str) -> None:
         user = f" of user {quoted(self.user)}" if self.user else ""
         _log.emit(level, "{line}", line=f"{self.session} at {self.where}{user} {what}")
+
+
+def _kind(error: BaseException) -> str:
+    """For the number of lines that were left out: what became of clients that were never CONNECTED."""
+    if isinstance(error, (AuthenticationFailed, AccessDenied)):
+        return "refused logins"
+    if isinstance(error, TooManyConnections):
+        return "connections beyond a limit"
+    return "connections that ended with an ERROR before they were CONNECTED"
 
 
 def quoted(text: str) -> str:

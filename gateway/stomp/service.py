@@ -206,6 +206,7 @@ class StompService:
         if late.active():
             late.cancel()
         self._factory.wheel.stop()
+        self._factory.strangers.report()
         self.state = ServiceState.STOPPED
         self._log.info("STOMP bridge stopped")
 

@@ -17,6 +17,7 @@ from twisted.logger import Logger
 
 from bridge.providers.jms import wire
 from bridge.providers.jms.wire import Frame, Payload, Type, Verb, WireError
+from gateway.messaging.clocks import TimeLimit
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class JavaFailure(Exception):
 class Reactor(Protocol):
     """What is needed of the reactor."""
 
-    def callLater(self, delay: float, function: Callable[..., Any], *args: Any) -> IDelayedCall: ...
+    def callLater(self, delay: float, function: Callable[..., Any], /, *args: Any) -> IDelayedCall: ...
 
     def seconds(self) -> float: ...
 
@@ -117,7 +118,7 @@ class _Call(Generic[T]):
         self.parse = parse
         self.late = late
         self.result: Deferred[T] = Deferred()
-        self.timer: IDelayedCall | None = None
+        self.timer: TimeLimit | None = None
 
 
 class Lane:
@@ -169,7 +170,7 @@ class Lane:
             return call.result
         self._used = True
         self._pending[self._tags] = call
-        call.timer = self._process.reactor.callLater(seconds, self._abandon, seconds)
+        call.timer = TimeLimit(self._process.reactor, seconds, self._abandon, seconds)
         self._process.write(asked)
         return call.result
 
@@ -274,7 +275,7 @@ class SessionChannel:
         self._taken = 0
         #: *ask* frames that are not answered, those that wait for their window among them.
         self._pending = 0
-        self._timer: IDelayedCall | None = None
+        self._timer: TimeLimit | None = None
         self._opened = False
         self._ending = False
         self._end_sent = False
@@ -337,7 +338,7 @@ class SessionChannel:
             self._process.write(wire.frame(Type.END, self._number))
 
     def _watch(self) -> None:
-        self._timer = self._process.reactor.callLater(self._seconds, self._abandon)
+        self._timer = TimeLimit(self._process.reactor, self._seconds, self._abandon)
 
     def _unwatch(self) -> None:
         if self._timer is not None:

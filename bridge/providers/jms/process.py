@@ -29,6 +29,7 @@ from bridge.providers.jms import build, wire
 from bridge.providers.jms.channels import Channel, Hung, Lane, SessionChannel
 from bridge.providers.jms.command import Command, JavaOptions, NoHeapLeft, command
 from bridge.providers.jms.wire import Alive, Frame, Frames, Payload, Ready, Type, WireError
+from gateway.messaging.clocks import TimeLimit
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 
 #: A process that has lived so many seconds is no repetition of a failure before.
@@ -99,7 +100,7 @@ class JavaProcess:
         self._links: dict[int, tuple[object, Callable[[str], None]]] = {}
         self._to_flush: dict[SessionChannel, None] = {}
         self._unanswered = 0
-        self._timer: IDelayedCall | None = None
+        self._timer: IDelayedCall | TimeLimit | None = None
         self._idle: IDelayedCall | None = None
         self._output = _Output()
         self._start(command)
@@ -129,8 +130,8 @@ class JavaProcess:
             ours.close()
             theirs.close()
         self.write(hello)
-        self._timer = self.reactor.callLater(
-            self._times.starting, self.kill, f"Java did not start within {self._times.starting:g} s"
+        self._timer = TimeLimit(
+            self.reactor, self._times.starting, self.kill, f"Java did not start within {self._times.starting:g} s"
         )
 
     def ready(self) -> Deferred[None]:

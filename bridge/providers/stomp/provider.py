@@ -25,7 +25,7 @@ from bridge.providers.stomp.dialect import GENERIC, product, recognise
 from bridge.providers.stomp.options import InvalidOption, StompOptions
 from bridge.providers.stomp.refusals import Asked, Operation
 from bridge.providers.stomp.wire import Wire
-from gateway.messaging.clocks import wall_ms
+from gateway.messaging.clocks import TimeLimit, wall_ms
 from gateway.messaging.errors import ClientIdInUse, MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Capabilities, Connection, Credentials
 
@@ -117,7 +117,7 @@ class StompProvider:
                 endpoint = wrapClientTLS(options.tls(address), endpoint)
             except (OSError, InvalidOption) as error:
                 raise ProviderUnavailable(f"{address}: {error}") from error
-        late = self._reactor.callLater(options.connect_timeout, self._late, wire)
+        late = TimeLimit(self._reactor, options.connect_timeout, self._late, wire)
         connecting: Deferred[Any] = connectProtocol(endpoint, wire)  # type: ignore[no-untyped-call]
         connecting.addErrback(self._failed, wire)
 

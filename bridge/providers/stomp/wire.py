@@ -20,6 +20,7 @@ from bridge.providers.stomp.frames import FrameReader, MalformedFrames, Received
 from bridge.providers.stomp.options import StompOptions
 from bridge.providers.stomp.promptness import PromptSocket
 from bridge.providers.stomp.refusals import Asked, Operation, is_refusal, refusal, sentence
+from gateway.messaging.clocks import AWAY_S
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 
 #: Called once with the outcome of a frame that asked for a RECEIPT.
@@ -94,7 +95,7 @@ class Wire(Protocol):
         self._tick_every = _TICK
         self._sends_every = 0.0
         self._hears_every = 0.0
-        self._sent_at = self._heard_at = clock.seconds()
+        self._sent_at = self._heard_at = self._tick_due = clock.seconds()
         self._socket: PromptSocket | None = None
 
     # --- out
@@ -258,7 +259,7 @@ class Wire(Protocol):
             self._open = True
             self._reader.escaped = True
             self._agree(frame.headers.get("heart-beat", "0,0"))
-            self._ticking = self._clock.callLater(self._tick_every, self._tick)
+            self._next_tick()
             self.opened.callback(frame.headers)
 
     def _agree(self, text: str) -> None:
@@ -290,12 +291,26 @@ class Wire(Protocol):
 
     # --- time
 
+    def _next_tick(self) -> None:
+        self._tick_due = self._clock.seconds() + self._tick_every
+        self._ticking = self._clock.callLater(self._tick_every, self._tick)
+
     def _tick(self) -> None:
         now = self._clock.seconds()
-        self._ticking = self._clock.callLater(self._tick_every, self._tick)
+        late = now - self._tick_due
+        if late >= AWAY_S:
+            # This process did not run, and the broker is not to blame for that.
+            self._heard_at = min(self._heard_at + late, now)
+            for waiting in self._waiting.values():
+                waiting.due += late
         if self._sends_every and now - self._sent_at >= self._sends_every / 2 - self._tick_every and self.transport is not None:
             self._sent_at = now
             self.transport.write(b"\n")
+        # The reactor reads the sockets once more before the broker is judged by this moment.
+        self._ticking = self._clock.callLater(0, self._judge, now)
+
+    def _judge(self, now: float) -> None:
+        self._next_tick()
         if self._hears_every and self._reading and now - self._heard_at > 2 * self._hears_every:
             self.fail(self._unavailable(f"nothing was heard for {now - self._heard_at:.1f} s, twice its heart-beat"))
         elif self._waiting and next(iter(self._waiting.values())).due <= now:

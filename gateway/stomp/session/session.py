@@ -389,6 +389,28 @@ class Session:
         self._receipts.abandon()
         self._close_provider(self._finish)
 
+    def input_closed(self, how: str) -> bool:
+        """The client sends no more, and may still read: end as after a DISCONNECT, once the RECEIPTs that are due are on their way.
+
+        :param how: for the log. :returns: whether the client is still to be told something; the session then finishes by itself.
+        """
+        if self.state not in _OPEN:
+            return self.state is State.DISCONNECTING or self.state is State.CLOSED
+        self.input_ended()
+        if self.state not in _OPEN:
+            return True
+        if not len(self._receipts) and not self._receipts.unread:
+            return False
+        assert self._subscriptions is not None
+        self.log.ended(how)
+        self.state = State.DISCONNECTING
+        self._held.clear()
+        self._subscriptions.end()
+        self._peer.ending()
+        ticket = self._receipts.open(None, lambda: self._peer.when_drained(lambda: self._close_provider(self._finish)))
+        self._receipts.release(ticket)
+        return True
+
     def lost(self, how: str) -> None:
         """The socket is gone: what is unacknowledged goes back, an open transaction is rolled back.
 

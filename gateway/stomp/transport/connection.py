@@ -8,13 +8,12 @@ moment, since closing over unread octets would destroy them, and then closes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum, IntFlag
 from typing import TYPE_CHECKING, Any, Final
 
 from cryptography.x509 import Certificate
 from cryptography.x509.oid import NameOID
 from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IHandshakeListener, ITCPTransport
+from twisted.internet.interfaces import IHalfCloseableProtocol, IHandshakeListener, ITCPTransport
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.protocols.tls import TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
@@ -25,6 +24,7 @@ from gateway.stomp.refusals import CommandRefused, FrameTooSlow, MemoryShort
 from gateway.stomp.session.states import State
 from gateway.stomp.transport import tls
 from gateway.stomp.transport.output import Output
+from gateway.stomp.transport.stages import ABORT_MS, ENDING_MS, LINGER_MS, Pause, Stage
 from gateway.stomp.wire import FrameParser, ProtocolError, Version
 
 if TYPE_CHECKING:
@@ -37,48 +37,20 @@ _SLICE_S: Final = 0.002
 _SLICE_OCTETS: Final = 256 * 1024
 #: How much is read from the socket at once from a client that sends little: Twisted's own measure.
 _READ_OCTETS: Final = 64 * 1024
-#: Milliseconds for an ending to have its say, for the client to close then, and for the kernel to do so.
-ENDING_MS: Final = 5000
-LINGER_MS: Final = 2000
-_ABORT_MS: Final = 1000
 #: A slow reader has a second for so many octets, where the system does not tell how much it has read.
 _SLOWEST: Final = 16 * 1024
+#: Looks at how much a slow reader has read, in the time that it has for reading nothing: how late it is found out at most.
+_LOOKS: Final = 4
 #: Unfinished frames and unread output count in the memory budget from so many bytes on; smaller ones come and go at each read.
 _COUNTED_INPUT: Final = 8 * 1024
 _COUNTED_OUTPUT: Final = 64 * 1024
+#: For the log.
+_CLOSED_BY_CLIENT: Final = "the client has closed the connection without DISCONNECT"
 #: Fewer octets than these are no frame.
 _SHORTEST_FRAME: Final = len(b"ACK\n\n\0")
 
 
-class Pause(IntFlag):
-    """Why nothing is given to the session, and so nothing is read."""
-
-    #: The session asked for it.
-    SESSION = 1
-    #: This turn has read enough.
-    SLICE = 2
-    #: The credentials are being checked.
-    CONNECTING = 4
-    #: There is no memory for more.
-    MEMORY = 8
-
-
-class Stage(Enum):
-    """Where a connection is between its opening and its end; each but ``RUNNING`` has a time limit."""
-
-    OPENED = "opened"
-    RUNNING = "running"
-    #: The session has its last words under way.
-    ENDING = "ending"
-    #: All has been said, and is not yet in the kernel.
-    FINISHING = "finishing"
-    #: Nothing more is sent; what the client still sends is read and dropped.
-    LINGERING = "lingering"
-    #: Closed, as far as it is for this side to do.
-    CLOSING = "closing"
-
-
-@implementer(IHandshakeListener)
+@implementer(IHandshakeListener, IHalfCloseableProtocol)
 class StompConnection(Protocol):
     """The protocol of one client; see :class:`~gateway.stomp.session.peer.Peer` for what the session uses of it."""
 
@@ -99,6 +71,8 @@ class StompConnection(Protocol):
         self._reading = False
         self._most_read = _READ_OCTETS
         self._began = False
+        #: The client sends no more, and may still read.
+        self._input_closed = False
         self._tls = False
         #: TLS is not agreed upon yet, so that nothing can be said.
         self._in_handshake = False
@@ -167,7 +141,7 @@ class StompConnection(Protocol):
                 if not self._tls and tls.is_hello(data):
                     self.mismatched("a TLS client came to the port for plain connections")
                     self.transport.write(tls.PROTOCOL_VERSION_ALERT)  # type: ignore[union-attr]
-                    self._enter(Stage.CLOSING, _ABORT_MS)
+                    self._enter(Stage.CLOSING, ABORT_MS)
                     self._output.end()
                     self.transport.loseConnection()  # type: ignore[union-attr]
                     return
@@ -176,6 +150,24 @@ class StompConnection(Protocol):
                 self._read()
         finally:
             turn.leave()
+
+    def readConnectionLost(self) -> None:
+        """The client has closed its side, or all of the connection: what it is owed goes out, then this side closes. Never with TLS."""
+        if self._input_closed:
+            return
+        self._input_closed = True
+        if self._stage in (Stage.RUNNING, Stage.ENDING, Stage.FINISHING):
+            self._turn.begin()
+            try:
+                if self.session.input_closed(_CLOSED_BY_CLIENT):
+                    return
+            finally:
+                self._turn.end()
+        # As Twisted does where nobody asks for half of a connection.
+        self._raw.connectionLost(Failure(ConnectionDone()))  # type: ignore[no-untyped-call]
+
+    def writeConnectionLost(self) -> None:
+        """This side is closed; the client's is waited for."""
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """The socket is gone."""
@@ -325,7 +317,7 @@ class StompConnection(Protocol):
         if unsent and not self._unread_since:
             self._unread_since = now_ms
             self._taken = self._output.taken()
-            self._arm(now_ms + self._options.output_timeout_s * 1000)
+            self._arm(now_ms + self._options.output_timeout_s * 1000 // _LOOKS)
         self.session.flushed(unsent)
         if unsent > _COUNTED_OUTPUT and not self._memory.hold(MemoryState.OUTPUT, unsent):
             self.session.choke()
@@ -347,6 +339,15 @@ class StompConnection(Protocol):
     def _arm(self, at_ms: int) -> None:
         if not self.is_gone:
             self.factory.wheel.arm(self, at_ms)
+
+    def was_away(self, late_ms: int, now_ms: int) -> None:
+        """This process did not run for so long: that is not the client's time. What happened before moves nearer to the present."""
+        self._heard = min(self._heard + late_ms, now_ms)
+        self._stage_due += late_ms
+        if self._unread_since:
+            self._unread_since = min(self._unread_since + late_ms, now_ms)
+        if self._begun:
+            self._begun = min(self._begun + late_ms, now_ms)
 
     def expire(self, now_ms: int) -> int:
         """The wheel's turn: do what is due, and say when the next thing is."""
@@ -378,7 +379,7 @@ class StompConnection(Protocol):
                 self._enter(Stage.FINISHING, LINGER_MS)
                 self.session.hurry()
             case Stage.LINGERING if not self._tls:
-                self._enter(Stage.CLOSING, _ABORT_MS)
+                self._enter(Stage.CLOSING, ABORT_MS)
                 self.transport.loseConnection()  # type: ignore[union-attr]
             case _:
                 self.abort()
@@ -411,16 +412,16 @@ class StompConnection(Protocol):
         if not self._unread_since:
             return []
         allowed = self._options.output_timeout_s * 1000
+        pause = max(allowed // _LOOKS, 1)
         if self._taken < 0:
             # The system does not tell how much of it was read.
             allowed += self._output.unsent * 1000 // _SLOWEST
-        if now_ms - self._unread_since >= allowed:
-            taken = self._output.taken()
-            if taken <= self._taken:
-                self.drop(f"the client has read nothing for {(now_ms - self._unread_since) // 1000} seconds")
-                return []
+        elif (taken := self._output.taken()) > self._taken:
             self._taken, self._unread_since = taken, now_ms
-        return [self._unread_since + allowed]
+        if now_ms - self._unread_since >= allowed:
+            self.drop(f"the client has read nothing for {(now_ms - self._unread_since) // 1000} seconds")
+            return []
+        return [min(now_ms + pause, self._unread_since + allowed)]
 
     def _look_at_frame(self, now_ms: int) -> list[int]:
         """End the connection if its unfinished frame is too slow."""
@@ -485,8 +486,8 @@ class StompConnection(Protocol):
             return
         self._enter(Stage.LINGERING, LINGER_MS)
         self._output.end()
-        if self._tls:
-            # TLS says goodbye and waits for the answer by itself.
+        if self._tls or self._input_closed:
+            # TLS says goodbye and waits for the answer by itself; of a client that sends no more nothing is waited for.
             self.transport.loseConnection()  # type: ignore[union-attr]
         else:
             self.transport.loseWriteConnection()  # type: ignore[union-attr]
@@ -590,5 +591,5 @@ class StompConnection(Protocol):
 def _how_lost(reason: Failure) -> str:
     """For the log: how the socket came to be gone."""
     if isinstance(reason.value, ConnectionDone):
-        return "the client has closed the connection without DISCONNECT"
+        return _CLOSED_BY_CLIENT
     return f"connection lost: {reason.getErrorMessage().rstrip('.')}"

@@ -10,9 +10,11 @@ from cryptography.x509 import Certificate
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.internet.protocol import ServerFactory
+from twisted.logger import Logger
 
 from gateway.instance.listening import peer_host
 from gateway.instance.memory_budget import MemoryBudget
+from gateway.instance.strangers import Strangers
 from gateway.messaging.provider import Provider
 from gateway.messaging.turn import Turn
 from gateway.stomp.connection_log import ConnectionLog, Detail, EveryDetail
@@ -57,6 +59,7 @@ class StompFactory(ServerFactory):
         self.options: Final = options
         self.counters: Final = counters
         self.wheel: Final = Wheel(clock)
+        self.strangers: Final = Strangers(clock, Logger(namespace="gateway.stomp.connection"))
         small = options.connect_frame
         lines = max(Limits().header_lines, options.header_count)
         self.limits_before: Final = Limits(
@@ -106,7 +109,7 @@ class StompFactory(ServerFactory):
             self._encoders,
             self._transforming,
             self.counters,
-            ConnectionLog(identifier, connection.address, port, self._detail),
+            ConnectionLog(identifier, connection.address, port, self._detail, self.strangers),
         )
         if self._paused:
             session.pause()

@@ -24,6 +24,7 @@ from bridge.admin.settings import AdminOptions
 from bridge.config.problems import ConfigurationError, Problem
 from bridge.status import WrongState
 from certs.contexts import ServerContextFactory, ServerFiles
+from gateway.instance import strangers
 from gateway.instance.portmapper import PortMapper
 from gateway.messaging.errors import AuthenticationFailed, ProviderUnavailable
 from tests.bridge.admin.asking import ADMIN, ask, basic, post
@@ -169,6 +170,20 @@ async def test_nobody_on_this_machine_locks_the_administrator_out() -> None:
 
 
 @ensureDeferred
+async def test_wrong_passwords_have_some_lines_and_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strangers, "MOST_A_SECOND", 2)
+    events: list[dict[str, Any]] = []
+    log = Logger(namespace="test", observer=_Kept(events))
+    async with running(log=log) as admin:
+        replies = await gatherResults([ask(admin.port, "GET", "/v1", who=("admin", "wrong")) for _ in range(30)])
+        assert {reply.status for reply in replies} == {401}
+    refused = [event for event in events if "was refused" in str(event["log_format"])]
+    left_out = [event["more"] for event in events if "more" in event]
+    assert left_out
+    assert len(refused) + sum(left_out) == 30
+
+
+@ensureDeferred
 async def test_asking_without_a_password_is_no_failed_attempt() -> None:
     async with running() as admin:
         for _ in range(MOST_FAILURES + 1):
@@ -273,6 +288,44 @@ async def test_a_defect_is_an_incident_that_the_log_has_and_nobody_else() -> Non
     assert incident in text
     [failure] = [event["log_failure"] for event in events if event.get("log_failure")]
     assert "the secret of the vault" in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "host", "named"),
+    [
+        (b"GET /%ff", b"x", "path"),
+        (b"GET /v1/echo/%ff", b"x", "path"),
+        (b"GET /v1/echo/a", b"\xff", "host"),
+    ],
+)
+@ensureDeferred
+async def test_what_is_no_text_is_refused_in_one_line_of_the_log(line: bytes, host: bytes, named: str) -> None:
+    events: list[dict[str, Any]] = []
+    log = Logger(namespace="test", observer=_Kept(events))
+    async with running(log=log) as admin:
+        events.clear()
+        who = "".join(f"{name}: {value}\r\n" for name, value in basic(*ADMIN).items()).encode()
+        request = b"%b HTTP/1.1\r\nHost: %b\r\nConnection: close\r\n%b\r\n" % (line, host, who)
+        answer = await deferToThread(_raw, admin.port, request)
+        assert answer.startswith(b"HTTP/1.1 400 "), answer
+        assert f"the {named} of the request is not UTF-8".encode() in answer
+        assert len(events) == 1
+        assert "log_failure" not in events[0]
+
+
+@ensureDeferred
+async def test_a_defect_of_those_who_know_the_administrators_is_answered() -> None:
+    events: list[dict[str, Any]] = []
+    log = Logger(namespace="test", observer=_Kept(events))
+
+    def broken(user: str, password: str, address: str) -> Deferred[bool]:
+        return fail(ZeroDivisionError("secret detail"))
+
+    async with running(authenticate=broken, log=log) as admin:
+        reply = await ask(admin.port, "GET", "/v1", who=("other", "secret"))
+        assert (reply.status, reply.error[0]) == (500, "internal_error")
+        assert b"secret detail" not in reply.body
+    assert [event["incident"] in reply.error[1] for event in events if event.get("log_failure")] == [True]
 
 
 @ensureDeferred

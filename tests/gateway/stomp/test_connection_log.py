@@ -13,6 +13,7 @@ from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
+from gateway.instance.strangers import MOST_A_SECOND
 from gateway.messaging.errors import AccessDenied, AuthenticationFailed
 from gateway.stomp.connection_log import ConnectionLog, EveryDetail, quoted
 from gateway.stomp.settings import TransportOptions
@@ -88,6 +89,23 @@ def test_a_refused_login_is_a_warning_with_who_tried(lines: list[tuple[LogLevel,
         client.say("CONNECT\naccept-version:1.2\nlogin:guest\npasscode:x\n\n")
         [line] = told(lines, LogLevel.warn)
         assert line.startswith(f"{WHO} of user 'guest' ends with ERROR: ")
+
+
+def test_silent_connections_without_number_have_some_lines_and_their_number(lines: list[tuple[LogLevel, str]]) -> None:
+    server = Server()
+    clients = [server.client(f"192.0.2.{number % 5}") for number in range(200)]
+    clients[0].advance(server.factory.options.connect_timeout_s + 1)
+    assert len(told(lines)) == MOST_A_SECOND
+    clients[0].advance(61)
+    kind = "connections that ended with an ERROR before they were CONNECTED"
+    assert told(lines) == [f"and {200 - MOST_A_SECOND} more from 5 addresses in the last minute: {kind}"]
+
+
+def test_clients_that_were_connected_have_all_their_lines(lines: list[tuple[LogLevel, str]]) -> None:
+    server = Server()
+    for _ in range(3 * MOST_A_SECOND):
+        server.connected().say("NONSENSE\n\n")
+    assert len([line for line in told(lines) if "unknown command" in line]) == 3 * MOST_A_SECOND
 
 
 def test_a_refusal_of_who_is_connected_is_no_warning(lines: list[tuple[LogLevel, str]]) -> None:

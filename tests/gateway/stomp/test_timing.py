@@ -81,6 +81,56 @@ def test_the_tolerance_is_a_setting() -> None:
     assert client.transport.aborted
 
 
+def test_a_client_is_not_silent_while_the_gateway_does_not_run() -> None:
+    client = Server().connected(headers="heart-beat:1000,0\n")
+    client.advance(1.5)
+    client.server.clock.advance(30)
+    assert not client.transport.aborted, "the client has had no time yet in which it would have been heard"
+    client.advance(0.3)
+    assert not client.transport.aborted
+    client.advance(0.5)
+    assert client.transport.aborted, "it has been silent for 2 s in which the gateway ran"
+
+
+def test_what_has_come_by_a_deadline_is_read_before_the_client_is_judged() -> None:
+    client = Server().connected(headers="heart-beat:1000,0\n")
+    client.advance(1.95)
+    client.server.clock.callLater(0.2, client.connection.dataReceived, b"\n")  # read after the timers that are due
+    client.server.clock.advance(0.2)
+    client.advance(1.7)
+    assert not client.transport.aborted
+    client.advance(0.5)
+    assert client.transport.aborted
+
+
+def test_time_in_which_the_gateway_does_not_run_counts_for_no_connect() -> None:
+    client = Server(transport=TransportOptions(connect_timeout_s=5)).client()
+    client.advance(4)
+    client.server.clock.advance(60)
+    client.say("CONNECT\nlogin:a\npasscode:b\n\n")
+    assert client.commands() == ["CONNECTED"]
+
+
+def test_time_in_which_the_gateway_does_not_run_counts_for_no_reader() -> None:
+    client = Server(transport=TransportOptions(output_timeout_s=5)).connected()
+    client.say("SEND\ndestination:/queue/a\nreceipt:r\n\n")
+    client.advance(4)
+    client.server.clock.advance(60)
+    assert not client.transport.aborted
+    client.advance(1.5)
+    assert client.transport.aborted
+
+
+def test_time_in_which_the_gateway_does_not_run_counts_for_no_frame() -> None:
+    client = Server(transport=TransportOptions(input_timeout_s=5)).connected()
+    client.connection.dataReceived(b"SEND\ndestination:/queue/a\n\nx")
+    client.advance(4)
+    client.server.clock.advance(60)
+    assert client.commands() == []
+    client.advance(1.5)
+    assert client.commands() == ["ERROR"]
+
+
 @pytest.mark.parametrize("octets", [b"\n", b"\r\n", b"S", b"\0"])
 def test_any_octet_is_a_beat(octets: bytes) -> None:
     client = Server().connected(headers="heart-beat:1000,0\n")
@@ -117,6 +167,19 @@ def test_a_client_that_does_not_read_is_dropped_in_time() -> None:
     assert not client.transport.aborted
     client.say("SEND\ndestination:/queue/a\nreceipt:r\n\n")
     client.advance(6)
+    assert client.transport.aborted
+
+
+def test_a_reader_that_stops_is_dropped_a_quarter_of_the_time_out_late_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Server(transport=TransportOptions(output_timeout_s=8)).connected()
+    client.drain()
+    confirmed = 1000
+    monkeypatch.setattr(client.connection._output, "taken", lambda: confirmed)
+    client.say("SEND\ndestination:/queue/a\nreceipt:r\n\n")
+    confirmed = 2000  # its kernel takes more, until its own buffer is full
+    client.advance(7.8)
+    assert not client.transport.aborted
+    client.advance(2.4)
     assert client.transport.aborted
 
 
@@ -181,6 +244,9 @@ class Thing:
     def expire(self, now_ms: int) -> int:
         self.seen.append(self.clock.seconds())
         return now_ms + self.pause if self.pause else 0
+
+    def was_away(self, late_ms: int, now_ms: int) -> None:
+        """Of no concern here."""
 
 
 @pytest.mark.parametrize("pause", [50, 120, 1000, 30_000, 200_000])

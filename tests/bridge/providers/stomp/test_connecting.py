@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
 
 from bridge.providers.stomp.address import StompAddress
 from bridge.providers.stomp.dialect import ACTIVEMQ, GENERIC, RABBITMQ
+from bridge.providers.stomp.options import StompOptions
+from bridge.providers.stomp.refusals import Asked, Operation
+from bridge.providers.stomp.wire import Wire
 from gateway.messaging.errors import AuthenticationFailed, ClientIdInUse, MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Mode, Subscription
 from tests.bridge.providers.stomp.peer import QUEUE, WELL, Client, Peer, text, until
@@ -223,6 +228,58 @@ async def test_heart_beats_are_sent_and_expected() -> None:
     await until(lambda: client.losses)
     assert "twice its heart-beat" in str(client.losses[0])
     await peer.close()
+
+
+def wired(clock: Clock, **options: Any) -> tuple[Wire, list[MessagingError]]:
+    """A connection that is open, and how it was lost."""
+    losses: list[MessagingError] = []
+    wire = Wire(clock, StompOptions(**options), "broker", Asked(Operation.CONNECT), [])
+    wire.on_lost = losses.append
+    wire.makeConnection(StringTransport())  # type: ignore[no-untyped-call]
+    wire.dataReceived(b"CONNECTED\nversion:1.2\nheart-beat:1000,1000\n\n\0")
+    return wire, losses
+
+
+def passes(clock: Clock, seconds: float) -> None:
+    for _ in range(round(seconds * 20)):
+        clock.advance(0.05)
+
+
+def test_a_broker_is_not_silent_while_this_process_does_not_run() -> None:
+    clock = Clock()
+    wire, losses = wired(clock, heart_beat_ms=1000)
+    passes(clock, 1.5)
+    clock.advance(60)
+    passes(clock, 0.3)
+    assert losses == []
+    wire.dataReceived(b"\n")
+    passes(clock, 1.8)
+    assert losses == []
+    passes(clock, 1)
+    assert "twice its heart-beat" in str(losses[0])
+
+
+def test_the_octets_that_lie_in_the_socket_are_read_before_a_broker_is_called_silent() -> None:
+    clock = Clock()
+    wire, losses = wired(clock, heart_beat_ms=1000)
+    passes(clock, 1.95)
+    clock.callLater(0.4, wire.dataReceived, b"\n")  # read after the timer that is due
+    clock.advance(0.4)
+    passes(clock, 1)
+    assert losses == []
+
+
+def test_a_receipt_has_its_time_while_this_process_runs() -> None:
+    clock = Clock()
+    wire, losses = wired(clock, heart_beat_ms=0, receipt_timeout=5)
+    wire.request("SEND", [("destination", "/queue/a")], Asked(Operation.SEND))
+    passes(clock, 3)
+    clock.advance(60)
+    passes(clock, 1)
+    assert losses == []
+    wire.dataReceived(b"RECEIPT\nreceipt-id:r1\n\n\0")
+    passes(clock, 10)
+    assert losses == []
 
 
 @on_reactor
