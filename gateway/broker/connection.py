@@ -423,4 +423,6 @@ class EmbeddedConnection:
             if physical is not None:
                 self.broker.remove(physical)
         self._temporary.clear()
+        # Whoever still refers to this connection must not keep destinations that go.
+        self.producible.clear()
         self._provider.disconnected(self)
