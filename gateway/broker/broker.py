@@ -17,7 +17,7 @@ from gateway.broker.commit import GroupCommit
 from gateway.broker.dead_letters import DeadLetters
 from gateway.broker.duplicates import DuplicateIds
 from gateway.broker.housekeeping import Housekeeping
-from gateway.broker.limit_reports import LimitReports
+from gateway.broker.limit_reports import LimitReports, UseReports
 from gateway.broker.limits import DestinationProperties
 from gateway.broker.memory import Memory
 from gateway.broker.names import check_name
@@ -118,6 +118,7 @@ class Broker:
         self.rows.on_damaged = self._damaged
         self.housekeeping = Housekeeping(self)
         self.limit_reports = LimitReports(self)
+        self.use_reports = UseReports(self)
         self.unacknowledged = Unacknowledged(self.memory, self.schedule)
         self.branches = Branches(self)
         self.duplicates = DuplicateIds(self)
@@ -477,6 +478,7 @@ class Broker:
 
     def close(self, closed: Callable[[], None]) -> None:
         """Make durable what was asked, and close the store; then call ``closed``."""
+        self.use_reports.report()
         self.schedule.close()
         self.slices.close()
 

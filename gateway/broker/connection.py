@@ -217,9 +217,7 @@ class EmbeddedConnection:
             if not self.broker.creatable(destination):
                 raise InvalidDestination(destination, "there is no such destination, and none is created automatically")
             physical = self.broker.create(destination)
-            self.broker.log.info(
-                "{destination} is made, because user '{user}' uses it", destination=str(destination), user=self.user
-            )
+            self.broker.use_reports.made(destination, self.user)
         return physical
 
     # --- receiving

@@ -71,11 +71,7 @@ class Housekeeping:
             return
         due = there.idle_since + self._broker.options.reap_time * 1000
         if due <= when_ms:
-            self._broker.log.info(
-                "{destination} is removed: nobody has used it for {seconds} seconds",
-                destination=str(destination),
-                seconds=self._broker.options.reap_time,
-            )
+            self._broker.use_reports.removed(destination)
             self._broker.remove(there, keeps_ids=True)
         else:
             # It was used meanwhile.
