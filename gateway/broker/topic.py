@@ -61,8 +61,9 @@ class PhysicalTopic(Physical):
             kept = [subscription for subscription in self._wild if not subscription.ended]
             self.some_left = self.some_left or len(kept) < len(self._wild)
             self._wild = kept
-        if self._looked_at != broker.wild_made:
-            if not (self.destination.temporary or self.removed):
+        if self._looked_at != broker.wild_made and not self.removed:
+            # While an administrator destroys it nobody new gets its messages; that may fail, and then they do.
+            if not self.destination.temporary:
                 self._wild += broker.wild_since(self._looked_at, self.destination)
             self._looked_at = broker.wild_made
         return self._wild

@@ -148,3 +148,16 @@ def test_a_durable_subscriber_who_comes_again_at_once_is_let_in_and_misses_nothi
     sender.send(texts(Topic("shop.2"), ["when it was back"]))
     stepped.settle()
     assert inbox.texts == ["while it was away", "when it was back"]
+
+
+def test_who_subscribed_while_a_topic_was_being_destroyed_gets_its_messages_if_that_failed(stepped: Stepped) -> None:
+    sender = stepped.session()
+    sender.send(texts(Topic("shop.a"), ["x"]))
+    topic = stepped.broker.topic(Topic("shop.a"))
+    topic.removed = True
+    inbox = stepped.consume(stepped.session(Mode.AUTO), SHOP)
+    assert topic.subscriptions == []
+    topic.removed = False
+    sender.send(texts(Topic("shop.a"), ["y"]))
+    stepped.settle()
+    assert inbox.texts == ["y"]
