@@ -6,7 +6,7 @@ Answers are dataclasses; their fields are the names that :mod:`bridge.admin.brok
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ class BrokerAdministration(Protocol):
 
     def broker(self) -> Any: ...
 
-    def destinations(self, type: str = "", temporary: bool = False) -> Sequence[Any]: ...
+    def list_destinations(self, show: Callable[[Any], None], type: str = "", temporary: bool = False) -> Deferred[None]: ...
 
     def destination(self, type: str, name: str) -> Any: ...
 

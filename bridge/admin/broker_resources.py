@@ -28,7 +28,7 @@ from typing import Any, Final, cast
 
 from bridge.admin.bridges import plain
 from bridge.admin.broker_port import BrokerAdministration
-from bridge.admin.requests import AdminRequest, Refused, Routes
+from bridge.admin.requests import AdminRequest, LongList, Refused, Routes
 
 _TYPES: Final = {"q": "queue", "t": "topic"}
 
@@ -63,10 +63,13 @@ class BrokerResources:
 
     # --- destinations
 
-    def _destinations(self, request: AdminRequest) -> object:
+    async def _destinations(self, request: AdminRequest) -> object:
         kind = request.text("type")
-        found = self._broker.destinations(_TYPES.get(kind, kind), request.flag("temporary"))
-        return {"destinations": [_json(each) for each in found]}
+        listed = LongList("destinations")
+        await self._broker.list_destinations(
+            lambda each: listed.add(_json(each)), _TYPES.get(kind, kind), request.flag("temporary")
+        )
+        return listed
 
     def _destination(self, request: AdminRequest) -> object:
         return _json(self._broker.destination(*_which(request)))

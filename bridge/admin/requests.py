@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from inspect import isawaitable
+from itertools import islice
 from typing import Any, Final
 
 from klein import Klein
 from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.interfaces import IPullProducer
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from werkzeug.exceptions import HTTPException
+from zope.interface import implementer
 
 from bridge.config.problems import ConfigurationError, Problem, Severity
 from bridge.status import WrongState
@@ -28,10 +31,12 @@ from gateway.instance.settings import SettingsError
 from gateway.messaging.errors import MessagingError
 
 JSON: Final = "application/json"
+#: Parts of a long answer that are written at once.
+_WRITTEN: Final = 200
 
 _log: Final = Logger(namespace="bridge.admin")
 
-#: What a resource's answer may be: a value that ``json`` takes, or :class:`Plain`.
+#: What a resource's answer may be: a value that ``json`` takes, :class:`Plain` or :class:`LongList`.
 Answer = Callable[..., Any]
 
 
@@ -60,6 +65,54 @@ class Plain:
 
     body: bytes
     content_type: str
+
+
+class LongList:
+    """An answer that is a JSON object with one list in it, which may be so long that making or writing it at once would hold everybody up.
+
+    :param name: the list's.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._parts = [b"{" + _octets(name) + b": ["]
+
+    def add(self, value: object) -> None:
+        """One more value of the list."""
+        if len(self._parts) > 1:
+            self._parts.append(b", ")
+        self._parts.append(_octets(value))
+
+    def write(self, request: Any) -> Deferred[bytes]:
+        """Write it as the client reads it. :returns: what is left to write, when all was written or the client has gone."""
+        self._parts.append(b"]}\n")
+        request.setHeader(b"Content-Type", JSON.encode())
+        request.setHeader(b"Content-Length", str(sum(map(len, self._parts))).encode())
+        written: Deferred[bytes] = Deferred()
+        request.registerProducer(_Parts(request, self._parts, written), False)
+        return written
+
+
+@implementer(IPullProducer)
+class _Parts:
+    """Writes parts of an answer whenever those before are in the kernel."""
+
+    def __init__(self, request: Any, parts: Sequence[bytes], written: Deferred[bytes]) -> None:
+        self._request = request
+        self._parts = iter(parts)
+        self._written = written
+
+    def resumeProducing(self) -> None:
+        octets = b"".join(islice(self._parts, _WRITTEN))
+        if octets:
+            self._request.write(octets)
+        else:
+            self._request.unregisterProducer()
+            self.stopProducing()
+
+    def stopProducing(self) -> None:
+        self._parts = iter(())
+        if not self._written.called:
+            self._written.callback(b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +184,7 @@ class Routes:
         """Have ``answer`` answer this method at this path.
 
         ``answer(request, **parts)`` is called with an :class:`AdminRequest` and the path's ``<name>`` parts as keywords. It returns, or its
-        awaitable gives, a JSON value or :class:`Plain`; it may raise :class:`Refused`.
+        awaitable gives, a JSON value, :class:`Plain` or :class:`LongList`; it may raise :class:`Refused`.
 
         :param method: ``GET``, ``POST``, ``PUT`` or ``DELETE``. All but GET are logged, and their body must be JSON by its content type, which keeps web
             pages from asking. :param path: such as ``/v1/bridges/<name>``, with werkzeug's converters.
@@ -145,6 +198,8 @@ class Routes:
                 result = await result
             if method != "GET":
                 self._log.info("{user} did {method} {path}", user=asked.user, method=method, path=_path(request))
+            if isinstance(result, LongList):
+                return await result.write(request)
             return _written(request, result)
 
         def endpoint(request: Any, **parts: str) -> Deferred[bytes]:
@@ -244,10 +299,14 @@ def _written(request: Any, result: object) -> bytes:
     if isinstance(result, Plain):
         content_type, body = result.content_type, result.body
     else:
-        content_type, body = JSON, json.dumps(result, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+        content_type, body = JSON, _octets(result) + b"\n"
     request.setHeader(b"Content-Type", content_type.encode())
     request.setHeader(b"Content-Length", str(len(body)).encode())
     return body
+
+
+def _octets(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
 def _asked(request: Any, method: str) -> AdminRequest:

@@ -9,8 +9,11 @@ destinations: no limit, REJECT_NEWEST, the dead message queue in use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from heapq import merge
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred
@@ -115,21 +118,45 @@ class BrokerAdministration:
             auto_max_consumers=-1 if options.auto_queue is None else options.auto_queue.max_num_active_consumers,
         )
 
-    def destinations(self, type: str = "", temporary: bool = False) -> Sequence[DestinationStanding]:
-        """The destinations by name, queues first.
+    def list_destinations(
+        self, show: Callable[[DestinationStanding], None], type: str = "", temporary: bool = False
+    ) -> Deferred[None]:
+        """Show the destinations by name, queues first, each as it is then. There may be very many: a few are shown in each turn.
 
         :param type: ``queue`` or ``topic``, "" for both. :param temporary: temporary ones, too.
-        :raises AdministrationRefused: there is no such type.
+        :returns: fires when all were shown. :raises AdministrationRefused: there is no such type.
         """
         kind = _kind(type) if type else None
-        producers = standing.producers(self._provider)
-        found = [
-            physical
-            for physical in self._broker.destinations.values()
-            if kind in (None, physical.destination.kind) and (temporary or not physical.destination.temporary)
-        ]
-        found.sort(key=lambda physical: (physical.destination.kind, physical.destination.name))
-        return [standing.destination(physical, producers[physical.destination]) for physical in found]
+        done: Deferred[None] = Deferred()
+
+        def steps() -> Iterator[None]:
+            try:
+                yield from self._show_destinations(show, kind, temporary)
+            except Exception:  # noqa: BLE001
+                # Who waits for the end is told of it.
+                done.errback()
+            else:
+                done.callback(None)
+
+        self._broker.schedule.while_time(steps())
+        return done
+
+    def _show_destinations(self, show: Callable[[DestinationStanding], None], kind: Kind | None, temporary: bool) -> Iterator[None]:
+        producers: Counter[Destination] = Counter()
+        yield from standing.count_producers(self._provider, producers)
+        every = iter(list(self._broker.destinations.values()))
+        parts: list[list[PhysicalQueue | PhysicalTopic]] = []
+        while part := list(islice(every, standing.PART)):
+            if kind is not None or not temporary:
+                part = [
+                    each for each in part if kind in (None, each.destination.kind) and (temporary or not each.destination.temporary)
+                ]
+            parts.append(sorted(part, key=_by_kind_and_name))
+            yield
+        for physical in merge(*parts, key=_by_kind_and_name):
+            if self._broker.find(physical.destination) is physical:
+                show(standing.destination(physical, producers[physical.destination]))
+            yield
 
     def destination(self, type: str, name: str) -> DestinationStanding:
         """One destination. :raises AdministrationRefused: there is none of that type and name."""
@@ -463,6 +490,10 @@ def _burial(physical: PhysicalQueue | PhysicalTopic, what: str) -> str:
             f"{destination} has useDMQ=false, so none of its messages would be kept; 'update dst' with -o useDMQ=true first"
         )
     return f"an administrator {what} {destination}"
+
+
+def _by_kind_and_name(physical: PhysicalQueue | PhysicalTopic) -> tuple[Kind, str]:
+    return physical.destination.kind, physical.destination.name
 
 
 def _kind(type: str) -> Kind:

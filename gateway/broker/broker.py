@@ -6,7 +6,7 @@ is ``distribution``'s, what becomes durable when is ``commit``'s, what one user 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
@@ -17,7 +17,7 @@ from gateway.broker.commit import GroupCommit
 from gateway.broker.dead_letters import DeadLetters
 from gateway.broker.duplicates import DuplicateIds
 from gateway.broker.housekeeping import Housekeeping
-from gateway.broker.limit_reports import LimitReports
+from gateway.broker.limit_reports import LimitReports, UseReports
 from gateway.broker.limits import DestinationProperties
 from gateway.broker.memory import Memory
 from gateway.broker.names import check_name
@@ -33,7 +33,7 @@ from gateway.broker.store.interface import Batch, DestinationRow, Store, StoreDa
 from gateway.broker.subscription import TopicSubscription
 from gateway.broker.topic import PhysicalTopic
 from gateway.broker.unacknowledged import Unacknowledged
-from gateway.broker.wildcards import is_wild, matches
+from gateway.broker.wildcards import Pattern, is_wild
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import DestinationStopped, InvalidDestination
@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 
 #: How often what needs no room is given to the store when it is to be closed while the disk is full.
 _CLOSING_TRIES: Final = 3
+#: When subscriptions with wildcards have ended, what is looked at in one turn: entries in the lists of topics, a topic itself counts as some.
+LOOKED_AT: Final = 50_000
+A_TOPIC: Final = 25
 
 
 def _nothing() -> None: ...
@@ -96,9 +99,17 @@ class Broker:
         self.configured.setdefault(DMQ, DMQ_PROPERTIES)
         self.destinations: dict[Destination, PhysicalQueue | PhysicalTopic] = {}
         self.durables: dict[tuple[str, str], TopicSubscription] = {}
-        self._wild: list[TopicSubscription] = []
+        #: The topics of all destinations.
+        self.topics: dict[Destination, PhysicalTopic] = {}
+        #: Subscriptions with wildcards, in the order in which they were made; how many were made and have ended since the start.
+        self.wild: dict[TopicSubscription, None] = {}
+        self.wild_made = 0
+        self.wild_ended = 0
+        #: Topics are being told that some have ended; and how many had ended when that began.
+        self._telling = False
+        self._told_of = 0
         #: Durable ones that are going, and whose rows are there yet.
-        self._ending: list[TopicSubscription] = []
+        self._ending: dict[TopicSubscription, None] = {}
         self._next_number = 1
         self.numbering = Numbering(store_id, self.commits, turn, self.find)
         self._soon: list[Callable[[], None]] = []
@@ -110,6 +121,7 @@ class Broker:
         self.rows.on_damaged = self._damaged
         self.housekeeping = Housekeeping(self)
         self.limit_reports = LimitReports(self)
+        self.use_reports = UseReports(self)
         self.unacknowledged = Unacknowledged(self.memory, self.schedule)
         self.branches = Branches(self)
         self.duplicates = DuplicateIds(self)
@@ -193,7 +205,7 @@ class Broker:
     def _register(self, physical: PhysicalQueue | PhysicalTopic) -> None:
         self.destinations[physical.destination] = physical
         if isinstance(physical, PhysicalTopic):
-            physical.subscriptions += [subscription for subscription in self._wild if covers(subscription, physical.destination)]
+            self.topics[physical.destination] = physical
 
     def topic(self, destination: Destination) -> PhysicalTopic:
         """The physical topic, made if there is none."""
@@ -224,6 +236,7 @@ class Broker:
         if self.destinations.pop(physical.destination, None) is None:
             done()
             return
+        self.topics.pop(physical.destination, None)
         if physical.stored and keeps_ids and self.duplicates.keep_away(physical.destination, physical.number):
             # Its row stays as long as its ids are remembered.
             physical.stored = False
@@ -276,39 +289,62 @@ class Broker:
         """Messages for the subscription's topic, or for the topics its pattern covers, come to it from now on."""
         pattern = subscription.pattern
         if is_wild(pattern.name):
-            self._wild.append(subscription)
-            for destination, physical in self.destinations.items():
-                if isinstance(physical, PhysicalTopic) and covers(subscription, destination):
-                    physical.subscriptions.append(subscription)
+            self.wild_made += 1
+            subscription.ordinal = self.wild_made
+            subscription.matches = Pattern(pattern.name).matches
+            self.wild[subscription] = None
         else:
-            self.topic(pattern).subscriptions.append(subscription)
+            self.topic(pattern).named[subscription] = None
+
+    def wild_since(self, ordinal: int, topic: Destination) -> list[TopicSubscription]:
+        """Subscriptions made after that one whose patterns cover the topic, and whose users may read it, in the order in which they were made."""
+        found: list[TopicSubscription] = []
+        name = topic.name
+        for subscription in reversed(self.wild):
+            if subscription.ordinal <= ordinal:
+                break
+            if subscription.matches(name) and subscription.covers(topic):
+                found.append(subscription)
+        found.reverse()
+        return found
 
     def store_subscription(self, subscription: TopicSubscription) -> None:
         """Rows for a new durable subscription and for what it names."""
         topic = None if is_wild(subscription.pattern.name) else self.topic(subscription.pattern)
         self.rows.insert_subscription(subscription, topic, self.new_number)
 
-    def topics_of(self, subscription: TopicSubscription) -> list[PhysicalTopic]:
-        """The topics whose messages come to it."""
-        if subscription in self._wild:
-            topics = [topic for topic in self.destinations.values() if isinstance(topic, PhysicalTopic)]
-        else:
-            named = self.destinations.get(subscription.pattern)
-            topics = [named] if isinstance(named, PhysicalTopic) else []
-        return [topic for topic in topics if subscription in topic.subscriptions]
-
     def end_subscription(self, subscription: TopicSubscription, done: Callable[[], None] = _nothing) -> None:
         """No more messages come to it. What waits in one that is not durable is given up; ``done`` is called then."""
         subscription.ended = True
-        topics = self.topics_of(subscription)
-        if subscription in self._wild:
-            self._wild.remove(subscription)
-        for topic in topics:
-            topic.subscriptions.remove(subscription)
+        topic = self.topics.get(subscription.pattern)
+        was_named = topic is not None and topic.named.pop(subscription, self) is None
+        if subscription.ordinal and self.wild.pop(subscription, self) is None:
+            self.wild_ended += 1
+            if not self._telling:
+                self._telling = True
+                self.schedule.after(0, lambda: self.schedule.in_slices(self._tell_topics()))
         if not subscription.durable:
             subscription.discard(subscription.burial, done)
-        for topic in topics:
+        if topic is not None and was_named:
             topic.emptied()
+
+    def _tell_topics(self) -> Iterator[None]:
+        """Subscriptions with wildcards have ended: topics forget them, and those that nobody else uses are reaped after a while."""
+        looked_at = 0
+        try:
+            while self._told_of != self.wild_ended:
+                self._told_of = self.wild_ended
+                for topic in list(self.topics.values()):
+                    looked_at += A_TOPIC + topic.covered
+                    topic.look()
+                    if topic.some_left:
+                        topic.some_left = False
+                        topic.emptied()
+                    if looked_at >= LOOKED_AT:
+                        looked_at = 0
+                        yield
+        finally:
+            self._telling = False
 
     def end_durable(self, subscription: TopicSubscription, comment: str | None, done: Callable[[], None]) -> None:
         """A durable subscription goes, with its backlog, block by block; ``done`` is called when nothing is left of it but commits.
@@ -322,7 +358,7 @@ class Broker:
         pattern, topic = subscription.pattern, subscription.named
         if topic is not None:
             topic.clearing += 1
-        self._ending.append(subscription)
+        self._ending[subscription] = None
         self.end_subscription(subscription)
 
         def emptied() -> None:
@@ -331,7 +367,7 @@ class Broker:
                 subscription.on_dead = emptied
                 return
             subscription.on_dead = None
-            self._ending.remove(subscription)
+            self._ending.pop(subscription, None)
             self.commits.remove_subscription(subscription.number)
             if is_wild(pattern.name) and all(other.pattern != pattern for other in (*self.durables.values(), *self._ending)):
                 self.rows.forget_pattern(pattern)
@@ -455,6 +491,7 @@ class Broker:
 
         On a full disk what needs no room is tried a few times. What cannot be written then is a failure of the store, so that the exit tells of it.
         """
+        self.use_reports.report()
         self.schedule.close()
         self.slices.close()
         tries = 0
@@ -479,8 +516,3 @@ def fail_consumers(place: PhysicalQueue | TopicSubscription, error: InvalidDesti
     for consumer in list(place.consumers):
         place.leave(consumer)
         consumer.fail(error)
-
-
-def covers(subscription: TopicSubscription, topic: Destination) -> bool:
-    """Whether the pattern of a subscription covers a topic that its user may read; temporary topics are their creators' only."""
-    return not topic.temporary and matches(subscription.pattern.name, topic.name) and subscription.covers(topic)

@@ -217,9 +217,7 @@ class EmbeddedConnection:
             if not self.broker.creatable(destination):
                 raise InvalidDestination(destination, "there is no such destination, and none is created automatically")
             physical = self.broker.create(destination)
-            self.broker.log.info(
-                "{destination} is made, because user '{user}' uses it", destination=str(destination), user=self.user
-            )
+            self.broker.use_reports.made(destination, self.user)
         return physical
 
     # --- receiving
@@ -423,4 +421,6 @@ class EmbeddedConnection:
             if physical is not None:
                 self.broker.remove(physical)
         self._temporary.clear()
+        # Whoever still refers to this connection must not keep destinations that go.
+        self.producible.clear()
         self._provider.disconnected(self)

@@ -17,7 +17,7 @@ from gateway.broker.source import Source
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import MessagingError, NotSupported, ProviderUnavailable
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Deliver, Mode, Session, Subscription
+from gateway.messaging.provider import Consumer, Deliver, Mode, Session, Subscription
 
 if TYPE_CHECKING:
     from gateway.broker.session import EmbeddedSession
@@ -126,19 +126,20 @@ class EmbeddedConsumer:
     def fail(self, error: MessagingError) -> None:
         """Its source is gone."""
         if not self.closed:
-            self.closed = True
-            self.running = False
+            failed = self._failed
+            self._end()
             self.session.forget(self)
             messages = self._ledger.clear()
             self._let_go(messages)
             self.source.give_up(messages)
-            self._failed(error)
+            failed(error)
 
     def stop_for_good(self, error: MessagingError) -> None:
         """Its source gives nothing more. What it has and has not settled goes back there."""
         if not self.closed:
+            failed = self._failed
             self.close()
-            self._failed(error)
+            failed(error)
 
     @property
     def gone(self) -> bool:
@@ -209,12 +210,18 @@ class EmbeddedConsumer:
 
     def close(self, requeue: bool = True) -> None:
         if not self.closed:
-            self.closed = True
-            self.running = False
+            self._end()
             self.source.leave(self)
         if requeue:
             self.session.forget(self)
             self.session.touch_after(self.give_back)
+
+    def _end(self) -> None:
+        """Deliver and tell nothing more. Its user refers to it, so it must not refer to its user: only a garbage collection would free the two."""
+        self.closed = True
+        self.running = False
+        self._deliver = _undelivered
+        self._failed = _untold
 
     # --- for the session
 
@@ -282,3 +289,11 @@ class EmbeddedConsumer:
         if joined is None or joined.mode is not Mode.TRANSACTED:
             raise ProviderUnavailable("an acknowledgement can only join a transacted session of its own connection")
         return joined
+
+
+def _undelivered(consumer: Consumer, first: int, messages: Sequence[Message], attempts: Sequence[int] | None, /) -> None:
+    """For a consumer that is closed: nothing is handed to it."""
+
+
+def _untold(error: MessagingError) -> None:
+    """For a consumer that is closed: it has ended already."""

@@ -51,7 +51,7 @@ class Distribution:
         self.resting: dict[int, int] = {}
         #: Owner in the store's redelivery rows: 0 for a queue.
         self.owner = 0
-        self._selection = Selection(self)
+        self._selection = Selection()
         #: Index of the consumer whose turn it is.
         self._turn_of = 0
         self._marked = False
@@ -156,7 +156,7 @@ class Distribution:
         backlog = self.backlog
         if backlog.waiting and not self.paused and not self.held_up and self.halted is None:
             if self._selection.cursors:
-                self._selection.dispatch(self._in_turn())
+                self._selection.dispatch(self, self._in_turn())
             else:
                 ready = [consumer for consumer in self.consumers if consumer.ready()]
                 if ready:

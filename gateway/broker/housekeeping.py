@@ -5,23 +5,19 @@ Owns when; how a message is given up or a destination removed is theirs.
 
 from __future__ import annotations
 
-import gc
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gateway.broker.queue import PhysicalQueue
-from gateway.broker.subscription import TopicSubscription
 from gateway.messaging.destination import Destination
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
     from gateway.broker.physical import Physical
 
-#: Destinations that have gone before their memory is asked for: some 50 MiB.
-_COLLECTED: Final = 4000
-
-
-def _collect() -> None:
-    gc.collect()
+#: Destinations and subscriptions that are looked at for expired messages in one turn.
+SWEPT: Final = 200
 
 
 class Housekeeping:
@@ -30,7 +26,6 @@ class Housekeeping:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._reaping: set[Destination] = set()
-        self._gone = 0
         if broker.options.expiration_interval:
             self._sweep_later()
 
@@ -40,16 +35,21 @@ class Housekeeping:
         self._broker.schedule.after(self._broker.options.expiration_interval * 1000, self._sweep)
 
     def _sweep(self) -> None:
-        now_ms = self._broker.turn.now_ms
-        subscriptions: dict[int, TopicSubscription] = {}
+        self._broker.schedule.in_slices(self._sweep_slowly())
+
+    def _sweep_slowly(self) -> Iterator[None]:
+        looked = 0
         for physical in list(self._broker.destinations.values()):
-            if isinstance(physical, PhysicalQueue):
-                physical.sweep(now_ms)
-            else:
-                for subscription in physical.subscriptions:
-                    subscriptions[id(subscription)] = subscription
-        for subscription in subscriptions.values():
-            subscription.sweep(now_ms)
+            for place in [physical] if isinstance(physical, PhysicalQueue) else [*physical.named]:
+                place.sweep(self._broker.turn.now_ms)
+                looked += 1
+                if looked % SWEPT == 0:
+                    yield
+        for subscription in list(self._broker.wild):
+            subscription.sweep(self._broker.turn.now_ms)
+            looked += 1
+            if looked % SWEPT == 0:
+                yield
         self._sweep_later()
 
     # --- unused destinations
@@ -61,27 +61,19 @@ class Housekeeping:
             self._reap_at(physical.destination, physical.idle_since + self._broker.options.reap_time * 1000)
 
     def _reap_at(self, destination: Destination, when_ms: int) -> None:
-        def reap() -> None:
-            self._reaping.discard(destination)
-            there = self._broker.destinations.get(destination)
-            if there is None or not there.auto_created or there.removed or there.busy or there.arrivals or there.held:
-                return
-            due = there.idle_since + self._broker.options.reap_time * 1000
-            if due <= when_ms:
-                self._broker.log.info(
-                    "{destination} is removed: nobody has used it for {seconds} seconds",
-                    destination=str(destination),
-                    seconds=self._broker.options.reap_time,
-                )
-                self._broker.remove(there, keeps_ids=True)
-                self._gone += 1
-                if self._gone >= _COLLECTED:
-                    # What it was and who used it refer to each other, and are too old for Python to look at them again soon.
-                    self._gone = 0
-                    self._broker.schedule.after(0, _collect)
-            else:
-                # It was used meanwhile.
-                self._reaping.add(destination)
-                self._reap_at(destination, due)
+        # Where many are due at once, the schedule does a part of them in each turn.
+        self._broker.schedule.at(when_ms, partial(self._reap, destination, when_ms))
 
-        self._broker.schedule.at(when_ms, reap)
+    def _reap(self, destination: Destination, when_ms: int) -> None:
+        self._reaping.discard(destination)
+        there = self._broker.destinations.get(destination)
+        if there is None or not there.auto_created or there.removed or there.busy or there.arrivals or there.held:
+            return
+        due = there.idle_since + self._broker.options.reap_time * 1000
+        if due <= when_ms:
+            self._broker.use_reports.removed(destination)
+            self._broker.remove(there, keeps_ids=True)
+        else:
+            # It was used meanwhile.
+            self._reaping.add(destination)
+            self._reap_at(destination, due)

@@ -113,7 +113,7 @@ class Journey:
             values: dict[str, Values] = {"sizes": sizes_of(run), "timestamps": timestamps_of(run)}
             said: dict[str, object] = {}
             steps: Steps = _PRODUCED
-            if not held and isinstance(physical, PhysicalTopic) and not physical.subscriptions:
+            if not held and isinstance(physical, PhysicalTopic) and not physical.subscribed:
                 steps, said = _PRODUCED + _DELETED, {"reason": "unsubscribed", "comment": "nobody subscribes to the topic"}
             self._lines.tell(steps, names_of(physical.destination, run, physical.identified), connection, "", values, said, run)
 

@@ -1,4 +1,7 @@
-"""What the log says of destinations at their limits: what begins at once, what goes on once a minute, as a number.
+"""What the log says of destinations at their limits, and of those that come and go with their use.
+
+What begins at a limit is told at once, what goes on once a minute, as a number. Of destinations that come or go the first few of a second are told by
+name, the others as a number.
 
 Owns how often. What happens at a limit is the destination's to decide.
 """
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
 
 #: Between two log lines about one destination and one thing that happens to it.
 REPORT_MS: Final = 60_000
+#: Destinations that came, and those that went, that are told by name in a second.
+NAMED: Final = 20
+_SECOND_MS: Final = 1000
 
 
 class LimitReports:
@@ -130,6 +136,53 @@ class LimitReports:
 
     def _later(self, report: Callable[[], None]) -> None:
         self._broker.schedule.after(REPORT_MS, report)
+
+
+class UseReports:
+    """Of one broker, on its schedule: destinations that clients have made by using them, and that were removed because nobody used them."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._made = 0
+        self._removed = 0
+        self._reporting = False
+
+    def made(self, destination: Destination, user: str) -> None:
+        """A client has made it."""
+        self._made += 1
+        if self._made <= NAMED:
+            self._broker.log.info("{destination} is made, because user '{user}' uses it", destination=str(destination), user=user)
+        self._report_later()
+
+    def removed(self, destination: Destination) -> None:
+        """It was not used for the reap time."""
+        self._removed += 1
+        if self._removed <= NAMED:
+            seconds = self._broker.options.reap_time
+            self._broker.log.info(
+                "{destination} is removed: nobody has used it for {seconds} seconds", destination=str(destination), seconds=seconds
+            )
+        self._report_later()
+
+    def report(self) -> None:
+        """Tell the number of those that were not told by name."""
+        self._reporting = False
+        made, self._made = self._made - NAMED, 0
+        removed, self._removed = self._removed - NAMED, 0
+        if made > 0:
+            self._broker.log.info("{count} more destinations are made in a second, because clients use them", count=made)
+        if removed > 0:
+            seconds = self._broker.options.reap_time
+            self._broker.log.info(
+                "{count} more destinations are removed in a second: nobody has used them for {seconds} seconds",
+                count=removed,
+                seconds=seconds,
+            )
+
+    def _report_later(self) -> None:
+        if not self._reporting:
+            self._reporting = True
+            self._broker.schedule.after(_SECOND_MS, self.report)
 
 
 class _Holding:

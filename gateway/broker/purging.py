@@ -64,6 +64,9 @@ def purge(place: Distribution, done: Callable[[int], None]) -> int:
             named.cleared()
         done(count)
 
+    if not count:
+        done(0)
+        return 0
     named = place.named
     if named is not None:
         named.clearing += 1

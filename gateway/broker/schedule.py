@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from gateway.messaging.turn import Turn
 
 
+#: Seconds of one turn; what is due and was not done then is done in the next turns, between others' work.
+SLICE: Final = 0.005
 #: Milliseconds after which work that can wait looks whether it still must.
 _BUSY_MS: Final = 5
 #: Looks after which one step is done although it is busy, so that a load that never ends does not keep it from its end.
@@ -57,6 +59,14 @@ class Schedule:
         """Go on with ``steps`` to their end: to the first ``yield`` now, then from one to the next in a turn of its own, others' between."""
         if next(steps, steps) is not steps:
             self.after(0, lambda: self.in_slices(steps))
+
+    def while_time(self, steps: Iterator[None]) -> None:
+        """Go on with ``steps`` to their end: with as many in one turn as there is time for, others' between. The first are done now."""
+        until = self._clock.seconds() + SLICE
+        while next(steps, steps) is not steps:
+            if self._clock.seconds() >= until:
+                self.after(0, lambda: self.while_time(steps))
+                return
 
     def in_turn(self, steps: Iterator[None], busy: Callable[[], bool]) -> None:
         """The same for work that can wait: of all that was asked so, one step is done in a turn of the reactor; while ``busy``, in 100 ms."""
@@ -110,7 +120,8 @@ class Schedule:
         later: list[tuple[int, int, Callable[[], None]]] = []
         try:
             # A clock's float may fall just short of the millisecond that was asked for.
-            now_ms = int(self._clock.seconds() * 1000 + 0.5)
+            now = self._clock.seconds()
+            now_ms = int(now * 1000 + 0.5)
             while self._heap and self._heap[0][0] <= now_ms:
                 entry = heappop(self._heap)
                 if entry[1] > last:
@@ -118,6 +129,8 @@ class Schedule:
                     later.append(entry)
                 else:
                     entry[2]()
+                    if self._clock.seconds() >= now + SLICE:
+                        break
         finally:
             self._running = False
             for entry in later:

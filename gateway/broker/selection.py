@@ -28,18 +28,20 @@ _NO_BOUND: Final = 1 << 62
 
 
 class Selection:
-    """The consumers with selectors of one distribution, and those without beside them."""
+    """The consumers with selectors of one distribution, and those without beside them.
 
-    __slots__ = ("_distribution", "cursors")
+    It is told of its distribution in each call: with a reference to it the two would be a cycle, and a removed destination would stay in memory
+    until a garbage collection.
+    """
 
-    def __init__(self, distribution: Distribution) -> None:
-        self._distribution = distribution
+    __slots__ = ("cursors",)
+
+    def __init__(self) -> None:
         #: The consumers that have a selector; while there are none, nothing here is used.
         self.cursors: dict[EmbeddedConsumer, Cursor] = {}
 
-    def dispatch(self, consumers: Sequence[EmbeddedConsumer]) -> None:
+    def dispatch(self, distribution: Distribution, consumers: Sequence[EmbeddedConsumer]) -> None:
         """Each looks at what it has not looked at yet, in this order."""
-        distribution = self._distribution
         backlog = distribution.backlog
         again = False
         for consumer in consumers:
@@ -56,72 +58,46 @@ class Selection:
             messages = list(islice(cursor.ahead(), most))
             if messages:
                 again = True
-                run, expired, left = self._choose(consumer, cursor, messages)
+                run, expired, left = _choose(distribution, consumer, cursor, messages)
                 backlog.pluck_messages([*run, *expired])
-                self._hand(consumer, run, expired)
+                _hand(distribution, consumer, run, expired)
                 if left:
                     distribution.hold_up()
                     return
             elif backlog.behind and consumer.selector is not None:
-                self._search(consumer, cursor)
+                self._search(distribution, consumer, cursor)
         if again:
             distribution.mark()
 
-    def _choose(
-        self, consumer: EmbeddedConsumer, cursor: Cursor, messages: Sequence[Message]
-    ) -> tuple[list[Message], list[Message], int]:
-        """What the consumer takes of these, as far as it has credit, and what has expired; it has looked at them then.
-
-        :returns: those, and how many it had no time to look at.
-        """
-        now_ms = self._distribution.broker.turn.now_ms
-        run: list[Message] = []
-        expired: list[Message] = []
-        octets = _NO_BOUND if consumer.octets is None else consumer.octets
-        stride = 0 if consumer.selector is None else consumer.selector.stride
-        spent = self._distribution.broker.slices.spent
-        for index, message in enumerate(messages):
-            if len(run) >= consumer.credit or octets <= 0:
-                break
-            if stride and index % stride == 0 and spent():
-                return run, expired, len(messages) - index
-            cursor.looked_at(message)
-            if message.expires and message.expires <= now_ms:
-                expired.append(message)
-            elif consumer.wants(message):
-                run.append(message)
-                octets -= len(message.body)
-        return run, expired, 0
-
-    def _hand(self, consumer: EmbeddedConsumer, run: list[Message], expired: list[Message]) -> None:
-        if run:
-            self._distribution.hand(consumer, run)
-        if expired:
-            self._distribution.bury(expired, DeadReason.EXPIRED, "expired before it was delivered")
-
-    def _search(self, consumer: EmbeddedConsumer, cursor: Cursor) -> None:
+    def _search(self, distribution: Distribution, consumer: EmbeddedConsumer, cursor: Cursor) -> None:
         """What this consumer wants may be in the store only: read on, without taking the place of what is in memory."""
         seqs = cursor.stored_ahead(BLOCK)
         if seqs:
             cursor.reading = True
-            self._distribution.broker.rows.read_back(seqs, partial(self._searched, consumer, cursor, seqs))
+            distribution.broker.rows.read_back(seqs, partial(self._searched, distribution, consumer, cursor, seqs))
 
-    def _searched(self, consumer: EmbeddedConsumer, cursor: Cursor, seqs: Sequence[int], messages: Sequence[Message]) -> None:
+    def _searched(
+        self,
+        distribution: Distribution,
+        consumer: EmbeddedConsumer,
+        cursor: Cursor,
+        seqs: Sequence[int],
+        messages: Sequence[Message],
+    ) -> None:
         cursor.reading = False
-        distribution = self._distribution
         backlog = distribution.backlog
         distribution.drop_missing(seqs, messages)
         if consumer in self.cursors and consumer.ready() and not distribution.paused and distribution.halted is None:
             # Meanwhile others may have taken some, and some may have come back before these.
             ahead = cursor.still_ahead(messages)
-            run, expired, left = self._choose(consumer, cursor, ahead)
+            run, expired, left = _choose(distribution, consumer, cursor, ahead)
             if left:
                 # Reading them once more would take longer than keeping them.
                 cursor.reading = True
-                distribution.broker.slices.wait(partial(self._searched, consumer, cursor, (), ahead[-left:]))
+                distribution.broker.slices.wait(partial(self._searched, distribution, consumer, cursor, (), ahead[-left:]))
             for message in (*run, *expired):
                 backlog.pluck_behind(message.headers.priority, message.seq, message.expires)
-            self._hand(consumer, run, expired)
+            _hand(distribution, consumer, run, expired)
         distribution.mark()
 
     def look_again(self, messages: Sequence[Message]) -> None:
@@ -131,3 +107,37 @@ class Selection:
                 many = len(messages) > _FEW or (consumer.selector is not None and consumer.selector.stride == 1)
                 if cursor.has_passed(message) and (many or consumer.wants(message)):
                     cursor.go_back_to(message)
+
+
+def _choose(
+    distribution: Distribution, consumer: EmbeddedConsumer, cursor: Cursor, messages: Sequence[Message]
+) -> tuple[list[Message], list[Message], int]:
+    """What the consumer takes of these, as far as it has credit, and what has expired; it has looked at them then.
+
+    :returns: those, and how many it had no time to look at.
+    """
+    now_ms = distribution.broker.turn.now_ms
+    run: list[Message] = []
+    expired: list[Message] = []
+    octets = _NO_BOUND if consumer.octets is None else consumer.octets
+    stride = 0 if consumer.selector is None else consumer.selector.stride
+    spent = distribution.broker.slices.spent
+    for index, message in enumerate(messages):
+        if len(run) >= consumer.credit or octets <= 0:
+            break
+        if stride and index % stride == 0 and spent():
+            return run, expired, len(messages) - index
+        cursor.looked_at(message)
+        if message.expires and message.expires <= now_ms:
+            expired.append(message)
+        elif consumer.wants(message):
+            run.append(message)
+            octets -= len(message.body)
+    return run, expired, 0
+
+
+def _hand(distribution: Distribution, consumer: EmbeddedConsumer, run: list[Message], expired: list[Message]) -> None:
+    if run:
+        distribution.hand(consumer, run)
+    if expired:
+        distribution.bury(expired, DeadReason.EXPIRED, "expired before it was delivered")

@@ -6,14 +6,14 @@ Owns these values and how they are read off. Changes nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gateway.broker import properties
 from gateway.broker.queue import PhysicalQueue
 from gateway.broker.topic import PhysicalTopic
-from gateway.broker.wildcards import is_wild
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from gateway.broker.distribution import Distribution
     from gateway.broker.provider import EmbeddedProvider
     from gateway.broker.subscription import TopicSubscription
+
+#: Destinations that are looked at in one step, where little is asked about each.
+PART: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +169,19 @@ class Client(Protocol):
 
 def producers(provider: EmbeddedProvider) -> Counter[Destination]:
     """How many connections have sent to each destination."""
-    return Counter(
-        physical.destination
-        for connection in provider.connections
-        for physical in connection.producible.values()
-        if not physical.removed
-    )
+    counts: Counter[Destination] = Counter()
+    for _ in count_producers(provider, counts):
+        pass
+    return counts
+
+
+def count_producers(provider: EmbeddedProvider, counts: Counter[Destination]) -> Iterator[None]:
+    """The same, added to ``counts`` a part at a time."""
+    for connection in list(provider.connections):
+        known = iter(list(connection.producible.values()))
+        while part := list(islice(known, PART)):
+            counts.update([physical.destination for physical in part if not physical.removed])
+            yield
 
 
 def destination(physical: PhysicalQueue | PhysicalTopic, count_of_producers: int) -> DestinationStanding:
@@ -184,7 +194,7 @@ def destination(physical: PhysicalQueue | PhysicalTopic, count_of_producers: int
         consumers = unacknowledged = 0
         for subscription in physical.subscriptions:
             consumers += max(1, len(subscription.consumers))
-            if is_wild(subscription.pattern.name):
+            if subscription.ordinal:
                 wildcards[subscription.pattern.name] += max(1, len(subscription.consumers))
             else:
                 unacknowledged += subscription.locked + sum([consumer.outstanding for consumer in subscription.consumers])

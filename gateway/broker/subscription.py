@@ -55,6 +55,9 @@ class TopicSubscription(Distribution):
     ) -> None:
         super().__init__(broker)
         self.pattern = pattern
+        #: Which of the subscriptions with wildcards it is, from 1; 0 for others. And which names of topics its pattern covers, once it has an ordinal.
+        self.ordinal = 0
+        self.matches: Callable[[str], bool] = pattern.name.__eq__
         self.selector = selector
         self.no_local = no_local
         self.origin = origin
@@ -352,6 +355,9 @@ class TopicSubscription(Distribution):
             purge(self, lambda count: done())
             return
         if comment is None and not self.durable:
+            if not (self.backlog.waiting or self.delayed):
+                done()
+                return
             self.broker.schedule.in_turn(self._discard_unread(done), self.broker.commits.backed_up)
             return
         octets = self.backlog.octets
@@ -396,7 +402,8 @@ class TopicSubscription(Distribution):
             return True
 
         def searched(count: int) -> None:
-            stopped = next((other for other in broker.topics_of(self) if other is not topic and other.damaged), None)
+            damaged = (each for each in broker.topics.values() if each.damaged and each is not topic)
+            stopped = next((other for other in damaged if self in other.subscriptions), None)
             if stopped is None:
                 self.halted = None
                 broker.log.info(

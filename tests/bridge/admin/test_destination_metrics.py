@@ -14,6 +14,7 @@ from bridge.admin.destination_metrics import DestinationCollector
 from gateway.broker.administration import BrokerAdministration
 from gateway.messaging.destination import Kind, Queue, Topic
 from gateway.messaging.provider import Mode
+from tests.gateway.broker.administering import destinations
 from tests.gateway.broker.brokers import Deployment, completed, text
 
 P = ParamSpec("P")
@@ -57,7 +58,7 @@ async def test_what_waits_and_what_consumers_have(tmp_path: Path) -> None:
         name: values[f"destination_{name}", "queue", "orders"] for name in ("messages", "unacknowledged_messages", "consumers")
     }
     assert queue == {"messages": 2, "unacknowledged_messages": 1, "consumers": 1}
-    [standing] = [each for each in administration.destinations("queue") if each.name == "orders"]
+    [standing] = [each for each in destinations(administration, "queue") if each.name == "orders"]
     assert values["destination_octets", "queue", "orders"] == standing.octets > 0
     assert values["destination_producers", "queue", "orders"] == 1
     assert values["destination_messages_in_total", "queue", "orders"] == 3

@@ -40,7 +40,7 @@ from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.provider import Credentials, Mode
 from gateway.stomp.service import StompService
 from gateway.stomp.settings import SessionOptions, StompOptions, TransportOptions
-from tests.bridge.admin.asking import ADMIN, ask, post
+from tests.bridge.admin.asking import ADMIN, ask, basic, post
 from tests.gateway.broker.brokers import Deployment, completed, settled_down, text, with_properties
 
 P = ParamSpec("P")
@@ -775,3 +775,41 @@ async def test_what_is_asked_wrongly(
         reply = await (ask(port, method, path) if method == "GET" else post(port, path, method=method, **body))
         assert reply.status == status
         assert text in reply.error[1]
+
+
+@ensureDeferred
+async def test_a_long_list_of_destinations_is_the_same_json_as_a_short_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with running(tmp_path, capsys) as imq:
+        port = imq.service.port
+        empty = await ask(port, "GET", "/v1/destinations?type=topic")
+        assert empty.body == b'{"destinations": []}\n'
+        broker = imq.deployment.broker
+        for number in range(3000):
+            broker.create(Topic(f"tö.{number}"))
+        reply = await ask(port, "GET", "/v1/destinations?type=t")
+        listed = reply.json["destinations"]
+        assert [each["name"] for each in listed] == sorted(f"tö.{number}" for number in range(3000))
+        assert reply.body == json.dumps({"destinations": listed}, ensure_ascii=False).encode() + b"\n"
+        assert reply.headers["content-length"] == str(len(reply.body))
+        assert reply.headers["content-type"] == "application/json"
+        [one] = [each for each in listed if each["name"] == "tö.7"]
+        assert one == (await ask(port, "GET", "/v1/destination?type=t&name=t%C3%B6.7")).json
+
+
+@ensureDeferred
+async def test_who_goes_away_while_a_long_list_is_written_harms_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with running(tmp_path, capsys) as imq:
+        for number in range(3000):
+            imq.deployment.broker.create(Topic(f"t.{number}"))
+        port = imq.service.port
+
+        def leave() -> bytes:
+            with socket.create_connection((HOST, port), 20) as impatient:
+                who = "".join(f"{name}: {value}\r\n" for name, value in basic(*ADMIN).items())
+                impatient.sendall(f"GET /v1/destinations HTTP/1.1\r\nHost: x\r\n{who}\r\n".encode())
+                return impatient.recv(100)
+
+        assert (await deferToThread(leave)).startswith(b"HTTP/1.1 200 ")
+        assert len((await ask(port, "GET", "/v1/destinations?type=t")).json["destinations"]) == 3000

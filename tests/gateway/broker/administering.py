@@ -11,6 +11,7 @@ from twisted.python.failure import Failure
 from gateway.broker.administration import BrokerAdministration
 from gateway.broker.memory import OVERHEAD, Memory
 from gateway.broker.settings import BrokerOptions
+from gateway.broker.standing import DestinationStanding
 from tests.gateway.broker.stepping import Stepped
 
 T = TypeVar("T")
@@ -24,6 +25,13 @@ def with_messages(where: str, folder: Path) -> Stepped:
 
 def administration(stepped: Stepped) -> BrokerAdministration:
     return BrokerAdministration(stepped.provider, lambda: ())
+
+
+def destinations(admin: BrokerAdministration, type: str = "", temporary: bool = False) -> list[DestinationStanding]:
+    """The destinations, where they are few enough for one turn."""
+    found: list[DestinationStanding] = []
+    assert admin.list_destinations(found.append, type, temporary).called
+    return found
 
 
 def outcome(stepped: Stepped, asked: Deferred[T]) -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,16 @@ from gateway.messaging.provider import Connection, Credentials, Mode, Session, S
 from gateway.messaging.turn import Turn
 from tests.gateway.broker.brokers import EveryoneIn, Inbox, text
 from tests.gateway.broker.step_store import Disk, StepStore
+
+
+class SlowClock(Clock):
+    """A clock on which each look at it takes a while."""
+
+    tick = 0.0
+
+    def seconds(self) -> float:
+        self.rightNow += self.tick
+        return super().seconds()
 
 
 class Told:
@@ -145,3 +155,21 @@ def all_of(inbox: Inbox) -> list[str]:
     found = inbox.texts
     inbox.clear()
     return found
+
+
+def in_each_pass(stepped: Stepped, seconds: float, count: Callable[[], int]) -> list[int]:
+    """Let so many seconds pass. :returns: by how much ``count`` rose in each pass of the reactor, which calls the timers that are due, and those that
+    they ask for in the next pass."""
+    clock = stepped.clock
+    clock.rightNow += seconds
+    before = count()
+    rises: list[int] = []
+    while due := [call for call in clock.calls if call.getTime() <= clock.rightNow]:
+        for call in due:
+            if call.active():
+                clock.calls.remove(call)
+                call.called = 1
+                call.func(*call.args, **call.kw)
+        rises.append(count() - before)
+        before = count()
+    return rises

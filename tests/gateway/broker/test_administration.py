@@ -14,13 +14,14 @@ from gateway.broker.administration import AdministrationRefused, BrokerAdministr
 from gateway.broker.limits import DestinationProperties, LimitBehavior
 from gateway.broker.memory import OVERHEAD, Memory
 from gateway.broker.settings import BrokerOptions
+from gateway.broker.standing import DestinationStanding
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import DestinationFull, InvalidDestination, MessageRejected, MessageTooLarge, TooManyConsumers
 from gateway.messaging.provider import Mode
-from tests.gateway.broker.administering import administration, outcome
+from tests.gateway.broker.administering import administration, destinations, outcome
 from tests.gateway.broker.brokers import Deployment, completed, settled_down, text
-from tests.gateway.broker.stepping import Stepped, Told, texts
+from tests.gateway.broker.stepping import SlowClock, Stepped, Told, in_each_pass, texts
 
 Q = Queue("q")
 T = Topic("t")
@@ -124,7 +125,7 @@ def test_what_cannot_be_created_is_refused_with_the_reason(
     with pytest.raises((AdministrationRefused, InvalidDestination), match=sentence):
         outcome(stepped, admin.create(type, name, given))
     assert stepped.disk.destinations == {}
-    assert [each.name for each in admin.destinations()] == ["mq.sys.dmq"]
+    assert [each.name for each in destinations(admin)] == ["mq.sys.dmq"]
 
 
 def test_what_exists_is_not_created_again(stepped: Stepped, admin: BrokerAdministration) -> None:
@@ -356,20 +357,20 @@ def test_the_list_has_queues_first_and_temporary_ones_if_wanted(stepped: Stepped
     connection = stepped.connect()
     temporary = connection.temporary(Q.kind)
     connection.session(Mode.AUTO).send([*texts(T, ["x"]), *texts(Queue("z"), ["x"]), *texts(Queue("a"), ["x"])])
-    assert [(each.type, each.name) for each in admin.destinations()] == [
+    assert [(each.type, each.name) for each in destinations(admin)] == [
         ("queue", "a"),
         ("queue", "mq.sys.dmq"),
         ("queue", "z"),
         ("topic", "t"),
     ]
-    assert [each.name for each in admin.destinations("topic")] == ["t"]
-    assert {each.name for each in admin.destinations("queue", True)} == {"a", "z", "mq.sys.dmq", temporary.name}
+    assert [each.name for each in destinations(admin, "topic")] == ["t"]
+    assert {each.name for each in destinations(admin, "queue", True)} == {"a", "z", "mq.sys.dmq", temporary.name}
     found = admin.destination("queue", temporary.name)
     assert (found.temporary, found.origin) == (True, "client")
     with pytest.raises(AdministrationRefused, match="is temporary"):
         outcome(stepped, admin.update("queue", temporary.name, {"maxNumMsgs": "1"}))
     with pytest.raises(AdministrationRefused, match="'x' is no type"):
-        admin.destinations("x")
+        destinations(admin, "x")
 
 
 def test_connections_and_who_is_behind_them(stepped: Stepped) -> None:
@@ -446,9 +447,33 @@ async def test_all_of_it_on_a_real_store(deployment: Deployment) -> None:
     await admin.destroy_durable("d", "me")
     await admin.destroy("topic", "t")
     await admin.destroy("queue", "q")
-    assert [each.name for each in admin.destinations()] == ["mq.sys.dmq"]
+    assert [each.name for each in destinations(admin)] == ["mq.sys.dmq"]
     if deployment.kind == "sqlite":
         await deployment.reopen()
         admin = BrokerAdministration(deployment.provider, lambda: ())
-        assert [each.name for each in admin.destinations()] == ["mq.sys.dmq"]
+        assert [each.name for each in destinations(admin)] == ["mq.sys.dmq"]
         assert (admin.durables(), admin.broker().messages) == ([], 1), "what the durable subscription had is dead"
+
+
+def test_many_destinations_are_listed_a_few_in_each_turn(tmp_path: Path) -> None:
+    clock = SlowClock()
+    stepped = Stepped(tmp_path, BrokerOptions(reap_time=0), clock=clock)
+    admin = administration(stepped)
+    sender = stepped.session()
+    names = [f"q{number}" for number in range(300)]
+    for name in names:
+        sender.send(texts(Queue(name), ["x"]))
+    stepped.settle()
+    # Two looks at the clock are all that a turn has time for.
+    clock.tick = 0.0025
+    found: list[DestinationStanding] = []
+    ended: list[None] = []
+    admin.list_destinations(found.append, "queue").addCallback(ended.append)
+    assert len(found) <= 5, "others had to wait for all of it"
+    stepped.broker.remove(stepped.broker.queue(Queue("q99")))
+    stepped.broker.create(Queue("zz"))
+    rises = in_each_pass(stepped, 0.01, lambda: len(found))
+    assert max(rises) <= 5
+    assert ended == [None]
+    assert [each.name for each in found] == sorted(["mq.sys.dmq", *names[:99], *names[100:]])
+    assert {each.producers for each in found if each.name != "mq.sys.dmq"} == {1}

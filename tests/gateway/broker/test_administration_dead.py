@@ -12,7 +12,7 @@ from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import InvalidDestination, MessageRejected
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode
-from tests.gateway.broker.administering import administration, outcome, with_messages
+from tests.gateway.broker.administering import administration, destinations, outcome, with_messages
 from tests.gateway.broker.brokers import with_properties
 from tests.gateway.broker.stepping import Stepped, Told, texts
 
@@ -121,7 +121,7 @@ def test_a_destroyed_queue_leaves_everything_to_the_dead_message_queue(stepped: 
     stepped.settle()
     outcome(stepped, admin.destroy("queue", "q", use_dmq=True))
     assert [str(error) for error in inbox.failures] == [str(InvalidDestination(Q, "the destination was removed"))]
-    assert [each.name for each in admin.destinations()] == ["mq.sys.dmq"]
+    assert [each.name for each in destinations(admin)] == ["mq.sys.dmq"]
     stepped.restart()
     found = dead(stepped)
     assert sorted(map(int, bodies(found))) == list(range(60))
@@ -201,7 +201,7 @@ def test_a_destroyed_topic_leaves_everything_to_the_dead_message_queue(stepped: 
     assert [len(inbox.failures) for inbox in (plain, active, pattern)] == [1, 1, 0]
     # Three subscriptions had all five; the one with a pattern keeps what its consumer has.
     assert sorted(bodies(dead(stepped))) == sorted([*"01234" * 3, *"1234"])
-    assert {each.name for each in admin.destinations()} == {"mq.sys.dmq", "t.b"}
+    assert {each.name for each in destinations(admin)} == {"mq.sys.dmq", "t.b"}
     pattern.consumer.acknowledge_through(1)
     pattern.consumer.grant(100)
     stepped.settle()

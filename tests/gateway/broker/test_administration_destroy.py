@@ -22,7 +22,7 @@ from gateway.messaging.errors import (
     UnknownSubscription,
 )
 from gateway.messaging.provider import Mode
-from tests.gateway.broker.administering import administration, outcome
+from tests.gateway.broker.administering import administration, destinations, outcome
 from tests.gateway.broker.stepping import Stepped, Told, texts
 
 Q = Queue("q")
@@ -51,7 +51,7 @@ def test_a_destroyed_queue_is_gone_with_its_messages_and_consumers(stepped: Step
     outcome(stepped, admin.destroy("queue", "q"))
     assert [str(error) for error in inbox.failures] == [str(InvalidDestination(Q, "the destination was removed"))]
     assert (stepped.disk.destinations, stepped.empty) == ({}, True)
-    assert [each.name for each in admin.destinations()] == ["mq.sys.dmq"]
+    assert [each.name for each in destinations(admin)] == ["mq.sys.dmq"]
     assert admin.destination("queue", "mq.sys.dmq").messages == 0, "what is destroyed is not dead"
     session.send(texts(Q, ["anew"]))
     found = admin.destination("queue", "q")
@@ -113,7 +113,7 @@ def test_what_cannot_be_destroyed_is_refused(tmp_path: Path, type: str, name: st
     stepped.session().send(texts(Q, ["x"]))
     with pytest.raises(AdministrationRefused, match=sentence):
         outcome(stepped, administration(stepped).destroy(type, name))
-    assert {each.name for each in administration(stepped).destinations()} == {"mq.sys.dmq", "q", "set"}
+    assert {each.name for each in destinations(administration(stepped))} == {"mq.sys.dmq", "q", "set"}
 
 
 def test_what_is_temporary_goes_with_its_connection(stepped: Stepped, admin: BrokerAdministration) -> None:
@@ -143,7 +143,7 @@ def test_a_destroyed_topic_takes_its_subscriptions_along(stepped: Stepped, admin
         assert "an administrator has destroyed it" in str(inbox.failures[0])
     assert pattern.failures == []
     assert [(each.name, each.messages) for each in admin.durables()] == [("w", 5)]
-    assert {each.name for each in admin.destinations()} == {"mq.sys.dmq", "t.b"}
+    assert {each.name for each in destinations(admin)} == {"mq.sys.dmq", "t.b"}
     assert admin.destination("queue", "mq.sys.dmq").messages == 0
     # The one message of it that a consumer has is still its.
     pattern.consumer.acknowledge_through(1)

@@ -1,4 +1,4 @@
-"""What the log says of destinations at their limits: what begins at once, what goes on once a minute."""
+"""What the log says of destinations at their limits, and of those that come and go: what begins at once, what goes on as a number."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 
+from gateway.broker.limit_reports import NAMED
 from gateway.broker.limits import DestinationProperties, LimitBehavior
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Queue, Topic
@@ -22,20 +23,31 @@ BEGINS = "queue:q is at its limit and begins to hold its senders back: maxNumMsg
 ROOM = "queue:q has room again, and its senders go on"
 
 
-@pytest.fixture(name="lines")
-def logged_lines() -> Iterator[list[str]]:
-    """What the log is told of limits."""
+def logged(*words: str) -> Iterator[list[str]]:
+    """Lines of the log with one of these words, from now on."""
     lines: list[str] = []
 
     def observe(event: LogEvent) -> None:
         line = formatEvent(event)
-        if any(word in line for word in ("limit", "room", "more messages")):
+        if any(word in line for word in words):
             lines.append(line)
 
     observer = cast("ILogObserver", observe)
     globalLogPublisher.addObserver(observer)
     yield lines
     globalLogPublisher.removeObserver(observer)
+
+
+@pytest.fixture(name="lines")
+def lines_about_limits() -> Iterator[list[str]]:
+    """What the log is told of limits."""
+    yield from logged("limit", "room", "more messages")
+
+
+@pytest.fixture(name="uses")
+def lines_about_use() -> Iterator[list[str]]:
+    """What the log is told of destinations that come and go."""
+    yield from logged(" is made", " is removed", "more destinations")
 
 
 def limited(folder: Path, behavior: LimitBehavior, destination: Destination = Q, most: int = 2) -> Stepped:
@@ -154,3 +166,33 @@ def test_refusals_are_said_at_once_and_then_counted(tmp_path: Path, lines: list[
     assert taken(lines) == ["queue:q refused 3 more messages in a minute"]
     stepped.later(200)
     assert taken(lines) == []
+
+
+def test_of_many_destinations_that_come_and_go_at_once_the_log_has_the_first_and_a_number(tmp_path: Path, uses: list[str]) -> None:
+    stepped = Stepped(tmp_path, BrokerOptions(reap_time=10))
+    session = stepped.session()
+    for number in range(NAMED + 30):
+        stepped.consume(session, Queue(f"q{number}")).consumer.close()
+    stepped.settle()
+    assert taken(uses) == [f"queue:q{number} is made, because user 'guest' uses it" for number in range(NAMED)]
+    stepped.later(1)
+    assert taken(uses) == ["30 more destinations are made in a second, because clients use them"]
+    stepped.later(10)
+    removed = "removed: nobody has used it for 10 seconds"
+    assert taken(uses) == [f"queue:q{number} is {removed}" for number in range(NAMED)]
+    stepped.later(1)
+    assert taken(uses) == ["30 more destinations are removed in a second: nobody has used them for 10 seconds"]
+    stepped.consume(session, Q).consumer.close()
+    stepped.later(1)
+    stepped.later(1)
+    assert taken(uses) == ["queue:q is made, because user 'guest' uses it"], "few are told by name, and no number follows"
+
+
+def test_the_number_of_those_that_came_last_is_told_before_the_end(tmp_path: Path, uses: list[str]) -> None:
+    stepped = Stepped(tmp_path, BrokerOptions(reap_time=10))
+    session = stepped.session()
+    for number in range(NAMED + 3):
+        stepped.consume(session, Queue(f"q{number}"))
+    stepped.broker.close(lambda: None)
+    stepped.turns()
+    assert taken(uses)[NAMED:] == ["3 more destinations are made in a second, because clients use them"]

@@ -15,7 +15,7 @@ from gateway.messaging.provider import Mode
 from gateway.messaging.turn import Turn
 from tests.gateway.broker.administering import administration, outcome
 from tests.gateway.broker.brokers import with_properties
-from tests.gateway.broker.stepping import Stepped, Told
+from tests.gateway.broker.stepping import SlowClock, Stepped, Told
 
 Q = Queue("q")
 T = Topic("t")
@@ -23,16 +23,6 @@ T = Topic("t")
 #: A selector whose price makes its users look at the clock before each message.
 RED = "colour LIKE '%r_d%'"
 BLUE = "colour LIKE '%b_u%'"
-
-
-class SlowClock(Clock):
-    """A clock on which each look at it takes a while."""
-
-    tick = 0.0
-
-    def seconds(self) -> float:
-        self.rightNow += self.tick
-        return super().seconds()
 
 
 class Slow(Stepped):

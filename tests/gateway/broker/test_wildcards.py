@@ -7,10 +7,14 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.broker.wildcards import is_wild, matches
+from gateway.broker.wildcards import Pattern, is_wild
 
 LEVELS = st.sampled_from(["a", "b", "ab", "", "*", ">", "a*", ">>", "é"])
 NAMES = st.lists(LEVELS, min_size=1, max_size=5).map(".".join)
+
+
+def matches(pattern: str, name: str) -> bool:
+    return Pattern(pattern).matches(name)
 
 
 def expression(pattern: str) -> re.Pattern[str]:
