@@ -453,5 +453,6 @@ class EmbeddedConnection:
             physical = self.broker.find(destination)
             if physical is not None:
                 self.broker.remove(physical)
+        self.broker.housekeeping.gone(len(self._temporary))
         self._temporary.clear()
         self._provider.disconnected(self)

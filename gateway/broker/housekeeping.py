@@ -60,6 +60,14 @@ class Housekeeping:
             self._reaping.add(physical.destination)
             self._reap_at(physical.destination, physical.idle_since + self._broker.options.reap_time * 1000)
 
+    def gone(self, count: int) -> None:
+        """So many destinations have gone, whatever was the reason."""
+        self._gone += count
+        if self._gone >= _COLLECTED:
+            # What they were and who used them refer to each other, and are too old for Python to look at them again soon.
+            self._gone = 0
+            self._broker.schedule.after(0, _collect)
+
     def _reap_at(self, destination: Destination, when_ms: int) -> None:
         def reap() -> None:
             self._reaping.discard(destination)
@@ -74,11 +82,7 @@ class Housekeeping:
                     seconds=self._broker.options.reap_time,
                 )
                 self._broker.remove(there, keeps_ids=True)
-                self._gone += 1
-                if self._gone >= _COLLECTED:
-                    # What it was and who used it refer to each other, and are too old for Python to look at them again soon.
-                    self._gone = 0
-                    self._broker.schedule.after(0, _collect)
+                self.gone(1)
             else:
                 # It was used meanwhile.
                 self._reaping.add(destination)
