@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
-from twisted.logger import LogEvent, formatEvent, globalLogPublisher
+from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 
 from gateway.broker.memory import Memory, of_consumer, of_destination, of_subscription
 from gateway.broker.settings import BrokerOptions
@@ -110,7 +111,8 @@ def test_the_log_says_so_once_a_minute(tmp_path: Path) -> None:
     def observe(event: LogEvent) -> None:
         said.append(formatEvent(event))
 
-    globalLogPublisher.addObserver(observe)
+    observer = cast("ILogObserver", observe)
+    globalLogPublisher.addObserver(observer)
     try:
         for _ in range(3):
             with pytest.raises(NoRoom):
@@ -119,7 +121,7 @@ def test_the_log_says_so_once_a_minute(tmp_path: Path) -> None:
         assert said[0].startswith("no memory for more destinations")
         rig.later(61)
     finally:
-        globalLogPublisher.removeObserver(observe)
+        globalLogPublisher.removeObserver(observer)
     assert said[-1] == "2 more destinations, subscriptions and consumers were refused in a minute, for lack of memory"
 
 
