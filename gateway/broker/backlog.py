@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gateway.broker.expiries import Expiries
 from gateway.broker.level import BEYOND, Level, seq_of
-from gateway.broker.memory import OVERHEAD, Memory
+from gateway.broker.memory import Memory
 from gateway.broker.remains import Remains
-from gateway.messaging.message import Message
+from gateway.messaging.message import OVERHEAD, Message
 
 
 class Backlog:
@@ -35,6 +35,7 @@ class Backlog:
         "behind",
         "expiring",
         "octets",
+        "outweighs",
         "reading",
         "waiting",
         "window_octets",
@@ -58,6 +59,8 @@ class Backlog:
         #: Messages that are in the store only, and how many of them are being read back.
         self.behind = 0
         self.reading = 0
+        #: By how much the weight of those may exceed their size, each: the most of those that were put there or read back last.
+        self.outweighs = OVERHEAD
 
     # --- in
 
@@ -66,9 +69,10 @@ class Backlog:
 
         :returns: those that memory has no room for. They are in the store only now: the caller must have them stored.
         """
-        size = 0
+        size = held = 0
         for message in run:
             size += message.size
+            held += message.weight
             if message.expires:
                 self.expiring += 1
         self.waiting += len(run)
@@ -76,9 +80,8 @@ class Backlog:
         full = self._spill and self._memory.full(self.window_octets)
         if self.behind or full:
             return self._put_behind(run, full)
-        octets = size + OVERHEAD * len(run)
-        self.window_octets += octets
-        self._memory.used += octets
+        self.window_octets += held
+        self._memory.used += held
         first = run[0].headers.priority
         level = self._levels.get(first) or self._level(first)
         if len(run) == 1:
@@ -109,6 +112,7 @@ class Backlog:
             else:
                 level.append(message.seq, message.size)
                 self._put_in_store()
+                self.outweighs = max(self.outweighs, message.weight - message.size)
                 self._may_expire(message.headers.priority, message.seq, message.expires)
                 spilled.append(message)
         return spilled
@@ -138,7 +142,8 @@ class Backlog:
             if spill and self._memory.full(self.window_octets):
                 behind.setdefault(priority, {})[message.seq] = message.size
                 spilled.append(message)
-                self.behind += 1
+                self.outweighs = max(self.outweighs, message.weight - message.size)
+                self._put_in_store()
                 self._may_expire(priority, message.seq, message.expires)
             else:
                 parts.setdefault(priority, []).append(message)
@@ -164,8 +169,9 @@ class Backlog:
                 # Memory is full of what comes later. Without these nothing would be delivered any more.
                 octets = self._memory.least
             if octets > 0 and level.behind:
-                asked = level.read(most - len(seqs), octets)
-                octets -= sum([level.reading[seq] + OVERHEAD for seq in asked])
+                # A message of the usual weight counts by its size, and a heavier one by what it has in excess, too.
+                asked = level.read(most - len(seqs), octets, self.outweighs - OVERHEAD)
+                octets -= sum([level.reading[seq] + self.outweighs for seq in asked])
                 seqs += asked
             if level.behind > len(level.reading) or len(seqs) >= most or (octets <= 0 and (seqs or level.first() is not None)):
                 break
@@ -178,7 +184,9 @@ class Backlog:
         :returns: how many are gone, and their octets.
         """
         missing = set(asked)
+        outweighs = OVERHEAD
         for message in messages:
+            outweighs = max(outweighs, message.weight - message.size)
             missing.discard(message.seq)
             level = self._levels.get(message.headers.priority)
             if level is not None and level.reading.pop(message.seq, None) is not None:
@@ -190,6 +198,8 @@ class Backlog:
                 self._take_from_store()
                 self.reading -= 1
                 self._hold(message)
+        if len(missing) < len(asked):
+            self.outweighs = outweighs
         return self.drop_behind(missing)
 
     def unread(self) -> None:
@@ -227,12 +237,13 @@ class Backlog:
         """
         taken: list[Message] = []
         expired: list[Message] = []
-        size = 0
+        size = held = 0
         for level in self._order:
             window = level.window
             if level.returned or self.expiring or level.mixed:
-                gone, octets = self._take_careful(level, most, octets, now_ms, taken, expired)
+                gone, weight, octets = self._take_careful(level, most, octets, now_ms, taken, expired)
                 size += gone
+                held += weight
             else:
                 pop = window.popleft
                 count = min(most - len(taken) - len(expired), len(window))
@@ -240,12 +251,14 @@ class Backlog:
                     run = [pop() for _ in range(count)]
                     for message in run:
                         size += message.size
+                        held += message.weight
                     taken = taken + run if taken else run
                 else:
                     while count and octets > 0:
                         message = pop()
                         taken.append(message)
                         size += message.size
+                        held += message.weight
                         octets -= len(message.body)
                         count -= 1
                     octets = max(octets, 0)
@@ -253,7 +266,6 @@ class Backlog:
                 break
         count = len(taken) + len(expired)
         if count:
-            held = size + OVERHEAD * count
             self.window_octets -= held
             self._memory.used -= held
             self.waiting -= count
@@ -262,12 +274,12 @@ class Backlog:
 
     def _take_careful(
         self, level: Level, most: int, octets: int, now_ms: int, taken: list[Message], expired: list[Message]
-    ) -> tuple[int, int]:
+    ) -> tuple[int, int, int]:
         """Take from one level, merging what was returned, leaving out what expired.
 
-        :returns: the size of what was taken, and what is left of ``octets``.
+        :returns: the size of what was taken, its weight, and what is left of ``octets``.
         """
-        size = 0
+        size = held = 0
         returned, window = level.returned, level.window
         before = level.first_behind() or BEYOND
         if level.mixed and not level.reading and (not window or window[-1].seq < before):
@@ -284,6 +296,7 @@ class Backlog:
                 break
             count -= 1
             size += message.size
+            held += message.weight
             if message.expires:
                 self.expiring -= 1
                 if message.expires <= now_ms:
@@ -292,7 +305,7 @@ class Backlog:
             taken.append(message)
             if octets > 0:
                 octets = max(octets - len(message.body), 0)
-        return size, octets
+        return size, held, octets
 
     def pluck(self, seqs: Iterable[int], priority: int) -> list[Message]:
         """Take out of memory those of these that are there. :returns: the messages."""
@@ -401,14 +414,12 @@ class Backlog:
         return level
 
     def _hold(self, message: Message) -> None:
-        octets = message.size + OVERHEAD
-        self.window_octets += octets
-        self._memory.used += octets
+        self.window_octets += message.weight
+        self._memory.used += message.weight
 
     def _let_go(self, message: Message) -> None:
-        octets = message.size + OVERHEAD
-        self.window_octets -= octets
-        self._memory.used -= octets
+        self.window_octets -= message.weight
+        self._memory.used -= message.weight
 
     def _put_in_store(self) -> None:
         """One more is in the store only."""

@@ -19,7 +19,7 @@ from gateway.broker.duplicates import DuplicateIds
 from gateway.broker.housekeeping import Housekeeping
 from gateway.broker.limit_reports import LimitReports, UseReports
 from gateway.broker.limits import DestinationProperties
-from gateway.broker.memory import Memory
+from gateway.broker.memory import Memory, of_destination, of_subscription
 from gateway.broker.names import check_name
 from gateway.broker.numbering import Numbering
 from gateway.broker.physical import Physical
@@ -204,6 +204,7 @@ class Broker:
 
     def _register(self, physical: PhysicalQueue | PhysicalTopic) -> None:
         self.destinations[physical.destination] = physical
+        self.memory.stand(of_destination(physical.destination.name))
         if isinstance(physical, PhysicalTopic):
             self.topics[physical.destination] = physical
 
@@ -237,6 +238,7 @@ class Broker:
             done()
             return
         self.topics.pop(physical.destination, None)
+        self.memory.stand(-of_destination(physical.destination.name))
         if physical.stored and keeps_ids and self.duplicates.keep_away(physical.destination, physical.number):
             # Its row stays as long as its ids are remembered.
             physical.stored = False
@@ -288,6 +290,7 @@ class Broker:
     def subscribe(self, subscription: TopicSubscription) -> None:
         """Messages for the subscription's topic, or for the topics its pattern covers, come to it from now on."""
         pattern = subscription.pattern
+        self.memory.stand(of_subscription(subscription.selector.text if subscription.selector else ""))
         if is_wild(pattern.name):
             self.wild_made += 1
             subscription.ordinal = self.wild_made
@@ -315,6 +318,8 @@ class Broker:
 
     def end_subscription(self, subscription: TopicSubscription, done: Callable[[], None] = _nothing) -> None:
         """No more messages come to it. What waits in one that is not durable is given up; ``done`` is called then."""
+        if not subscription.ended:
+            self.memory.stand(-of_subscription(subscription.selector.text if subscription.selector else ""))
         subscription.ended = True
         topic = self.topics.get(subscription.pattern)
         was_named = topic is not None and topic.named.pop(subscription, self) is None

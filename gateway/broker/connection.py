@@ -15,6 +15,7 @@ from gateway.broker.admission import admit
 from gateway.broker.browser import QueueBrowser
 from gateway.broker.consumer import EmbeddedConsumer
 from gateway.broker.duplicates import Sifted, check_id
+from gateway.broker.memory import of_consumer, of_destination, of_subscription
 from gateway.broker.queue import PhysicalQueue
 from gateway.broker.session import EmbeddedSession
 from gateway.broker.settings import SELECTOR_COST, SELECTORS_COST
@@ -33,6 +34,7 @@ from gateway.messaging.errors import (
     MessageRejected,
     MessageTooLarge,
     MessagingError,
+    NoRoom,
     ProviderUnavailable,
     SelectorTooCostly,
     StorageFailed,
@@ -216,6 +218,7 @@ class EmbeddedConnection:
                 raise InvalidDestination(destination, "the temporary destination is gone, or never was")
             if not self.broker.creatable(destination):
                 raise InvalidDestination(destination, "there is no such destination, and none is created automatically")
+            self._check_room(destination, "destination", of_destination(destination.name))
             physical = self.broker.create(destination)
             self.broker.use_reports.made(destination, self.user)
         return physical
@@ -233,8 +236,35 @@ class EmbeddedConnection:
             self._check_cost(selector)
         if destination.temporary and destination not in self._temporary:
             raise InvalidDestination(destination, "only the connection that created a temporary destination may consume from it")
+        weight = of_consumer("" if selector is None else selector.text)
+        self._check_room(destination, "consumer", weight)
         if destination.kind is Kind.TOPIC:
-            return self._attach_topic(session, spec, selector, deliver, failed)
+            consumer = self._attach_topic(session, spec, selector, deliver, failed)
+        else:
+            consumer = self._attach_queue(session, spec, selector, deliver, failed)
+        if selector is not None:
+            consumer.cost = selector.cost
+        if not consumer.closed:
+            consumer.weight = weight
+            self.broker.memory.stand(weight)
+        return consumer
+
+    def _check_room(self, destination: Destination, what: str, octets: int) -> None:
+        """:raises NoRoom: a client is to make something of so many octets for which there is no memory; administrators and links may."""
+        memory = self.broker.memory
+        if not memory.has_room_for(octets) and self.address and not self.administers:
+            self.broker.limit_reports.no_room(memory.standing, memory.standing_most)
+            raise NoRoom(destination, what, memory.standing, memory.standing_most)
+
+    def _attach_queue(
+        self,
+        session: EmbeddedSession,
+        spec: Subscription,
+        selector: Selector | None,
+        deliver: Deliver,
+        failed: Callable[[MessagingError], None],
+    ) -> EmbeddedConsumer:
+        destination = spec.destination
         if spec.durable_name is not None:
             raise InvalidDestination(destination, "only topics have durable subscriptions")
         queue = self._usable(destination, Operation.BROWSE if spec.browse else Operation.CONSUME)
@@ -246,8 +276,6 @@ class EmbeddedConnection:
         else:
             consumer = EmbeddedConsumer(session, queue, spec, selector, deliver, failed)
             queue.join(consumer)
-        if selector is not None:
-            consumer.cost = selector.cost
         return consumer
 
     def _check_cost(self, selector: Selector) -> None:
@@ -282,6 +310,7 @@ class EmbeddedConnection:
         else:
             self._usable(pattern, Operation.CONSUME)
         if spec.durable_name is None:
+            self._check_room(pattern, "subscription", of_subscription("" if selector is None else selector.text))
             subscription = TopicSubscription(
                 self.broker, pattern, selector, no_local=spec.no_local, origin=self.number if spec.no_local else 0
             )
@@ -290,8 +319,6 @@ class EmbeddedConnection:
         else:
             subscription = self._durable(spec.durable_name, spec, selector)
         consumer = EmbeddedConsumer(session, subscription, spec, None, deliver, failed)
-        if selector is not None:
-            consumer.cost = selector.cost
         subscription.join(consumer)
         return consumer
 
@@ -313,6 +340,9 @@ class EmbeddedConnection:
                 if spec.no_local:
                     existing.origin = self.number
                 return existing
+        if existing is None:
+            self._check_room(spec.destination, "subscription", of_subscription("" if selector is None else selector.text))
+        else:
             # JMS 1.1, section 6.11.1: that is the same as unsubscribing and creating a new one.
             self._log_durable("redefined", existing)
             broker.end_durable(existing, "the durable subscription was redefined", lambda: None)
@@ -352,6 +382,7 @@ class EmbeddedConnection:
     def temporary(self, kind: Kind) -> Destination:
         self.check_open()
         destination = Destination(kind, self._provider.random_name(), True)
+        self._check_room(destination, "destination", of_destination(destination.name))
         self.broker.create(destination)
         self._temporary.add(destination)
         self.broker.log.debug("{destination} is made for user '{user}'", destination=str(destination), user=self.user)

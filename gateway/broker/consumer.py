@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from twisted.logger import Logger
 
 from gateway.broker.ledger import CumulativeLedger, IndividualLedger, Ledger
-from gateway.broker.memory import OVERHEAD
 from gateway.broker.source import Source
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import MessagingError, NotSupported, ProviderUnavailable
-from gateway.messaging.message import Message
+from gateway.messaging.message import OVERHEAD, Message
 from gateway.messaging.provider import Consumer, Deliver, Mode, Session, Subscription
 
 if TYPE_CHECKING:
@@ -52,6 +51,7 @@ class EmbeddedConsumer:
         "source",
         "spec",
         "unsettled",
+        "weight",
     )
 
     def __init__(
@@ -69,6 +69,8 @@ class EmbeddedConsumer:
         self.selector = selector
         #: What its selector costs, wherever it is looked at; 0 without one.
         self.cost = 0
+        #: The bytes it takes in memory, counted from the time it has joined its source until it is closed.
+        self.weight = 0
         self.mode = session.mode
         self._deliver = deliver
         self._failed = failed
@@ -220,6 +222,7 @@ class EmbeddedConsumer:
         """Deliver and tell nothing more. Its user refers to it, so it must not refer to its user: only a garbage collection would free the two."""
         self.closed = True
         self.running = False
+        self._memory.stand(-self.weight)
         self._deliver = _undelivered
         self._failed = _untold
 
@@ -242,12 +245,11 @@ class EmbeddedConsumer:
         """Count messages that it has from now on; one that others have too is in memory once."""
         if self.mode is Mode.AUTO:
             return
-        own = more = OVERHEAD * len(messages)
+        own = more = 0
         for message in messages:
-            size = message.size
-            own += size
-            if not message.out:
-                more += size
+            weight = message.weight
+            own += weight
+            more += OVERHEAD if message.out else weight
             message.out += 1
         self.unsettled += own
         self._memory.unacknowledged += more
@@ -258,13 +260,12 @@ class EmbeddedConsumer:
         """It has these no more."""
         if self.mode is Mode.AUTO:
             return
-        own = less = OVERHEAD * len(messages)
+        own = less = 0
         for message in messages:
-            size = message.size
-            own += size
+            weight = message.weight
+            own += weight
             message.out -= 1
-            if not message.out:
-                less += size
+            less += OVERHEAD if message.out else weight
         self.unsettled -= own
         self._memory.unacknowledged -= less
 

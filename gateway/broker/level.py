@@ -195,8 +195,8 @@ class Level:
             found.append(seq)
         return found
 
-    def read(self, most: int, octets: int) -> list[int]:
-        """The first seqs of the tail are being read back from now on; bounded as :meth:`between`."""
+    def read(self, most: int, octets: int, excess: int = 0) -> list[int]:
+        """The first seqs of the tail are being read back from now on; bounded as :meth:`between`. :param excess: octets beside its size for each."""
         seqs, sizes, gone = self._seqs, self._sizes, self._gone
         asked: list[int] = []
         index = self._start
@@ -205,7 +205,7 @@ class Level:
             if seq in gone:
                 gone.discard(seq)
             else:
-                octets -= size
+                octets -= size + excess
                 if octets < 0 and asked:
                     break
                 asked.append(seq)

@@ -35,6 +35,8 @@ class LimitReports:
         #: What has happened since the last line, by what it is and where.
         self._since: dict[tuple[str, Destination], int] = {}
         self._holding: dict[Destination, _Holding] = {}
+        #: Destinations, subscriptions and consumers refused since the last line.
+        self._refused = 0
 
     def evicting(self, physical: Physical, reason: DeadReason) -> None:
         """A destination gives a message up to make room."""
@@ -54,6 +56,27 @@ class LimitReports:
                 limit=error.limit,
                 value=error.value,
             )
+
+    def no_room(self, used: int, most: int) -> None:
+        """Clients can make no more destinations, subscriptions and consumers."""
+        self._refused += 1
+        if self._refused == 1:
+            self._broker.log.warn(
+                "no memory for more destinations, subscriptions and consumers of clients, which are refused: those there are take {used} bytes, and "
+                "clients may make more up to {most}, half of imq.memory.waiting",
+                used=used,
+                most=most,
+            )
+
+            def report() -> None:
+                more, self._refused = self._refused - 1, 0
+                if more:
+                    self._broker.log.warn(
+                        "{count} more destinations, subscriptions and consumers were refused in a minute, for lack of memory",
+                        count=more,
+                    )
+
+            self._later(report)
 
     def _is_first(self, what: str, destination: Destination) -> bool:
         key = (what, destination)

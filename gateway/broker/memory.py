@@ -1,6 +1,6 @@
 """How much memory the messages of a broker may take, over all destinations, consumers and links.
 
-Owns the sums, and the bound on messages that wait. Each backlog reports what it holds; beyond the bound, or beyond its own share, whole messages live
+Owns the sums, and the bounds on messages that wait and on the destinations, subscriptions and consumers that clients make. Each backlog reports what it holds; beyond the bound, or beyond its own share, whole messages live
 in the store only. The bounds on the other sums are the process's, which are asked for by :attr:`Memory.left`.
 """
 
@@ -10,10 +10,18 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-#: Octets that a message object, its strings and its numbers take beside its body.
-OVERHEAD: Final = 512
+from gateway.messaging.message import OVERHEAD as OVERHEAD
+
 #: Octets that a backlog takes for a message that is in the store only: its seq and its size.
 ENTRY: Final = 16
+#: Octets that a destination takes, one message in it included; that a topic's subscription takes; and that a consumer takes, with its session and its
+#: connection's records of it.
+DESTINATION: Final = 5 * 1024
+SUBSCRIPTION: Final = 2 * 1024
+CONSUMER: Final = 3 * 1024
+#: What a character of a name takes, and one of a selector, whose tree is larger than its text.
+_NAMED: Final = 4
+_SELECTING: Final = 32
 
 _TOTAL: Final = 64 * 1024 * 1024
 _SHARE: Final = 32 * 1024 * 1024
@@ -37,6 +45,8 @@ class Memory:
         "share",
         "spilling",
         "spills",
+        "standing",
+        "standing_most",
         "total",
         "transactions",
         "unacknowledged",
@@ -50,6 +60,9 @@ class Memory:
         self.least = least
         #: Octets in all windows now.
         self.used = 0
+        #: Octets of destinations, subscriptions and consumers, and how many there may be before clients can make no more.
+        self.standing = 0
+        self.standing_most = sys.maxsize
         #: Messages in all backlogs that are in the store only.
         self.behind = 0
         #: The store takes messages; while its disk is full, memory must do.
@@ -66,14 +79,26 @@ class Memory:
 
     @property
     def octets(self) -> int:
-        """What all backlogs take of memory: the windows, and what they know of messages that are in the store only."""
-        return self.used + ENTRY * self.behind
+        """What destinations, subscriptions and consumers take, and all backlogs: the windows, and what they know of messages in the store only."""
+        return self.used + ENTRY * self.behind + self.standing
 
     @classmethod
     def within(cls, limit: int) -> Memory:
-        """The usual window, or a smaller one where waiting messages may have no more than ``limit`` octets."""
+        """The usual window, or a smaller one where waiting messages may have no more than ``limit`` octets. Clients may make destinations,
+        subscriptions and consumers up to half of that."""
         total = min(_TOTAL, limit // 2)
-        return cls(total, min(_SHARE, total // 2), min(_LEAST, total // 4), limit)
+        window = cls(total, min(_SHARE, total // 2), min(_LEAST, total // 4), limit)
+        window.standing_most = limit // 2
+        return window
+
+    def stand(self, octets: int) -> None:
+        """A destination, subscription or consumer of so many octets was made; or has gone, if negative. The rest is for messages."""
+        self.standing += octets
+        self.most -= octets
+
+    def has_room_for(self, octets: int) -> bool:
+        """Whether a client may make a destination, subscription or consumer of so many octets."""
+        return self.standing + octets <= self.standing_most
 
     def crowded(self) -> bool:
         """Whether senders should wait: memory alone has what waits, and it is full."""
@@ -88,6 +113,21 @@ class Memory:
         if self.used >= self.total:
             return self.least - own if own < self.least // 2 else 0
         return min(self.share - own, max(self.total - self.used, self.least)) if own < self.share // 2 else 0
+
+
+def of_destination(name: str) -> int:
+    """The octets that a destination of that name takes."""
+    return DESTINATION + _NAMED * len(name)
+
+
+def of_subscription(selector: str) -> int:
+    """The octets that a topic's subscription takes. :param selector: its text, "" for none."""
+    return SUBSCRIPTION + _SELECTING * len(selector)
+
+
+def of_consumer(selector: str) -> int:
+    """The octets that a consumer takes. :param selector: its text, "" for none."""
+    return CONSUMER + _SELECTING * len(selector)
 
 
 def _unbounded() -> int:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gateway.broker.level import Level
-from gateway.broker.memory import OVERHEAD, Memory
+from gateway.broker.memory import Memory
 from gateway.messaging.message import Message
 
 
@@ -44,7 +44,7 @@ class Remains:
             stored |= sizes
         self.waiting -= len(taken) + len(stored)
         self._memory.behind -= len(stored)
-        self._memory.used -= sum([message.size + OVERHEAD for message in taken])
+        self._memory.used -= sum([message.weight for message in taken])
         return taken, stored
 
     @property

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.broker.consumer import EmbeddedConsumer
 from gateway.broker.holding_back import HoldingBack
-from gateway.broker.memory import OVERHEAD
 from gateway.broker.physical import Kept, Physical, Place
 from gateway.broker.promises import Promises, not_stored, storage_failed
 from gateway.broker.queue import PhysicalQueue
@@ -127,7 +126,7 @@ class EmbeddedSession:
             raise MessageRejected(0, TransactionTooLarge("imq.transaction.producer.maxTotalMsgBytes", options.transaction_octets))
         self._sends += messages
         self._sends_octets += octets
-        self._hold(octets + OVERHEAD * len(messages))
+        self._hold(sum([message.weight for message in messages]))
 
     def writable(self) -> bool:
         return self._holding_back.writable()
@@ -193,7 +192,7 @@ class EmbeddedSession:
         """
         self._acknowledged.append((consumer, deliveries))
         self._acknowledged_count += len(deliveries)
-        self._hold(sum([message.size + OVERHEAD for _, message in deliveries]))
+        self._hold(sum([message.weight for _, message in deliveries]))
         self._check_joined(consumer)
 
     def rejected(
@@ -206,7 +205,7 @@ class EmbeddedSession:
         """Deliveries are rejected in this session's transaction. :raises TransactionTooLarge: as :meth:`acknowledged`."""
         self._rejected.append(_Rejected(consumer, deliveries, delay_ms, dead))
         self._rejected_count += len(deliveries)
-        self._hold(sum([message.size + OVERHEAD for _, message in deliveries]))
+        self._hold(sum([message.weight for _, message in deliveries]))
         self._check_joined(consumer)
 
     def _hold(self, octets: int) -> None:

@@ -141,7 +141,8 @@ MEMORY_WAITING = Setting(
     "imq.memory.waiting",
     Integer(1, 100),
     75,
-    "Part of the budget for messages that wait for consumers or for the disk; beyond it their senders are held back.",
+    "Part of the budget for messages that wait for consumers or for the disk; beyond it their senders are held back. Destinations, subscriptions and "
+    "consumers count here, too; clients may make them up to half of this part.",
     unit="percent",
 )
 MEMORY_UNACKNOWLEDGED = Setting(

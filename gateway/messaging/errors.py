@@ -208,6 +208,24 @@ class TooManyConsumers(DestinationError):
         self.value = value
 
 
+class NoRoom(DestinationError):
+    """There is no memory for more destinations, subscriptions and consumers.
+
+    :param what: what was to be made: "destination", "subscription" or "consumer". :param used: bytes that those take which there are.
+    """
+
+    def __init__(self, destination: Destination, what: str, used: int, most: int) -> None:
+        super().__init__(
+            f"no room for a {what} of ",
+            destination,
+            f": destinations, subscriptions and consumers take {used} bytes of memory, and clients may make more up to {most}, half of imq.memory.waiting; "
+            "use fewer of them, or have the operator raise imq.memory.budget",
+        )
+        self.what = what
+        self.used = used
+        self.most = most
+
+
 class TransactionTooLarge(MessagingError):
     """A transaction holds more than a limit allows; it can only be rolled back."""
 

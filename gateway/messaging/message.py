@@ -18,6 +18,11 @@ from gateway.messaging.values import Value
 
 DEFAULT_PRIORITY: Final = 4
 
+#: Bytes that a message takes in memory beside its body and its headers' text: the object, its identifier and its numbers.
+OVERHEAD: Final = 512
+#: Bytes that one property, or another header that is kept, takes beside its text: two strings, and their places in a dict and in encoded blocks.
+EACH: Final = 160
+
 # Keys of Headers.memo, one per encoder; values are that encoder's own and derive from the headers alone.
 MEMO_STORED: Final = 0
 MEMO_STOMP_10: Final = 1
@@ -80,6 +85,7 @@ class Headers:
         "properties",
         "reply_to",
         "type",
+        "weight",
     )
 
     def __init__(
@@ -110,6 +116,9 @@ class Headers:
         self.memo: Final[dict[int, object]] = {}
         #: Roughly the octets that names and values take, for limits.
         self.octets: Final = octets if octets >= 0 else self._count()
+        #: Bytes that a message with these takes in memory beside its body. Each counts them, whether or not others share them: any of them may be the
+        #: last. What names and values take is counted three times: for themselves, and for the blocks in :attr:`memo` for the store and for consumers.
+        self.weight: Final = OVERHEAD + 3 * self.octets + EACH * (len(self.properties) + len(self.extras))
 
     def _count(self) -> int:
         # An encoder says of a value that is none of JMS's where it is; compiled, Mapping[str, Value] would be refused here, without that.
@@ -178,7 +187,20 @@ class Message:
     How often it was delivered is not here: a topic's subscribers share the object.
     """
 
-    __slots__ = ("body", "expires", "headers", "message_id", "origin", "out", "seq", "size", "stored", "timestamp", "user")
+    __slots__ = (
+        "body",
+        "expires",
+        "headers",
+        "message_id",
+        "origin",
+        "out",
+        "seq",
+        "size",
+        "stored",
+        "timestamp",
+        "user",
+        "weight",
+    )
 
     def __init__(
         self,
@@ -196,6 +218,8 @@ class Message:
         self.timestamp = timestamp
         self.message_id = message_id
         self.seq = seq
+        #: Bytes that it takes in memory, for the memory budget. It never changes, so what was added for it is what is subtracted.
+        self.weight: Final = len(body) + headers.weight
         #: Octets it counts for, in limits and windows; the broker sets it.
         self.size = 0
         #: 1 when the embedded broker's store has a row for it.

@@ -209,10 +209,15 @@ def restore(plan: SendPlan, headers: Headers, body: bytes, expires: int) -> Mess
     properties = {name: value for name, value in message.headers.properties.items() if name != DUPLICATE_ID}
     if DUPLICATE_ID in plan.headers.properties:
         properties[DUPLICATE_ID] = plan.headers.properties[DUPLICATE_ID]
-    message.headers = message.headers.replace(destination=headers.destination, properties=properties)
-    if plan.expiring:
-        message.expires = expires
-    return message
+    restored = Message(
+        message.headers.replace(destination=headers.destination, properties=properties),
+        message.body,
+        expires=expires if plan.expiring else message.expires,
+        timestamp=message.timestamp,
+        message_id=message.message_id,
+    )
+    restored.user = message.user
+    return restored
 
 
 # What a header of SEND is to the message, by its name.

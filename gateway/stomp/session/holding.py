@@ -10,10 +10,17 @@ from typing import Final
 
 from gateway.stomp.wire import Frame
 
-#: What a held frame counts for besides its body.
+#: What a held frame counts for besides its body, and what each of its headers does besides its text.
 _FRAME: Final = 256
+_HEADER: Final = 144
 #: Frames that delimit a transaction: ACK and NACK must not overtake them.
 _BOUNDARIES: Final = frozenset(("BEGIN", "COMMIT", "ABORT"))
+
+
+def weight(frame: Frame) -> int:
+    """Roughly the bytes that a frame takes in memory, its headers included."""
+    headers = frame.head.headers
+    return len(frame.body) + _FRAME + _HEADER * len(headers) + sum(map(len, headers)) + sum(map(len, headers.values()))
 
 
 class Held:
@@ -36,7 +43,7 @@ class Held:
         """Hold a frame back. :returns: whether it was the one that made it full."""
         before = self.octets
         self._frames.append(frame)
-        self.octets += len(frame.body) + _FRAME
+        self.octets += weight(frame)
         if frame.head.command in _BOUNDARIES:
             self.has_boundary = True
         return before < self._most <= self.octets

@@ -6,12 +6,8 @@ Owns the record that ACK and NACK are looked up in. The provider has its own of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from gateway.messaging.message import Message
-
-#: What a message counts for besides its body.
-_MESSAGE: Final = 512
 
 
 class Outstanding:
@@ -34,7 +30,7 @@ class Outstanding:
 
     def octets(self) -> int:
         """Roughly what their messages take in memory. Goes through all of them."""
-        return sum([len(message.body) + _MESSAGE for message in self._messages.values()])
+        return sum([message.weight for message in self._messages.values()])
 
     def add(self, first: int, messages: Sequence[Message]) -> None:
         """Deliveries ``first``, ``first + 1`` and so on."""

@@ -17,8 +17,6 @@ from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.session.receipts import Receipts
 from gateway.stomp.session.subscription import Hold, Subscription
 
-#: What a message counts for besides its body.
-_MESSAGE: Final = 512
 #: What an acknowledgement counts for besides its message: its records here and at the provider.
 _ACKNOWLEDGEMENT: Final = 512
 
@@ -64,12 +62,12 @@ class Transaction:
 
     def sent(self, messages: Sequence[Message]) -> None:
         """These were sent in it, and are in memory until it ends."""
-        self.octets += sum([len(message.body) for message in messages]) + _MESSAGE * len(messages)
+        self.octets += sum([message.weight for message in messages])
         self._holds(self.octets)
 
     def settled(self, messages: Sequence[Message]) -> None:
         """Deliveries of these were settled in it: they are in memory until it ends."""
-        self.octets += sum([len(message.body) for message in messages]) + (_MESSAGE + _ACKNOWLEDGEMENT) * len(messages)
+        self.octets += sum([message.weight for message in messages]) + _ACKNOWLEDGEMENT * len(messages)
         self._holds(self.octets)
 
     def require(self, identifier: str, command: str) -> None:

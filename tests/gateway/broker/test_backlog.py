@@ -267,7 +267,7 @@ class BacklogModel(RuleBasedStateMachine):
         assert backlog.waiting == len(self.waiting)
         assert backlog.octets == sum(message.size for message in self.waiting.values())
         assert backlog.behind == len(behind)
-        assert backlog.window_octets == sum(message.size + OVERHEAD for message in here)
+        assert backlog.window_octets == sum(message.weight for message in here)
         assert self.memory.used == backlog.window_octets + self.other.window_octets
         assert self.memory.behind == backlog.behind + self.other.behind
         assert backlog.expiring >= sum(message.expires > 0 for message in self.waiting.values())

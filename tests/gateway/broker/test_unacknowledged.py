@@ -173,7 +173,7 @@ def test_transactions_of_this_process_count_and_those_of_clients_count_elsewhere
 
 
 def _taken(messages: list[Message]) -> int:
-    return sum([message.size + OVERHEAD for message in messages])
+    return sum([message.weight for message in messages])
 
 
 @pytest.mark.parametrize("end", ["commit", "one phase", "rollback", "rollback unprepared", "closed"])

@@ -1,0 +1,158 @@
+"""Destinations, subscriptions and consumers in the memory budget: what they count for, and who is refused when there is no room."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
+
+from gateway.broker.memory import Memory, of_consumer, of_destination, of_subscription
+from gateway.broker.settings import BrokerOptions
+from gateway.messaging.destination import Kind, Queue, Topic
+from gateway.messaging.errors import MessageRejected, NoRoom
+from gateway.messaging.provider import Connection, Credentials, Mode, Subscription
+from tests.gateway.broker.stepping import Stepped, texts
+
+
+class Rig(Stepped):
+    """A broker whose clients may make places of so many octets."""
+
+    def __init__(self, folder: Path, most: int) -> None:
+        self.window = Memory()
+        super().__init__(folder, BrokerOptions(reap_time=60), self.window)
+        self.before = self.window.standing
+        self.window.standing_most = self.before + most
+
+    def client(self, user: str = "guest", address: str = "192.0.2.1") -> Connection:
+        made: list[Connection] = []
+        self.provider.connect(Credentials(user, "guest", address), None, self.losses.append).addCallback(made.append)
+        return made[0]
+
+    @property
+    def standing(self) -> int:
+        return self.window.standing - self.before
+
+
+def test_each_counts_while_it_is_there(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, 1_000_000)
+    connection = rig.client()
+    session = connection.session(Mode.CLIENT)
+    queue = of_destination("q") + of_consumer("a = 'b'")
+    consumer = session.consumer(Subscription(Queue("q"), selector="a = 'b'"), lambda *given: None, lambda error: None)
+    assert rig.standing == queue
+    consumer.close()
+    assert rig.standing == of_destination("q")
+    topic = session.consumer(Subscription(Topic("t"), selector="a = 'b'"), lambda *given: None, lambda error: None)
+    assert rig.standing == of_destination("q") + of_destination("t") + of_subscription("a = 'b'") + of_consumer("a = 'b'")
+    topic.close()
+    topic.close()
+    temporary = connection.temporary(Kind.QUEUE)
+    session.consumer(Subscription(temporary), lambda *given: None, lambda error: None)
+    assert rig.standing == of_destination("q") + of_destination("t") + of_destination(temporary.name) + of_consumer("")
+    assert rig.window.octets == rig.window.standing
+    connection.close()
+    assert rig.standing == of_destination("q") + of_destination("t")
+    rig.later(200)
+    assert rig.standing == 0, "nobody uses them any more"
+
+
+def test_a_durable_subscription_counts_until_it_is_removed(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, 1_000_000)
+    connection = rig.connect("c")
+    session = connection.session(Mode.CLIENT)
+    wanted = Subscription(Topic("t"), durable_name="d")
+    session.consumer(wanted, lambda *given: None, lambda error: None).close()
+    assert rig.standing == of_destination("t") + of_subscription("")
+    session.consumer(
+        Subscription(Topic("t"), durable_name="d", selector="a = 'b'"), lambda *given: None, lambda error: None
+    ).close()
+    rig.settle()
+    assert rig.standing == of_destination("t") + of_subscription("a = 'b'"), "it was redefined"
+    connection.unsubscribe("d")
+    rig.settle()
+    assert rig.standing == of_destination("t")
+
+
+def test_a_client_without_room_is_refused_and_what_there_is_goes_on(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, of_destination("q") + of_consumer("") + 100)
+    connection = rig.client()
+    session = connection.session(Mode.CLIENT)
+    session.consumer(Subscription(Queue("q")), lambda *given: None, lambda error: None)
+    with pytest.raises(NoRoom, match=r"no room for a consumer of queue:q: .*half of imq.memory.waiting.*imq.memory.budget"):
+        session.consumer(Subscription(Queue("q")), lambda *given: None, lambda error: None)
+    with pytest.raises(NoRoom, match="no room for a destination of queue:0"):
+        connection.temporary(Kind.QUEUE)
+    with pytest.raises(MessageRejected) as refused:
+        session.send(texts(Queue("other"), ["x"]))
+    assert isinstance(refused.value.cause, NoRoom)
+    session.send(texts(Queue("q"), ["x"]))
+    assert rig.broker.find(Queue("other")) is None
+    assert rig.standing == of_destination("q") + of_consumer("")
+
+
+@pytest.mark.parametrize(("user", "address"), [("admin", "192.0.2.1"), ("guest", "")], ids=["administrator", "link"])
+def test_administrators_and_links_are_not_refused(tmp_path: Path, user: str, address: str) -> None:
+    rig = Rig(tmp_path, 0)
+    connection = rig.client(user, address)
+    session = connection.session(Mode.CLIENT)
+    session.consumer(Subscription(Queue("q")), lambda *given: None, lambda error: None)
+    session.send(texts(Queue("other"), ["x"]))
+    connection.temporary(Kind.QUEUE)
+    assert rig.standing > 0
+
+
+def test_the_log_says_so_once_a_minute(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, 0)
+    connection = rig.client()
+    said: list[str] = []
+
+    def observe(event: LogEvent) -> None:
+        said.append(formatEvent(event))
+
+    observer = cast("ILogObserver", observe)
+    globalLogPublisher.addObserver(observer)
+    try:
+        for _ in range(3):
+            with pytest.raises(NoRoom):
+                connection.temporary(Kind.QUEUE)
+        assert len(said) == 1
+        assert said[0].startswith("no memory for more destinations")
+        rig.later(61)
+    finally:
+        globalLogPublisher.removeObserver(observer)
+    assert said[-1] == "2 more destinations, subscriptions and consumers were refused in a minute, for lack of memory"
+
+
+def test_messages_get_what_places_leave() -> None:
+    memory = Memory.within(1000)
+    assert memory.standing_most == 500
+    memory.stand(400)
+    assert (memory.most, memory.octets) == (600, 400)
+    memory.stand(-400)
+    assert (memory.most, memory.octets) == (1000, 0)
+
+
+def test_a_message_counts_with_its_headers_and_gives_back_the_same(tmp_path: Path) -> None:
+    """In all places: waiting, unacknowledged and in a transaction."""
+    rig = Rig(tmp_path, 1_000_000)
+    headers = {f"h{number}": "vvvvv" for number in range(500)}
+    message = texts(Queue("q"), ["x"], properties=headers)[0]
+    plain = texts(Queue("q"), ["x"])[0]
+    assert plain.weight < 1000
+    assert 60_000 < message.weight < 120_000, "as measured: 67 to 82 KB"
+    session = rig.session()
+    session.send([message, plain])
+    rig.settle()
+    assert message.size < 6000, "limits count what they did"
+    assert rig.window.used == message.weight + plain.weight
+    transacted = rig.session(Mode.TRANSACTED)
+    inbox = rig.consume(transacted, Queue("q"))
+    rig.settle()
+    assert (rig.window.used, rig.window.unacknowledged) == (0, message.weight + plain.weight)
+    inbox.consumer.acknowledge_through(2)
+    assert (rig.window.unacknowledged, rig.window.transactions) == (0, message.weight + plain.weight)
+    transacted.commit(lambda error: None)
+    rig.settle()
+    assert rig.window.transactions == 0
