@@ -23,7 +23,7 @@ from gateway.broker.backlog import Backlog
 from gateway.broker.commit import LINGER
 from gateway.broker.distribution import Distribution
 from gateway.broker.limits import DestinationProperties, LimitBehavior
-from gateway.broker.memory import OVERHEAD, Memory
+from gateway.broker.memory import Memory
 from gateway.broker.provider import EmbeddedProvider
 from gateway.broker.queue import PhysicalQueue
 from gateway.broker.recovery import open_broker
@@ -729,7 +729,7 @@ def check_backlog(backlog: Backlog) -> None:
     here = list(backlog.waiting_in_memory())
     behind = backlog.stored_only()
     assert backlog.waiting == len(here) + len(behind)
-    assert backlog.window_octets == sum(message.size + OVERHEAD for message in here)
+    assert backlog.window_octets == sum(message.weight for message in here)
     assert backlog.behind == len(behind) == sum(level.behind for _, level in backlog.levels())
     assert backlog.reading == sum(len(level.reading) for _, level in backlog.levels())
     for _, level in backlog.levels():

@@ -81,6 +81,12 @@ CASES: list[tuple[MessagingError, str, dict[str, object]]] = [
         "queue:q has all the consumers it may have: maxNumActiveConsumers is 1",
         {"value": 1},
     ),
+    (
+        errors.NoRoom(Queue("q"), "consumer", 9, 5),
+        "no room for a consumer of queue:q: destinations, subscriptions and consumers take 9 bytes of memory, and clients may make more "
+        "up to 5, half of imq.memory.waiting; use fewer of them, or have the operator raise imq.memory.budget",
+        {"what": "consumer", "used": 9, "most": 5},
+    ),
     (errors.TransactionTooLarge("octets", 5), "the transaction is too large: octets is 5", {"limit": "octets", "value": 5}),
     (
         errors.StorageFailed("no space"),
