@@ -303,9 +303,15 @@ class StompConnection:
         most, more = self.options.max_buffer, self.options.max_frame
         buffered = 0 if self.closing else self.buffered
         self._full = buffered > (most // 2 if self._full else most)
-        # A broker writes what it has for subscriptions before the RECEIPT. Of one that does not stop, no more than a frame may have.
-        self._over = buffered > more + (most // 2 if self._over else most)
+        # A broker writes the messages that it has for a subscription before the RECEIPT. One that does not keep to the prefetch may send one frame more.
+        self._over = buffered > more + (most // 2 if self._over else most) and self._sent_unasked()
         self.wire.hold_reading(self._full, self._over)
+
+    def _sent_unasked(self) -> bool:
+        """Whether more messages wait here than the broker was asked to send ahead, or it knows no prefetch."""
+        slices = self._slices.values()
+        waiting = sum(consumer.waiting for consumer in {slice.consumer for slice in slices})
+        return not self.dialect.prefetch or waiting > sum(slice.prefetch for slice in slices)
 
     def _flush(self) -> None:
         to_flush, self._to_flush = self._to_flush, {}

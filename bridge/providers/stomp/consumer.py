@@ -179,6 +179,11 @@ class StompConsumer:
         """Nothing arrives for a slice any more."""
         self._connection.forget_slice(slice)
 
+    @property
+    def waiting(self) -> int:
+        """Messages that have come and were not delivered."""
+        return len(self._buffer)
+
     def pump(self) -> None:
         """Deliver what may be delivered; then see to it that the broker sends as much as may be, and no more. Never called from inside a call."""
         while self._running and self._credit > 0 and self._buffer and (self._octets is None or self._octets > 0):

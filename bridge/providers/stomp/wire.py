@@ -322,8 +322,8 @@ class Wire(Protocol):
         if self._over:
             most = options.max_buffer + options.max_frame
             return (
-                f": before it came more than {most} octets of messages that wait here, stomp.max-buffer and stomp.max-frame together; if the broker "
-                "sends so much ahead rightly, raise stomp.max-buffer or, for a topic, lower stomp.topic-prefetch"
+                f": before it came more than {most} octets of messages that wait here, stomp.max-buffer and stomp.max-frame together, and more "
+                "messages than the broker was asked to send; if it has no prefetch that a link can set, raise stomp.max-buffer"
             )
         if self._drowned:
             return f": it does not read the {self._unwritten} octets that it was sent, more than stomp.max-buffer, {options.max_buffer}"

@@ -95,6 +95,28 @@ async def test_a_receipt_that_never_comes_does_not_have_a_flood_read_without_end
 
 
 @on_reactor
+async def test_what_was_asked_for_is_read_for_the_sake_of_a_receipt_behind_it() -> None:
+    peer = Peer("RabbitMQ/3.10")
+    flooded = Flooded(peer, max_buffer=100_000, max_frame=400_000, receipt_timeout=10)
+    await flooded.connect(0)
+    flooded.consumer.grant(20, 20 * 65_536)
+    await until(lambda: sum(int(frame.headers["prefetch-count"]) for frame in peer.of("SUBSCRIBE")) >= 20)
+    peer.message(1)
+    await until(lambda: flooded.delivered == 1)
+    peer.receipts = False
+    told = len(flooded.client.told)
+    flooded.consumer.acknowledge_through(1)
+    flooded.session.completion(flooded.client.done)
+    await until(lambda: "receipt" in peer.frames[-1].headers and peer.of("ACK"))
+    # The credit in octets is used up by the first few. The others wait here, more than max-buffer and max-frame together.
+    peer.octets(flooded.frame(bytes(200_000), "content-length:200000\n") * 19)
+    peer.receipt(peer.of("ACK")[0])
+    await until(lambda: len(flooded.client.told) > told)
+    assert flooded.client.losses == []
+    await peer.close()
+
+
+@on_reactor
 async def test_a_peer_that_reads_none_of_the_answers_it_provokes() -> None:
     peer = Peer("who knows")
     flooded = Flooded(peer, max_buffer=200_000, receipt_timeout=5)
