@@ -54,7 +54,7 @@ public final class BareTurns {
         String[] environment = {"java.naming.factory.initial", "org.apache.activemq.jndi.ActiveMQInitialContextFactory",
             "java.naming.provider.url", arguments[0]};
         Link link = Directory.factory("XAConnectionFactory", environment)
-                .connect(null, null, null, (kind, reason) -> System.err.println("the connection is lost: " + reason));
+                .connect(null, null, null, reason -> System.err.println("the connection is lost: " + reason));
         try {
             BareTurns turns = new BareTurns(link.session(Link.XA, 0), arguments[1], Integer.parseInt(arguments[5]));
             if (!sends) {
