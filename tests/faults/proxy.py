@@ -61,6 +61,7 @@ class Trigger:
     :param after: whether what matches still passes; if not, what follows the octet before it does not.
     :param fault: what then happens to the connection.
     :param then: called on the proxy's thread at that moment, before the fault; all traffic waits for it.
+    :param allowed: the moment waits until this is set, and all traffic with it. For a fault that is set while its victim still starts.
     :ivar fired: set when it has happened.
     """
 
@@ -70,6 +71,7 @@ class Trigger:
     nth: int = 1
     after: bool = True
     then: Callable[[], None] | None = None
+    allowed: threading.Event | None = None
     fired: threading.Event = field(default_factory=threading.Event)
 
     def wait(self) -> None:
@@ -196,6 +198,8 @@ class Proxy:
             trigger = armed.trigger
             if trigger.fault is not Fault.NONE:
                 pair.write(toward, data[:cut])
+            if trigger.allowed is not None:
+                assert trigger.allowed.wait(PATIENCE), f"{trigger.pattern!r} has come, and was never allowed to have its effect"
             if trigger.then is not None:
                 trigger.then()
             pair.suffer(trigger.fault, toward)

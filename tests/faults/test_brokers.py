@@ -13,7 +13,7 @@ import pytest
 
 from tests.faults.accounting import at_least_once
 from tests.faults.links import HERE, BridgedGateway, Link, activemq, stomp
-from tests.faults.proxy import PATIENCE, Fault, Proxy, Toward, Trigger
+from tests.faults.proxy import Fault, Proxy, Toward, Trigger
 from tests.faults.traffic import declare, drain, produce
 from tests.servers import ActiveMQ, RabbitMQ, started
 
@@ -105,11 +105,7 @@ def kill(peers: Peers, server: ActiveMQ | RabbitMQ, names: Sequence[str], messag
     kills = [(to[0], Toward.SERVER, rb"number 000300\."), (back[-1], Toward.CLIENT, rb"RECEIPT\n")]
 
     def trigger(running: Event, link: Link, toward: Toward, pattern: bytes) -> Trigger:
-        def strike() -> None:
-            assert running.wait(PATIENCE), "the broker is not running"
-            server.kill()
-
-        return peers.proxy(link).when(Trigger(toward, pattern, Fault.DROP, then=strike))
+        return peers.proxy(link).when(Trigger(toward, pattern, Fault.DROP, then=server.kill, allowed=running))
 
     running = Event()
     running.set()

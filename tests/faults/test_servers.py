@@ -20,7 +20,7 @@ from tests.faults.accounting import at_least_once, at_most_once
 from tests.faults.links import AT_MOST_ONCE, DUPLICATES_OK, HERE, BridgedGateway, Link, stomp
 from tests.faults.proxy import Fault, Proxy, Toward, Trigger
 from tests.faults.traffic import drain, produce
-from tests.gateway_process import PATIENCE, GatewayProcess
+from tests.gateway_process import GatewayProcess
 
 BATCH: Final = 20
 #: At which of the frames that a moment is about somebody is killed, counted over all links.
@@ -114,16 +114,17 @@ class Brokers:
             assert told["counters"]["reconnects"] > 0, told
 
     def _set(self, kill: Kill, running: Event) -> Trigger:
-        """Arm the proxy for a kill. :param running: set once the brokers' start has been seen to succeed; the kill waits for it."""
+        """Arm the proxy for a kill. :param running: set once the brokers' start has been seen to succeed."""
 
         def strike() -> None:
-            assert running.wait(PATIENCE), "the brokers are not running"
             for victim in self._victims(kill):
                 victim.kill()
 
         moment = kill.moment
         proxy = self.to_source if kill.at_source else self.to_target
-        return proxy.when(Trigger(moment.toward, moment.pattern, Fault.DROP, nth=NTH, after=moment.after, then=strike))
+        return proxy.when(
+            Trigger(moment.toward, moment.pattern, Fault.DROP, nth=NTH, after=moment.after, then=strike, allowed=running)
+        )
 
     def _victims(self, kill: Kill) -> list[GatewayProcess]:
         return [*([self.source] if kill.source_dies else []), *([self.target] if kill.target_dies else [])]
