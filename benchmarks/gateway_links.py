@@ -23,7 +23,7 @@ from benchmarks.movers import (
     Way,
 )
 from benchmarks.peers import Gateway, Peer
-from bridge.admin.client import AdminClient, AdminError, find, path_of
+from gateway.admin.cli.client import AdminClient, AdminError, find, path_of
 
 _HERE = '<connection-factory ref-name="here"/>'
 # Each link is of a bridge of its own, so that it is started and stopped apart, and with it whatever it needs.

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from bridge.administered import AdministeredFactory
 from bridge.config import model
-from bridge.connections import Connections
-from bridge.dead_messages import DeadMessage, DeadMessageQueues, DmqStatus
-from bridge.factories import Embedded, Factories, FactoryError
+from bridge.connections.administered import AdministeredFactory
+from bridge.connections.connections import Connections
+from bridge.connections.factories import Embedded, Factories, FactoryError
+from bridge.dead.chain import DeadMessage, DeadMessageQueues, DmqStatus
 from bridge.journal_lines import BridgeLines
-from bridge.link import JMSLink
+from bridge.link.link import JMSLink
+from bridge.link.refused_link import RefusedLink
 from bridge.once.coordination import Coordination
-from bridge.refused_link import RefusedLink
 from gateway.instance import settings_general as general
 from gateway.instance.settings import Settings, SettingsError, Severity
 from gateway.messaging.clocks import wall_ms
@@ -41,7 +41,7 @@ class DeadMessages:
         self._replaced: list[DeadMessageQueues] = []
 
     async def bury(self, dead: DeadMessage) -> None:
-        """As :meth:`~bridge.dead_messages.DeadMessageQueues.bury`."""
+        """As :meth:`~bridge.dead.chain.DeadMessageQueues.bury`."""
         await self._queues.bury(dead)
 
     def status(self) -> Sequence[DmqStatus]:

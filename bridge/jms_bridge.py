@@ -26,15 +26,15 @@ from bridge.config import model
 from bridge.config.changes import Changes, changes
 from bridge.config.loading import load
 from bridge.config.problems import ConfigurationError, Problem, Severity
-from bridge.connections import PoolStatus, SharedStatus
-from bridge.dead_messages import DmqStatus
-from bridge.factories import Embedded
+from bridge.connections.connections import PoolStatus, SharedStatus
+from bridge.connections.factories import Embedded
+from bridge.dead.chain import DmqStatus
 from bridge.journal_lines import NO_JOURNAL, BridgeLines
-from bridge.link import JMSLink
+from bridge.link.link import JMSLink
+from bridge.link.refused_link import RefusedLink
 from bridge.manager import STOP_S
 from bridge.once.coordination import Coordination
 from bridge.providers.jms.settings import java_options
-from bridge.refused_link import RefusedLink
 from bridge.status import BridgeState, LinkState, WrongState
 from bridge.steps import Steps, key
 from bridge.together import shielded, when_all_ended

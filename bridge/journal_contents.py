@@ -14,7 +14,7 @@ from gateway.messaging.digest import digest_of_body, digest_of_headers
 from gateway.messaging.message import Headers, Message
 
 if TYPE_CHECKING:
-    from bridge.arrivals import Received
+    from bridge.link.arrivals import Received
 
 #: Which messages of a batch: their places, from 0.
 Places: TypeAlias = Sequence[int]

@@ -41,10 +41,10 @@ from gateway.messaging.message import Message
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
-    from bridge.administered import AdministeredFactory
-    from bridge.arrivals import Received
-    from bridge.batch import Item
-    from bridge.dead_messages import DeadMessage
+    from bridge.connections.administered import AdministeredFactory
+    from bridge.dead.chain import DeadMessage
+    from bridge.link.arrivals import Received
+    from bridge.link.batch import Item
     from gateway.journal.journal import Journal
 
 #: Of ``arrived``: the target keeps one of several with one duplicate id.

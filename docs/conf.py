@@ -25,8 +25,8 @@ html_sidebars = {"**": ["about.html", "navigation.html", "searchbox.html"]}
 
 def settings_page() -> str:
     from bridge import settings as bridge
-    from bridge.admin import settings as admin
     from bridge.providers.jms import settings as jms
+    from gateway.admin.service import settings as admin
     from gateway.broker import settings as broker
     from gateway.configuration import DECLARED
     from gateway.instance import settings_general as general

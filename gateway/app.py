@@ -18,27 +18,27 @@ from twisted.internet.error import CannotListenError
 from twisted.logger import Logger, LogLevel, globalLogBeginner
 from twisted.python.failure import Failure
 
-from bridge.admin.service import AdminService
 from bridge.manager import BridgeServiceManager
 from bridge.status import BridgeState
 from bridge.together import together
 from certs.contexts import ServerContextFactory
 from certs.files import CertificateFileError
 from gateway import __version__
-from gateway.admin import admin_contexts, admin_service
+from gateway.admin.assembly import admin_contexts, admin_service
+from gateway.admin.service.service import AdminService
 from gateway.bridges import StompBridge, StompParts, announcements, idle_because, load_bridges, refusals, unlisted
 from gateway.broker import settings as broker_settings
-from gateway.broker.access import AccessError, AccessRules
-from gateway.broker.logins import Logins
-from gateway.broker.memory import Memory
-from gateway.broker.passcodes import Passcodes
-from gateway.broker.provider import EmbeddedProvider
-from gateway.broker.recovery import open_broker
+from gateway.broker.core.memory import Memory
+from gateway.broker.durability.recovery import open_broker
+from gateway.broker.security.access import AccessError, AccessRules
+from gateway.broker.security.logins import Logins
+from gateway.broker.security.passcodes import Passcodes
+from gateway.broker.security.users import Users, UsersError
+from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.broker.store import crash_points
 from gateway.broker.store.interface import Store, StoreError
 from gateway.broker.store.memory import MemoryStore
 from gateway.broker.store.sqlite import SqliteStore
-from gateway.broker.users import Users, UsersError
 from gateway.configuration import Configuration, reread
 from gateway.extension import ExtensionError, load_transformer
 from gateway.instance import machine, settings_general
@@ -49,9 +49,10 @@ from gateway.instance.memory_budget import State
 from gateway.instance.portmapper import PortMapper
 from gateway.instance.settings import SettingsError
 from gateway.instance.trimming import Trimming, malloc_trim
-from gateway.messaging import message, selector
+from gateway.messaging import message
 from gateway.messaging.clocks import make_monotonic
 from gateway.messaging.errors import ProviderUnavailable, StorageFailed
+from gateway.messaging.selector import selector
 from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.turn import Turn
 from gateway.recording import Recording

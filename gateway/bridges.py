@@ -268,7 +268,7 @@ def _jms(
 ) -> Bridge:
     from bridge.jms_bridge import JMSBridge
     from bridge.once.coordination import Coordination
-    from bridge.xa.opening import open_coordinator
+    from bridge.xa.log.opening import open_coordinator
     from bridge.xa.properties import TransactionProperties
 
     layout = configuration.layout

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from bridge import settings as bridge_settings
-from bridge.admin import settings as admin_settings
 from bridge.providers.jms import settings as jms_settings
 from gateway import __version__
+from gateway.admin.service import settings as admin_settings
 from gateway.broker import settings as broker_settings
-from gateway.broker.access import DEFAULT_RULES, AccessError
-from gateway.broker.first_users import make_first_users
+from gateway.broker.security.access import DEFAULT_RULES, AccessError
+from gateway.broker.security.first_users import make_first_users
+from gateway.broker.security.users import UsersError
 from gateway.broker.settings import BrokerOptions, broker_options
-from gateway.broker.users import UsersError
 from gateway.instance import machine, passfile, settings_general
 from gateway.instance.files import replace
 from gateway.instance.layout import Layout, LayoutError, make_directory

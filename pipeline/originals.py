@@ -18,7 +18,7 @@ from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.envelope import CONTENT_TYPE, EnvelopeError, decode, encode
 from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, Headers, Message, text_of_body
 from gateway.messaging.provider import DUPLICATE_ID
-from gateway.messaging.selector_names import is_property_name
+from gateway.messaging.selector.names import is_property_name
 from gateway.messaging.values import Byte, Char, Float, Int, Short, Value
 from pipeline.columns import LATEST
 

@@ -16,12 +16,12 @@ import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
-from bridge import jms_properties
 from bridge.config.declarations import declarations
 from bridge.config.model import ConnectionFactory
 from bridge.config.reader import read
-from bridge.factories import GROUP, Embedded, Factories
-from bridge.link_machine import Events
+from bridge.connections import jms_properties
+from bridge.connections.factories import GROUP, Embedded, Factories
+from bridge.link.machine import Events
 from bridge.providers.jms.command import JavaOptions
 from bridge.providers.stomp.dialect import DIALECTS
 from bridge.providers.stomp.options import PREFIX, StompOptions

@@ -13,16 +13,16 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.logger import Logger
 
-from bridge.administered import AdministeredFactory
 from bridge.config import model
-from bridge.connections import Connections
+from bridge.connections.administered import AdministeredFactory
+from bridge.connections.connections import Connections
+from bridge.link.passages import Passages
 from bridge.once.errors import NotOnce
-from bridge.passages import Passages
 from bridge.providers.jms.command import JavaOptions
 from bridge.providers.jms.provider import JMSFactory, JMSProvider
 from bridge.providers.stomp.dialect import DIALECTS
 from bridge.status import LinkCounters, OnceBy
-from gateway.broker.provider import EmbeddedProvider
+from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.messaging.destination import Kind
 from gateway.messaging.provider import Capabilities, Credentials
 

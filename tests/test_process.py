@@ -251,7 +251,7 @@ def test_a_reload_keeps_connections_and_takes_users_and_rules(tmp_path: Path) ->
         with pytest.raises(Refused):
             Client(gateway.port, login="alice", passcode="secret")
         place = ("-varhome", tmp_path / "var", "--instance", gateway.directory.name)
-        run("-m", "gateway.broker.usermgr", "add", *place, "-u", "alice", "-passfile", passwords)
+        run("-m", "gateway.broker.security.usermgr", "add", *place, "-u", "alice", "-passfile", passwords)
         rules = gateway.directory / "etc" / "accesscontrol.properties"
         kept = rules.read_text()
         rules.write_text(kept + "queue.process.secret.produce.deny.user=guest\n")
@@ -272,7 +272,7 @@ def test_a_reload_keeps_connections_and_takes_users_and_rules(tmp_path: Path) ->
             alice.store("/queue/process.secret", b"x")
             with Client(gateway.port) as again, pytest.raises(Refused):
                 again.store("/queue/process.secret", b"x")
-        run("-m", "gateway.broker.usermgr", "delete", *place, "-u", "alice", "-f")
+        run("-m", "gateway.broker.security.usermgr", "delete", *place, "-u", "alice", "-f")
         gateway.signal(signal.SIGHUP)
         until_logged(gateway, "log files were reopened", 3)
         with pytest.raises(Refused):
@@ -286,14 +286,21 @@ def test_a_user_who_is_one_no_more_is_disconnected_by_a_reload_and_nobody_else_i
     passwords.chmod(0o600)
     with commanded(tmp_path / "var") as gateway:
         place = ("-varhome", tmp_path / "var", "--instance", gateway.directory.name)
-        run("-m", "gateway.broker.usermgr", "add", *place, "-u", "alice", "-passfile", passwords)
+        run("-m", "gateway.broker.security.usermgr", "add", *place, "-u", "alice", "-passfile", passwords)
         gateway.signal(signal.SIGHUP)
         until_logged(gateway, "users were read again")
         with Client(gateway.port) as guest, Client(gateway.port, login="alice", passcode="secret") as alice:
             alice.ask("BEGIN", {"transaction": "t"})
             alice.send(QUEUE, b"never committed", transaction="t")
             alice.store("/queue/process.other", b"x")
-            run("-m", "gateway.broker.usermgr", command[0], *place, *command[1:], *(["-f"] if command[0] == "delete" else []))
+            run(
+                "-m",
+                "gateway.broker.security.usermgr",
+                command[0],
+                *place,
+                *command[1:],
+                *(["-f"] if command[0] == "delete" else []),
+            )
             gateway.signal(signal.SIGHUP)
             assert "user 'alice' is refused" in alice.error().headers["message"]
             guest.ask("SUBSCRIBE", {"destination": QUEUE, "id": "1"})

@@ -32,7 +32,7 @@ from gateway.instance.settings_general import STOMP, is_bridge_name
 from gateway.instance.values import Duration, Integer
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError
-from gateway.messaging.selector import parse as parse_selector
+from gateway.messaging.selector.selector import parse as parse_selector
 
 _LARGEST: Final = 2**31 - 1
 _COUNT: Final = Integer(1, _LARGEST)

@@ -17,10 +17,10 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bridge.administered import AdministeredFactory
+from bridge.connections.administered import AdministeredFactory
+from bridge.link.retrying import FOR_EVER, Retries
 from bridge.once.undecided import Undecided
 from bridge.once.under_way import UnderWay
-from bridge.retrying import FOR_EVER, Retries
 from bridge.together import shielded
 from bridge.xa.coordinator import Coordinator
 from bridge.xa.reminders import Reminders

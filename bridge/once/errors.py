@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from twisted.python.failure import Failure
 
-from bridge.target import TargetLost
+from bridge.link.target import TargetLost
 from bridge.xa import codes
 from gateway.messaging.errors import MessagingError, OutcomeUnknown, ProviderUnavailable, XAError
 

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from bridge.administered import AdministeredFactory
 from bridge.config.model import Link
-from bridge.connections import Connections, Way
-from bridge.leases import within
+from bridge.connections.administered import AdministeredFactory
+from bridge.connections.connections import Connections, Way
+from bridge.connections.leases import within
+from bridge.link.source import SourceLost
+from bridge.link.target import TargetLost
+from bridge.link.transfer import Sides
 from bridge.once.coordination import Coordination
 from bridge.once.pump import OncePump
 from bridge.once.source import OnceSource, open_once_source
 from bridge.once.target import OnceTarget
 from bridge.once.under_way import UnderWay
-from bridge.source import SourceLost
 from bridge.status import OnceBy
-from bridge.target import TargetLost
-from bridge.transfer import Sides
 from bridge.xa.coordinator import Transaction
 from bridge.xa.several import one_of_several
 from bridge.xa.status import BranchState

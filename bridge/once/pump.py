@@ -1,6 +1,6 @@
 """One transaction after another from a link's source to its target: the transacted half of the message processing sequence.
 
-Owns the order of the steps within a transaction, and what is done when one of them fails. What is done to one message is :mod:`bridge.transfer`'s,
+Owns the order of the steps within a transaction, and what is done when one of them fails. What is done to one message is :mod:`bridge.link.transfer`'s,
 prepare and commit the coordinator's; connections are :mod:`bridge.once.source`'s and :mod:`bridge.once.target`'s; when to try again is the link's.
 
 A transaction::
@@ -26,11 +26,15 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bridge import crash_points
-from bridge.arrivals import Received
-from bridge.batch import Item
-from bridge.dead_messages import DeadMessage
-from bridge.fair_share import FairShare
+from bridge.dead.chain import DeadMessage
 from bridge.journal_lines import NO_LINES, LinkLines, Transfers, reason_of
+from bridge.link.arrivals import Received
+from bridge.link.batch import Item
+from bridge.link.fair_share import FairShare
+from bridge.link.pump import Buries, Journey
+from bridge.link.source import SourceLost
+from bridge.link.target import Refused
+from bridge.link.transfer import Branched, CannotBeRead, Dead, Outcome, Sides, ToSend, Transfer
 from bridge.once import refusals
 from bridge.once.buried import Buried
 from bridge.once.errors import NotDecided, is_loss, not_begun, not_rolled_back, target_lost
@@ -40,11 +44,7 @@ from bridge.once.tally import Tally
 from bridge.once.target import OnceTarget
 from bridge.once.undecided import Lost
 from bridge.once.under_way import UnderWay
-from bridge.pump import Buries, Journey
-from bridge.source import SourceLost
 from bridge.status import Doing, LinkCounters
-from bridge.target import Refused
-from bridge.transfer import Branched, CannotBeRead, Dead, Outcome, Sides, ToSend, Transfer
 from bridge.xa.coordinator import Coordinator, Transaction
 from bridge.xa.errors import Heuristic, LogFailed, RolledBack
 from bridge.xa.status import TransactionState
@@ -351,7 +351,7 @@ class OncePump:
         for item in items:
             message = item.received.message
             if isinstance(message, Unreadable) and not self._poison.is_dead(message):
-                # As one that the target refuses. Why not at once: see bridge.pump.
+                # As one that the target refuses. Why not at once: see bridge.link.pump.
                 raise Refused(CannotBeRead(message), None, sent=False)
 
     async def _bury(self, items: Sequence[Item], transfers: Transfers) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from twisted.logger import Logger
 
-from bridge.batch import Item
+from bridge.link.batch import Item
+from bridge.link.target import Refused
+from bridge.link.transfer import CannotBeRead
 from bridge.once.errors import BatchRefused
 from bridge.once.poison import MOST, Poison
-from bridge.target import Refused
-from bridge.transfer import CannotBeRead
 from bridge.xa.errors import RolledBack
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.message import Unreadable

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
-from bridge.arrivals import BATCH_OCTETS, Arrivals, Received
 from bridge.config.model import Link
-from bridge.connections import Lease, Way
-from bridge.source import SourceLost, subscription_of
+from bridge.connections.connections import Lease, Way
+from bridge.link.arrivals import BATCH_OCTETS, Arrivals, Received
+from bridge.link.source import SourceLost, subscription_of
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Message
@@ -25,7 +25,7 @@ class OnceSource:
     """A connected source. Made by :func:`open_once_source`.
 
     :param rm: names its resource manager. :param lost: called once if it ends without being closed; every wait fails with
-        :class:`~bridge.source.SourceLost` then, too.
+        :class:`~bridge.link.source.SourceLost` then, too.
     """
 
     def __init__(self, reactor: Any, link: Link, rm: str, destination: Destination, lost: Callable[[SourceLost], None]) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from bridge.batch import Item
-from bridge.dead_messages import DeadMessage
-from bridge.pump import Journey
+from bridge.dead.chain import DeadMessage
+from bridge.link.batch import Item
+from bridge.link.pump import Journey
+from bridge.link.transfer import NotTransferred
 from bridge.status import LinkCounters
-from bridge.transfer import NotTransferred
 from gateway.messaging.dead import BridgeDeadReason
 
 

@@ -12,9 +12,9 @@ from typing import Final
 
 from twisted.logger import Logger
 
-from bridge.dead_messages import DeadMessage, NotBuried
-from bridge.message_text import whole
-from bridge.pump import Buries
+from bridge.dead.chain import DeadMessage, NotBuried
+from bridge.dead.message_text import whole
+from bridge.link.pump import Buries
 
 #: Characters of a message that one line of the log has at most.
 _LINE: Final = 12_000

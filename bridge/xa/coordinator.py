@@ -18,8 +18,8 @@ from bridge.xa.course import SETTLED, Course, Surroundings
 from bridge.xa.enlisting import Committed, Transaction
 from bridge.xa.entries import status_of, transaction_of
 from bridge.xa.errors import Misuse, NotWritten, UnknownTransaction, WrongState
-from bridge.xa.log import DecisionLog
-from bridge.xa.log_records import Entry, Presumed, Removed
+from bridge.xa.log.log import DecisionLog
+from bridge.xa.log.records import Entry, Presumed, Removed
 from bridge.xa.presumptions import Presumptions
 from bridge.xa.recovery import Recovered, Recovery
 from bridge.xa.sameness import have_one_rm
@@ -48,7 +48,7 @@ class Clock(Protocol):
 
 
 class Coordinator:
-    """The coordinator of one bridge; presumed abort. Made by :func:`bridge.xa.opening.open_coordinator`.
+    """The coordinator of one bridge; presumed abort. Made by :func:`bridge.xa.log.opening.open_coordinator`.
 
     :param name: ``<instance>:<bridge>``. :param decisions: its log, just opened. :param ids: with the runs of that log.
     :param passed: called at the crash points. :param log: for operators.

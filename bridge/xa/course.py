@@ -20,8 +20,8 @@ from bridge import crash_points
 from bridge.xa import codes, xids
 from bridge.xa.entries import entry_of
 from bridge.xa.errors import LogFailed, NotWritten
-from bridge.xa.log import DecisionLog
-from bridge.xa.log_records import Presumed, Removed
+from bridge.xa.log.log import DecisionLog
+from bridge.xa.log.records import Presumed, Removed
 from bridge.xa.status import BranchState, TransactionCounts, TransactionState
 from bridge.xa.step import is_unheard_of, step
 from bridge.xa.transaction import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bridge.xa import codes, xids
-from bridge.xa.log_records import Entry, LoggedBranch
+from bridge.xa.log.records import Entry, LoggedBranch
 from bridge.xa.status import BranchState, BranchStatus, TransactionState, TransactionStatus
 from bridge.xa.transaction import HEURISTIC, UNFINISHED, Branch, GlobalTransaction
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
-from bridge.xa.log_records import Presumed
+from bridge.xa.log.records import Presumed
 
 #: As many as these are remembered; of more, the last.
 MOST: Final = 2000

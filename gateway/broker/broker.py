@@ -11,29 +11,29 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
-from gateway.broker import properties
-from gateway.broker.branches import Branches
-from gateway.broker.commit import GroupCommit
+from gateway.broker.core import properties
+from gateway.broker.core.limits import DestinationProperties
+from gateway.broker.core.memory import Memory, of_destination, of_subscription
+from gateway.broker.core.names import check_name
+from gateway.broker.core.physical import Physical
+from gateway.broker.core.queue import PhysicalQueue
+from gateway.broker.core.slices import Slices
+from gateway.broker.core.subscription import TopicSubscription
+from gateway.broker.core.topic import PhysicalTopic
+from gateway.broker.core.wildcards import Pattern, is_wild
 from gateway.broker.dead_letters import DeadLetters
-from gateway.broker.duplicates import DuplicateIds
+from gateway.broker.durability.commit import GroupCommit
+from gateway.broker.durability.duplicates import DuplicateIds
+from gateway.broker.durability.numbering import Numbering
+from gateway.broker.durability.rows import Rows
 from gateway.broker.housekeeping import Housekeeping
-from gateway.broker.limit_reports import LimitReports, UseReports
-from gateway.broker.limits import DestinationProperties
-from gateway.broker.memory import Memory, of_destination, of_subscription
-from gateway.broker.names import check_name
-from gateway.broker.numbering import Numbering
-from gateway.broker.physical import Physical
-from gateway.broker.purging import purge
-from gateway.broker.queue import PhysicalQueue
-from gateway.broker.rows import Rows
+from gateway.broker.operator.limit_reports import LimitReports, UseReports
+from gateway.broker.operator.purging import purge
 from gateway.broker.schedule import Schedule
+from gateway.broker.sessions.unacknowledged import Unacknowledged
 from gateway.broker.settings import DMQ_PROPERTIES, BrokerOptions
-from gateway.broker.slices import Slices
 from gateway.broker.store.interface import Batch, DestinationRow, Store, StoreDamaged, StoreError, StoreFailed, StoreFull
-from gateway.broker.subscription import TopicSubscription
-from gateway.broker.topic import PhysicalTopic
-from gateway.broker.unacknowledged import Unacknowledged
-from gateway.broker.wildcards import Pattern, is_wild
+from gateway.broker.xa.registry import Branches
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import DestinationStopped, InvalidDestination
@@ -59,7 +59,7 @@ def _nothing() -> None: ...
 class Broker:
     """Queues, topics, durable subscriptions, and the messages in them.
 
-    Made by :func:`gateway.broker.recovery.open_broker`.
+    Made by :func:`gateway.broker.durability.recovery.open_broker`.
 
     :param clock: the reactor. :param store: opened. :param store_id: in every message id.
     :param failed: called once when the store has failed for good: the process must end.

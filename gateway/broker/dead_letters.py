@@ -17,9 +17,9 @@ from gateway.messaging.values import Int, Value
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
-    from gateway.broker.distribution import Distribution
+    from gateway.broker.core.distribution import Distribution
+    from gateway.broker.core.physical import Physical
     from gateway.broker.journey import Journey
-    from gateway.broker.physical import Physical
 
 
 #: Before the disk is tried again that had no room for a dead message.

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from gateway.broker.queue import PhysicalQueue
+from gateway.broker.core.queue import PhysicalQueue
 from gateway.messaging.destination import Destination
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
-    from gateway.broker.physical import Physical
+    from gateway.broker.core.physical import Physical
 
 #: Destinations and subscriptions that are looked at for expired messages in one turn.
 SWEPT: Final = 200

@@ -18,7 +18,7 @@ from gateway.messaging.message import Message
 from gateway.messaging.turn import Turn
 
 if TYPE_CHECKING:
-    from gateway.broker.connection import EmbeddedConnection
+    from gateway.broker.sessions.connection import EmbeddedConnection
     from gateway.journal.journal import Journal
 
 Steps: TypeAlias = tuple[str, ...]

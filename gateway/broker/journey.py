@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from gateway.broker.core.queue import PhysicalQueue
+from gateway.broker.core.subscription import TopicSubscription
+from gateway.broker.core.topic import PhysicalTopic
+from gateway.broker.core.wildcards import is_wild
 from gateway.broker.journal_lines import JournalLines, Named, Steps, Values, names_of, sizes_of, timestamps_of
-from gateway.broker.queue import PhysicalQueue
 from gateway.broker.store.interface import Row
-from gateway.broker.subscription import TopicSubscription
-from gateway.broker.topic import PhysicalTopic
-from gateway.broker.wildcards import is_wild
 from gateway.journal.schema import Level, Step
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
@@ -23,11 +23,11 @@ from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
-    from gateway.broker.connection import EmbeddedConnection
-    from gateway.broker.consumer import EmbeddedConsumer
-    from gateway.broker.distribution import Distribution
-    from gateway.broker.physical import Physical
-    from gateway.broker.session import EmbeddedSession
+    from gateway.broker.core.distribution import Distribution
+    from gateway.broker.core.physical import Physical
+    from gateway.broker.sessions.connection import EmbeddedConnection
+    from gateway.broker.sessions.consumer import EmbeddedConsumer
+    from gateway.broker.sessions.session import EmbeddedSession
     from gateway.journal.journal import Journal
 
     Arrivals = Iterable[tuple[Physical, Sequence[Message]]]

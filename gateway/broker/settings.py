@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gateway.broker.limits import DestinationProperties, LimitBehavior
-from gateway.broker.wildcards import is_wild
+from gateway.broker.core.limits import DestinationProperties, LimitBehavior
+from gateway.broker.core.wildcards import is_wild
 from gateway.instance.settings import Boolean, Choice, Decimal, Duration, Integer, Octets, Setting, Settings
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.redelivery import RedeliveryPolicy

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping, Mutabl
 from typing import overload
 
 from gateway.messaging.errors import MessagingError
-from gateway.messaging.selector_names import is_property_name
+from gateway.messaging.selector.names import is_property_name
 from gateway.messaging.values import Char, Value, encode_value
 
 

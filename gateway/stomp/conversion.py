@@ -24,7 +24,7 @@ from gateway.messaging.message import (
     Message,
 )
 from gateway.messaging.provider import DUPLICATE_ID
-from gateway.messaging.selector_names import is_property_name
+from gateway.messaging.selector.names import is_property_name
 from gateway.messaging.turn import Turn
 from gateway.messaging.values import Value
 from gateway.stomp import destinations, dialects

@@ -14,8 +14,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from bridge.config.model import ConnectionFactory
-from bridge.connections import Connections, Lease, Way
-from bridge.factories import AdministeredFactory, Embedded, Factories
+from bridge.connections.connections import Connections, Lease, Way
+from bridge.connections.factories import AdministeredFactory, Embedded, Factories
 from bridge.providers.jms.command import JavaOptions
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.provider import Capabilities, Connection, Credentials, Mode, Provider

@@ -12,11 +12,11 @@ from twisted.logger import ILogObserver, LogEvent, Logger, formatEvent
 
 from bridge.config import model
 from bridge.config.model import BUILT_IN_DMQ, BUILT_IN_DMQ_DESTINATION, Bridge, Dmq
-from bridge.connections import Connections
-from bridge.dead_messages import DeadMessage, DeadMessageQueues
-from bridge.factories import Embedded, Factories
+from bridge.connections.connections import Connections
+from bridge.connections.factories import Embedded, Factories
+from bridge.dead.chain import DeadMessage, DeadMessageQueues
 from bridge.providers.jms.command import JavaOptions
-from gateway.broker.limits import DestinationProperties
+from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination, Kind, Queue

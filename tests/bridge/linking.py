@@ -16,17 +16,17 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import ILogObserver, LogEvent, Logger, LogLevel, formatEvent
 from zope.interface import implementer
 
-from bridge.administered import AdministeredFactory
 from bridge.config.model import Bridge, ConnectionFactory, Link, QualityOfService, Source, Target
 from bridge.config.model import Destination as Configured
-from bridge.connections import Connections
-from bridge.dead_messages import DeadMessage, NotBuried
+from bridge.connections.administered import AdministeredFactory
+from bridge.connections.connections import Connections
+from bridge.dead.chain import DeadMessage, NotBuried
 from bridge.journal_lines import NO_JOURNAL
-from bridge.link import JMSLink
+from bridge.link.link import JMSLink
 from bridge.once.coordination import Coordination
 from bridge.status import LinkState
 from bridge.xa.coordinator import Coordinator
-from bridge.xa.opening import open_coordinator
+from bridge.xa.log.opening import open_coordinator
 from bridge.xa.properties import TransactionProperties
 from gateway.messaging.destination import Destination, Kind, Queue
 from gateway.messaging.errors import MessagingError, ProviderUnavailable

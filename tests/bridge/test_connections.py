@@ -9,10 +9,10 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import capturedLogs
 
 from bridge.config.model import ConnectionFactory
-from bridge.connections import GIVE_BACK_S, ConnectionKind, Connections, Lease, PoolStatus, SharedStatus
-from bridge.factories import AdministeredFactory, Embedded, Factories
-from bridge.leases import CLOSE_S
-from bridge.pool import CLIENT_ID_S
+from bridge.connections.connections import GIVE_BACK_S, ConnectionKind, Connections, Lease, PoolStatus, SharedStatus
+from bridge.connections.factories import AdministeredFactory, Embedded, Factories
+from bridge.connections.leases import CLOSE_S
+from bridge.connections.pool import CLIENT_ID_S
 from bridge.providers.jms.command import JavaOptions
 from gateway.messaging.errors import AuthenticationFailed, ClientIdInUse, MessagingError, ProviderUnavailable
 from tests.bridge.connecting import GUEST, WRONG, Bench, benched, clock, ignored, is_open

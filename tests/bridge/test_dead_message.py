@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.dead_message import Burial, DeadMessage, body_of, bridge_properties, headers_of, property_of
-from bridge.message_text import headers_line, properties_line, whole
+from bridge.dead.message import Burial, DeadMessage, body_of, bridge_properties, headers_of, property_of
+from bridge.dead.message_text import headers_line, properties_line, whole
 from gateway.messaging import dead
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Queue, Topic

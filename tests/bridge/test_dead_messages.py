@@ -8,9 +8,9 @@ import pytest
 
 from bridge.config import model
 from bridge.config.model import BUILT_IN_DMQ_NAME, Dmq
-from bridge.connections import ConnectionKind
-from bridge.dead_messages import NotBuried
-from gateway.broker.limits import DestinationProperties, LimitBehavior
+from bridge.connections.connections import ConnectionKind
+from bridge.dead.chain import NotBuried
+from gateway.broker.core.limits import DestinationProperties, LimitBehavior
 from gateway.messaging import dead
 from gateway.messaging.dead import DMQ as BROKERS_DMQ
 from gateway.messaging.dead import BridgeDeadReason

@@ -13,11 +13,11 @@ from twisted.internet.defer import Deferred, fail
 
 from bridge.config import model
 from bridge.config.model import BUILT_IN_DMQ_NAME, Dmq
-from bridge.connections import ConnectionKind
-from bridge.dead_messages import NotBuried
-from bridge.factories import GROUP
+from bridge.connections.connections import ConnectionKind
+from bridge.connections.factories import GROUP
+from bridge.dead.chain import NotBuried
 from bridge.providers.jms.failures import JavaMissing
-from gateway.broker.limits import DestinationProperties, LimitBehavior
+from gateway.broker.core.limits import DestinationProperties, LimitBehavior
 from gateway.messaging import dead
 from gateway.messaging.destination import Kind, Queue
 from gateway.messaging.envelope import decode

@@ -16,8 +16,8 @@ from twisted.logger import capturedLogs
 
 from bridge.config.model import ConnectionFactory
 from bridge.config.model import Destination as Configured
-from bridge.connections import ConnectionKind, Connections
-from bridge.factories import GROUP, Embedded, Factories, FactoryError, installed
+from bridge.connections.connections import ConnectionKind, Connections
+from bridge.connections.factories import GROUP, Embedded, Factories, FactoryError, installed
 from bridge.providers.jms.command import JavaOptions
 from bridge.providers.jms.failures import ClientMissing
 from bridge.providers.jms.provider import JMSFactory, JMSProvider

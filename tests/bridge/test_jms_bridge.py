@@ -19,13 +19,13 @@ from bridge import jms_bridge
 from bridge.config.model import BUILT_IN_DMQ_DESTINATION
 from bridge.config.problems import ConfigurationError
 from bridge.jms_bridge import JMSBridge
+from bridge.link.refused_link import LinkRefused
 from bridge.manager import STOP_S
 from bridge.once.coordination import Coordination
 from bridge.providers.jms import settings as jms_settings
-from bridge.refused_link import LinkRefused
 from bridge.settings import SETTINGS
 from bridge.status import BridgeState, LinkState, WrongState
-from bridge.xa.opening import open_coordinator
+from bridge.xa.log.opening import open_coordinator
 from bridge.xa.properties import TransactionProperties
 from gateway.instance import settings_general
 from gateway.instance.redaction import Redaction

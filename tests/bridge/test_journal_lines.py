@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 
 from bridge import crash_points
 from bridge.config.model import QualityOfService
-from bridge.link import JMSLink
+from bridge.link.link import JMSLink
 from bridge.status import LinkState
 from gateway.journal.schema import Level
 from gateway.messaging.destination import Queue

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bridge import lag
-from bridge.link import JMSLink
+from bridge.link import lag
+from bridge.link.link import JMSLink
 from bridge.status import LinkState, LinkStatus
 from gateway.messaging.destination import Destination, Topic
 from gateway.messaging.errors import ProviderUnavailable

@@ -12,10 +12,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
 from bridge import crash_points
-from bridge.administered import FactoryError
 from bridge.config.model import Bridge, QualityOfService
 from bridge.config.model import Destination as Configured
-from bridge.link import LinkFailed
+from bridge.connections.administered import FactoryError
+from bridge.link.link import LinkFailed
 from bridge.providers.jms.failures import ClientMissing, JavaMissing
 from bridge.providers.stomp.options import StompOptions
 from bridge.providers.stomp.provider import StompProvider
@@ -602,7 +602,7 @@ async def test_resume_before_the_pause_is_complete_goes_on(brokers: Rig) -> None
 
 @on_reactor
 async def test_stop_is_bounded_where_the_target_is_silent(brokers: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bridge.link.STOP_S", 0.05)
+    monkeypatch.setattr("bridge.link.link.STOP_S", 0.05)
     link = brokers.link(target={"stay_connected": False})
     await link.start()
     brokers.target.provider.hangs = True
@@ -671,7 +671,7 @@ async def test_a_link_that_waits_for_its_dead_message_queue_says_so(brokers: Rig
 
 @on_reactor
 async def test_a_batch_that_a_stop_abandons_has_nothing_to_do_with_the_next(brokers: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bridge.link.STOP_S", 0.05)
+    monkeypatch.setattr("bridge.link.link.STOP_S", 0.05)
     brokers.graves.holding = []
     link = await brokers.started(transformer=failing(1), target={"consume_no_transfer_on_transform_error": True}, max_batch_size=3)
     await brokers.source.send(*NUMBERS[:9])
@@ -694,7 +694,7 @@ async def test_a_source_that_refuses_an_acknowledgement_is_connected_anew(broker
         raise UnknownDelivery(number)
 
     link = await brokers.started(max_batch_size=1)
-    monkeypatch.setattr("gateway.broker.consumer.EmbeddedConsumer.acknowledge_through", refusing)
+    monkeypatch.setattr("gateway.broker.sessions.consumer.EmbeddedConsumer.acknowledge_through", refusing)
     await brokers.source.send(*NUMBERS[:10])
     assert await brokers.target.texts(11) == ["0", *NUMBERS[:10]]
     assert link.status().counters.possible_duplicates == 1

@@ -18,17 +18,17 @@ from twisted.logger import ILogObserver, LogEvent, Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from bridge.arrivals import Received
 from bridge.config.model import Bridge, ConnectionFactory, Link, QualityOfService, Source, Target
 from bridge.config.model import Destination as Configured
-from bridge.dead_messages import DeadMessage, NotBuried
+from bridge.dead.chain import DeadMessage, NotBuried
+from bridge.link.arrivals import Received
+from bridge.link.pump import Pump
+from bridge.link.source import SourceLost
+from bridge.link.target import Refused, TargetLost
+from bridge.link.transfer import Sides, Transfer
 from bridge.once.errors import BatchRefused
 from bridge.once.poison import MOST
-from bridge.pump import Pump
-from bridge.source import SourceLost
 from bridge.status import LinkCounters
-from bridge.target import Refused, TargetLost
-from bridge.transfer import Sides, Transfer
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination, Kind, Queue
 from gateway.messaging.errors import InvalidDestination, MessagingError, ProviderUnavailable, TransactionTooLarge

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 
 from bridge.config.model import Bridge, ConnectionFactory, Link, QualityOfService, Source, Target
 from bridge.config.model import Destination as Configured
-from bridge.transfer import (
+from bridge.link.transfer import (
     HOPS,
     MESSAGE_IDS,
     Branched,

@@ -9,12 +9,12 @@ from twisted.internet.task import Clock
 from twisted.logger import ILogObserver, LogEvent, Logger, formatEvent
 from zope.interface import implementer
 
-from bridge import trouble
 from bridge.config.model import QualityOfService
-from bridge.link import JMSLink
+from bridge.link import trouble
+from bridge.link.link import JMSLink
+from bridge.link.target import TargetLost
+from bridge.link.trouble import Progress, Refusals, Stall
 from bridge.status import Doing, LinkState
-from bridge.target import TargetLost
-from bridge.trouble import Progress, Refusals, Stall
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import AuthenticationFailed, DestinationFull, OutcomeUnknown, ProviderUnavailable
 from tests.bridge.linking import Rig, until

@@ -298,7 +298,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess
         passfile.chmod(0o600)
         for user in ("alice", "bob"):
             arguments = ["imqusermgr", "add", "-u", user, "-g", "staff", "-varhome", str(varhome), "-i", gateway.directory.name]
-            program = f"import sys; from gateway.broker.usermgr import main; sys.argv = {[*arguments, '-passfile', str(passfile)]}; main()"
+            program = f"import sys; from gateway.broker.security.usermgr import main; sys.argv = {[*arguments, '-passfile', str(passfile)]}; main()"
             subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, stdin=subprocess.DEVNULL, capture_output=True)
         _reload(gateway, "users")
         yield gateway

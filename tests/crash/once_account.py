@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
-from bridge.xa.log_records import live, read_changes, read_header
+from bridge.xa.log.records import live, read_changes, read_header
 from tests.crash.client import PATIENCE, Client, Gone, encode
 from tests.faults.traffic import number_of, produce
 from tests.gateway_process import HOST

@@ -16,8 +16,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from bridge.admin.client import AdminError
 from bridge.crash_points import VARIABLE
+from gateway.admin.cli.client import AdminError
 from gateway.instance.killing import HELD, HOLD, KILL, ORDER
 from tests.crash.client import PATIENCE
 from tests.crash.once_account import ActiveMQsDoubt, account, collect, decided, embedded_doubt

@@ -19,7 +19,7 @@ from tests.gateway_process import INSTANCE, ROOT, GatewayFailed, GatewayProcess
 def check(gateway: GatewayProcess) -> tuple[int, str]:
     """``imqdbmgr check``: exit code and output."""
     done = subprocess.run(
-        [sys.executable, "-m", "gateway.broker.dbmgr", "check", "--varhome", str(gateway.varhome), "--instance", INSTANCE],
+        [sys.executable, "-m", "gateway.broker.operator.dbmgr", "check", "--varhome", str(gateway.varhome), "--instance", INSTANCE],
         cwd=ROOT,
         env=dict(os.environ, PYTHONPATH=str(ROOT)),
         capture_output=True,

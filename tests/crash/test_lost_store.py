@@ -51,7 +51,16 @@ def refused(gateway: GatewayProcess, *words: str) -> None:
 def imqdbmgr(gateway: GatewayProcess, *words: str) -> subprocess.CompletedProcess[str]:
     """The command on a gateway's instance; a question is answered with no."""
     instance = gateway.directory
-    command = [sys.executable, "-m", "gateway.broker.dbmgr", *words, "--varhome", str(gateway.varhome), "-i", instance.name]
+    command = [
+        sys.executable,
+        "-m",
+        "gateway.broker.operator.dbmgr",
+        *words,
+        "--varhome",
+        str(gateway.varhome),
+        "-i",
+        instance.name,
+    ]
     return subprocess.run(command, input="n\n", capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 

@@ -143,7 +143,7 @@ def _commands(folder: Path) -> Path:
     """A directory with the commands that a session uses, of this checkout."""
     made = folder / "bin"
     made.mkdir()
-    for name, arguments in (("python", ""), ("imqbridgemgr", " -c 'from bridge.admin.imqbridgemgr import main; main()'")):
+    for name, arguments in (("python", ""), ("imqbridgemgr", " -c 'from gateway.admin.cli.imqbridgemgr import main; main()'")):
         file = made / name
         file.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)}{arguments} "$@"\n')
         file.chmod(0o755)

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from gateway.broker.access import DEFAULT_RULES
+from gateway.broker.security.access import DEFAULT_RULES
 from tests.crash.client import Client
 from tests.faults.links import HERE, BridgedGateway, Link, activemq, stomp
 from tests.gateway_process import GatewayProcess

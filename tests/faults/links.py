@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 from xml.sax.saxutils import quoteattr
 
-from bridge.admin.client import AdminClient, AdminError, find
+from gateway.admin.cli.client import AdminClient, AdminError, find
 from tests.crash.waiting import until
 from tests.gateway_process import HOST, GatewayProcess
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from certs.keystore import KeyStore
-from gateway.broker.users import create_default_users
+from gateway.broker.security.users import create_default_users
 from gateway.configuration import Configuration, configure
 from gateway.instance.passfile import read, update
 from gateway.instance.settings_general import KEYSTORE_PASSWORD, PASSFILE_ENABLED

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.admin.client import AdminClient, AdminError, find
-from gateway.broker.passcodes import hash_passcode
-from gateway.broker.users import User, edited
+from gateway.admin.cli.client import AdminClient, AdminError, find
+from gateway.broker.security.passcodes import hash_passcode
+from gateway.broker.security.users import User, edited
 from tests.crash.client import HOST, Client, encode
 from tests.crash.waiting import until
 from tests.gateway_process import GatewayProcess

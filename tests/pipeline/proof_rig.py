@@ -22,8 +22,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from bridge.admin.client import AdminError
 from bridge.crash_points import BEFORE_ACKNOWLEDGE, VARIABLE
+from gateway.admin.cli.client import AdminError
 from gateway.instance.killing import HELD, HOLD, ORDER
 from gateway.journal.schema import Step
 from gateway.messaging import dead

@@ -18,18 +18,18 @@ from twisted.internet.task import Clock
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
-from gateway.broker.access import DEFAULT_RULES, AccessRules
-from gateway.broker.backlog import Backlog
-from gateway.broker.commit import LINGER
-from gateway.broker.distribution import Distribution
-from gateway.broker.limits import DestinationProperties, LimitBehavior
-from gateway.broker.memory import Memory
-from gateway.broker.provider import EmbeddedProvider
-from gateway.broker.queue import PhysicalQueue
-from gateway.broker.recovery import open_broker
+from gateway.broker.core.backlog import Backlog
+from gateway.broker.core.distribution import Distribution
+from gateway.broker.core.limits import DestinationProperties, LimitBehavior
+from gateway.broker.core.memory import Memory
+from gateway.broker.core.queue import PhysicalQueue
+from gateway.broker.core.subscription import TopicSubscription
+from gateway.broker.durability.commit import LINGER
+from gateway.broker.durability.recovery import open_broker
+from gateway.broker.security.access import DEFAULT_RULES, AccessRules
+from gateway.broker.security.users import Principal
+from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.broker.settings import BrokerOptions
-from gateway.broker.subscription import TopicSubscription
-from gateway.broker.users import Principal
 from gateway.messaging.dead import DMQ, ORIGINAL_DESTINATION, DeadReason
 from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.errors import MessageRejected, MessagingError

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import InvalidSelector
-from gateway.messaging.like import like
 from gateway.messaging.message import Headers, Message
-from gateway.messaging.selector import parse
-from gateway.messaging.selector_grammar import read
-from gateway.messaging.selector_tree import (
+from gateway.messaging.selector.grammar import read
+from gateway.messaging.selector.like import like
+from gateway.messaging.selector.selector import parse
+from gateway.messaging.selector.tree import (
     And,
     Arithmetic,
     Between,

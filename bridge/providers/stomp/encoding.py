@@ -32,7 +32,7 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from gateway.messaging.message import BodyType
-from gateway.messaging.selector_names import is_property_name
+from gateway.messaging.selector.names import is_property_name
 from gateway.messaging.values import Byte, Char, Float, Int, Short, Value
 
 PREFIX: Final = "JMS_STOMP_"

@@ -30,7 +30,7 @@ from gateway.messaging.errors import (
 )
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Deliver, Done, Mode, Session, Subscription
-from gateway.messaging.selector import parse as parse_selector
+from gateway.messaging.selector.selector import parse as parse_selector
 
 if TYPE_CHECKING:
     from bridge.providers.stomp.connection import StompConnection

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from gateway.broker.store import checks, failures, opening, reading
+from gateway.broker.store import failures, reading
 from gateway.broker.store.changes import Changes
+from gateway.broker.store.integrity import checks, opening
 from gateway.broker.store.interface import (
     Batch,
     BranchRow,

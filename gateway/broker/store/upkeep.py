@@ -12,9 +12,10 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
-from gateway.broker.store import failures, opening, wal
+from gateway.broker.store import failures
 from gateway.broker.store.changes import Changes
-from gateway.broker.store.checks import Contents
+from gateway.broker.store.integrity import opening, wal
+from gateway.broker.store.integrity.checks import Contents
 from gateway.broker.store.interface import Batch, StoreDamaged, StoreFailed
 from gateway.broker.store.reserve import Reserve
 

@@ -11,12 +11,12 @@ from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 from twisted.logger import Logger
 
-from bridge.administered import AdministeredFactory
 from bridge.bridge_parts import Parts
 from bridge.config.model import Bridge, ConnectionFactory, QualityOfService
-from bridge.factories import Embedded
+from bridge.connections.administered import AdministeredFactory
+from bridge.connections.factories import Embedded
 from bridge.journal_lines import NO_JOURNAL
-from bridge.link import JMSLink
+from bridge.link.link import JMSLink
 from bridge.once import coordination
 from bridge.once.coordination import AGAIN_S, Coordination
 from bridge.status import LinkState

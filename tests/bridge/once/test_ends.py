@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from bridge import link as links
 from bridge.config.model import QualityOfService
-from bridge.link import JMSLink
+from bridge.link import link as links
+from bridge.link.link import JMSLink
 from bridge.once import passage
 from bridge.status import LinkState
 from gateway.messaging.dead import BridgeDeadReason

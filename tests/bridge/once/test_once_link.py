@@ -15,10 +15,10 @@ from twisted.internet.task import deferLater
 
 from bridge import crash_points
 from bridge.config.model import QualityOfService
-from bridge.link import JMSLink, LinkFailed
+from bridge.link.link import JMSLink, LinkFailed
 from bridge.once import coordination
 from bridge.status import LinkState
-from bridge.xa.log_storage import FileStorage
+from bridge.xa.log.storage import FileStorage
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.jms_message import JMSMessage

@@ -8,7 +8,7 @@ import pytest
 
 from bridge import crash_points
 from bridge.config.model import QualityOfService
-from bridge.link import JMSLink
+from bridge.link.link import JMSLink
 from tests.bridge.linking import Rig, until
 from tests.bridge.once.test_once_link import NUMBERS, nothing_is_left, started
 from tests.on_reactor import on_reactor

@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 from twisted.internet.defer import Deferred, fail
 
-from bridge import link as links
 from bridge.config.model import QualityOfService
-from bridge.link import JMSLink
+from bridge.link import link as links
+from bridge.link.link import JMSLink
 from bridge.status import LinkState
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination, Topic

@@ -6,9 +6,9 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from bridge import jms_bridge
-from bridge import link as links
+from bridge.link import link as links
 from bridge.status import LinkState
-from gateway.broker.xa_resource import EmbeddedXAResource
+from gateway.broker.xa.resource import EmbeddedXAResource
 from gateway.messaging.destination import Queue
 from gateway.messaging.provider import Xid
 from tests.bridge.test_jms_bridge import Place, document, link, with_place

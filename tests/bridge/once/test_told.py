@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge import link as links
 from bridge.config.model import QualityOfService
+from bridge.link import link as links
 from bridge.status import LinkState
 from gateway.journal.schema import Level
 from gateway.messaging.dead import BridgeDeadReason

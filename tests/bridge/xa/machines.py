@@ -12,9 +12,9 @@ from twisted.internet.task import Clock
 from twisted.logger import ILogObserver, LogEvent, Logger
 
 from bridge.xa.coordinator import Coordinator
-from bridge.xa.log import DecisionLog
-from bridge.xa.log_file import LogFile
-from bridge.xa.log_storage import SyncFailed
+from bridge.xa.log.file import LogFile
+from bridge.xa.log.log import DecisionLog
+from bridge.xa.log.storage import SyncFailed
 from bridge.xa.xids import Xids
 
 #: Identities that are drawn are never the same.

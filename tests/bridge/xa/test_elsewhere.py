@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from bridge.xa import presumptions
 from bridge.xa.coordinator import Committed, Recovered
 from bridge.xa.errors import RolledBack
-from bridge.xa.log_records import Presumed
+from bridge.xa.log.records import Presumed
 from bridge.xa.presumptions import Presumptions
 from gateway.messaging.errors import ProviderUnavailable, XAError
 from gateway.messaging.provider import Xid

@@ -9,7 +9,7 @@ from twisted.logger import formatEvent
 from bridge.xa import presumptions
 from bridge.xa.coordinator import Committed, Recovered
 from bridge.xa.errors import Heuristic, NotWritten, RolledBack, UnknownTransaction, WrongState
-from bridge.xa.log_records import Presumed
+from bridge.xa.log.records import Presumed
 from gateway.messaging.errors import ProviderUnavailable, XAError
 from gateway.messaging.provider import Xid
 from tests.bridge.xa.resource_managers import (

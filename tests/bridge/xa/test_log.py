@@ -11,9 +11,9 @@ from twisted.internet import reactor as twisted_reactor
 from twisted.internet.defer import DeferredList
 
 from bridge.xa.errors import LogFailed, NotWritten
-from bridge.xa.log import LAZY_S, DecisionLog, LogThread
-from bridge.xa.log_file import LogFile
-from bridge.xa.log_records import Removed
+from bridge.xa.log.file import LogFile
+from bridge.xa.log.log import LAZY_S, DecisionLog, LogThread
+from bridge.xa.log.records import Removed
 from tests.bridge.xa.machines import MemoryStorage, Process
 from tests.bridge.xa.test_log_file import entry
 

@@ -7,10 +7,12 @@ import json
 import pytest
 from twisted.logger import formatEvent
 
-from bridge.xa import log_file, log_records, xids
+from bridge.xa import xids
 from bridge.xa.coordinator import Committed, Recovered
 from bridge.xa.errors import RolledBack
-from bridge.xa.log_file import LogFile
+from bridge.xa.log import file as log_file
+from bridge.xa.log import records as log_records
+from bridge.xa.log.file import LogFile
 from gateway.messaging.errors import ProviderUnavailable
 from tests.bridge.xa.machines import MemoryStorage, Process, drawn
 from tests.bridge.xa.resource_managers import ResourceManager, Session

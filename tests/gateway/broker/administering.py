@@ -8,10 +8,10 @@ from typing import TypeVar
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from gateway.broker.administration import BrokerAdministration
-from gateway.broker.memory import OVERHEAD, Memory
+from gateway.broker.core.memory import OVERHEAD, Memory
+from gateway.broker.operator.administration import BrokerAdministration
+from gateway.broker.operator.standing import DestinationStanding
 from gateway.broker.settings import BrokerOptions
-from gateway.broker.standing import DestinationStanding
 from tests.gateway.broker.stepping import Stepped
 
 T = TypeVar("T")

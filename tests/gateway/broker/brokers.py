@@ -10,16 +10,16 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from gateway.broker.access import DEFAULT_RULES, AccessRules
 from gateway.broker.broker import Broker
-from gateway.broker.memory import Memory
-from gateway.broker.provider import EmbeddedProvider
-from gateway.broker.recovery import open_broker
+from gateway.broker.core.memory import Memory
+from gateway.broker.durability.recovery import open_broker
+from gateway.broker.security.access import DEFAULT_RULES, AccessRules
+from gateway.broker.security.users import Principal
+from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.broker.settings import BrokerOptions
 from gateway.broker.store.interface import StoreError
 from gateway.broker.store.memory import MemoryStore
 from gateway.broker.store.sqlite import SqliteStore
-from gateway.broker.users import Principal
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import AuthenticationFailed, MessagingError
 from gateway.messaging.message import BodyType, Headers, Message

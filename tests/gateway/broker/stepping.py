@@ -8,12 +8,12 @@ from typing import Any
 
 from twisted.internet.task import Clock
 
-from gateway.broker.access import DEFAULT_RULES, AccessRules
 from gateway.broker.broker import Broker
-from gateway.broker.commit import LINGER
-from gateway.broker.memory import Memory
-from gateway.broker.provider import EmbeddedProvider
-from gateway.broker.recovery import open_broker
+from gateway.broker.core.memory import Memory
+from gateway.broker.durability.commit import LINGER
+from gateway.broker.durability.recovery import open_broker
+from gateway.broker.security.access import DEFAULT_RULES, AccessRules
+from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.broker.settings import BrokerOptions
 from gateway.broker.store.interface import StoreError
 from gateway.messaging.destination import Destination

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.broker.access import DEFAULT_RULES, AccessError, AccessRules, Operation
-from gateway.broker.users import Principal
+from gateway.broker.security.access import DEFAULT_RULES, AccessError, AccessRules, Operation
+from gateway.broker.security.users import Principal
 from gateway.messaging.destination import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 
 VERSION = "version=JMQFileAccessControlModel/100\n"

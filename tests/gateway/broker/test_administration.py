@@ -10,11 +10,11 @@ import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
-from gateway.broker.administration import AdministrationRefused, BrokerAdministration
-from gateway.broker.limits import DestinationProperties, LimitBehavior
-from gateway.broker.memory import OVERHEAD, Memory
+from gateway.broker.core.limits import DestinationProperties, LimitBehavior
+from gateway.broker.core.memory import OVERHEAD, Memory
+from gateway.broker.operator.administration import AdministrationRefused, BrokerAdministration
+from gateway.broker.operator.standing import DestinationStanding
 from gateway.broker.settings import BrokerOptions
-from gateway.broker.standing import DestinationStanding
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import DestinationFull, InvalidDestination, MessageRejected, MessageTooLarge, TooManyConsumers

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.administration import AdministrationRefused, BrokerAdministration
-from gateway.broker.limits import DestinationProperties
-from gateway.broker.memory import OVERHEAD, Memory
-from gateway.broker.rows import REMOVED
+from gateway.broker.core.limits import DestinationProperties
+from gateway.broker.core.memory import OVERHEAD, Memory
+from gateway.broker.durability.rows import REMOVED
+from gateway.broker.operator.administration import AdministrationRefused, BrokerAdministration
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import (

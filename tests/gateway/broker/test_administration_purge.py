@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from twisted.internet.interfaces import IDelayedCall
 
-from gateway.broker.administration import AdministrationRefused, BrokerAdministration
-from gateway.broker.limits import DestinationProperties
-from gateway.broker.purging import EXAMINED, SLICE
+from gateway.broker.core.limits import DestinationProperties
+from gateway.broker.operator.administration import AdministrationRefused, BrokerAdministration
+from gateway.broker.operator.purging import EXAMINED, SLICE
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import InvalidSelector

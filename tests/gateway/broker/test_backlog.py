@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gateway.broker.backlog import Backlog
-from gateway.broker.cursor import Cursor
-from gateway.broker.memory import OVERHEAD, Memory
+from gateway.broker.core.backlog import Backlog
+from gateway.broker.core.cursor import Cursor
+from gateway.broker.core.memory import OVERHEAD, Memory
 from gateway.messaging.destination import Queue
 from gateway.messaging.message import Headers, Message
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from twisted.internet.task import Clock
 
-from gateway.broker.commit import FEW, LINGER, MOST_OCTETS, MOST_OPERATIONS, MOST_WAITING, PROVEN, SETTLING, GroupCommit
+from gateway.broker.durability.commit import FEW, LINGER, MOST_OCTETS, MOST_OPERATIONS, MOST_WAITING, PROVEN, SETTLING, GroupCommit
 from gateway.broker.store.interface import (
     Batch,
     Committed,

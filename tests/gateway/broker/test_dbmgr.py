@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker import dbmgr
-from gateway.broker.store import opening, wal
+from gateway.broker.operator import dbmgr
+from gateway.broker.store.integrity import opening, wal
 from gateway.broker.store.interface import Batch, DestinationRow, StoreDamaged, SubscriptionRow
 from gateway.broker.store.sqlite import SqliteStore
 from gateway.instance.layout import Layout

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 
-from gateway.broker.limits import DestinationProperties, LimitBehavior
-from gateway.broker.memory import OVERHEAD, Memory
+from gateway.broker.core.limits import DestinationProperties, LimitBehavior
+from gateway.broker.core.memory import OVERHEAD, Memory
 from gateway.broker.settings import DMQ_PROPERTIES, BrokerOptions
 from gateway.messaging import dead
 from gateway.messaging.dead import DMQ, ORIGINAL_DESTINATION, DeadReason

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.consumer import EmbeddedConsumer
-from gateway.broker.distribution import MOST_IN_A_TURN
-from gateway.broker.memory import OVERHEAD, Memory
-from gateway.broker.purging import purge
+from gateway.broker.core.distribution import MOST_IN_A_TURN
+from gateway.broker.core.memory import OVERHEAD, Memory
+from gateway.broker.operator.purging import purge
+from gateway.broker.sessions.consumer import EmbeddedConsumer
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Queue
 from gateway.messaging.message import Message

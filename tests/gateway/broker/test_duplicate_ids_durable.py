@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.duplicates import Sifted
+from gateway.broker.durability.duplicates import Sifted
 from gateway.messaging.destination import Kind, Queue
 from gateway.messaging.errors import StorageFailed
 from gateway.messaging.provider import Mode

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
+from gateway.broker.core.limits import LimitBehavior
 from gateway.broker.journey import tell
-from gateway.broker.limits import LimitBehavior
 from gateway.broker.settings import BrokerOptions
 from gateway.journal.journal import Journal
 from gateway.journal.lines import Lines

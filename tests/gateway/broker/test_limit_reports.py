@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 
-from gateway.broker.limit_reports import NAMED
-from gateway.broker.limits import DestinationProperties, LimitBehavior
+from gateway.broker.core.limits import DestinationProperties, LimitBehavior
+from gateway.broker.operator.limit_reports import NAMED
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import MessageRejected

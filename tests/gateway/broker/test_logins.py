@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, globalLogPublisher
 
-from gateway.broker.logins import FORGOTTEN_S, FREE, Logins
+from gateway.broker.security.logins import FORGOTTEN_S, FREE, Logins
 
 
 class Reactor(Clock):

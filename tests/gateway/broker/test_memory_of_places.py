@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 
-from gateway.broker.memory import Memory, of_consumer, of_destination, of_subscription
+from gateway.broker.core.memory import Memory, of_consumer, of_destination, of_subscription
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Kind, Queue, Topic
 from gateway.messaging.errors import MessageRejected, NoRoom

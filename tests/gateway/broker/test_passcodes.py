@@ -7,9 +7,9 @@ import pytest
 from twisted.internet import reactor as global_reactor
 from twisted.internet.defer import CancelledError, gatherResults
 
-from gateway.broker import passcodes as module
-from gateway.broker.login_queue import Rank
-from gateway.broker.passcodes import CannotVerify, Passcodes, Reactor, hash_passcode, is_hash
+from gateway.broker.security import passcodes as module
+from gateway.broker.security.login_queue import Rank
+from gateway.broker.security.passcodes import CannotVerify, Passcodes, Reactor, hash_passcode, is_hash
 
 P = ParamSpec("P")
 reactor = cast(Reactor, global_reactor)

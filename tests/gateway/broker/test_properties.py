@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.broker import properties
-from gateway.broker.limits import DestinationProperties, LimitBehavior
+from gateway.broker.core import properties
+from gateway.broker.core.limits import DestinationProperties, LimitBehavior
 from gateway.messaging.destination import Queue
 from gateway.messaging.redelivery import RedeliveryPolicy
 

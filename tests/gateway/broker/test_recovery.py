@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.limits import DestinationProperties, LimitBehavior
-from gateway.broker.memory import OVERHEAD, Memory
-from gateway.broker.numbering import RESERVE
-from gateway.broker.purging import purge
-from gateway.broker.rows import REMOVED
+from gateway.broker.core.limits import DestinationProperties, LimitBehavior
+from gateway.broker.core.memory import OVERHEAD, Memory
+from gateway.broker.durability.numbering import RESERVE
+from gateway.broker.durability.rows import REMOVED
+from gateway.broker.operator.purging import purge
 from gateway.broker.settings import BrokerOptions
 from gateway.broker.store.interface import DestinationRow, RedeliveryRow, StoreDamaged, StoreError, SubscriptionRow
 from gateway.messaging.destination import Queue, Topic

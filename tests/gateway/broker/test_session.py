@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.limits import DestinationProperties, LimitBehavior
-from gateway.broker.memory import OVERHEAD, Memory
-from gateway.broker.purging import purge
+from gateway.broker.core.limits import DestinationProperties, LimitBehavior
+from gateway.broker.core.memory import OVERHEAD, Memory
+from gateway.broker.operator.purging import purge
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Kind, Queue, Topic

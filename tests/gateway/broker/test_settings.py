@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.broker.limits import DestinationProperties, LimitBehavior
+from gateway.broker.core.limits import DestinationProperties, LimitBehavior
 from gateway.broker.settings import DMQ_PROPERTIES, SETTINGS, BrokerOptions, broker_options
 from gateway.instance.settings import read
 from gateway.messaging.dead import DMQ

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.broker.spilled import Spilled
+from gateway.broker.core.spilled import Spilled
 
 _TOPICS: Final[tuple[Any, ...]] = ("first", "second")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from argon2 import PasswordHasher
 
-from gateway.broker import usermgr
-from gateway.broker.users import User, read_users, write_users
+from gateway.broker.security import usermgr
+from gateway.broker.security.users import User, read_users, write_users
 from gateway.configuration import configure
 from gateway.instance.layout import Layout
 from gateway.instance.passfile import read

@@ -14,10 +14,10 @@ from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, globalLogPublisher
 
-from gateway.broker.login_queue import Rank
-from gateway.broker.logins import FREE, Logins
-from gateway.broker.passcodes import Passcodes, Reactor, TooManyWait, hash_passcode
-from gateway.broker.users import (
+from gateway.broker.security.login_queue import Rank
+from gateway.broker.security.logins import FREE, Logins
+from gateway.broker.security.passcodes import Passcodes, Reactor, TooManyWait, hash_passcode
+from gateway.broker.security.users import (
     Principal,
     User,
     Users,

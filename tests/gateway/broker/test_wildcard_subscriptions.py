@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from gateway.broker import broker as broker_module
-from gateway.broker.access import AccessRules
+from gateway.broker.core.topic import PhysicalTopic
+from gateway.broker.security.access import AccessRules
 from gateway.broker.settings import BrokerOptions
-from gateway.broker.topic import PhysicalTopic
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.provider import Mode
 from tests.gateway.broker.stepping import Stepped, all_of, in_each_pass, texts

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.administration import AdministrationRefused
-from gateway.broker.branch_administration import BranchAdministration
+from gateway.broker.operator.administration import AdministrationRefused
+from gateway.broker.xa.administration import BranchAdministration
 from gateway.messaging.provider import Subscription
 from tests.gateway.broker.administering import administration, outcome
 from tests.gateway.broker.branching import NOTA, OTHER, PROTO, TOPIC, Branching, Q, branched, code, fill, waiting, xid

@@ -15,10 +15,10 @@ from twisted.internet.defer import Deferred
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
-from gateway.broker.branch_administration import BranchAdministration
-from gateway.broker.memory import OVERHEAD, Memory
+from gateway.broker.core.memory import OVERHEAD, Memory
 from gateway.broker.settings import BrokerOptions
-from gateway.broker.xa_codes import xid_text
+from gateway.broker.xa.administration import BranchAdministration
+from gateway.broker.xa.codes import xid_text
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import XAError
 from gateway.messaging.provider import Connection, Consumer, Flags, Mode, Subscription, Vote, XAResource, XASession, Xid

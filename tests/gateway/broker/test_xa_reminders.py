@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 
-from gateway.broker import branch_reminders
+from gateway.broker.xa import reminders as branch_reminders
 from gateway.messaging.provider import Vote
 from tests.gateway.broker.branching import OTHER, Branching, Q, branched, fill, xid
 from tests.gateway.broker.stepping import Stepped, texts

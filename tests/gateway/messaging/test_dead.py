@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.messaging import dead
 from gateway.messaging.dead import BridgeDeadReason, DeadReason
-from gateway.messaging.selector import is_property_name, parse
+from gateway.messaging.selector.selector import is_property_name, parse
 
 
 def test_the_reasons_are_those_of_open_mq() -> None:

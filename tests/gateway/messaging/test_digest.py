@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bridge.config.model import BRIDGE_NAME_PROPERTY
-from bridge.transfer import HOPS, MESSAGE_IDS
+from bridge.link.transfer import HOPS, MESSAGE_IDS
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.digest import ADDED, body_digest, digest_of_headers, headers_digest
 from gateway.messaging.message import BodyType, Headers, Message

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gateway.messaging import like as module
-from gateway.messaging.like import MAX_PATTERN, Matcher, cost, like
+from gateway.messaging.selector import like as module
+from gateway.messaging.selector.like import MAX_PATTERN, Matcher, cost, like
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import InvalidSelector, SelectorTooCostly
 from gateway.messaging.message import Headers, Message
-from gateway.messaging.selector import Selector, is_property_name, parse
-from gateway.messaging.selector_grammar import MAX_DEPTH, MAX_LENGTH
+from gateway.messaging.selector.grammar import MAX_DEPTH, MAX_LENGTH
+from gateway.messaging.selector.selector import Selector, is_property_name, parse
 from gateway.messaging.values import Byte, Char, Float, Int, Short, Value
 
 
@@ -546,7 +546,7 @@ def test_a_selector_is_a_value_of_its_text() -> None:
 
 
 def test_importing_selectors_does_not_load_the_parser() -> None:
-    code = "import sys, gateway.messaging.selector; sys.exit('lark' in sys.modules)"
+    code = "import sys, gateway.messaging.selector.selector; sys.exit('lark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

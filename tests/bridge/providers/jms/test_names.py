@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.messaging.selector_names import is_property_name
+from gateway.messaging.selector.names import is_property_name
 from tests.bridge.providers.jms.lines import Program
 
 #: What header names are made of, and what is close to an escape.

@@ -13,11 +13,11 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
-from bridge.administered import AdministeredFactory
 from bridge.config.model import BUILT_IN_DMQ_DESTINATION, Bridge, ConnectionFactory, QualityOfService
-from bridge.dead_messages import DeadMessageQueues
-from bridge.factories import Embedded, Factories
-from bridge.link import JMSLink
+from bridge.connections.administered import AdministeredFactory
+from bridge.connections.factories import Embedded, Factories
+from bridge.dead.chain import DeadMessageQueues
+from bridge.link.link import JMSLink
 from bridge.once.poison import MOST
 from bridge.providers.jms.command import JavaOptions
 from bridge.providers.jms.xa_session import JMSXASession

@@ -41,8 +41,8 @@ from gateway.messaging.errors import (
     UnknownSubscription,
 )
 from gateway.messaging.message import BodyType, Headers, Message
-from gateway.messaging.selector import parse as parse_selector
-from gateway.messaging.selector_names import is_property_name
+from gateway.messaging.selector.names import is_property_name
+from gateway.messaging.selector.selector import parse as parse_selector
 from gateway.messaging.values import Byte, Float, Int, Short, Value
 
 # --- addresses and options

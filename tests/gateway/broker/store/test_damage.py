@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.branch import restored
-from gateway.broker.store import inspection, opening
+from gateway.broker.store.integrity import inspection, opening
 from gateway.broker.store.interface import (
     Batch,
     BranchRow,
@@ -24,6 +23,7 @@ from gateway.broker.store.interface import (
     SubscriptionRow,
 )
 from gateway.broker.store.sqlite import SqliteStore
+from gateway.broker.xa.branch import restored
 from tests.gateway.broker.store.harness import Model, QueueReactor, insert
 
 MESSAGES = 300

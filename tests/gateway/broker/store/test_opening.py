@@ -13,8 +13,8 @@ from queue import Queue
 
 import pytest
 
-from gateway.broker.store import opening
 from gateway.broker.store.changes import destination_crc
+from gateway.broker.store.integrity import opening
 from gateway.broker.store.interface import (
     Batch,
     BranchRow,

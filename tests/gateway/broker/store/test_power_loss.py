@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.broker.store import opening, wal
+from gateway.broker.store.integrity import opening, wal
+from gateway.broker.store.integrity.wal import Finding
 from gateway.broker.store.interface import StoreDamaged
 from gateway.broker.store.sqlite import SqliteStore
-from gateway.broker.store.wal import Finding
 from tests.gateway.broker.store.harness import History, QueueReactor, contents
 
 PAGE: Final = opening.PAGE_SIZE

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from gateway.broker.branch import restored
-from gateway.broker.store import inspection, opening, salvage
+from gateway.broker.store.integrity import inspection, opening, salvage
+from gateway.broker.store.integrity.opening import PAGE_SIZE
 from gateway.broker.store.interface import Batch, BranchRow, DestinationRow, DuplicateRow, StoreDamaged, SubscriptionRow
-from gateway.broker.store.opening import PAGE_SIZE
 from gateway.broker.store.sqlite import SqliteStore
+from gateway.broker.xa.branch import restored
 from tests.gateway.broker.store.harness import History, Model, QueueReactor, contents
 
 #: The tables of earlier versions.

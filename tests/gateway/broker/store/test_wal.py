@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.broker.store import opening, wal
+from gateway.broker.store.integrity import opening, wal
 from gateway.broker.store.interface import StoreDamaged
 from gateway.broker.store.sqlite import SqliteStore
 from tests.gateway.broker.store.harness import History, QueueReactor, contents

@@ -1,0 +1,1 @@
+"""Connection factories, and which connections links and dead message queues use."""

@@ -1,0 +1,234 @@
+"""Which connections links and dead message queues use: dedicated, pooled or shared ones (seed 003, "Pooled, Shared, and Dedicated Connections").
+
+A source always has a dedicated connection. A target or a dead message queue has one if its ``stay-connected`` is true or it has a ``clientid``;
+else a pooled one if its connection factory has no client identifier, else a shared one. Whether it has one, a JMS provider's own configuration may say:
+then the first connection tells.
+
+Owns these rules and the connections of one bridge. How a connection is lent is :mod:`bridge.connections.pool`'s business; who tries again, and when, is that of
+whoever takes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred, fail, gatherResults, succeed
+from twisted.logger import Logger
+
+from bridge.connections.administered import AdministeredFactory
+from bridge.connections.leases import ConnectionKind, Lease, Lost, Way, within
+from bridge.connections.pool import Pool
+from gateway.messaging.errors import ProviderUnavailable
+from gateway.messaging.provider import Connection
+
+__all__ = ["ConnectionKind", "Connections", "Lease", "PoolStatus", "SharedStatus", "Way"]
+
+#: Seconds that those who have a connection have for giving it back when the bridge stops.
+GIVE_BACK_S: Final = 10.0
+
+_log: Final = Logger(namespace="bridge")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStatus:
+    """The pooled connections of one connection factory.
+
+    :param factory: its ``ref-name``. :param xa: whether they can take part in XA transactions.
+    :param in_use: connections that somebody has. :param idle: connections that nobody has.
+    :param idle_timeout_s: seconds after which one that nobody has is closed; 0 is never.
+    :param max_retries: the factory's ``connect-attempts``; -1 is for ever. :param retry_interval_s: seconds between them.
+    """
+
+    factory: str
+    xa: bool
+    in_use: int
+    idle: int
+    idle_timeout_s: int
+    max_retries: int
+    retry_interval_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class SharedStatus:
+    """The shared connection of one connection factory.
+
+    :param ref_count: how many have it. The others are those of :class:`PoolStatus`.
+    """
+
+    factory: str
+    xa: bool
+    ref_count: int
+    idle_timeout_s: int
+    max_retries: int
+    retry_interval_s: int
+
+
+class _PoolWay:
+    """A way that leads to a pool."""
+
+    def __init__(self, connections: Connections, pool: Pool) -> None:
+        self.pool = pool
+        self._connections = connections
+        self._closed = False
+        pool.ways += 1
+
+    @property
+    def kind(self) -> ConnectionKind | None:
+        return self.pool.kind
+
+    def take(self, lost: Lost) -> Deferred[Lease]:
+        if self._closed:
+            return fail(self.pool.over())
+        return self.pool.take(lost, self)
+
+    def close(self) -> Deferred[None]:
+        if not self._closed:
+            self._closed = True
+            self.pool.ways -= 1
+            self.pool.dismiss(self, self.pool.over())
+        return self._connections.left(self.pool)
+
+
+class Connections:
+    """The connections of one bridge.
+
+    :param reactor: Twisted's, for time. :param log: the bridge's.
+    """
+
+    def __init__(self, reactor: Any, log: Logger = _log) -> None:
+        self._reactor = reactor
+        self._log = log
+        #: Each belongs to one way.
+        self._dedicated: dict[Pool, None] = {}
+        #: The pooled or shared ones of each factory.
+        self._common: dict[AdministeredFactory, Pool] = {}
+        #: Those that no way leads to any more, until the last connection is given back.
+        self._leaving: dict[Pool, None] = {}
+        self._closed: ProviderUnavailable | None = None
+
+    def dedicated(self, factory: AdministeredFactory, client_id: str | None, holder: str = "") -> Way:
+        """The way of a source: one connection, which stays until the way is closed or the connection lost.
+
+        Who takes it several times at once has several leases of one connection.
+
+        :param client_id: None is the factory's own one, if it has one. :param holder: whose it is, for operators.
+        """
+        return self._own(factory, client_id, None, holder)
+
+    def for_sending(self, factory: AdministeredFactory, stay_connected: bool, client_id: str | None, holder: str = "") -> Way:
+        """The way of a target or a dead message queue. A connection that is dedicated only for its ``client_id`` is closed whenever it was given back.
+
+        :param stay_connected: the attribute. :param client_id: the attribute ``clientid``; None if it is not given.
+        :param holder: as in :meth:`dedicated`.
+        """
+        if stay_connected or client_id is not None:
+            return self._own(factory, client_id, None if stay_connected else 0, holder)
+        pool = self._common.get(factory)
+        if pool is None:
+            kind = None
+            if factory.client_id_known:
+                kind = ConnectionKind.POOLED if factory.client_id is None else ConnectionKind.SHARED
+            # The attribute's 0 is for ever.
+            linger_s = factory.config.idle_timeout_s or None
+            pool = self._common[factory] = Pool(
+                self._reactor, factory, None, kind, linger_s, self._log, f"connection-factory {factory.config.ref_name}"
+            )
+        pool.outdated = False
+        return self._way(pool)
+
+    def _own(self, factory: AdministeredFactory, client_id: str | None, linger_s: float | None, holder: str) -> Way:
+        pool = Pool(self._reactor, factory, client_id, ConnectionKind.DEDICATED, linger_s, self._log, holder)
+        self._dedicated[pool] = None
+        return self._way(pool)
+
+    def _way(self, pool: Pool) -> Way:
+        if self._closed is not None:
+            pool.refuse(self._closed)
+        return _PoolWay(self, pool)
+
+    def left(self, pool: Pool) -> Deferred[None]:
+        """A way to this pool was closed. :returns: fires when what nobody needs any more is closed."""
+        if pool.ways:
+            return succeed(None)
+        if pool in self._dedicated:
+            return pool.close(pool.over()).addCallback(lambda _: self._dedicated.pop(pool, None))
+        if self._common.get(pool.factory) is pool and (pool.outdated or not pool.used):
+            del self._common[pool.factory]
+            self._leaving[pool] = None
+            # Who has yet to give one back may do so in peace.
+            pool.refuse(pool.over())
+            pool.all_back().addCallback(lambda _: self._leaving.pop(pool, None))
+            return pool.closings()
+        return succeed(None)
+
+    def invalidate(self, ref_name: str) -> None:
+        """The connection factory of that name has become another: pooled and shared connections that are open are lent no more, and each is closed
+        when it has been given back.
+        """
+        for pool in list(self._common.values()):
+            if pool.factory.config.ref_name == ref_name:
+                pool.outdated = True
+                pool.invalidate()
+                self.left(pool)
+
+    def pools(self) -> Sequence[PoolStatus]:
+        """The pooled connections, a factory each."""
+        return [
+            PoolStatus(
+                pool.factory.config.ref_name,
+                pool.factory.provider.capabilities.xa,
+                pool.in_use,
+                pool.idle,
+                pool.factory.config.idle_timeout_s,
+                pool.factory.config.connect_attempts,
+                pool.factory.config.connect_attempt_interval_s,
+            )
+            for pool in self._those(ConnectionKind.POOLED)
+        ]
+
+    def shared(self) -> Sequence[SharedStatus]:
+        """The shared connections, a factory each."""
+        return [
+            SharedStatus(
+                pool.factory.config.ref_name,
+                pool.factory.provider.capabilities.xa,
+                pool.leases,
+                pool.factory.config.idle_timeout_s,
+                pool.factory.config.connect_attempts,
+                pool.factory.config.connect_attempt_interval_s,
+            )
+            for pool in self._those(ConnectionKind.SHARED)
+        ]
+
+    def open(self) -> Sequence[tuple[Connection, str]]:
+        """The connections that are open, and whose each is: a link's end, a dead message queue's, or a connection factory's, from which it is lent."""
+        pools = (*self._dedicated, *self._common.values(), *self._leaving)
+        return [(connection, pool.holder) for pool in pools for connection in pool.open]
+
+    def _those(self, kind: ConnectionKind) -> list[Pool]:
+        return [pool for pool in (*self._common.values(), *self._leaving) if pool.kind is kind]
+
+    def close(self) -> Deferred[None]:
+        """Close every connection. Attempts to connect fail at once, and from now on taking does.
+
+        Whoever has a connection may give it back within :data:`GIVE_BACK_S`; then it is closed all the same, and they are told that it is lost.
+
+        :returns: fires, never with an error, when all are closed.
+        """
+        return Deferred.fromCoroutine(self._close())
+
+    async def _close(self) -> None:
+        error = self._closed = self._closed or ProviderUnavailable("the bridge has closed its connections")
+        pools = [*self._dedicated, *self._common.values(), *self._leaving]
+        for pool in pools:
+            pool.refuse(error)
+        if not await within(self._reactor, GIVE_BACK_S, gatherResults([pool.all_back() for pool in pools])):
+            self._log.warn(
+                "{count} connections are closed although they are in use, because they were not given back within {seconds:g} s: {names}",
+                count=sum(pool.in_use for pool in pools),
+                seconds=GIVE_BACK_S,
+                names=", ".join(sorted({pool.factory.config.ref_name for pool in pools if pool.in_use})),
+            )
+        await gatherResults([pool.close(error, tell=True) for pool in pools])

@@ -1,0 +1,278 @@
+"""The connection factories of a bridge: from an element of its file to the provider that it means.
+
+A ``connection-factory`` element means, in this order:
+
+*A provider of another package*, if it has a ``property`` named ``provider``. The value is the name of an entry point in the group
+``stomp_gateway.providers``, which is a callable ``(config, reactor) -> Provider``: ``config`` is the element, a
+:class:`bridge.config.model.ConnectionFactory` with every attribute and property, ``reactor`` Twisted's; the result is a
+:class:`gateway.messaging.provider.Provider`. It is called once for each element, on the reactor thread, must not block, and raises what is wrong with the
+element. The provider may besides have a method ``destination(config)``, which is given a :class:`bridge.config.model.Destination` that has a
+``lookup-name`` and returns a Deferred of the :class:`gateway.messaging.destination.Destination` that it means; destinations that have a name
+are not asked for. Whoever writes such a package declares in its ``setup.cfg``::
+
+    [options.entry_points]
+    stomp_gateway.providers =
+        kafka = my_package:provider
+
+*The broker of this instance*, if there is no ``lookup-name`` either. Its properties are ``imqConfiguredClientID``, ``imqDefaultUsername`` and
+``imqDefaultPassword`` (each ``guest`` where the other alone is given, and neither heeded where there is a ``username``). Without any user it connects
+as the bridge's own.
+
+*A STOMP broker*, if ``lookup-name`` is ``stomp://HOST:PORT`` or ``stomp+tls://HOST:PORT``. Its properties are those of
+:class:`bridge.providers.stomp.options.StompOptions`, and ``client-id``.
+
+*A JMS provider*, if it is anything else: the name of the connection factory in JNDI, whose environment the properties are, but for those of
+:mod:`bridge.connections.jms_properties`.
+
+Owns this choice and what is wrong with it. Imports a kind of provider when the first factory of that kind is made, and not before: most installations
+have neither Java nor another broker.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from bridge.config import model
+from bridge.config.model import PROVIDER_PROPERTY
+from bridge.connections import jms_properties
+from bridge.connections.administered import AdministeredFactory, FactoryError, masked
+from gateway.instance.declaration import nearest
+from gateway.messaging.destination import Destination
+from gateway.messaging.provider import Capabilities, Credentials, Provider
+
+if TYPE_CHECKING:
+    from bridge.providers.jms.command import JavaOptions
+
+__all__ = ["GROUP", "AdministeredFactory", "Embedded", "Factories", "FactoryError", "installed"]
+
+GROUP: Final = "stomp_gateway.providers"
+"""The entry-point group of providers of other packages."""
+
+CLIENT_ID: Final = "imqConfiguredClientID"
+USERNAME: Final = "imqDefaultUsername"
+PASSWORD: Final = "imqDefaultPassword"
+_EMBEDDED: Final = (CLIENT_ID, USERNAME, PASSWORD)
+#: What Open MQ's factories take for either where it is not given.
+_DEFAULT: Final = "guest"
+
+STOMP_CLIENT_ID: Final = "client-id"
+#: Also what was meant to be one: JNDI has no names of such a scheme.
+_STOMP: Final = re.compile(r"stomp[a-z+.-]*:", re.IGNORECASE)
+_NOBODY: Final = Credentials("", "")
+
+_log: Final = Logger(namespace="bridge")
+
+
+def installed() -> dict[str, EntryPoint]:
+    """The providers of other packages by name; of two that have one name, the one that is first on Python's path."""
+    found: dict[str, EntryPoint] = {}
+    for point in entry_points(group=GROUP):
+        found.setdefault(point.name, point)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """The broker of this instance.
+
+    :param credentials: the bridge's own, ``imq.bridge.admin.user`` and ``imq.bridge.admin.password``.
+    """
+
+    provider: Provider
+    credentials: Credentials
+
+
+class Factories:
+    """The connection factories of one bridge.
+
+    :param reactor: Twisted's.
+    :param jvm: how the JVM is started; asked when the first JMS factory is made.
+    :param entry_points: the providers of other packages; asked when a factory names one. :param log: the bridge's.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        embedded: Embedded,
+        jvm: Callable[[], JavaOptions],
+        entry_points: Callable[[], Mapping[str, EntryPoint]] = installed,
+        log: Logger = _log,
+    ) -> None:
+        self._log = log
+        self._reactor = reactor
+        self._embedded = embedded
+        self._jvm = jvm
+        self._entry_points = entry_points
+        self._made: dict[str, AdministeredFactory] = {}
+
+    def get(self, config: model.ConnectionFactory) -> AdministeredFactory:
+        """The factory of this element: one for each ``ref-name``, and a new one when its element has become another.
+
+        :raises FactoryError: it cannot work.
+        """
+        made = self._made.get(config.ref_name)
+        if made is None or made.config != config:
+            made = self._made[config.ref_name] = self._make(config)
+        return made
+
+    def _make(self, config: model.ConnectionFactory) -> AdministeredFactory:
+        if config.provider is not None:
+            return self._other(config, config.provider)
+        if config.lookup_name is None:
+            return self._of_this_instance(config)
+        if _STOMP.match(config.lookup_name):
+            return self._stomp(config, config.lookup_name)
+        return self._jms(config, config.lookup_name)
+
+    def _of_this_instance(self, config: model.ConnectionFactory) -> AdministeredFactory:
+        properties = config.properties
+        self._warn_of_others(config, _EMBEDDED, properties, "the broker of this instance", "")
+        credentials = self._embedded.credentials
+        if config.username is not None:
+            credentials = _credentials(config)
+        elif USERNAME in properties or PASSWORD in properties:
+            credentials = Credentials(properties.get(USERNAME, _DEFAULT), properties.get(PASSWORD, _DEFAULT))
+        client_id = _client_id(config, CLIENT_ID)
+        provider = self._embedded.provider
+        return AdministeredFactory(
+            config,
+            provider,
+            credentials,
+            "embedded",
+            client_id=client_id,
+            waiting=getattr(provider, "waiting", None),
+            log=self._log,
+        )
+
+    def _stomp(self, config: model.ConnectionFactory, lookup_name: str) -> AdministeredFactory:
+        from bridge.providers.stomp.address import InvalidAddress, StompAddress
+        from bridge.providers.stomp.options import PREFIX, InvalidOption, StompOptions
+        from bridge.providers.stomp.provider import StompProvider
+
+        try:
+            address = StompAddress.parse(lookup_name)
+        except InvalidAddress as error:
+            # Without the text, in which there may be a passcode.
+            reason = f"{error.reason}; expected stomp://HOST:PORT or stomp+tls://HOST:PORT"
+            raise FactoryError(config.ref_name, reason, "lookup-name") from None
+        try:
+            options = StompOptions.from_properties(config.properties)
+        except InvalidOption as error:
+            raise FactoryError(config.ref_name, error.reason, f"property '{error.name}'") from None
+        others = [name for name in config.properties if not name.startswith(PREFIX)]
+        self._warn_of_others(config, (STOMP_CLIENT_ID,), others, "a STOMP broker", f" and those that begin with {PREFIX}")
+        if not address.tls and (options.ca is not None or options.certificate is not None):
+            self._log.warn(
+                "connection-factory {ref_name}: it has a certificate and connects without TLS; for TLS its lookup-name begins with stomp+tls://",
+                ref_name=config.ref_name,
+            )
+        provider = StompProvider(address, options, self._reactor)
+        client_id = _client_id(config, STOMP_CLIENT_ID)
+        return AdministeredFactory(config, provider, _credentials(config), "stomp", client_id=client_id, log=self._log)
+
+    def _jms(self, config: model.ConnectionFactory, lookup_name: str) -> AdministeredFactory:
+        from bridge.providers.jms.provider import JMSFactory, JMSProvider
+
+        environment, fields = jms_properties.split(config)
+        provider = JMSProvider(self._reactor, JMSFactory(lookup_name, environment, **fields), self._jvm(), config.ref_name)
+
+        def look_up(destination: model.Destination) -> Deferred[Destination]:
+            return provider.look_up(destination.lookup_name or "", destination.properties)
+
+        return AdministeredFactory(
+            config,
+            provider,
+            _credentials(config),
+            "jms",
+            client_id_known=False,
+            look_up=look_up,
+            remembers=True,
+            find=provider.look_up_factory,
+            class_name=lambda: provider.class_name,
+            log=self._log,
+        )
+
+    def _other(self, config: model.ConnectionFactory, name: str) -> AdministeredFactory:
+        where = f"property '{PROVIDER_PROPERTY}'"
+        points = self._entry_points()
+        point = points.get(name)
+        if point is None:
+            near = nearest(name, points)
+            meant = f"; was {near} meant?" if near else ""
+            reason = f"no provider '{name}' is installed in entry-point group {GROUP}; {_listed(points)}{meant}"
+            raise FactoryError(config.ref_name, reason, where)
+        try:
+            make = point.load()
+            provider: Any = make(config, self._reactor)
+            missing = _missing(provider)
+        except Exception as error:  # noqa: BLE001
+            # It is another package's, which may raise anything; an import that ends the process is its own affair.
+            reason = masked(f"{type(error).__name__}: {error}", config)
+            text = f"provider '{name}' ({point.value}) failed with {reason}; {_listed(points)}"
+            raise FactoryError(config.ref_name, text, where) from None
+        if missing:
+            text = f"provider '{name}' ({point.value}) returned {_class_name(provider)}, which has no {missing}: expected a gateway.messaging.provider.Provider; {_listed(points)}"
+            raise FactoryError(config.ref_name, text, where)
+        return AdministeredFactory(
+            config,
+            provider,
+            _credentials(config),
+            name,
+            client_id_known=False,
+            look_up=getattr(provider, "destination", None),
+            waiting=getattr(provider, "waiting", None),
+            class_name=lambda: _class_name(provider),
+            log=self._log,
+        )
+
+    def _warn_of_others(
+        self, config: model.ConnectionFactory, known: tuple[str, ...], given: Iterable[str], whose: str, also: str
+    ) -> None:
+        for name in given:
+            if name not in known:
+                near = nearest(name, known)
+                self._log.warn(
+                    "connection-factory {ref_name}: property '{name}' means nothing to {whose}, which knows {known}{meant}",
+                    ref_name=config.ref_name,
+                    name=name,
+                    whose=whose,
+                    known=", ".join(known) + also,
+                    meant=f"; was {near} meant?" if near else "",
+                )
+
+
+def _missing(provider: Any) -> str:
+    """What it lacks that makes a provider; empty if nothing."""
+    if not callable(getattr(provider, "connect", None)):
+        return "method 'connect'"
+    if not isinstance(getattr(provider, "capabilities", None), Capabilities):
+        return "Capabilities in 'capabilities'"
+    return "" if isinstance(getattr(provider, "resource", None), str) else "text in 'resource'"
+
+
+def _class_name(provider: object) -> str:
+    return f"{type(provider).__module__}.{type(provider).__qualname__}"
+
+
+def _listed(points: Iterable[str]) -> str:
+    return f"installed: {', '.join(sorted(points)) or 'none'}"
+
+
+def _credentials(config: model.ConnectionFactory) -> Credentials:
+    return _NOBODY if config.username is None else Credentials(config.username, config.password or "")
+
+
+def _client_id(config: model.ConnectionFactory, name: str) -> str | None:
+    value = config.properties.get(name)
+    if value is not None and not value.strip():
+        raise FactoryError(
+            config.ref_name, "expected a client identifier; without the property there is none", f"property '{name}'"
+        )
+    return value

@@ -1,0 +1,171 @@
+"""The chain of dead message queues of one bridge (seed 003, "Dead Message Queue (DMQ) Processing").
+
+Owns the order in which a dead message goes to the queues, when it counts as kept, and what is said of it in the log. One queue's attempts are
+:mod:`bridge.dead.queue`'s.
+
+A message goes to the built-in queue first, always, and then to the others that are enabled, in the order of the file, as far as the first of these that
+takes it. It is kept if any queue has taken it, the built-in one or another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger, LogLevel
+
+from bridge.config.model import Bridge, Dmq
+from bridge.connections.connections import Connections
+from bridge.connections.factories import Factories
+from bridge.dead.message import Burial, DeadMessage
+from bridge.dead.message_text import headers_line, properties_line
+from bridge.dead.queue import DeadMessageQueue, DmqStatus, NotTaken
+from gateway.messaging.clocks import wall_ms
+from gateway.messaging.dead import BridgeDeadReason
+from gateway.messaging.errors import MessagingError
+from gateway.messaging.message import Unreadable
+from gateway.messaging.transformer import MessageTransformer
+
+__all__ = ["DeadMessage", "DeadMessageQueues", "DmqStatus", "NotBuried", "NotTaken"]
+
+#: Finds a transformer: the class's name, and for errors what names it.
+LoadTransformer = Callable[[str, str], MessageTransformer]
+
+#: Characters of a message that one line of the log has at most; what is longer has several.
+_LINE: Final = 12_000
+
+
+class NotBuried(MessagingError):
+    """A dead message is in none of the queues, or the chain was stopped before it came to its end: the source must keep the message.
+
+    :param message_id: of the original. :param failures: of each queue that did not take it. :param taken_by: queues that have it all the same.
+    """
+
+    def __init__(self, message_id: str, failures: Sequence[NotTaken], taken_by: Sequence[str] = ()) -> None:
+        reasons = "; ".join([str(failure) for failure in failures]) or "the bridge is stopping"
+        super().__init__(f"message {message_id} is dead, and no dead message queue has taken it for good: {reasons}")
+        self.message_id = message_id
+        self.failures = tuple(failures)
+        self.taken_by = tuple(taken_by)
+
+
+class DeadMessageQueues:
+    """The dead message queues of one bridge.
+
+    :param reactor: its clock. :param bridge: the configuration.
+    :param load_transformer: what finds the classes that ``message-transformer-class`` names; whatever it raises, the constructor
+        raises.
+    :param log: the bridge's. It is told of each dead message before anything else is done about it.
+    """
+
+    def __init__(
+        self,
+        reactor: IReactorTime,
+        bridge: Bridge,
+        factories: Factories,
+        connections: Connections,
+        load_transformer: LoadTransformer,
+        log: Logger,
+    ) -> None:
+        self._reactor: Final = reactor
+        self._factories: Final = factories
+        self._connections: Final = connections
+        self._load_transformer: Final = load_transformer
+        self._log: Final = log
+        self._stopped = False
+        self._queues = tuple([self._made(config) for config in (bridge.built_in_dmq, *bridge.dmqs)])
+
+    async def start(self) -> None:
+        """Connect those queues that are enabled and stay connected. One that cannot be reached is logged; it is tried again for each message."""
+        await gatherResults([Deferred.fromCoroutine(queue.connect()) for queue in self._queues], consumeErrors=True)
+
+    async def bury(self, dead: DeadMessage) -> None:
+        """Keep a dead message. When it returns, the message is durable in a dead message queue, and its source may forget it.
+
+        At least once: one that is buried again after a failure may be in a queue twice, with the same ``JMS_SUN_JMSBRIDGE_SOURCE_MESSAGEID``.
+        Any number may be under way at a time; of those that are buried one after the other the queues have the order.
+
+        :raises NotBuried: no queue took it, or :meth:`stop` was called; everything that is known of the message is in the log then.
+        """
+        burial = Burial(dead, wall_ms(self._reactor))
+        self._tell(burial)
+        failures: list[NotTaken] = []
+        taken_by: list[str] = []
+        for queue in self._queues:
+            if not queue.enabled:
+                continue
+            try:
+                await queue.send(burial)
+            except NotTaken as failure:
+                failures.append(failure)
+            else:
+                taken_by.append(queue.name)
+                if not queue.config.built_in:
+                    return
+        if taken_by and not self._stopped:
+            return
+        if taken_by and not failures:
+            return
+        self._tell_last(burial, failures, taken_by)
+        raise NotBuried(dead.message.message_id, failures, taken_by)
+
+    async def stop(self) -> None:
+        """Make no further attempt, and let the connections go. Whoever waits between two attempts gets :class:`NotBuried` at once."""
+        self._stopped = True
+        await gatherResults([Deferred.fromCoroutine(queue.close()) for queue in self._queues], consumeErrors=True)
+
+    def status(self) -> Sequence[DmqStatus]:
+        """How each queue is now, the disabled ones too, in their order."""
+        return [queue.status() for queue in self._queues]
+
+    def _made(self, config: Dmq) -> DeadMessageQueue:
+        transformer: MessageTransformer | None = None
+        if config.message_transformer_class is not None and (config.enabled or config.built_in):
+            transformer = self._load_transformer(config.message_transformer_class, f"dmq {config.name}, message-transformer-class")
+        return DeadMessageQueue(self._reactor, config, self._factories, self._connections, transformer, self._log)
+
+    # --- the log
+
+    def _tell(self, burial: Burial) -> None:
+        dead = burial.dead
+        level = LogLevel.info if dead.reason is BridgeDeadReason.MESSAGE_EXPIRED else LogLevel.warn
+        if isinstance(dead.message, Unreadable):
+            level = LogLevel.error
+        self._log.emit(
+            level,
+            "link {link}: message {message_id} is dead, {reason}{colon}{exception}; headers: {headers}; properties: {properties}",
+            link=dead.link,
+            message_id=dead.message.message_id,
+            reason=dead.reason.value,
+            colon=": " if dead.exception else "",
+            exception=dead.exception,
+            headers=headers_line(dead.message),
+            properties=properties_line(dead.message.headers.properties),
+        )
+
+    def _tell_last(self, burial: Burial, failures: Sequence[NotTaken], taken_by: Sequence[str]) -> None:
+        """Step 6 of the seed's sequence: the properties and headers of the original, and the properties that the dead message would have had."""
+        dead = burial.dead
+        everything = "; ".join(
+            (
+                f"dead message: {properties_line(burial.properties)}",
+                f"headers: {headers_line(dead.message)}",
+                f"properties: {properties_line(dead.message.headers.properties)}",
+            )
+        )
+        parts = [everything[start : start + _LINE] for start in range(0, len(everything), _LINE)]
+        for number, part in enumerate(parts, 1):
+            self._log.error(
+                "link {link}: message {message_id} is dead and {where}, part {part} of {parts}: {message}; the queues: {failures}"
+                if len(parts) > 1
+                else "link {link}: message {message_id} is dead and {where}: {message}; the queues: {failures}",
+                link=dead.link,
+                message_id=dead.message.message_id,
+                where=f"in {', '.join(taken_by)} only" if taken_by else "in no dead message queue",
+                part=number,
+                parts=len(parts),
+                message=part,
+                failures="; ".join([str(failure) for failure in failures]) or "none was tried",
+            )

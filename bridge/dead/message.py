@@ -1,0 +1,158 @@
+"""One message that a link has given up, and what is made of it for a dead message queue (seed 003, "Dead Message Queue (DMQ) Processing").
+
+Owns the form of a dead message: a BytesMessage whose body is the original in an envelope, with the original's properties and those of seed table 12-1.
+Knows neither queues nor when and how often one is sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from bridge.config.model import AS_SOURCE
+from bridge.dead.message_text import whole
+from gateway.messaging import dead
+from gateway.messaging.dead import BridgeDeadReason
+from gateway.messaging.destination import Destination
+from gateway.messaging.envelope import CONTENT_TYPE, EnvelopeError, encode
+from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, Headers, Message, Unreadable
+from gateway.messaging.values import Char, Value, encode_value
+
+#: Says, beside a body that is an envelope, that it is one; on every provider.
+ENVELOPE: Final = (("content-type", CONTENT_TYPE),)
+#: Says that the original could not be put into one.
+TEXT: Final = (("content-type", "text/plain; charset=utf-8"),)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadMessage:
+    """A message that a link has given up.
+
+    :param message: as received from the source; it is not changed.
+    :param exception: what went wrong, for people; "" if there is nothing to say.
+    :param link: the link's name, for the log.
+    :param source_destination: what the link reads from; None where that is not known.
+    :param source_provider: what the source's provider calls itself, else the class of its factory; "" where neither is known.
+    :param target_destination: the target's own destination; None is ``AS_SOURCE``.
+    :param target_provider: as ``source_provider``.
+    :param source_resource: the resource manager of the source, where that is the broker of this instance; else "".
+    :param current_destination: where it was really going, after ``AS_SOURCE`` or a transformer's ``branch_to``; None where that is not known.
+    """
+
+    message: Message
+    reason: BridgeDeadReason
+    exception: str
+    link: str
+    source_destination: Destination | None
+    source_provider: str
+    target_destination: Destination | None
+    target_provider: str
+    current_destination: Destination | None = None
+    source_resource: str = ""
+
+
+class Body(NamedTuple):
+    """The body of a dead message.
+
+    :param octets: the original in an envelope, or as text. :param failure: why it is text; "" where it is an envelope.
+    """
+
+    octets: bytes
+    failure: str = ""
+
+
+def bridge_properties(message: DeadMessage, now_ms: int) -> dict[str, Value]:
+    """The properties of seed table 12-1 that say why and from where; what is not known is left out.
+
+    :param now_ms: epoch milliseconds now.
+    """
+    original = message.message
+    target = message.target_destination
+    found: dict[str, Value] = {
+        dead.BRIDGE_REASON: message.reason.value,
+        dead.BRIDGE_EXCEPTION: message.exception or None,
+        dead.BRIDGE_TIMESTAMP: str(now_ms),
+        dead.BRIDGE_SOURCE_MESSAGE_ID: original.message_id or None,
+        dead.BRIDGE_SOURCE_TIMESTAMP: original.timestamp or None,
+        dead.BRIDGE_SOURCE_CORRELATION_ID: original.headers.correlation_id,
+        dead.BRIDGE_SOURCE_TYPE: original.headers.type,
+        dead.BRIDGE_SOURCE_DESTINATION: _text(message.source_destination),
+        dead.BRIDGE_SOURCE_PROVIDER: message.source_provider or None,
+        dead.BRIDGE_SOURCE_RESOURCE: message.source_resource or None,
+        dead.BRIDGE_TARGET_DESTINATION: AS_SOURCE if target is None else str(target),
+        dead.BRIDGE_TARGET_PROVIDER: message.target_provider or None,
+        dead.BRIDGE_TARGET_CURRENT_DESTINATION: _text(message.current_destination),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def body_of(original: Message, content: Message | None = None) -> Body:
+    """What a dead message holds.
+
+    :param original: as received. :param content: what a transformer made of it; None is the original itself.
+    """
+    if isinstance(original, Unreadable):
+        # In an envelope it would look like one that is whole.
+        return Body(whole(original), f"it cannot be read: {original.reason}")
+    try:
+        return Body(encode(original if content is None else content))
+    except EnvelopeError as error:
+        return Body(whole(original), str(error))
+
+
+def headers_of(message: DeadMessage, properties: dict[str, Value], body: Body, destination: Destination) -> Headers:
+    """The headers of the dead message for one queue.
+
+    The original's delivery mode, priority and properties, and over these ``properties``; what an earlier death of the message had added to it is gone.
+    The other headers of the original are in its envelope: they would tell consumers of the queue wrong things about this message.
+
+    :param properties: as :func:`bridge_properties` gives them.
+    """
+    original = message.message.headers
+    copied = {name: property_of(value) for name, value in original.properties.items() if name not in dead.BRIDGE_PROPERTIES}
+    if body.failure:
+        properties = {**properties, dead.BRIDGE_BODY_TRUNCATED: "true"}
+    return Headers(
+        destination,
+        body_type=BodyType.BYTES,
+        persistent=original.persistent,
+        priority=original.priority if 0 <= original.priority <= 9 else DEFAULT_PRIORITY,
+        properties={**copied, **{name: property_of(value) for name, value in properties.items()}},
+        extras=TEXT if body.failure else ENVELOPE,
+    )
+
+
+def property_of(value: object) -> Value:
+    """A value as a property can have it: itself if JMS allows it there, else its text; octets in hexadecimal."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Char):
+        return str(value)
+    try:
+        encode_value(value)  # type: ignore[arg-type]
+    except (ValueError, TypeError):
+        return str(value)
+    return value  # type: ignore[return-value]
+
+
+def _text(destination: Destination | None) -> str | None:
+    return None if destination is None else str(destination)
+
+
+class Burial:
+    """One dead message on its way to its queues: what is the same for all of them.
+
+    :param now_ms: epoch milliseconds now.
+    """
+
+    def __init__(self, dead: DeadMessage, now_ms: int) -> None:
+        self.dead: Final = dead
+        self.properties: Final[dict[str, Value]] = bridge_properties(dead, now_ms)
+        self._body: Body | None = None
+
+    @property
+    def body(self) -> Body:
+        """The original as a body; made once."""
+        if self._body is None:
+            self._body = body_of(self.dead.message)
+        return self._body

@@ -1,0 +1,1 @@
+"""One link: its states, its pump, its two ends."""

@@ -1,0 +1,341 @@
+"""Both ends of a link, from the first connection to the last: connecting what is missing, pumping between them, letting go.
+
+Owns the connections of one run of a link, from its start to its stop, and which of them is missing. When to try again is :mod:`bridge.link.link`'s to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from bridge.config.model import Link
+from bridge.connections.administered import AdministeredFactory, FactoryError
+from bridge.connections.connections import ConnectionKind, Connections
+from bridge.link.passage import AnySource, Lost, Passage
+from bridge.link.source import SourceLost
+from bridge.link.target import TargetLost
+from bridge.link.transfer import Sides
+from bridge.once.errors import NotOnce
+from bridge.providers.jms.failures import JavaMissing
+from bridge.status import Doing, OnceBy
+from bridge.together import shielded, together
+from bridge.xa.errors import LogFailed
+from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.errors import (
+    AccessDenied,
+    AuthenticationFailed,
+    ClientIdRequired,
+    InvalidDestination,
+    InvalidSelector,
+    MessagingError,
+    NotSupported,
+    ProviderUnavailable,
+)
+from gateway.messaging.provider import Connection
+
+#: What cannot change before somebody does something about it, whether or not the link was connected before.
+_FINAL: Final = (FactoryError, JavaMissing, NotOnce, LogFailed, ClientIdRequired)
+#: What a provider says that is not likely to change by itself.
+_LASTING: Final = (
+    AuthenticationFailed,
+    AccessDenied,
+    InvalidDestination,
+    InvalidSelector,
+    NotSupported,
+)
+
+
+class SourceNotConnected(SourceLost):
+    """Connecting the source has failed; ``cause`` is why. The sentence names the end and its connection factory."""
+
+    def __init__(self, ref_name: str, cause: MessagingError) -> None:
+        MessagingError.__init__(self, _about("source", ref_name, cause))
+        self.cause = cause
+
+
+class TargetNotConnected(TargetLost):
+    """Connecting the target has failed; ``cause`` is why. The sentence names the end and its connection factory."""
+
+    def __init__(self, ref_name: str, cause: MessagingError) -> None:
+        MessagingError.__init__(self, _about("target", ref_name, cause))
+        self.cause = cause
+        self.sent = False
+
+
+class Ends:
+    """The source and the target of one link.
+
+    :param source: the source's factory. :param target: the target's. :param connections: the bridge's.
+    :param choose: says how messages pass between them, once it is known what both can do; asked until it says so. Its pump is theirs alone: a batch that
+        is abandoned when they are closed has nothing to do with the next.
+    :param lost: called when the source's connection ends; :meth:`connect` brings it back.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        link: Link,
+        source: AdministeredFactory,
+        target: AdministeredFactory,
+        connections: Connections,
+        choose: Callable[[], Passage],
+        lost: Callable[[Lost], None],
+        log: Logger,
+    ) -> None:
+        self._reactor: Final = reactor
+        self._link: Final = link
+        self._factories: Final = (source, target)
+        self._log: Final = log
+        self._tell_lost: Final = lost
+        self._source_way: Final = connections.dedicated(source, link.source.clientid, f"link {link.name}, source")
+        self._choose: Final = choose
+        self._passage: Passage | None = None
+        self._warned = False
+        self._source: AnySource | None = None
+        #: Why the last source was lost.
+        self._source_loss: SourceLost | None = None
+        #: Whether the source's provider has ever accepted what the link asks for.
+        self._accepted = False
+        #: The target's destination once it is known, None for AS_SOURCE; in a tuple, empty before.
+        self._destination: tuple[Destination | None, ...] = ()
+        #: Those who wait for the connecting that is under way.
+        self._waiters: list[Deferred[None]] = []
+        self._pumping: Deferred[None] | None = None
+        self._closed = False
+
+    # --- what is known
+
+    @property
+    def kinds(self) -> tuple[ConnectionKind | None, ConnectionKind | None]:
+        """How source and target are connected; None until that is known."""
+        passage = self._passage
+        return None if self._source is None else self._source_way.kind, None if passage is None else passage.target.kind
+
+    @property
+    def in_flight(self) -> int:
+        """Messages received and not acknowledged."""
+        pump = 0 if self._passage is None else self._passage.pump.in_flight
+        return pump + (0 if self._source is None else self._source.ahead)
+
+    @property
+    def held_ms(self) -> int:
+        """The timestamp of the oldest message that is in flight, epoch milliseconds; 0 when none is, -1 when unknown."""
+        times = [] if self._passage is None else self._passage.pump.times()
+        if self._source is not None:
+            times += self._source.times()
+        return min([each for each in times if each], default=-1 if times else 0)
+
+    @property
+    def source_connection(self) -> Connection | None:
+        """The connection to the source; None while there is none."""
+        return None if self._source is None else self._source.connection
+
+    @property
+    def source_accepted(self) -> bool:
+        """Whether the source's provider has accepted what the link asks for, at least once."""
+        return self._accepted or (self._source is not None and self._source.accepted)
+
+    @property
+    def doing(self) -> tuple[Doing, int]:
+        """What the batch under way waits for, and since when, in epoch milliseconds."""
+        return (Doing.NOTHING, 0) if self._passage is None else (self._passage.pump.doing, self._passage.pump.doing_since_ms)
+
+    @property
+    def once_by(self) -> OnceBy | None:
+        """What is relied on to transfer each message once; None where nothing is, and until that is known."""
+        return None if self._passage is None else self._passage.once_by
+
+    @property
+    def transaction(self) -> tuple[str, str]:
+        """The id and the state of the transaction under way; empty if there is none."""
+        transaction = None if self._passage is None else self._passage.transaction
+        return ("", "") if transaction is None or transaction.over else (transaction.id, transaction.state.value)
+
+    # --- connecting
+
+    def connect(self) -> Deferred[None]:
+        """Connect what is not connected; one who asks while that is under way waits for the same.
+
+        :returns: fails with :class:`SourceNotConnected` or :class:`TargetNotConnected`, or with :class:`~bridge.link.source.SourceLost` where the
+            source was lost while the target was connected; what could be connected stays so.
+        """
+        waiter: Deferred[None] = Deferred()
+        self._waiters.append(waiter)
+        if len(self._waiters) == 1:
+            Deferred.fromCoroutine(self._connect()).addBoth(self._connected)
+        return waiter
+
+    def _connected(self, result: Any) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter.callback(result)
+
+    async def _connect(self) -> None:
+        link, (source_factory, target_factory) = self._link, self._factories
+        passage = self._passage
+        if passage is None:
+            await self._find(source_factory, SourceNotConnected)
+            await self._find(target_factory, TargetNotConnected)
+            passage = self._passage = self._choose()
+        source = self._source
+        if source is None:
+            try:
+                destination = await source_factory.destination(link.source.destination)
+                self._warn_of(destination)
+                source = await passage.open_source(self._source_way, destination, self._source_lost)
+            except MessagingError as error:
+                raise SourceNotConnected(source_factory.config.ref_name, _cause(error)) from error
+            if self._closed:
+                await source.close()
+                raise ProviderUnavailable("the link was stopped")
+            self._source, self._source_loss = source, None
+        try:
+            if not self._destination or not passage.target.ready:
+                # Its provider may be another process by now, which is to find it before anything is sent there.
+                wanted = link.target.destination
+                self._destination = (None if wanted is None else await target_factory.destination(wanted),)
+            if not passage.target.ready:
+                await passage.target.open()
+        except MessagingError as error:
+            raise TargetNotConnected(target_factory.config.ref_name, _cause(error)) from error
+        try:
+            await passage.connected(source)
+        except SourceLost as error:
+            raise SourceNotConnected(source_factory.config.ref_name, _cause(error)) from error
+        except TargetLost as error:
+            raise TargetNotConnected(target_factory.config.ref_name, _cause(error)) from error
+        if self._closed:
+            await passage.target.close()
+            raise ProviderUnavailable("the link was stopped")
+        if source.failed is not None:
+            raise source.failed
+
+    def _warn_of(self, source: Destination) -> None:
+        """What a transacted link cannot do is told at its start."""
+        if self._link.transacted and source.kind is Kind.TOPIC and self._link.source.durable_sub is None and not self._warned:
+            self._warned = True
+            self._log.warn(
+                "link {link}: its source, {source}, has no durable-sub: what is published while it is not connected does not come to this link, "
+                "and what is under way when the source's connection is lost does not come again",
+                link=self._link.name,
+                source=source,
+            )
+
+    async def _find(self, factory: AdministeredFactory, failed: Callable[[str, MessagingError], MessagingError]) -> None:
+        try:
+            await factory.find()
+        except MessagingError as error:
+            raise failed(factory.config.ref_name, error) from error
+
+    def _source_lost(self, lost: SourceLost) -> None:
+        self._accepted = self.source_accepted
+        source, self._source = self._source, None
+        if source is not None:
+            self._source_loss = lost
+            source.close()
+            self._tell_lost(lost)
+
+    # --- pumping
+
+    async def run(self) -> None:
+        """Have messages moved until the pump is halted. One at a time; nothing else uses the ends meanwhile.
+
+        :raises MessagingError: of :meth:`Pump.run`.
+        """
+        source, passage = self._source, self._passage
+        if source is None or passage is None:
+            raise self._source_loss or SourceLost(ProviderUnavailable("its connection has ended"))
+        factories = self._factories
+        (destination,) = self._destination
+        here = factories[0].provider.resource if factories[0].embedded else ""
+        both = all(factory.embedded for factory in factories)
+        sides = Sides(destination, source.product, passage.target.product, both, here)
+        self._pumping = Deferred()
+        try:
+            await passage.run(source, sides)
+        except BaseException:
+            if not self._closed and await passage.failed(source) and self._source is source:
+                self._accepted = self.source_accepted
+                self._source = None
+                await source.close()
+            raise
+        finally:
+            pumping, self._pumping = self._pumping, None
+            pumping.callback(None)
+
+    def release(self) -> None:
+        """Batches may be begun again, after :meth:`halt`."""
+        if self._passage is not None:
+            self._passage.pump.release()
+
+    def halt(self) -> None:
+        """Begin no other batch; :meth:`run` returns when the one under way is done with."""
+        if self._passage is not None:
+            self._passage.pump.halt()
+
+    # --- the end
+
+    async def close(self, seconds: float) -> None:
+        """Let the batch under way be finished, give back what is not begun, and close the connections.
+
+        :param seconds: that either step may take; then the connections are closed over the batch, or abandoned.
+        """
+        self._closed = True
+        self.halt()
+        if self._pumping is not None:
+            await self._within(seconds, {"finishing the batch under way": shielded(self._pumping)})
+        closing: dict[str, Deferred[Any]] = {}
+        if self._passage is not None:
+            self._passage.pump.forget()
+            closing["closing the target"] = Deferred.fromCoroutine(self._passage.target.close())
+        if self._source is not None:
+            closing["closing the source's session"] = self._source.close()
+        closing["closing the source"] = self._source_way.close()
+        if self._pumping is not None:
+            # What it waited for has failed now.
+            closing["ending the batch under way"] = shielded(self._pumping)
+        await self._within(seconds, closing)
+
+    async def _within(self, seconds: float, awaited: Mapping[str, Deferred[Any]]) -> None:
+        ended = await together(self._reactor, awaited, seconds, self._failed)
+        for name, failure in ended.failures.items():
+            self._failed(name, failure)
+        for name in ended.late:
+            self._log.warn(
+                "link {link}: {what} takes more than {seconds:g} seconds, and is waited for no longer",
+                link=self._link.name,
+                what=name,
+                seconds=seconds,
+            )
+
+    def _failed(self, what: str, failure: Failure) -> None:
+        self._log.warn("link {link}: {what} failed: {error}", link=self._link.name, what=what, error=failure.value)
+
+
+def worth_a_retry(error: MessagingError, was_connected: bool) -> bool:
+    """Whether trying again can help. :param was_connected: the end that has failed was connected before, and accepted what the link asks for.
+
+    A refusal of the link's very first connection is most likely a mistake in the configuration; a provider that comes back may refuse for a while what
+    it will take again.
+    """
+    cause = _cause(error)
+    return not isinstance(cause, _FINAL) and (was_connected or not isinstance(cause, _LASTING))
+
+
+def _cause(error: MessagingError) -> MessagingError:
+    return error.cause if isinstance(error, SourceLost | TargetLost) else error
+
+
+def _about(end: str, ref_name: str, cause: MessagingError) -> str:
+    """What went wrong where; some errors name the factory themselves."""
+    text, factory = str(cause), f"connection-factory '{ref_name}'"
+    if isinstance(cause, ClientIdRequired):
+        text = (
+            f"durable subscription '{cause.durable_name}' needs a client identifier, and the connection has none: "
+            f"set the attribute clientid of the {end}, or a client identifier of the connection factory"
+        )
+    return f"{end}, {text}" if text.startswith(factory) else f"{end}, {factory}: {text}"

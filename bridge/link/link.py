@@ -1,0 +1,442 @@
+"""One link: what it is doing, what went wrong, and what an operator may ask of it.
+
+Owns what is told of a link, when it tries again, and which requests make sense. The ways between its states are :mod:`bridge.link.machine`'s,
+connections :mod:`bridge.link.ends`', batches :mod:`bridge.link.pump`'s, one message :mod:`bridge.link.transfer`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from bridge.config.model import AS_SOURCE, Bridge, Link
+from bridge.config.model import Destination as ConfiguredDestination
+from bridge.connections.administered import AdministeredFactory
+from bridge.connections.connections import ConnectionKind, Connections
+from bridge.journal_lines import NO_JOURNAL, BridgeLines
+from bridge.link.attempts import Attempts
+from bridge.link.ends import Ends, worth_a_retry
+from bridge.link.lag import Lag
+from bridge.link.machine import Events, machine
+from bridge.link.moved import Moved
+from bridge.link.passage import Lost
+from bridge.link.passages import Passages
+from bridge.link.pump import Buries
+from bridge.link.retrying import Retries
+from bridge.link.source import SourceLost
+from bridge.link.transfer import LinkStops, Transfer, UnknownBranch
+from bridge.link.trouble import TELL_S, Progress, Refusals, Stall, remedy, with_remedy
+from bridge.once.coordination import Coordination
+from bridge.once.errors import BatchRefused
+from bridge.status import Doing, LinkCounters, LinkState, LinkStatus, WrongState
+from gateway.messaging.clocks import wall_ms
+from gateway.messaging.destination import Destination
+from gateway.messaging.errors import MessagingError, ProviderUnavailable
+from gateway.messaging.transformer import MessageTransformer
+
+#: Seconds that a link which stops may take to finish its batch, and then as many to close its connections.
+STOP_S: Final = 4.0
+#: States of a transaction in which a resource manager is being asked.
+_COMPLETING: Final = ("PREPARING", "COMMITTING", "ROLLING_BACK")
+_PASSING: Final = frozenset({LinkState.STARTING, LinkState.PAUSING, LinkState.STOPPING})
+
+
+class LinkFailed(Exception):
+    """The link has stopped by itself. ``str`` says why.
+
+    :param link: its name.
+    """
+
+    def __init__(self, link: str, reason: str) -> None:
+        super().__init__(f"link {link} has failed: {reason}")
+        self.link = link
+        self.reason = reason
+
+
+class JMSLink:
+    """One link of a JMS bridge.
+
+    :param reactor: for time. :param config: the link. :param bridge: the bridge it is of.
+    :param source: the source's factory. :param target: the target's. :param connections: the bridge's. :param dead_queues: likewise.
+    :param transformer: the target's; None for none.
+    :param instance: tells this instance from all others, and with the names of bridge and link this link, for the loop guard.
+    :param log: the bridge's. :param passed: called at the points of :mod:`bridge.crash_points`. :param lines: tell the journal.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        config: Link,
+        bridge: Bridge,
+        source: AdministeredFactory,
+        target: AdministeredFactory,
+        connections: Connections,
+        coordination: Coordination,
+        dead_queues: Buries,
+        transformer: MessageTransformer | None,
+        instance: str,
+        log: Logger,
+        passed: Callable[[str], None] = lambda point: None,
+        lines: BridgeLines = NO_JOURNAL,
+    ) -> None:
+        self.config: Final = config
+        self.counters: Final = LinkCounters()
+        self._reactor: Final = reactor
+        self._factories: Final = (source, target)
+        self._connections: Final = connections
+        self._moved: Final = Moved(config.name, self.counters, log, reactor)
+        self._log: Final = log
+        self._lag: Final = Lag(reactor, config, source, log)
+        self._bridge = bridge
+        self._transfer: Final = Transfer(
+            config, bridge, f"{instance}/{bridge.name}/{config.name}", transformer, self._resolve, self._now_ms
+        )
+        retries = Retries.of_link(config, source.config), Retries.of_link(config, target.config)
+        self._attempts: Final = Attempts(*retries, self.counters, reactor.seconds)
+        self._events: Final[Events] = machine(self)
+        names = {"source": source.config.ref_name, "target": target.config.ref_name, "destination": _place(config)}
+        self._stall: Final = Stall(reactor, config.name, names, log, self._progress, self._record_text)
+        refusals = Refusals(config.name, target.config.ref_name, log, reactor.seconds, self._record_text)
+        self._passages: Final = Passages(
+            reactor,
+            config,
+            source,
+            target,
+            connections,
+            coordination,
+            self._transfer,
+            dead_queues,
+            self.counters,
+            self._moved,
+            log,
+            passed,
+            lines.of_link(bridge.name, config.name, source, target, transformer is not None),
+            refusals,
+        )
+        self._ends: Ends | None = None
+        #: How often connecting or pumping was begun: what was begun before has nothing to say any more.
+        self._begun = 0
+        self._moved.told = bridge.log_message_transfer
+        self._state = LinkState.STOPPED if config.enabled else LinkState.UNINITIALIZED
+        self._since_ms = self._now_ms()
+        self._settled: list[Deferred[None]] = []
+        #: What ended the last attempt or run, and when.
+        self._error = ""
+        self._error_ms = 0
+        #: When the next attempt is made.
+        self._next_try_ms = 0
+        #: A connection that was lost while the pump was busy with something else.
+        self._lost: Lost | None = None
+        #: The failures that the log was told of within :data:`TELL_S`, and when.
+        self._told: dict[str, float] = {}
+
+    # --- what an operator does
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def state(self) -> LinkState:
+        return self._state
+
+    def start(self) -> Deferred[None]:
+        """Start it; resume it if it is paused.
+
+        :returns: fires when messages can be moved, or when they cannot and it goes on trying; fails with :class:`LinkFailed` if it has given up,
+            with WrongState if it is disabled, or stopping.
+        """
+        state = self._state
+        if state is LinkState.UNINITIALIZED:
+            return self._refuse("start", 'it is disabled: set enabled="true" in the file of the bridge')
+        if state is LinkState.STOPPING:
+            return self._refuse("start")
+        if state in (LinkState.PAUSED, LinkState.PAUSING):
+            self._events.resume()
+        elif state in (LinkState.STOPPED, LinkState.FAILED):
+            self._attempts.begin()
+            self._lost = None
+            self._told = {}
+            self._ends = self._new_ends()
+            self._events.start()
+        return self._when_settled()
+
+    def stop(self) -> Deferred[None]:
+        """Finish the batch under way, give back what is not begun, and close the connections; bounded by twice :data:`STOP_S`."""
+        if self._state not in (LinkState.UNINITIALIZED, LinkState.STOPPED):
+            self._events.stop()
+        return self._when_settled()
+
+    def pause(self) -> Deferred[None]:
+        """Finish the batch under way and begin no other; connections are kept.
+
+        :returns: fails with WrongState if it is not running.
+        """
+        if self._state in (LinkState.UNINITIALIZED, LinkState.STOPPED, LinkState.STOPPING, LinkState.FAILED):
+            return self._refuse("pause")
+        if self._state not in (LinkState.PAUSED, LinkState.PAUSING):
+            self._events.pause()
+        return self._when_settled()
+
+    def resume(self) -> Deferred[None]:
+        """Go on after :meth:`pause`.
+
+        :returns: as that of :meth:`start`.
+        """
+        if self._state in (LinkState.UNINITIALIZED, LinkState.STOPPED, LinkState.STOPPING, LinkState.FAILED):
+            return self._refuse("resume")
+        if self._state in (LinkState.PAUSED, LinkState.PAUSING):
+            self._events.resume()
+        return self._when_settled()
+
+    def configure(self, bridge: Bridge) -> None:
+        """The bridge's file was read again, and says the same of this link; heed from the next message on what it says of the bridge."""
+        self._bridge = bridge
+        self._moved.told = bridge.log_message_transfer
+        self._transfer.configure(bridge)
+
+    def look(self) -> Deferred[None]:
+        """Have :meth:`status` tell the lag as it is now: of a source that must be browsed, as it was at most ten seconds ago.
+
+        :returns: fires, never with an error, soon.
+        """
+        return self._lag.look(None if self._ends is None else self._ends.source_connection)
+
+    def status(self) -> LinkStatus:
+        """How it is doing now; the lag as :meth:`look` saw it."""
+        config = self.config
+        ends = self._ends
+        kinds = (None, None) if ends is None else ends.kinds
+        doing, doing_since_ms = (Doing.NOTHING, 0) if ends is None else ends.doing
+        transaction, transaction_state = ("", "") if ends is None else ends.transaction
+        destination = config.target.destination
+        return LinkStatus(
+            bridge=self._bridge.name,
+            name=config.name,
+            state=self._state,
+            enabled=config.enabled,
+            transacted=config.transacted,
+            quality_of_service=config.quality_of_service.value,
+            source=_text(config.source.connection_factory.ref_name, kinds[0], config.source.destination),
+            target=_text(config.target.connection_factory.ref_name, kinds[1], destination),
+            since_ms=self._since_ms,
+            last_error=self._error,
+            last_error_ms=self._error_ms,
+            # Of what is over nobody wants to know.
+            attempt=0 if self._state is LinkState.STARTED else self._attempts.failed,
+            next_try_ms=self._next_try_ms,
+            in_flight=0 if ends is None else ends.in_flight,
+            doing=doing,
+            doing_since_ms=doing_since_ms,
+            last_transfer_ms=self._moved.last_ms,
+            lag_ms=self._lag.ms(0 if ends is None else ends.held_ms),
+            received_rate=self._moved.received.a_second(),
+            sent_rate=self._moved.sent.a_second(),
+            counters=replace(self.counters, dead=dict(self.counters.dead)),
+            once_by=None if ends is None else ends.once_by,
+            transaction=transaction,
+            transaction_state=transaction_state,
+            waiting=self._lag.waiting(0 if ends is None else ends.in_flight),
+        )
+
+    def __str__(self) -> str:
+        status = self.status()
+        return f"link({self.name})[{status.source}-->{status.target}]"
+
+    def _refuse(self, operation: str, remedy: str = "") -> Deferred[None]:
+        return fail(WrongState(f"link {self.name}", operation, self._state.value, remedy))
+
+    def _when_settled(self) -> Deferred[None]:
+        if self._state not in _PASSING:
+            return fail(LinkFailed(self.name, self._error)) if self._state is LinkState.FAILED else succeed(None)
+        waiter: Deferred[None] = Deferred()
+        self._settled.append(waiter)
+        return waiter
+
+    # --- the machine's work
+
+    def enter(self, state: LinkState) -> None:
+        if state is self._state:
+            return
+        self._state = state
+        self._since_ms = self._now_ms()
+        level = self._log.error if state is LinkState.FAILED else self._log.info
+        level("{link} is {state}{why}", link=self, state=state.value, why=f": {self._error}" if state is LinkState.FAILED else "")
+        if state is not LinkState.RETRYING:
+            self._next_try_ms = 0
+        if state in (LinkState.STARTED, LinkState.PAUSING):
+            self._stall.watch()
+        else:
+            self._stall.stop()
+        if state not in _PASSING:
+            settled, self._settled = self._settled, []
+            outcome = LinkFailed(self.name, self._error) if state is LinkState.FAILED else None
+            for waiter in settled:
+                # Not from inside: who waits may ask for the next thing at once.
+                self._reactor.callLater(0, waiter.callback if outcome is None else waiter.errback, outcome)
+
+    def connect(self) -> None:
+        self._begin(Ends.connect, self._connected)
+
+    def pump(self) -> None:
+        if self._ends is not None:
+            self._ends.release()
+        self._begin(lambda ends: Deferred.fromCoroutine(ends.run()), self._halted)
+
+    def halt(self) -> None:
+        if self._ends is not None:
+            self._ends.halt()
+
+    def close(self) -> None:
+        ends, self._ends = self._ends, None
+        closing = succeed(None) if ends is None else Deferred.fromCoroutine(ends.close(STOP_S))
+        closing.addErrback(self._defect)
+        # Not from inside: the machine is on its way into the state that waits for it.
+        closing.addBoth(lambda result: self._reactor.callLater(0, self._events.closed))
+
+    def later(self, seconds: float, call: Callable[[], None]) -> IDelayedCall:
+        self._next_try_ms = self._now_ms() + round(seconds * 1000)
+        delayed: IDelayedCall = self._reactor.callLater(seconds, call)
+        return delayed
+
+    # --- what becomes of it
+
+    def _new_ends(self) -> Ends:
+        source, target = self._factories
+        choose = partial(self._passages.choose, self._end_lost)
+        return Ends(self._reactor, self.config, source, target, self._connections, choose, self._end_lost, self._log)
+
+    def _begin(self, what: Callable[[Ends], Deferred[None]], done: Callable[[], None]) -> None:
+        """Do this next, and what follows from it, unless something else was begun by then, or the link has let go of its ends."""
+        ends = self._ends
+        self._begun += 1
+        number = self._begun
+
+        def ended(result: Failure | None) -> None:
+            if ends is not self._ends or number != self._begun:
+                if isinstance(result, Failure) and not isinstance(result.value, MessagingError):
+                    self._defect(result)
+            elif isinstance(result, Failure):
+                self._failed(result)
+            else:
+                done()
+
+        def begin() -> None:
+            if ends is not None and ends is self._ends:
+                what(ends).addBoth(ended).addErrback(self._defect)
+
+        self._reactor.callLater(0, begin)
+
+    def _connected(self) -> None:
+        self._lost = None
+        self._attempts.connected()
+        self._events.connected()
+
+    def _end_lost(self, lost: Lost) -> None:
+        """A connection that is held has ended. The pump notices when it needs it; if it is idle, now."""
+        self._lost = lost
+        self._record(lost)
+        self.halt()
+
+    def _halted(self) -> None:
+        lost, self._lost = self._lost, None
+        if lost is None:
+            self._events.halted()
+        else:
+            self._go_on(lost)
+
+    def _failed(self, failure: Failure) -> None:
+        self._lost = None
+        error = failure.value
+        if not isinstance(error, MessagingError):
+            # A defect of ours must not end in a link that looks well.
+            self._log.failure("{link} has failed unexpectedly", failure, link=self)
+            error = ProviderUnavailable(f"an unexpected error, which the log has: {type(error).__name__}")
+        self._record(error)
+        self._go_on(error)
+
+    def _go_on(self, error: MessagingError) -> None:
+        """Try again, or give up where that cannot help."""
+        was_connected = self._attempts.was_connected
+        if isinstance(error, SourceLost):
+            was_connected = was_connected and self._ends is not None and self._ends.source_accepted
+        if isinstance(error, LinkStops) or not worth_a_retry(error, was_connected):
+            self._events.give_up()
+        else:
+            self._try_later(error)
+
+    def _try_later(self, error: MessagingError) -> None:
+        wait_s = self._attempts.wait_s(error)
+        if wait_s is None:
+            self._error = f"{self._error} (given up after {self._attempts.failed} attempts)"
+            self._events.give_up()
+            return
+        if self._state not in (LinkState.PAUSED, LinkState.PAUSING):
+            self._tell_failure(error, wait_s)
+        self._events.retry(wait_s)
+
+    def _tell_failure(self, error: MessagingError, wait_s: float) -> None:
+        """One line a minute as long as it is the same."""
+        text, to_do, now = with_remedy(error), remedy(error), self._reactor.seconds()
+        # How often it was tried makes no other failure of it, nor does how a provider puts it that wants the same remedy.
+        reason = to_do or (str(error.cause) if isinstance(error, BatchRefused) else text)
+        if isinstance(error, SourceLost):
+            reason = f"source: {reason}"
+        self._told = {told: at for told, at in self._told.items() if now - at < TELL_S}
+        log = self._log.debug if reason in self._told else self._log.warn
+        self._told.setdefault(reason, now)
+        log(
+            "link {link}: {error}; attempt {attempt} in {wait_s:g} seconds",
+            link=self.name,
+            error=text,
+            attempt=self._attempts.failed + 1,
+            wait_s=wait_s,
+        )
+
+    def _record(self, error: MessagingError) -> None:
+        self._record_text(with_remedy(error))
+
+    def _record_text(self, text: str) -> None:
+        self._error = text
+        self._error_ms = self._now_ms()
+
+    def _progress(self) -> Progress:
+        ends, counters = self._ends, self.counters
+        if ends is None:
+            return Progress(Doing.NOTHING, ())
+        (doing, since_ms), (transaction, state) = ends.doing, ends.transaction
+        if state in _COMPLETING:
+            # What the next transaction waits for meanwhile is another matter.
+            return Progress(Doing.SENDING, (transaction, state))
+        return Progress(doing, (since_ms, counters.sent, counters.acknowledged, counters.refused, sum(counters.dead.values())))
+
+    def _defect(self, failure: Failure) -> None:
+        self._log.failure("{link}: a defect of the gateway", failure, link=self)
+
+    async def _resolve(self, ref_name: str) -> Destination:
+        """What a transformer branches to."""
+        destination = self._bridge.destination(ref_name)
+        if destination is None:
+            raise UnknownBranch(ref_name)
+        return await self._factories[1].destination(destination)
+
+    def _now_ms(self) -> int:
+        return wall_ms(self._reactor)
+
+
+def _place(config: Link) -> str:
+    """Where a link sends to."""
+    destination = config.target.destination
+    return AS_SOURCE if destination is None else destination.shown
+
+
+def _text(ref_name: str, kind: ConnectionKind | None, destination: ConfiguredDestination | None) -> str:
+    where = AS_SOURCE if destination is None else destination.shown
+    return f"{ref_name}:{'' if kind is None else kind.value}:{where}"

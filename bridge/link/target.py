@@ -1,0 +1,238 @@
+"""The target of a link, connected: runs of messages go out, and it is told whether they are the target's own now.
+
+Owns connection and session: kept where the link stays connected, taken for each batch where it does not. Knows nothing of sources, and nothing of what
+is done about a message that is refused.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, TypeVar
+
+from twisted.internet.defer import Deferred
+
+from bridge.connections.connections import ConnectionKind, Lease, Way
+from gateway.messaging.errors import MessageRejected, MessagingError, OutcomeUnknown, ProviderUnavailable
+from gateway.messaging.message import Message
+from gateway.messaging.provider import Connection, Mode, Provider, Session
+
+
+class TargetLost(MessagingError):
+    """The target cannot be reached, or its connection has ended.
+
+    :param cause: why. :param sent: whether what was being sent may have arrived all the same.
+    """
+
+    def __init__(self, cause: MessagingError, sent: bool) -> None:
+        super().__init__(f"target lost: {cause}")
+        self.cause = cause
+        self.sent = sent
+
+
+class Refused(MessagingError):
+    """The target is there and does not take what was sent.
+
+    :param cause: why. :param index: the first message that it does not take; None where it does not say which.
+    :param sent: whether others of the run may have arrived all the same.
+    """
+
+    def __init__(self, cause: MessagingError, index: int | None, sent: bool) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+        self.index = index
+        self.sent = sent
+
+
+S = TypeVar("S", bound=Session)
+
+
+class TargetSession(ABC, Generic[S]):
+    """A session at a target, on a connection that is taken and given back.
+
+    :param lost: called if the connection ends while it is held, without being closed.
+    """
+
+    def __init__(self, way: Way, lost: Callable[[TargetLost], None]) -> None:
+        #: What the provider calls itself.
+        self.product = ""
+        self._way: Final = way
+        self._tell_lost: Final = lost
+        self._lease: Lease | None = None
+        self._session: S | None = None
+        #: Why the last connection was lost.
+        self._loss: MessagingError | None = None
+        #: Waits for the session to take more.
+        self._room: Deferred[None] | None = None
+
+    @property
+    def kind(self) -> ConnectionKind | None:
+        """How it is connected; None until that is known."""
+        return self._way.kind
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is connected."""
+        return self._session is not None
+
+    async def let_go(self, broken: bool = False) -> None:
+        """Give the connection back, to take another time. :param broken: nobody is to have it again."""
+        lease, self._lease = self._lease, None
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+        if lease is not None:
+            await lease.give_back(broken)
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+        self._no_room(ProviderUnavailable("the link's target is closed"))
+        await self.let_go()
+        await self._way.close()
+
+    # --- for those who use it
+
+    @abstractmethod
+    def _session_of(self, connection: Connection) -> S:
+        """The session to have of a connection. :raises MessagingError:"""
+
+    async def _take(self) -> None:
+        """:raises TargetLost: its ``cause`` is of :meth:`Provider.connect` or of :meth:`_session_of`."""
+        lease: Lease | None = None
+
+        def lost(error: MessagingError) -> None:
+            # Of one that was given back meanwhile nobody wants to know.
+            if lease is not None and lease is self._lease:
+                self._lease = self._session = None
+                self._loss = error
+                lease.give_back(broken=True)
+                self._no_room(error)
+                self._tell_lost(TargetLost(error, sent=False))
+
+        try:
+            lease = await self._way.take(lost)
+        except MessagingError as error:
+            raise TargetLost(error, sent=False) from error
+        self._lease, self._loss = lease, None
+        self.product = lease.connection.product
+        try:
+            self._session = self._session_of(lease.connection)
+        except MessagingError as error:
+            await self.let_go(broken=True)
+            raise TargetLost(error, sent=False) from error
+
+    def _open_session(self) -> S:
+        """:raises TargetLost: there is none."""
+        if self._session is None:
+            raise TargetLost(self._loss or ProviderUnavailable("its connection has ended"), sent=False)
+        return self._session
+
+    async def _writable(self) -> S:
+        """The session, once it takes more. :raises TargetLost:"""
+        while not (session := self._open_session()).writable():
+            self._room = Deferred()
+            session.on_writable(self._has_room)
+            await self._room
+        return session
+
+    def _has_room(self) -> None:
+        room, self._room = self._room, None
+        if room is not None:
+            room.callback(None)
+
+    def _no_room(self, error: MessagingError) -> None:
+        room, self._room = self._room, None
+        if room is not None:
+            room.errback(TargetLost(error, sent=False))
+
+
+class Target(TargetSession[Session]):
+    """The target of one link.
+
+    :param provider: what is behind ``way``. :param stays: whether the connection is kept.
+    :param batches: whether to send each run in a local transaction where the provider has these: it spares many a provider a write for each message,
+        and the run arrives whole or not at all.
+    :param lost: called if a kept connection ends without being closed.
+    :param handed_over: called when the session has been given a run, before it has said that it is durable.
+    """
+
+    def __init__(
+        self,
+        way: Way,
+        provider: Provider,
+        stays: bool,
+        batches: bool,
+        lost: Callable[[TargetLost], None],
+        handed_over: Callable[[], None],
+    ) -> None:
+        super().__init__(way, lost)
+        self._provider: Final = provider
+        self._stays: Final = stays
+        self._batches: Final = batches
+        self._handed_over: Final = handed_over
+        self._transacted = False
+
+    async def open(self) -> None:
+        """Connect, if it is not connected; where the link does not stay connected this shows that it can.
+
+        :raises TargetLost: its ``cause`` is of :meth:`Provider.connect`.
+        """
+        if self._session is None:
+            await self._take()
+        if not self._stays:
+            await self.let_go()
+
+    async def send(self, messages: Sequence[Message]) -> None:
+        """Send these, in order. When it returns they are durable at the target, each with its id.
+
+        :raises Refused: :raises TargetLost:
+        """
+        if self._session is None:
+            await self._take()
+        broken = False
+        try:
+            await self._sent(messages)
+        except TargetLost:
+            broken = True
+            raise
+        finally:
+            if broken or not self._stays:
+                await self.let_go(broken)
+
+    # --- inside
+
+    def _session_of(self, connection: Connection) -> Session:
+        self._transacted = self._batches and self._provider.capabilities.transacted
+        return connection.session(Mode.TRANSACTED if self._transacted else Mode.AUTO)
+
+    async def _sent(self, messages: Sequence[Message]) -> None:
+        session = await self._writable()
+        try:
+            session.send(messages)
+        except MessageRejected as rejected:
+            raise self._rejected(rejected, sent=False) from rejected
+        except MessagingError as error:
+            raise TargetLost(error, sent=False) from error
+        # Of what was sent outside of a transaction nobody knows, from here on, whether it has arrived.
+        doubtful = not self._transacted
+        done: Deferred[MessagingError | None] = Deferred()
+        try:
+            if self._transacted:
+                session.commit(done.callback)
+            else:
+                session.completion(done.callback)
+        except MessagingError as error:
+            raise TargetLost(error, doubtful) from error
+        self._handed_over()
+        failed = await done
+        if isinstance(failed, OutcomeUnknown | ProviderUnavailable):
+            raise TargetLost(failed, doubtful or isinstance(failed, OutcomeUnknown)) from failed
+        if isinstance(failed, MessageRejected):
+            raise self._rejected(failed, doubtful) from failed
+        if failed is not None:
+            raise Refused(failed, 0 if len(messages) == 1 else None, doubtful) from failed
+
+    def _rejected(self, rejected: MessageRejected, sent: bool) -> MessagingError:
+        if isinstance(rejected.cause, ProviderUnavailable):
+            return TargetLost(rejected.cause, sent)
+        return Refused(rejected.cause, rejected.index, sent)

@@ -1,0 +1,331 @@
+"""The message processing sequence of a link, step by step (seeds 000 and 003, "Message Processing Sequence Across a Link in a JMS Bridge").
+
+Owns what happens to one message between its source and its target, each step a method in the guide's order:
+
+1. it is received (:meth:`Transfer.receive`),
+2. its expiry is checked (:meth:`Transfer.has_expired`),
+3. its JMSReplyTo is dropped or kept (:meth:`Transfer._reply_to`),
+4. the message transformer has it, which may send it elsewhere or nowhere (:meth:`Transfer._transform`),
+5. it is tagged with the name of the bridge, and with what HornetQ and the loop guard add (:meth:`Transfer._tag`),
+6. it is made the message to send, with its time to live, delivery mode and priority (:meth:`Transfer._outgoing`).
+
+Steps 7, acknowledgement, and 8, the line in the log, are of batches: :mod:`bridge.link.pump` has them, and the order in which steps of several messages are
+taken. Knows no connection: where to send is a name here, and looking one up is the caller's. Only that waits, so all else is done at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from bridge.config.model import BRIDGE_NAME_PROPERTY, Bridge, Link
+from gateway.messaging.dead import BridgeDeadReason
+from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.errors import MessagingError
+from gateway.messaging.message import Headers, Message, Unreadable
+from gateway.messaging.provider import DUPLICATE_ID
+from gateway.messaging.transformer import BridgeType, MessageTransformer, Transformed, TransformFailed, transformed
+
+MESSAGE_IDS: Final = "HORNETQ_BRIDGE_MSG_ID_LIST"
+"""The property to which each bridge on the way appends the message id that it saw, separated by commas (HornetQ, section 33.1)."""
+HOPS: Final = "STOMP_GATEWAY_BRIDGE_HOPS"
+"""The property to which each link with a loop guard on the way appends itself, separated by commas."""
+
+
+class LinkStops(MessagingError):
+    """The transformer failed, and the link's ``consume-no-transfer-on-transform-error`` is false: neither consume nor transfer this message.
+
+    Its ``__cause__`` is the :class:`TransformFailed`, whose own is what the transformer raised.
+    """
+
+
+class UnknownBranch(MessagingError):
+    """A transformer branched to a ``ref-name`` that no ``destination`` has."""
+
+    def __init__(self, ref_name: str) -> None:
+        super().__init__(f"it branched to {ref_name!r}, which is no ref-name of a destination of the bridge")
+        self.ref_name = ref_name
+
+
+class CannotBeRead(MessagingError):
+    """The source's provider has a message that it cannot read."""
+
+    def __init__(self, message: Unreadable) -> None:
+        where = message.headers.destination
+        super().__init__(f"message {message.message_id or 'without an id'} of {where} cannot be read: {message.reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class ToSend:
+    """The message goes on.
+
+    :param message: what to send; not the message received.
+    """
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """The message is given up: it goes to the dead message queues and is consumed.
+
+    :param exception: what was wrong. :param current: where it was going after AS_SOURCE or ``branch_to``; None where that was not known yet.
+    """
+
+    reason: BridgeDeadReason
+    exception: str
+    current: Destination | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotTransferred:
+    """The transformer said ``no_transfer``: the message is consumed and sent nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branched:
+    """The transformer branched to a name, which is to be looked up: :meth:`Transfer.branch` goes on from here.
+
+    :param ref_name: the name. :param message: what the transformer made. :param before: what it was given.
+    """
+
+    ref_name: str
+    message: Message
+    before: Message
+
+
+Outcome = ToSend | Dead | NotTransferred
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """What a transfer knows of source and target.
+
+    :param destination: the target's; None is AS_SOURCE. :param source: what the source's provider calls itself. :param target: likewise.
+    :param both_embedded: whether both are the broker of this instance.
+    :param source_resource: the source's resource manager, where that is the broker of this instance; else "".
+    """
+
+    destination: Destination | None
+    source: str
+    target: str
+    both_embedded: bool
+    source_resource: str = ""
+
+
+#: Finds the destination of a ``ref-name``, at the target's provider. :raises UnknownBranch:
+Resolve = Callable[[str], Awaitable[Destination]]
+
+
+class Transfer:
+    """The sequence of one link.
+
+    :param identity: names this link among all that a message may meet.
+    :param transformer: the target's; None for none.
+    :param resolve: finds what a transformer names by ``ref-name``.
+    :param now_ms: the time, epoch milliseconds.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        bridge: Bridge,
+        identity: str,
+        transformer: MessageTransformer | None,
+        resolve: Resolve,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._link: Final = link
+        # They are listed with commas.
+        self._identity: Final = identity.replace("%", "%25").replace(",", "%2C")
+        self._transformer: Final = transformer
+        self._resolve: Final = resolve
+        self._now_ms: Final = now_ms
+        #: Whether each message gets an id by which the target knows it again.
+        self.marks_duplicates = False
+        self._bridge_name = ""
+        self._tags = False
+        self._for_transformer: Mapping[str, str] = {}
+        #: The headers made last, and from which, to where, with which reply-to: producers repeat themselves.
+        self._last: tuple[Headers, Destination, Destination | None, Headers] | None = None
+        self.configure(bridge)
+
+    def configure(self, bridge: Bridge) -> None:
+        """Heed these attributes of the bridge from the next message on."""
+        self._bridge_name = bridge.name
+        self._tags = bridge.message_transfer_tag_bridge_name
+        self._for_transformer = {**self._link.target.properties, BRIDGE_NAME_PROPERTY: bridge.name}
+        self._last = None
+
+    # --- the steps
+
+    def receive(self, message: Message, sides: Sides) -> Outcome | Branched:
+        """Steps 1 to 6 for a message received; up to the middle of step 4 where a name must be looked up.
+
+        :raises LinkStops: the link must stop, and the message stays where it was.
+        """
+        # 1
+        if isinstance(message, Unreadable):
+            # Who pumps has tried it again and again. No reason of the table is its own: this is that of all that cannot be sent as it is.
+            return Dead(BridgeDeadReason.SEND_FAILURE, str(CannotBeRead(message)), sides.destination)
+        # 2
+        if self.has_expired(message):
+            return self.expired(message)
+        if self.marks_duplicates and not message.message_id:
+            return Dead(BridgeDeadReason.SEND_FAILURE, "it has no message id, by which its target could know it again")
+        # 3
+        reply_to = self._reply_to(message, sides)
+        # 4
+        if self._transformer is None:
+            return self._addressed(message, message, None, reply_to, sides)
+        given = message if reply_to is message.headers.reply_to else _with_headers(message, reply_to=reply_to)
+        try:
+            result = self._transform(self._transformer, given, sides)
+        except TransformFailed as failed:
+            return self._failed(failed, sides)
+        if result.no_transfer:
+            return NotTransferred()
+        if isinstance(result.branch_to, str):
+            return Branched(result.branch_to, result.message, message)
+        # Whatever the transformer made of it, if it made anything: it may set a reply-to.
+        return self._addressed(result.message, message, result.branch_to, result.message.headers.reply_to, sides)
+
+    async def branch(self, branched: Branched, sides: Sides) -> Outcome:
+        """Go on with a message whose transformer branched to a name.
+
+        :raises LinkStops: there is no such name, and the link must stop.
+        :raises MessagingError: the target's provider could not be asked for the destination; to be tried again.
+        """
+        try:
+            branch = await self._resolve(branched.ref_name)
+        except UnknownBranch as unknown:
+            name = f"{type(self._transformer).__module__}.{type(self._transformer).__qualname__}"
+            failed = TransformFailed(name, sides.source, sides.target, str(unknown))
+            failed.__cause__ = unknown
+            return self._failed(failed, sides)
+        message = branched.message
+        return self._addressed(message, branched.before, branch, message.headers.reply_to, sides)
+
+    def _addressed(
+        self, message: Message, before: Message, branch: Destination | None, reply_to: Destination | None, sides: Sides
+    ) -> Outcome:
+        """Steps 5 and 6, for a message of which it is known where it goes.
+
+        :param message: as transformed. :param before: as received.
+        """
+        destination = branch or sides.destination or _lasting(before.headers.destination)
+        # 5
+        if self._link.loop_guard and self._identity in _listed(before.headers, HOPS):
+            said = f"the message has been on this link before: {HOPS} is {', '.join(_listed(before.headers, HOPS))}"
+            return Dead(BridgeDeadReason.SEND_FAILURE, said, destination)
+        # 6
+        return ToSend(self._outgoing(message, self._tag(message, before, destination, reply_to)))
+
+    def has_expired(self, message: Message) -> bool:
+        """Step 2: whether its time to live is over; nothing is left of it at the very moment of JMSExpiration."""
+        return 0 < message.expires <= self._now_ms()
+
+    def expired(self, message: Message) -> Dead:
+        """What becomes of one that has."""
+        late = self._now_ms() - message.expires
+        return Dead(BridgeDeadReason.MESSAGE_EXPIRED, f"it expired {late} milliseconds before it could be sent")
+
+    def _reply_to(self, message: Message, sides: Sides) -> Destination | None:
+        """Step 3: kept where the link retains it or both sides are the broker of this instance; a temporary one means nothing elsewhere."""
+        reply_to = message.headers.reply_to
+        if reply_to is None or reply_to.temporary or not (self._link.target.retain_replyto or sides.both_embedded):
+            return None
+        return reply_to
+
+    def _transform(self, transformer: MessageTransformer, message: Message, sides: Sides) -> Transformed:
+        """Step 4: the transformed message, where it goes instead of the target's destination, and whether it goes nowhere.
+
+        :raises TransformFailed:
+        """
+        return transformed(
+            transformer,
+            BridgeType.JMS,
+            message,
+            read_only=True,
+            charset_name=None,
+            source=sides.source,
+            target=sides.target,
+            properties=self._for_transformer,
+        )
+
+    def _failed(self, failed: TransformFailed, sides: Sides) -> Dead:
+        """Step 4, the two policies."""
+        cause = failed.__cause__
+        said = str(failed) if cause is None or isinstance(cause, UnknownBranch) else f"{failed}: {cause}"
+        if self._link.target.consume_no_transfer_on_transform_error:
+            return Dead(BridgeDeadReason.TRANSFORM_FAILURE, said, sides.destination)
+        raise LinkStops(said) from failed
+
+    def _tag(self, message: Message, before: Message, destination: Destination, reply_to: Destination | None) -> Headers:
+        """Step 5, and the headers of what is sent."""
+        headers = message.headers
+        link = self._link
+        alike = not (link.add_message_id_in_header or link.loop_guard or self.marks_duplicates)
+        if alike and self._last is not None:
+            made_of, made_for, made_to, made = self._last
+            if made_of is headers and made_for == destination and made_to == reply_to:
+                return made
+        # A transformer that makes a message anew must not end the trails.
+        added: dict[str, str] = {}
+        if self._tags:
+            added[BRIDGE_NAME_PROPERTY] = self._bridge_name
+        if link.add_message_id_in_header and before.message_id:
+            added[MESSAGE_IDS] = ",".join([*_listed(before.headers, MESSAGE_IDS), before.message_id])
+        if link.loop_guard:
+            added[HOPS] = ",".join([*_listed(before.headers, HOPS), self._identity])
+        if self.marks_duplicates:
+            added[DUPLICATE_ID] = self._duplicate_id(before)
+        changes: dict[str, object] = {"destination": destination, "reply_to": reply_to}
+        if added or DUPLICATE_ID in headers.properties:
+            # The producer's own id was for where it sent the message: elsewhere it may be another's, and a target that remembers would drop this one.
+            kept = {name: value for name, value in headers.properties.items() if name != DUPLICATE_ID}
+            changes["properties"] = {**kept, **added}
+        made = headers.replace(**changes)
+        if alike:
+            self._last = headers, destination, reply_to, made
+        return made
+
+    def _duplicate_id(self, before: Message) -> str:
+        """By what the target knows the message again: of a queue's the same whichever link has it, of a topic's each link's own, as each moves a copy.
+
+        What is before the slash has a run of remembered ids of its own.
+        """
+        source = before.headers.destination
+        run = self._identity if source.kind is Kind.TOPIC else str(source)
+        return f"{run.replace('/', '%2F')}/{before.message_id}"
+
+    def _outgoing(self, message: Message, headers: Headers) -> Message:
+        """Step 6: a new message, to which the target's provider gives an id and a timestamp.
+
+        What is left of its time to live follows from JMSExpiration, which is carried as the absolute time that it is.
+        """
+        return Message(headers, message.body, expires=message.expires)
+
+
+def _listed(headers: Headers, name: str) -> list[str]:
+    value = headers.properties.get(name)
+    return value.split(",") if isinstance(value, str) and value else []
+
+
+def _lasting(destination: Destination) -> Destination:
+    """The destination of that kind and name at another provider, to which a temporary one's belonging says nothing."""
+    return Destination(destination.kind, destination.name)
+
+
+def _with_headers(message: Message, **changes: object) -> Message:
+    """The message received, but for some headers; for the eyes of a transformer."""
+    copy = Message(
+        message.headers.replace(**changes),
+        message.body,
+        expires=message.expires,
+        timestamp=message.timestamp,
+        message_id=message.message_id,
+    )
+    copy.user = message.user
+    return copy

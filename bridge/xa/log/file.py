@@ -1,0 +1,191 @@
+"""A transaction log as it is opened, appended to, synced and written anew; and what its failures mean.
+
+Owns what the log holds now and the bounds of its growth. Every method blocks, and all are called from one thread at a time.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from bridge.xa.errors import LogDamaged, LogFailed, NotWritten
+from bridge.xa.log.records import Change, Entry, Header, Presumed, Removed, frame, header, live, read_changes, read_header
+from bridge.xa.log.storage import Storage, SyncFailed
+from bridge.xa.presumptions import Presumptions
+from bridge.xa.xids import IDENTITY_OCTETS, Run
+
+#: Earlier runs that are remembered, and as many at other places. What one of them decided is known for as long as the log has that, all the same.
+_MOST_RUNS: Final = 1000
+_LACK_OF_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class LogFile:
+    """The log, open.
+
+    Opening writes it anew: so what was read is on the disk before anyone acts on it, a torn tail is cut, and the identity and generation of the run that
+    begins are as durable as the rest, in one step. A log that is damaged is not touched.
+
+    :param storage: where it is; closed where this raises. :param name: of the coordinator, for a new log.
+    :param size: octets above which the log is written anew without what is complete. :param sync: whether decisions are synced.
+    :param random_bytes: gives that many random octets. :param place: where the log is, "" if it is not known. One that was written at another place may be a
+        copy, of which the original goes on: so the runs before this are not this log's alone.
+    :raises LogDamaged: with the place. :raises LogFailed: it cannot be read or written.
+    """
+
+    def __init__(
+        self, storage: Storage, name: str, size: int, sync: bool, random_bytes: Callable[[int], bytes], place: str = ""
+    ) -> None:
+        self._storage: Final = storage
+        self._size: Final = size
+        self._sync: Final = sync
+        #: Why nothing can be written any more.
+        self.failed: LogFailed | None = None
+        #: Octets of a torn tail that was cut at opening.
+        self.cut = 0
+        self._live: dict[bytes, Entry] = {}
+        self._presumed: Final = Presumptions()
+        self._length = 0
+        self._synced = 0
+        self._rewrite_at = 0
+        try:
+            before = self._read(name)
+            runs: tuple[Run, ...] = (Run(before.identity, before.generation), *before.earlier) if before.generation else ()
+            former = before.former
+            #: Whether the log was written at another place before.
+            self.moved = bool(place and before.place) and place != before.place
+            if self.moved:
+                former = (*[run.identity for run in runs], *former)
+                runs = ()
+            #: With the identity and generation of the run that begins.
+            self.header: Final = Header(
+                random_bytes(IDENTITY_OCTETS),
+                before.generation + 1,
+                name,
+                place or before.place,
+                former[:_MOST_RUNS],
+                runs[:_MOST_RUNS],
+            )
+            self._rewrite()
+        except OSError as failed:
+            storage.close()
+            raise LogFailed(storage.name, f"it cannot be opened: {_words(failed)}") from failed
+        except LogDamaged:
+            storage.close()
+            raise
+
+    @property
+    def path(self) -> str:
+        """The file, as errors call it."""
+        return self._storage.name
+
+    def entries(self) -> Sequence[Entry]:
+        """What the log holds, in the order in which it came."""
+        return tuple(self._live.values())
+
+    def presumed(self) -> Sequence[Presumed]:
+        """The branches taken for committed, in the order in which they came."""
+        return tuple(self._presumed)
+
+    def write(self, changes: Sequence[Change], sync: bool) -> None:
+        """Append changes, all or none.
+
+        :param sync: they are on the disk when this returns; else some time.
+        :raises NotWritten: none of them is in the log, and the next may fare better. :raises LogFailed: it is not known.
+        """
+        self._require()
+        data = frame(changes, self.header, self._length, self._synced)
+        self._append(data)
+        for change in changes:
+            self._apply(change)
+        if sync and self._sync:
+            self._make_durable()
+        if self._length > self._rewrite_at:
+            self._shrink()
+
+    def close(self) -> None:
+        """Let go of the file. :raises OSError: it failed."""
+        self._storage.close()
+
+    def _read(self, name: str) -> Header:
+        data = self._storage.read()
+        if data is None:
+            return Header(b"", 0, name)
+        try:
+            before, end = read_header(data, self._storage.name)
+            changes, good = read_changes(data, before, end, self._storage.name)
+        except (ValueError, KeyError, TypeError) as strange:
+            raise LogDamaged(self._storage.name, 0, f"it holds what this gateway does not write: {strange}") from strange
+        self.cut = len(data) - good
+        self._live = {entry.gtrid: entry for entry in live(changes)}
+        for change in changes:
+            if isinstance(change, Presumed):
+                self._presumed.add(change)
+        return before
+
+    def _require(self) -> None:
+        if self.failed is not None:
+            raise NotWritten(self.failed.file, self.failed.reason)
+
+    def _append(self, data: bytes) -> None:
+        try:
+            self._storage.append(data)
+        except OSError as failed:
+            try:
+                self._storage.truncate(self._length)
+            except OSError as worse:
+                raise self._fail(worse) from failed
+            if failed.errno in _LACK_OF_SPACE:
+                raise NotWritten(self._storage.name, _words(failed)) from failed
+            raise self._fail(failed) from failed
+        self._length += len(data)
+
+    def _make_durable(self) -> None:
+        try:
+            self._storage.sync()
+        except OSError as failed:
+            raise self._fail(failed) from failed
+        self._synced = self._length
+        # Says that all before it was on the disk: without it a damage of the last frame could not be told from a torn one.
+        # If it cannot be written, the next sync says it.
+        with suppress(LogFailed):
+            self._append(frame((), self.header, self._length, self._synced))
+
+    def _shrink(self) -> None:
+        try:
+            self._rewrite()
+        except SyncFailed as failed:
+            self._fail(failed)
+        except OSError:
+            # The log is as it was, and goes on growing for a while; the disk may have room then.
+            self._rewrite_at = self._length + self._size
+
+    def _rewrite(self) -> None:
+        data = header(self.header)
+        kept: list[Change] = [*self._presumed, *self._live.values()]
+        if kept:
+            data += frame(kept, self.header, len(data), 0)
+            data += frame((), self.header, len(data), len(data))
+        self._storage.replace(data)
+        self._length = self._synced = len(data)
+        # Where what is not complete fills it, to write it anew each time would not make it smaller.
+        self._rewrite_at = max(self._size, 2 * self._length)
+
+    def _apply(self, change: Change) -> None:
+        if isinstance(change, Removed):
+            self._live.pop(change.gtrid, None)
+        elif isinstance(change, Presumed):
+            self._presumed.add(change)
+        else:
+            self._live[change.gtrid] = change
+
+    def _fail(self, failed: OSError) -> LogFailed:
+        self.failed = LogFailed(
+            self._storage.name, f"{_words(failed)}; nothing is decided any more until the bridge is started anew"
+        )
+        return self.failed
+
+
+def _words(error: OSError) -> str:
+    return error.strerror or str(error)

@@ -1,0 +1,208 @@
+"""The decision log as the reactor sees it: what is to be written goes to a thread, and what comes meanwhile shares the next sync.
+
+Owns the thread and what waits for it. What is in the file, and how, is :mod:`bridge.xa.log.file`'s.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any, Final, Protocol
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IDelayedCall
+
+from bridge.xa.errors import LogFailed, NotWritten
+from bridge.xa.log.file import LogFile
+from bridge.xa.log.records import Change, Entry, Presumed
+
+#: Seconds that a change nobody waits for may wait for one that is synced.
+LAZY_S: Final = 0.2
+
+
+class Reactor(Protocol):
+    """What a log needs of Twisted's."""
+
+    def callFromThread(self, callable: Callable[..., Any], /, *args: Any) -> Any: ...
+
+    def callLater(self, delay: float, callable: Callable[..., Any], /, *args: Any) -> IDelayedCall: ...
+
+
+class Worker(Protocol):
+    """Does jobs one after the other, where they may block."""
+
+    def put(self, job: Callable[[], None]) -> None:
+        """The next job. Never blocks."""
+
+    def finish(self) -> None:
+        """End after those put so far."""
+
+
+class LogThread:
+    """A thread that does jobs, which do not raise, in the order in which they were put. :param name: as tools show it."""
+
+    def __init__(self, name: str) -> None:
+        self._jobs: Final[SimpleQueue[Callable[[], None] | None]] = SimpleQueue()
+        # A daemon: a process that fails without closing its log must be able to end.
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def put(self, job: Callable[[], None]) -> None:
+        self._jobs.put(job)
+
+    def finish(self) -> None:
+        self._jobs.put(None)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A change on its way. :param written: called on the reactor's thread, with why it failed."""
+
+    change: Change
+    sync: bool
+    written: Callable[[LogFailed | None], None] | None
+
+
+class DecisionLog:
+    """The log of one coordinator.
+
+    :param file: open; the worker's alone from now on. :param worker: where it is written.
+    """
+
+    def __init__(self, reactor: Reactor, file: LogFile, worker: Worker) -> None:
+        self.entries: Final[Sequence[Entry]] = file.entries()
+        #: Branches that an earlier run took for committed.
+        self.presumed: Final[Sequence[Presumed]] = file.presumed()
+        #: Why nothing can be written any more.
+        self.failed: LogFailed | None = None
+        self._reactor: Final = reactor
+        self._file: Final = file
+        self._worker: Final = worker
+        self._waiting: list[_Waiting] = []
+        self._writing = False
+        self._lazy: IDelayedCall | None = None
+        self._closing = False
+        self._closers: list[Deferred[None]] = []
+        self._ended = False
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return self._file.path
+
+    def write(self, change: Change) -> Deferred[None]:
+        """Write a change. Fires when it is on the disk; fails with NotWritten, where it certainly is not, or with LogFailed."""
+        done: Deferred[None] = Deferred()
+
+        def written(failed: LogFailed | None) -> None:
+            if failed is None:
+                done.callback(None)
+            else:
+                done.errback(failed)
+
+        self._put(_Waiting(change, True, written))
+        return done
+
+    def note(self, change: Change, written: Callable[[], None] | None = None) -> None:
+        """Write a change some time: with the next that is synced, or a moment later. It may be lost by a crash.
+
+        :param written: called when it is in the file; never, if it cannot be.
+        """
+
+        def told(failed: LogFailed | None) -> None:
+            if failed is None and written is not None:
+                written()
+
+        self._put(_Waiting(change, False, told if written is not None else None))
+
+    def close(self) -> Deferred[None]:
+        """Write what waits, and let go of the file. Never fails; idempotent."""
+        done: Deferred[None] = Deferred()
+        if self._ended:
+            return succeed(None)
+        self._closers.append(done)
+        if not self._closing:
+            self._closing = True
+            if not self._writing:
+                self._next()
+        return done
+
+    def _put(self, waiting: _Waiting) -> None:
+        if self._closing:
+            if waiting.written is not None:
+                # Not from inside the call.
+                self._reactor.callLater(0, waiting.written, NotWritten(self._file.path, "it is closed"))
+            return
+        self._waiting.append(waiting)
+        if self._writing:
+            return
+        if waiting.sync:
+            self._next()
+        elif self._lazy is None:
+            self._lazy = self._reactor.callLater(LAZY_S, self._late)
+
+    def _late(self) -> None:
+        self._lazy = None
+        if not self._writing:
+            self._next()
+
+    def _next(self) -> None:
+        """Have the worker write everything that waits; or close, if that was asked and nothing waits."""
+        if self._lazy is not None:
+            self._lazy.cancel()
+            self._lazy = None
+        batch, self._waiting = self._waiting, []
+        if batch:
+            self._writing = True
+            self._worker.put(lambda: self._write(batch))
+        elif self._closing:
+            self._writing = True
+            self._worker.put(self._close)
+            self._worker.finish()
+
+    # On the worker's thread.
+
+    def _write(self, batch: Sequence[_Waiting]) -> None:
+        failed: LogFailed | None = None
+        try:
+            self._file.write([waiting.change for waiting in batch], any(waiting.sync for waiting in batch))
+        except LogFailed as raised:
+            failed = raised
+        except Exception as broken:  # noqa: BLE001  whatever it is, nobody may take it for written
+            failed = LogFailed(self._file.path, f"{type(broken).__name__}: {broken}")
+            self._file.failed = failed
+        self._reactor.callFromThread(self._written, batch, failed, self._file.failed)
+
+    def _close(self) -> None:
+        with suppress(OSError):  # what matters was synced
+            self._file.close()
+        self._reactor.callFromThread(self._let_go)
+
+    # On the reactor's thread.
+
+    def _written(self, batch: Sequence[_Waiting], failed: LogFailed | None, for_good: LogFailed | None) -> None:
+        self._writing = False
+        self.failed = for_good
+        if failed is not None and for_good is None and not self._closing:
+            # Those that nobody waits for are tried again with the next.
+            lazy = [waiting for waiting in batch if not waiting.sync]
+            batch = [waiting for waiting in batch if waiting.sync]
+            self._waiting[:0] = lazy
+        if any(waiting.sync for waiting in self._waiting) or self._closing:
+            self._next()
+        elif self._waiting and self._lazy is None:
+            self._lazy = self._reactor.callLater(LAZY_S, self._late)
+        for waiting in batch:
+            if waiting.written is not None:
+                waiting.written(failed)
+
+    def _let_go(self) -> None:
+        self._ended = True
+        for done in self._closers:
+            done.callback(None)

@@ -1,0 +1,170 @@
+"""The admin service of an instance, made from its parts.
+
+Part of the composition: it joins the service, which knows no users, with those who know them, and with what it tells of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import partial
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from bridge.manager import BridgeServiceManager
+from certs.contexts import ServerContextFactory, ServerFiles
+from gateway.admin.metrics.destinations import DestinationCollector
+from gateway.admin.metrics.journal import JournalCollector
+from gateway.admin.metrics.memory import MemoryCollector
+from gateway.admin.metrics.metrics import BridgeCollector, MetricsResource
+from gateway.admin.metrics.transactions import TransactionCollector
+from gateway.admin.service.branch_resources import BranchResources
+from gateway.admin.service.bridges import BridgeResources
+from gateway.admin.service.broker_resources import BrokerResources
+from gateway.admin.service.dead import DeadMessages
+from gateway.admin.service.dead_resources import DeadMessageResources
+from gateway.admin.service.queue_messages import QueueMessages
+from gateway.admin.service.service import AdminService
+from gateway.admin.service.settings import METRICS_DESTINATIONS, TLS_ENABLED, AdminOptions
+from gateway.admin.service.transaction_resources import TransactionResources
+from gateway.bridges import StompBridge
+from gateway.broker import settings as broker_settings
+from gateway.broker.operator.administration import BrokerAdministration
+from gateway.broker.security.access import AccessRules
+from gateway.broker.security.users import Users
+from gateway.broker.sessions.provider import EmbeddedProvider
+from gateway.broker.xa.administration import BranchAdministration
+from gateway.configuration import Configuration
+from gateway.instance import settings_general
+from gateway.instance.layout import Layout
+from gateway.instance.logs import Logs
+from gateway.instance.memory_budget import MemoryBudget
+from gateway.instance.portmapper import PortMapper
+from gateway.instance.settings import Settings
+from gateway.journal.journal import Journal
+from gateway.messaging.clocks import wall_ms
+from gateway.messaging.errors import AuthenticationFailed
+from gateway.messaging.provider import Credentials
+from gateway.refusal import StartRefused
+from gateway.stomp.clients import Client
+from gateway.stomp.service import StompService
+from gateway.tls import way_to_certificate
+
+#: What the access control file calls the service that administrators connect to.
+_SERVICE: Final = "ADMIN"
+
+
+def admin_contexts(layout: Layout, settings: Settings) -> ServerContextFactory | None:
+    """What the admin service makes TLS connections with, the server's certificate; None where it speaks in the clear.
+
+    :raises StartRefused: there is no certificate. :raises CertificateFileError: a file cannot be used.
+    """
+    if not settings[TLS_ENABLED]:
+        return None
+    certificate, key = layout.tls / "server.pem", layout.tls / "server.key"
+    if not certificate.exists() or not key.exists():
+        raise StartRefused(
+            [
+                f"{settings.source(TLS_ENABLED)}: {TLS_ENABLED.name}=true: expected a certificate in {certificate} and its key beside it; "
+                f"{way_to_certificate(layout)}"
+            ]
+        )
+    password = settings[settings_general.KEYSTORE_PASSWORD]
+    return ServerContextFactory(ServerFiles(certificate, key, password.encode() if password else None))
+
+
+def admin_service(
+    reactor: Any,
+    configuration: Configuration,
+    bridges: BridgeServiceManager,
+    provider: EmbeddedProvider,
+    users: Users,
+    rules: AccessRules,
+    logs: Logs,
+    port_mapper: PortMapper,
+    tls: ServerContextFactory | None,
+    journal: Journal,
+    memory: MemoryBudget,
+) -> AdminService:
+    """The service, not started.
+
+    :param tls: as :func:`admin_contexts` gives it.
+    """
+    settings = configuration.settings
+    log = Logger(namespace="gateway.admin")
+
+    def credentials() -> Credentials:
+        options = AdminOptions.read(settings)
+        return Credentials(options.user, options.password)
+
+    def now_ms() -> int:
+        return wall_ms(reactor)
+
+    broker = _broker(configuration, provider, bridges)
+    dead = DeadMessages(reactor, provider, credentials, log)
+    return AdminService(
+        reactor,
+        AdminOptions.read(settings),
+        [
+            BridgeResources(bridges, logs.bridge, log),
+            DeadMessageResources(dead, bridges),
+            TransactionResources(bridges, now_ms),
+            MetricsResource(
+                reactor,
+                BridgeCollector(bridges, lambda: _stomp_counters(bridges)),
+                TransactionCollector(bridges, now_ms),
+                JournalCollector(journal.standing),
+                MemoryCollector(memory.usage),
+                DestinationCollector(broker, settings[METRICS_DESTINATIONS]),
+            ),
+            BrokerResources(broker, lambda: {"journal": asdict(journal.standing())}),
+            QueueMessages(reactor, provider, credentials, partial(broker.destination, "queue")),
+            BranchResources(BranchAdministration(provider)),
+        ],
+        administrators(users, rules),
+        port_mapper.register,
+        tls,
+        log,
+    )
+
+
+def administrators(users: Users, rules: AccessRules) -> Callable[[str, str, str], Deferred[bool]]:
+    """Tells whether a user may administer: who the access control file lets connect to the ADMIN service."""
+
+    async def administers(user: str, password: str, address: str) -> bool:
+        try:
+            principal = await users.authenticate(Credentials(user, password, address))
+        except AuthenticationFailed:
+            return False
+        return rules.may_connect(principal, _SERVICE)
+
+    def authenticate(user: str, password: str, address: str) -> Deferred[bool]:
+        return Deferred.fromCoroutine(administers(user, password, address))
+
+    return authenticate
+
+
+def _broker(configuration: Configuration, provider: EmbeddedProvider, bridges: BridgeServiceManager) -> BrokerAdministration:
+    store = "memory" if configuration.settings[broker_settings.PERSIST_STORE] == "memory" else "sqlite"
+
+    def clients() -> list[Client]:
+        return [client for service in _stomp(bridges) for client in service.clients]
+
+    def holders() -> dict[int, str]:
+        return {
+            id(connection): f"bridge {bridge.name}, {whose}"
+            for bridge in bridges.bridges
+            for connection, whose in getattr(bridge, "open_connections", tuple)()
+        }
+
+    return BrokerAdministration(provider, clients, holders=holders, varhome=str(configuration.layout.varhome), store=store)
+
+
+def _stomp_counters(bridges: BridgeServiceManager) -> object:
+    return next((service.counters for service in _stomp(bridges)), None)
+
+
+def _stomp(bridges: BridgeServiceManager) -> Iterator[StompService]:
+    return (bridge.service for bridge in bridges.bridges if isinstance(bridge, StompBridge))

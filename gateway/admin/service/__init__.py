@@ -1,0 +1,1 @@
+"""The admin service: HTTP, JSON, one resource for each thing that is administered."""

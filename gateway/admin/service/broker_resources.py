@@ -1,0 +1,129 @@
+"""The embedded broker as resources of the admin service: its destinations, durable subscriptions and connections.
+
+Owns their form in JSON. What an operation does is the broker's business.
+
+=================================================================  ===========================================================
+``GET /v1/broker``                                                 the broker as a whole
+``GET /v1/destinations?type=T&temporary=true``                     ``destinations``: all, or those of a type
+``GET /v1/destination?type=T&name=N``                              one
+``POST /v1/destinations`` ``{"type", "name", "properties"}``       create
+``PUT /v1/destination`` ``{"type", "name", "properties"}``         update
+``POST /v1/destination/purge`` ``{"type", "name", "selector"}``    purge; the answer has ``purged``, how many messages
+``DELETE /v1/destination`` ``{"type", "name"}``                    destroy
+``GET /v1/durables?topic=T``                                       ``durables``: all, or those to a topic or of a pattern
+``DELETE /v1/durable`` ``{"name", "client_id"}``                   destroy
+``GET /v1/connections?service=S``                                  ``connections``: all, or those of a service
+``DELETE /v1/connection`` ``{"id"}``                               destroy
+=================================================================  ===========================================================
+
+Types are ``queue`` and ``topic``; ``q`` and ``t`` mean the same. Names are no part of a path, since they may have slashes. Properties are texts by name:
+``{"maxNumMsgs": "10"}``. What creates or updates answers with the destination as it is then, and ``notes``: sentences about properties that have no
+effect. A purge and a destroy with ``"use_dmq": true`` move what they give up to the dead message queue. Times are epoch milliseconds, sizes octets. The fields of each kind are those of the dataclasses in ``gateway/broker/operator/standing.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+from gateway.admin.service.bridges import plain
+from gateway.admin.service.broker_port import BrokerAdministration
+from gateway.admin.service.requests import AdminRequest, LongList, Refused, Routes
+
+_TYPES: Final = {"q": "queue", "t": "topic"}
+
+
+class BrokerResources:
+    """The resources.
+
+    :param administration: what they are about.
+    :param about: more to tell of the broker as a whole, such as ``journal``.
+    """
+
+    def __init__(self, administration: BrokerAdministration, about: Callable[[], Mapping[str, object]] = dict) -> None:
+        self._broker = administration
+        self._about = about
+
+    def __call__(self, routes: Routes) -> None:
+        """Add them."""
+        routes.add("GET", "/v1/broker", self._whole)
+        routes.add("GET", "/v1/destinations", self._destinations)
+        routes.add("POST", "/v1/destinations", self._create)
+        routes.add("GET", "/v1/destination", self._destination)
+        routes.add("PUT", "/v1/destination", self._update)
+        routes.add("DELETE", "/v1/destination", self._destroy)
+        routes.add("POST", "/v1/destination/purge", self._purge)
+        routes.add("GET", "/v1/durables", self._durables)
+        routes.add("DELETE", "/v1/durable", self._destroy_durable)
+        routes.add("GET", "/v1/connections", self._connections)
+        routes.add("DELETE", "/v1/connection", self._destroy_connection)
+
+    def _whole(self, request: AdminRequest) -> object:
+        return {**_json(self._broker.broker()), **self._about()}
+
+    # --- destinations
+
+    async def _destinations(self, request: AdminRequest) -> object:
+        kind = request.text("type")
+        listed = LongList("destinations")
+        await self._broker.list_destinations(
+            lambda each: listed.add(_json(each)), _TYPES.get(kind, kind), request.flag("temporary")
+        )
+        return listed
+
+    def _destination(self, request: AdminRequest) -> object:
+        return _json(self._broker.destination(*_which(request)))
+
+    async def _create(self, request: AdminRequest) -> object:
+        which = _which(request)
+        notes = await self._broker.create(*which, _properties(request))
+        return {**_json(self._broker.destination(*which)), "notes": list(notes)}
+
+    async def _update(self, request: AdminRequest) -> object:
+        which = _which(request)
+        notes = await self._broker.update(*which, _properties(request))
+        return {**_json(self._broker.destination(*which)), "notes": list(notes)}
+
+    async def _purge(self, request: AdminRequest) -> object:
+        kind, name = _which(request)
+        purged = await self._broker.purge(kind, name, request.text("selector"), request.flag("use_dmq"))
+        return {"type": kind, "name": name, "purged": purged}
+
+    async def _destroy(self, request: AdminRequest) -> object:
+        kind, name = _which(request)
+        await self._broker.destroy(kind, name, request.flag("use_dmq"))
+        return {"type": kind, "name": name}
+
+    # --- durable subscriptions, connections
+
+    def _durables(self, request: AdminRequest) -> object:
+        return {"durables": [_json(each) for each in self._broker.durables(request.text("topic"))]}
+
+    async def _destroy_durable(self, request: AdminRequest) -> object:
+        name, client_id = request.needed("name"), request.needed("client_id")
+        await self._broker.destroy_durable(name, client_id)
+        return {"name": name, "client_id": client_id}
+
+    def _connections(self, request: AdminRequest) -> object:
+        return {"connections": [_json(each) for each in self._broker.connections(request.text("service"))]}
+
+    def _destroy_connection(self, request: AdminRequest) -> object:
+        number = request.number("id", 0, 1, 1 << 62)
+        self._broker.destroy_connection(number)
+        return {"id": number}
+
+
+def _which(request: AdminRequest) -> tuple[str, str]:
+    kind = request.needed("type")
+    return _TYPES.get(kind, kind), request.needed("name")
+
+
+def _properties(request: AdminRequest) -> dict[str, str]:
+    given = request.body.get("properties", {})
+    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
+        raise Refused('properties are no texts by name; expected such as {"maxNumMsgs": "10"}', "bad_request")
+    return dict(given)
+
+
+def _json(standing: Any) -> dict[str, object]:
+    return cast(dict[str, object], plain(standing))

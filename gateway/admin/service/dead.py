@@ -1,0 +1,240 @@
+"""The dead message queues of the bridges, for operators: look into one, send what died on its way again, or throw it away.
+
+Owns how that is done without losing or doubling a message: what is taken from the queue and what is sent in its place are one transaction, of
+at most :data:`BATCH` messages. The queues are at the broker of this instance, the built-in one where no other is named; knows them through the seam only.
+
+A message is replayed as the original that its envelope holds, with a new id and timestamp, to where a link got it from. That place must be on this
+instance's broker, or another be named: for a message that came from elsewhere there is none here. One that had expired is sent to live for ever. What
+cannot be replayed is left where it is, and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Final
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from bridge.config.model import BUILT_IN_DMQ_DESTINATION
+from gateway.admin.service.dead_originals import NotAnEnvelope, described, original_of
+from gateway.admin.service.dead_reading import Browsing, Lost, Taking, portions
+from gateway.admin.service.requests import Refused
+from gateway.messaging.clocks import wall_ms
+from gateway.messaging.destination import Destination
+from gateway.messaging.errors import MessageRejected, MessagingError
+from gateway.messaging.message import Message
+from gateway.messaging.provider import Connection, Credentials, Mode, Provider, Session
+
+#: Messages that are taken, and sent, in one transaction.
+BATCH: Final = 100
+#: Messages that are listed if nobody says how many.
+LISTED: Final = 100
+#: Reasons that are told of messages left alone; there may be as many as there are messages.
+_MOST_REASONS: Final = 10
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the messages that the selector matches.
+
+    :param matched: those that were looked at, left alone or not. :param done: replayed or purged, or such as would be, in a dry run.
+    :param left: left in the queue because they cannot be replayed. :param gone: taken by somebody else meanwhile.
+    :param reasons: why messages were left, each reason with how often, the first few.
+    """
+
+    matched: int = 0
+    done: int = 0
+    left: int = 0
+    gone: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+
+    def leave(self, reason: str) -> None:
+        """One is left alone."""
+        self.left += 1
+        if reason in self.reasons or len(self.reasons) < _MOST_REASONS:
+            self.reasons[reason] = self.reasons.get(reason, 0) + 1
+
+
+class DeadMessages:
+    """What an operator can do with a dead message queue.
+
+    :param reactor: the clock.
+    :param provider: the broker of this instance. :param credentials: as whom it is asked; asked for each time.
+    """
+
+    def __init__(
+        self, reactor: IReactorTime, provider: Provider, credentials: Callable[[], Credentials], log: Logger | None = None
+    ) -> None:
+        self._reactor = reactor
+        self._provider = provider
+        self._credentials = credentials
+        self._log = log or Logger(namespace="bridge.admin")
+        self._busy = ""
+
+    async def list(
+        self, selector: str | None = None, limit: int = LISTED, *, queue: Destination = BUILT_IN_DMQ_DESTINATION
+    ) -> tuple[list[dict[str, object]], bool]:
+        """The first messages that the selector matches, in JSON, and whether there are more.
+
+        :raises MessagingError: the selector is none, or the broker refuses.
+        """
+        found: list[dict[str, object]] = []
+        async with self._connected() as connection:
+            browsing = Browsing(connection.session(Mode.AUTO), queue, selector, connection.lost)
+            while batch := await browsing.next(min(BATCH, limit + 1 - len(found))):
+                found += [described(message) for message in batch]
+                if len(found) > limit:
+                    break
+        return found[:limit], len(found) > limit
+
+    async def replay(
+        self,
+        selector: str | None = None,
+        to: Destination | None = None,
+        limit: int = 0,
+        *,
+        dry_run: bool = False,
+        queue: Destination = BUILT_IN_DMQ_DESTINATION,
+    ) -> Tally:
+        """Send again what the selector matches, and take it out of the queue.
+
+        :param to: where to, instead of to where each came from. :param limit: how many messages to send at most; 0 is no limit.
+        :param dry_run: only say what would be done.
+        :raises MessagingError: the selector is none, or the broker refuses. What was committed until then stays done.
+        :raises Refused: another replay or purge is under way.
+        """
+        if to is not None and (to == queue or to.temporary):
+            raise Refused(f"messages cannot be replayed to {to}", "bad_request")
+        here = self._provider.resource
+
+        def original(message: Message) -> Message:
+            return original_of(message, queue, here, to, self._now_ms())
+
+        return await self._alone("replay", queue, selector, limit, dry_run, original)
+
+    async def purge(
+        self,
+        selector: str | None = None,
+        limit: int = 0,
+        *,
+        dry_run: bool = False,
+        queue: Destination = BUILT_IN_DMQ_DESTINATION,
+    ) -> Tally:
+        """Throw away what the selector matches, whatever it is. The parameters and errors are those of :meth:`replay`."""
+        return await self._alone("purge", queue, selector, limit, dry_run, lambda message: None)
+
+    def _now_ms(self) -> int:
+        return wall_ms(self._reactor)
+
+    async def _alone(
+        self,
+        what: str,
+        queue: Destination,
+        selector: str | None,
+        limit: int,
+        dry_run: bool,
+        replacement: Callable[[Message], Message | None],
+    ) -> Tally:
+        if self._busy and not dry_run:
+            raise Refused(f"a {self._busy} of dead messages is under way", "busy", HTTPStatus.CONFLICT)
+        if not dry_run:
+            self._busy = what
+        tally = Tally()
+        try:
+            await self._go_through(tally, queue, selector, limit, dry_run, replacement)
+        finally:
+            if not dry_run:
+                self._busy = ""
+                self._log.info(
+                    "{what} of {queue}: {done} done, {left} left, {gone} gone of {matched} messages",
+                    what=what,
+                    queue=queue,
+                    done=tally.done,
+                    left=tally.left,
+                    gone=tally.gone,
+                    matched=tally.matched,
+                )
+        return tally
+
+    async def _go_through(
+        self,
+        tally: Tally,
+        queue: Destination,
+        selector: str | None,
+        limit: int,
+        dry_run: bool,
+        replacement: Callable[[Message], Message | None],
+    ) -> None:
+        # What dies again on the way is not sent round and round: only what was there at the beginning is looked at.
+        began_ms = self._now_ms()
+        async with self._connected() as connection:
+            browsing = Browsing(connection.session(Mode.AUTO), queue, selector, connection.lost)
+            while not limit or tally.done < limit:
+                batch = await browsing.next(min(BATCH, limit - tally.done) if limit else BATCH)
+                if not batch:
+                    return
+                wanted: dict[str, Message | None] = {}
+                for message in batch:
+                    if message.timestamp > began_ms or message.message_id in wanted:
+                        continue
+                    tally.matched += 1
+                    try:
+                        wanted[message.message_id] = replacement(message)
+                    except NotAnEnvelope as error:
+                        tally.leave(str(error))
+                if dry_run:
+                    tally.done += len(wanted)
+                    continue
+                for ids in portions(wanted):
+                    await self._exchange(connection, queue, {each: wanted[each] for each in ids}, tally)
+
+    async def _exchange(self, connection: _Connected, queue: Destination, wanted: dict[str, Message | None], tally: Tally) -> None:
+        """Take these from the queue, and send what stands for each, in one transaction."""
+        session = connection.session(Mode.TRANSACTED)
+        taking = Taking(session, queue, wanted, connection.lost)
+        try:
+            got = await taking.all(self._reactor)
+            sent = 0
+            for number, message in got:
+                replacing = wanted[message.message_id]
+                if replacing is not None:
+                    try:
+                        session.send([replacing])
+                    except MessageRejected as error:
+                        # The queue keeps it; the others are none the worse for it.
+                        tally.leave(str(error))
+                        continue
+                taking.consumer.acknowledge([number])
+                sent += 1
+            done: Deferred[MessagingError | None] = Deferred()
+            session.commit(done.callback)
+            failed = await done
+            if failed is not None:
+                raise failed
+            tally.done += sent
+            tally.gone += len(wanted) - len(got)
+        finally:
+            session.close()
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[_Connected]:
+        lost = Lost()
+        connection = await self._provider.connect(self._credentials(), None, lost)
+        try:
+            yield _Connected(connection, lost)
+        finally:
+            await connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Connected:
+    connection: Connection
+    lost: Lost
+
+    def session(self, mode: Mode) -> Session:
+        return self.connection.session(mode)

@@ -1,0 +1,149 @@
+"""Reading a dead message queue of this instance's broker through the seam: looking through it, and taking messages of known ids out of it.
+
+Owns waiting for deliveries, and for none. Does not know what the messages are taken for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+
+from gateway.messaging.destination import Destination
+from gateway.messaging.errors import MessagingError
+from gateway.messaging.message import Message
+from gateway.messaging.provider import Consumer, Session, Subscription
+from gateway.messaging.selector.selector import parse
+
+#: Seconds to wait for messages that were seen in the queue and are not delivered: somebody else has taken them.
+GRACE_S: Final = 2.0
+#: Characters of message ids that one selector may have.
+_IDS_LENGTH: Final = 8000
+
+
+class Lost:
+    """Tells those who wait that there is nothing left to wait for."""
+
+    def __init__(self) -> None:
+        self.error: MessagingError | None = None
+        self._waiting: list[Deferred[None]] = []
+
+    def __call__(self, error: MessagingError) -> None:
+        if self.error is None:
+            self.error = error
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.called:
+                each.errback(self.error)
+
+    def watch(self, waiting: Deferred[None]) -> None:
+        """Fail it when the connection or the consumer is lost. :raises MessagingError: it is already."""
+        if self.error is not None:
+            raise self.error
+        self._waiting = [each for each in self._waiting if not each.called]
+        self._waiting.append(waiting)
+
+
+class _Received:
+    """What a consumer is given, to be waited for."""
+
+    def __init__(self, lost: Lost) -> None:
+        self.got: list[tuple[int, Message]] = []
+        self.ended = False
+        self._lost = lost
+        self._waiter: Deferred[None] | None = None
+
+    def deliver(self, consumer: Consumer, first: int, messages: Sequence[Message], attempts: Sequence[int] | None, /) -> None:
+        if not messages:
+            self.ended = True
+        self.got += [(first + place, message) for place, message in enumerate(messages)]
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.called:
+            waiter.callback(None)
+
+    def more(self) -> Deferred[None]:
+        """Fires with the next delivery; fails when there is none to come."""
+        waiter = self._waiter = Deferred()
+        self._lost.watch(waiter)
+        return waiter
+
+
+class Browsing:
+    """Looks through the queue, in portions."""
+
+    def __init__(self, session: Session, queue: Destination, selector: str | None, lost: Lost) -> None:
+        if selector:
+            # Said here of every provider, before anything is asked of one.
+            parse(selector)
+        self._received = _Received(lost)
+        spec = Subscription(queue, selector=selector or None, browse=True)
+        self._consumer = session.consumer(spec, self._received.deliver, lost)
+        self._consumer.start()
+
+    async def next(self, most: int) -> list[Message]:
+        """So many messages, fewer only at the end."""
+        received = self._received
+        if most > 0 and not received.ended:
+            self._consumer.grant(most)
+            while len(received.got) < most and not received.ended:
+                await received.more()
+        batch = [message for _, message in received.got]
+        received.got = []
+        return batch
+
+
+class Taking:
+    """Takes messages of known ids."""
+
+    def __init__(self, session: Session, queue: Destination, ids: Iterable[str], lost: Lost) -> None:
+        self._ids = list(ids)
+        self._received = _Received(lost)
+        spec = Subscription(queue, selector=f"JMSMessageID IN ({', '.join(map(_quoted, self._ids))})")
+        self.consumer = session.consumer(spec, self._received.deliver, lost)
+
+    async def all(self, reactor: IReactorTime) -> list[tuple[int, Message]]:
+        """Numbers and messages of those that came; the others somebody else has taken."""
+        received = self._received
+        self.consumer.grant(len(self._ids))
+        self.consumer.start()
+        while len(received.got) < len(self._ids):
+            waiting = received.more()
+            late = reactor.callLater(GRACE_S, _give_up, waiting)
+            try:
+                await waiting
+            except _NoMore:
+                break
+            finally:
+                if late.active():
+                    late.cancel()
+        self.consumer.stop()
+        return received.got
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def portions(ids: Iterable[str]) -> Iterator[list[str]]:
+    """The same ids, so many at a time as one selector can name; one of them at least."""
+    portion: list[str] = []
+    size = 0
+    for each in ids:
+        if portion and size + len(_quoted(each)) > _IDS_LENGTH:
+            yield portion
+            portion, size = [], 0
+        portion.append(each)
+        size += len(_quoted(each)) + 2
+    if portion:
+        yield portion
+
+
+class _NoMore(Exception):
+    """Nothing came for a while."""
+
+
+def _give_up(waiting: Deferred[None]) -> None:
+    if not waiting.called:
+        waiting.errback(_NoMore())

@@ -1,0 +1,449 @@
+"""The messages that wait for consumers, of one queue or one subscription, in the order they will be delivered.
+
+Order is priority, then seq. Of each priority the first messages are in memory, as far as memory may be used, and of those behind them
+only the seqs are, while the messages are in the store.
+
+Owns order and counts of what waits. Knows no consumers, no limits, and not how the store is asked: whoever puts a message behind those in
+memory sees to it that the store has it, and feeds what it read back to :meth:`Backlog.refill`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+
+from gateway.broker.core.expiries import Expiries
+from gateway.broker.core.level import BEYOND, Level, seq_of
+from gateway.broker.core.memory import Memory
+from gateway.broker.core.remains import Remains
+from gateway.messaging.message import OVERHEAD, Message
+
+
+class Backlog:
+    """What waits.
+
+    :param memory: the bound on whole messages, shared with all other backlogs.
+    :param spill: whether there is a store to put messages in; without one everything stays in memory.
+    """
+
+    __slots__ = (
+        "_expiries",
+        "_levels",
+        "_memory",
+        "_order",
+        "_spill",
+        "behind",
+        "expiring",
+        "octets",
+        "outweighs",
+        "reading",
+        "waiting",
+        "window_octets",
+    )
+
+    def __init__(self, memory: Memory, spill: bool) -> None:
+        self._memory = memory
+        self._spill = spill
+        self._levels: dict[int, Level] = {}
+        #: Levels from the highest priority down.
+        self._order: list[Level] = []
+        #: Messages that may expire while they are in the store only; some may have left.
+        self._expiries = Expiries()
+        #: Messages, and their octets, here; in memory or not.
+        self.waiting = 0
+        self.octets = 0
+        #: Octets of whole messages in memory, overhead included.
+        self.window_octets = 0
+        #: How many messages here may expire; where the store lost some, not less than that.
+        self.expiring = 0
+        #: Messages that are in the store only, and how many of them are being read back.
+        self.behind = 0
+        self.reading = 0
+        #: By how much the weight of those may exceed their size, each: the most of those that were put there or read back last.
+        self.outweighs = OVERHEAD
+
+    # --- in
+
+    def put(self, run: Sequence[Message]) -> Sequence[Message]:
+        """Add messages with rising seqs behind all others of their priority.
+
+        :returns: those that memory has no room for. They are in the store only now: the caller must have them stored.
+        """
+        size = held = 0
+        for message in run:
+            size += message.size
+            held += message.weight
+            if message.expires:
+                self.expiring += 1
+        self.waiting += len(run)
+        self.octets += size
+        full = self._spill and self._memory.full(self.window_octets)
+        if self.behind or full:
+            return self._put_behind(run, full)
+        self.window_octets += held
+        self._memory.used += held
+        first = run[0].headers.priority
+        level = self._levels.get(first) or self._level(first)
+        if len(run) == 1:
+            level.window.append(run[0])
+            return ()
+        for message in run:
+            if message.headers.priority != first:
+                break
+        else:
+            level.window.extend(run)
+            return ()
+        for message in run:
+            self._level(message.headers.priority).window.append(message)
+        return ()
+
+    def _put_behind(self, run: Sequence[Message], full: bool) -> Sequence[Message]:
+        """Put messages behind those in memory, where that is full or its order asks for it."""
+        spilled: list[Message] = []
+        for message in run:
+            level = self._level(message.headers.priority)
+            if not full and not level.behind:
+                level.window.append(message)
+                self._hold(message)
+            elif not message.stored and not self._memory.spilling:
+                # The disk is full and does not have it: it stays in memory, out of the window's order.
+                level.give_back([message])
+                self._hold(message)
+            else:
+                level.append(message.seq, message.size)
+                self._put_in_store()
+                self.outweighs = max(self.outweighs, message.weight - message.size)
+                self._may_expire(message.headers.priority, message.seq, message.expires)
+                spilled.append(message)
+        return spilled
+
+    def restore(self, priority: int, seq: int, size: int, expires: int) -> None:
+        """Add a message that the store held when it was opened."""
+        self._level(priority).append(seq, size)
+        self._put_in_store()
+        self.waiting += 1
+        self.octets += size
+        if expires:
+            self.expiring += 1
+            self._may_expire(priority, seq, expires)
+
+    def give_back(self, messages: Iterable[Message], spill: bool = False) -> Sequence[Message]:
+        """Messages that were taken, or plucked, wait again in their old places.
+
+        :param spill: those that memory has no room for may go to the store.
+        :returns: these; the caller must have them stored, as with :meth:`put`.
+        """
+        parts: dict[int, list[Message]] = {}
+        behind: dict[int, dict[int, int]] = {}
+        spilled: list[Message] = []
+        spill = spill and self._spill
+        for message in messages:
+            priority = message.headers.priority
+            if spill and self._memory.full(self.window_octets):
+                behind.setdefault(priority, {})[message.seq] = message.size
+                spilled.append(message)
+                self.outweighs = max(self.outweighs, message.weight - message.size)
+                self._put_in_store()
+                self._may_expire(priority, message.seq, message.expires)
+            else:
+                parts.setdefault(priority, []).append(message)
+                self._hold(message)
+            self.waiting += 1
+            self.octets += message.size
+            if message.expires:
+                self.expiring += 1
+        for priority, part in parts.items():
+            self._level(priority).give_back(part)
+        for priority, sizes in behind.items():
+            self._level(priority).put_back(sizes)
+        return spilled
+
+    def wanted(self, most: int) -> list[int]:
+        """Seqs to read back now, in delivery order; empty when there is no need. Until :meth:`refill` there are no others."""
+        if not self.behind or self.reading:
+            return []
+        octets = self._memory.room(self.window_octets)
+        seqs: list[int] = []
+        for level in self._order:
+            if not octets and level.blocked():
+                # Memory is full of what comes later. Without these nothing would be delivered any more.
+                octets = self._memory.least
+            if octets > 0 and level.behind:
+                # A message of the usual weight counts by its size, and a heavier one by what it has in excess, too.
+                asked = level.read(most - len(seqs), octets, self.outweighs - OVERHEAD)
+                octets -= sum([level.reading[seq] + self.outweighs for seq in asked])
+                seqs += asked
+            if level.behind > len(level.reading) or len(seqs) >= most or (octets <= 0 and (seqs or level.first() is not None)):
+                break
+        self.reading = len(seqs)
+        return seqs
+
+    def refill(self, asked: Sequence[int], messages: Iterable[Message]) -> tuple[int, int]:
+        """Messages that were :meth:`wanted` were read back; what was asked for and is not among them is gone.
+
+        :returns: how many are gone, and their octets.
+        """
+        missing = set(asked)
+        outweighs = OVERHEAD
+        for message in messages:
+            outweighs = max(outweighs, message.weight - message.size)
+            missing.discard(message.seq)
+            level = self._levels.get(message.headers.priority)
+            if level is not None and level.reading.pop(message.seq, None) is not None:
+                if level.mixed and level.window and level.window[-1].seq > message.seq:
+                    level.give_back([message])
+                else:
+                    level.window.append(message)
+                level.behind -= 1
+                self._take_from_store()
+                self.reading -= 1
+                self._hold(message)
+        if len(missing) < len(asked):
+            self.outweighs = outweighs
+        return self.drop_behind(missing)
+
+    def unread(self) -> None:
+        """What was :meth:`wanted` did not come, and may be wanted again."""
+        for level in self._order:
+            level.unread()
+        self.reading = 0
+
+    def drop_behind(self, seqs: Iterable[int]) -> tuple[int, int]:
+        """The store does not have these: they wait no longer, as far as they are in the store only.
+
+        :returns: how many, and their octets.
+        """
+        count = octets = 0
+        for seq in seqs:
+            for level in self._order:
+                reading = seq in level.reading
+                size = level.pluck_behind(seq)
+                if size is not None:
+                    self.reading -= reading
+                    self._take_from_store()
+                    self._forget(size, 0)
+                    count += 1
+                    octets += size
+                    break
+        return count, octets
+
+    # --- out
+
+    def take(self, most: int, octets: int, now_ms: int) -> tuple[list[Message], list[Message]]:
+        """Take up to ``most`` messages from the front.
+
+        :param octets: stop after the message whose body exceeds what remains of these; negative is no bound.
+        :returns: the messages to deliver, and those found expired; neither waits any longer.
+        """
+        taken: list[Message] = []
+        expired: list[Message] = []
+        size = held = 0
+        for level in self._order:
+            window = level.window
+            if level.returned or self.expiring or level.mixed:
+                gone, weight, octets = self._take_careful(level, most, octets, now_ms, taken, expired)
+                size += gone
+                held += weight
+            else:
+                pop = window.popleft
+                count = min(most - len(taken) - len(expired), len(window))
+                if octets < 0:
+                    run = [pop() for _ in range(count)]
+                    for message in run:
+                        size += message.size
+                        held += message.weight
+                    taken = taken + run if taken else run
+                else:
+                    while count and octets > 0:
+                        message = pop()
+                        taken.append(message)
+                        size += message.size
+                        held += message.weight
+                        octets -= len(message.body)
+                        count -= 1
+                    octets = max(octets, 0)
+            if level.behind or not octets or len(taken) + len(expired) >= most:
+                break
+        count = len(taken) + len(expired)
+        if count:
+            self.window_octets -= held
+            self._memory.used -= held
+            self.waiting -= count
+            self.octets -= size
+        return taken, expired
+
+    def _take_careful(
+        self, level: Level, most: int, octets: int, now_ms: int, taken: list[Message], expired: list[Message]
+    ) -> tuple[int, int, int]:
+        """Take from one level, merging what was returned, leaving out what expired.
+
+        :returns: the size of what was taken, its weight, and what is left of ``octets``.
+        """
+        size = held = 0
+        returned, window = level.returned, level.window
+        before = level.first_behind() or BEYOND
+        if level.mixed and not level.reading and (not window or window[-1].seq < before):
+            level.mixed = False
+        count = most - len(taken) - len(expired)
+        while count > 0 and octets:
+            if returned and (not window or returned[-1].seq < window[0].seq):
+                if returned[-1].seq > before:
+                    break
+                message = returned.pop()
+            elif window and window[0].seq < before:
+                message = window.popleft()
+            else:
+                break
+            count -= 1
+            size += message.size
+            held += message.weight
+            if message.expires:
+                self.expiring -= 1
+                if message.expires <= now_ms:
+                    expired.append(message)
+                    continue
+            taken.append(message)
+            if octets > 0:
+                octets = max(octets - len(message.body), 0)
+        return size, held, octets
+
+    def pluck(self, seqs: Iterable[int], priority: int) -> list[Message]:
+        """Take out of memory those of these that are there. :returns: the messages."""
+        level = self._levels.get(priority)
+        if level is None:
+            return []
+        found = level.pluck(list(seqs))
+        for message in found:
+            self._forget(message.size, message.expires)
+            self._let_go(message)
+        return found
+
+    def pluck_messages(self, messages: Iterable[Message]) -> list[Message]:
+        """Take out of memory those of these that are there. :returns: them."""
+        seqs: dict[int, list[int]] = {}
+        for message in messages:
+            seqs.setdefault(message.headers.priority, []).append(message.seq)
+        return [message for priority, part in seqs.items() for message in self.pluck(part, priority)]
+
+    def pluck_behind(self, priority: int, seq: int, expires: int) -> int | None:
+        """Take out a message that is in the store only. :returns: its size; None when it is not there: in memory, or taken."""
+        level = self._levels.get(priority)
+        if level is None:
+            return None
+        reading = seq in level.reading
+        size = level.pluck_behind(seq)
+        if size is not None:
+            self.reading -= reading
+            self._take_from_store()
+            self._forget(size, expires)
+        return size
+
+    def take_expired(self, now_ms: int) -> tuple[list[Message], list[tuple[int, int]]]:
+        """Take out what has expired.
+
+        :returns: the whole messages, and seq and size of those that are in the store only.
+        """
+        here = [message for message in self.waiting_in_memory() if 0 < message.expires <= now_ms]
+        stored: list[tuple[int, int]] = []
+        while (found := self._expiries.take(now_ms)) is not None:
+            expires, priority, seq = found
+            size = self.pluck_behind(priority, seq, expires)
+            if size is not None:
+                stored.append((seq, size))
+        return self.pluck_messages(here), stored
+
+    def oldest(self) -> Message | None:
+        """The message that has waited longest, whatever its priority; None when none is in memory."""
+        return min([message for level in self._order if (message := level.first()) is not None], key=seq_of, default=None)
+
+    def least(self) -> Message | None:
+        """The oldest message of the lowest priority; None when it is not in memory."""
+        for level in reversed(self._order):
+            message = level.first()
+            if message is not None:
+                return message
+            if level.behind:
+                return None
+        return None
+
+    # --- looking
+
+    def waiting_in_memory(self) -> Iterator[Message]:
+        """Whole messages, those of higher priority first; nothing is to be changed meanwhile."""
+        for level in self._order:
+            yield from level.in_memory()
+
+    def levels(self) -> Iterator[tuple[int, Level]]:
+        """The priorities that are or were in use, from the highest down, for those who look."""
+        for priority in sorted(self._levels, reverse=True):
+            yield priority, self._levels[priority]
+
+    def level(self, priority: int) -> Level:
+        """One priority, for those who look."""
+        return self._levels.get(priority) or self._level(priority)
+
+    def stored_only(self) -> array[int]:
+        """The seqs of all messages that are in the store only."""
+        seqs = array("Q")
+        for level in self._order:
+            seqs += level.seqs_behind()
+        return seqs
+
+    def clear(self) -> tuple[list[Message], array[int]]:
+        """Everything is gone. :returns: the whole messages, and the seqs of those that are in the store only."""
+        found = list(self.waiting_in_memory()), self.stored_only()
+        self._memory.used -= self.window_octets
+        self._memory.behind -= self.behind
+        self.detach()
+        return found
+
+    def detach(self) -> Remains:
+        """Everything is gone from here, however much there is. :returns: what it was."""
+        remains = Remains(self._memory, self._order, self.waiting, self.octets)
+        self._levels, self._order, self._expiries = {}, [], Expiries()
+        self.window_octets = self.waiting = self.octets = self.expiring = self.behind = self.reading = 0
+        return remains
+
+    # --- inside
+
+    def _level(self, priority: int) -> Level:
+        level = self._levels.get(priority)
+        if level is None:
+            level = self._levels[priority] = Level()
+            self._order = [self._levels[number] for number in sorted(self._levels, reverse=True)]
+        return level
+
+    def _hold(self, message: Message) -> None:
+        self.window_octets += message.weight
+        self._memory.used += message.weight
+
+    def _let_go(self, message: Message) -> None:
+        self.window_octets -= message.weight
+        self._memory.used -= message.weight
+
+    def _put_in_store(self) -> None:
+        """One more is in the store only."""
+        self.behind += 1
+        self._memory.behind += 1
+
+    def _take_from_store(self) -> None:
+        """One less is."""
+        self.behind -= 1
+        self._memory.behind -= 1
+
+    def _forget(self, size: int, expires: int) -> None:
+        self.waiting -= 1
+        self.octets -= size
+        if expires:
+            self.expiring -= 1
+        elif not self.waiting:
+            self.expiring = 0
+
+    def _may_expire(self, priority: int, seq: int, expires: int) -> None:
+        if expires:
+            self._expiries.add(expires, priority, seq)
+            if len(self._expiries) > 1_000 + 2 * self.behind:
+                self._expiries.keep(self._is_behind)
+
+    def _is_behind(self, priority: int, seq: int) -> bool:
+        return self._levels[priority].is_behind(seq)

@@ -1,0 +1,89 @@
+"""How far a reader has looked at a backlog, who takes nothing by looking: a consumer with a selector, a browser.
+
+Owns the reader's place in each priority. In delivery order whole messages are in memory, or in the store only; the reader looks at the former
+with :meth:`Cursor.ahead`, and has the latter read for it, until nothing is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from gateway.broker.core.backlog import Backlog
+from gateway.broker.core.level import BEYOND, Level
+from gateway.messaging.message import Message
+
+#: Octets that are read from the store at once.
+_OCTETS: Final = 4 * 1024 * 1024
+
+
+class Cursor:
+    """A reader's place in a backlog."""
+
+    __slots__ = ("_backlog", "_examined", "reading")
+
+    def __init__(self, backlog: Backlog) -> None:
+        self._backlog = backlog
+        #: By priority, the seq up to which the reader has looked.
+        self._examined: dict[int, int] = {}
+        #: What comes next is being read from the store for it.
+        self.reading = False
+
+    def ahead(self) -> Iterator[Message]:
+        """What comes next, in delivery order, up to the first message that is in the store only; the backlog must not change meanwhile."""
+        for priority, level in self._backlog.levels():
+            after = self._examined.get(priority, 0)
+            stop = level.first_behind(after)
+            yield from level.in_memory(after, stop or BEYOND)
+            if stop:
+                return
+
+    def stored_ahead(self, most: int) -> list[int] | None:
+        """Seqs of messages of one priority that come next, when nothing is :meth:`ahead`.
+
+        :returns: none when there is nothing more; None when they are being read back into memory: look again then.
+        """
+        for priority, level in self._backlog.levels():
+            after = self._examined.get(priority, 0)
+            first = level.first_behind(after)
+            if first in level.reading:
+                return None
+            if first:
+                return level.between(after, _next_in_memory(level, after), most, _OCTETS)
+        return []
+
+    def still_ahead(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Of messages :meth:`stored_ahead` that were read since, those that still come next and still are in the store only."""
+        if not messages:
+            return messages
+        priority = messages[0].headers.priority
+        level = self._backlog.level(priority)
+        after = self._examined.get(priority, 0)
+        if level.first_behind(after) != messages[0].seq:
+            return ()
+        before = _next_in_memory(level, after)
+        for index, message in enumerate(messages):
+            if message.seq >= before or not level.is_behind(message.seq):
+                return messages[:index]
+        return messages
+
+    def looked_at(self, message: Message) -> None:
+        """The reader has looked at the message, and at all before it."""
+        self._examined[message.headers.priority] = message.seq
+
+    def pass_by(self, priority: int) -> None:
+        """The reader has no use for the rest of this priority."""
+        self._examined[priority] = BEYOND - 1
+
+    def has_passed(self, message: Message) -> bool:
+        """Whether the message's place is one that the reader has looked at."""
+        return message.seq <= self._examined.get(message.headers.priority, 0)
+
+    def go_back_to(self, message: Message) -> None:
+        """The reader is to look at the message again."""
+        self._examined[message.headers.priority] = message.seq - 1
+
+
+def _next_in_memory(level: Level, after: int) -> int:
+    message = next(level.in_memory(after), None)
+    return BEYOND if message is None else message.seq

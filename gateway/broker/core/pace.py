@@ -1,0 +1,72 @@
+"""Slows senders that outrun a queue's consumers, a moment at a time.
+
+A sender is slowed when a part of the backlog's share of memory is full, until only a smaller part is: reading messages back from the store costs
+more than waiting does. It is slowed, not stopped, and not at all for consumers that take nothing.
+
+Owns who waits and for how long. Knows nothing of messages but how many octets wait and how many were handed out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
+    from gateway.broker.core.backlog import Backlog
+
+#: The parts of a backlog's share of memory at which senders are slowed, and let go.
+_SLOW_DOWN: Final = 4
+_LET_GO: Final = 8
+_MOMENT_MS: Final = 50
+#: Octets that may come between two such moments.
+_GRACE: Final = 1024 * 1024
+
+
+class Pace:
+    """The senders that wait for one queue's consumers to catch up."""
+
+    def __init__(self, broker: Broker, backlog: Backlog) -> None:
+        self._broker = broker
+        self._backlog = backlog
+        self._slowed: list[Callable[[], None]] = []
+        self._until = 0
+        self._handed = 0
+        self._handed_before = -1
+        self._stuck = False
+
+    def outrun(self) -> bool:
+        """Whether messages come faster than the consumers take them, so that memory fills with them."""
+        return not self._stuck and self._fuller_than(_SLOW_DOWN) and self._backlog.window_octets > self._until
+
+    def slow_down(self, resume: Callable[[], None]) -> None:
+        """Call ``resume`` when the consumers have caught up, or after a moment."""
+        self._slowed.append(resume)
+        if len(self._slowed) == 1:
+            self._handed_before = self._handed
+            self._broker.schedule.after(_MOMENT_MS, self._moment_over)
+
+    def handed(self, count: int) -> None:
+        """Consumers were given so many messages."""
+        self._handed += count
+        self._stuck = False
+
+    def look(self) -> None:
+        """Some were handed out: senders may go on if the consumers have caught up."""
+        if (self._until or self._slowed) and not self._fuller_than(_LET_GO):
+            self._until = 0
+            self._let_go()
+
+    def _moment_over(self) -> None:
+        if self._slowed and self._handed == self._handed_before:
+            self._stuck = True
+        self._until = self._backlog.window_octets + _GRACE
+        self._let_go()
+
+    def _fuller_than(self, part: int) -> bool:
+        return self._backlog.window_octets > self._broker.memory.share // part
+
+    def _let_go(self) -> None:
+        self._slowed, resumed = [], self._slowed
+        for resume in resumed:
+            self._broker.turn.dispatch(resume)

@@ -1,0 +1,112 @@
+"""The properties of a destination as an administrator gives and reads them: ``maxNumMsgs=10``.
+
+Owns their names, which are those of the settings ``imq.destination.NAME.*``, and the text that the store keeps of what an administrator gave. What
+each means is :mod:`gateway.broker.core.limits`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from gateway.broker.core.limits import DestinationProperties, LimitBehavior
+from gateway.broker.settings import POLICY_SETTINGS, PROPERTY_SETTINGS
+from gateway.instance.declaration import nearest
+from gateway.instance.settings import Setting
+from gateway.messaging.dead import DMQ
+from gateway.messaging.destination import Destination, Kind
+
+#: By property name.
+_ATTRIBUTES: Final[Mapping[str, str]] = {setting.name.rpartition(".")[2]: name for name, setting in PROPERTY_SETTINGS.items()}
+_POLICY: Final[Mapping[str, str]] = {setting.name.rpartition(".")[2]: name for name, setting in POLICY_SETTINGS.items()}
+_SETTINGS: Final[Mapping[str, Setting[Any]]] = {
+    setting.name.rpartition(".")[2]: setting for setting in (*PROPERTY_SETTINGS.values(), *POLICY_SETTINGS.values())
+}
+
+NAMES: Final = tuple(_SETTINGS)
+"""Every property there is."""
+
+#: Those of the original that this broker does not have, and why not.
+IGNORED: Final[Mapping[str, str]] = {
+    "maxNumProducers": "producers are not limited",
+    "maxNumBackupConsumers": "every consumer of a queue is active",
+    "consumerFlowLimit": "how many messages a consumer gets ahead is its own choice, or imq.bridge.stomp.consumerFlowLimit",
+    "isLocalOnly": "there is no cluster",
+    "localDeliveryPreferred": "there is no cluster",
+    "validateXMLSchemaEnabled": "bodies are not validated",
+    "XMLSchemaURIList": "bodies are not validated",
+    "reloadXMLSchemaOnFailure": "bodies are not validated",
+}
+
+
+class PropertyRefused(ValueError):
+    """A property that a destination cannot have; ``str`` says which and what was expected."""
+
+
+def check(destination: Destination, given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The properties that are given for a destination, each as the store keeps it, and a sentence for each that has no effect here.
+
+    :raises PropertyRefused: a name nobody knows, a value that is none, or one that the destination cannot have.
+    """
+    kept: dict[str, str] = {}
+    notes: list[str] = []
+    for name, text in given.items():
+        setting = _SETTINGS.get(name)
+        if setting is None:
+            if name not in IGNORED:
+                near = nearest(name, [*_SETTINGS, *IGNORED])
+                raise PropertyRefused(f"there is no property {name}{near and f'; {near} may be meant'}")
+            notes.append(f"{name} has no effect: {IGNORED[name]}")
+            continue
+        try:
+            value = setting.type.parse(text)
+        except ValueError as error:
+            raise PropertyRefused(f"{name}={text}: expected {error}") from None
+        if name == "maxNumActiveConsumers" and destination.kind is Kind.TOPIC:
+            raise PropertyRefused(f"{name} is a property of queues, and {destination} is a topic")
+        if destination == DMQ and (name == "useDMQ" or value == LimitBehavior.FLOW_CONTROL.value):
+            raise PropertyRefused(f"{name}={text}: the dead message queue cannot have that")
+        kept[name] = setting.type.show(value)
+    return kept, notes
+
+
+def over(base: DestinationProperties, given: Mapping[str, str]) -> DestinationProperties:
+    """What an administrator gave, over what holds otherwise. :raises ValueError: a name or value is none."""
+    changes: dict[str, Any] = {}
+    policy: dict[str, Any] = {}
+    for name, text in given.items():
+        if name not in _SETTINGS:
+            raise ValueError(f"'{name}' is no property of a destination")
+        try:
+            value = _SETTINGS[name].type.parse(text)
+        except ValueError as error:
+            raise ValueError(f"'{name}={text}': expected {error}") from error
+        if name in _POLICY:
+            policy[_POLICY[name]] = value
+        else:
+            changes[_ATTRIBUTES[name]] = LimitBehavior(value) if name == "limitBehavior" else value
+    return replace(base, **changes, redelivery=replace(base.redelivery, **policy))
+
+
+def differing(properties: DestinationProperties, base: DestinationProperties) -> dict[str, str]:
+    """The properties that are other than ``base`` has them."""
+    ours, theirs = values(properties), values(base)
+    return {name: _SETTINGS[name].type.show(value) for name, value in ours.items() if value != theirs[name]}
+
+
+def values(properties: DestinationProperties) -> dict[str, Any]:
+    """Every property by name: numbers, truths, and the word for ``limitBehavior``."""
+    found: dict[str, Any] = {name: getattr(properties, attribute) for name, attribute in _ATTRIBUTES.items()}
+    found["limitBehavior"] = properties.limit_behavior.value
+    return found | {name: getattr(properties.redelivery, attribute) for name, attribute in _POLICY.items()}
+
+
+def to_text(given: Mapping[str, str]) -> str:
+    """``name=value`` lines, for the store."""
+    return "\n".join(f"{name}={text}" for name, text in given.items())
+
+
+def from_text(text: str) -> dict[str, str]:
+    """The inverse of :func:`to_text`."""
+    return {name: value for name, _, value in (line.partition("=") for line in text.splitlines())}

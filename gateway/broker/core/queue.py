@@ -1,0 +1,195 @@
+"""A physical queue."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import TYPE_CHECKING
+
+from gateway.broker.core.distribution import Distribution
+from gateway.broker.core.limits import DestinationProperties
+from gateway.broker.core.physical import Kept, Physical
+from gateway.broker.store.interface import Batch
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.destination import Destination
+from gateway.messaging.errors import DestinationStopped, TooManyConsumers
+from gateway.messaging.message import Message
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
+    from gateway.broker.sessions.consumer import EmbeddedConsumer
+    from gateway.messaging.redelivery import RedeliveryPolicy
+
+
+class PhysicalQueue(Physical, Distribution):
+    """Each message goes to one consumer.
+
+    Owns its messages from acceptance to settlement: their number and octets, and the store's rows of those that have any.
+    """
+
+    def __init__(self, broker: Broker, destination: Destination, number: int, properties: DestinationProperties) -> None:
+        Physical.__init__(self, broker, destination, number, properties)
+        Distribution.__init__(self, broker)
+
+    # --- arrivals
+
+    def keep(self, run: Sequence[Message]) -> Kept:
+        if not self.destination.temporary:
+            insert = self.broker.rows.insert
+            for message in run:
+                if message.headers.persistent:
+                    message.stored = 1
+                    insert(self, message, persistent=True)
+        return run
+
+    def place(self, kept: Kept) -> None:
+        if self.drops_arrivals:
+            if self.broker.journey is not None:
+                self.broker.journey.removed(self, kept)
+            self.release(kept)
+            return
+        size = 0
+        for message in kept:
+            size += message.size
+        self.came(len(kept), size)
+        self._spill(self.backlog.put(kept))
+        if not self._marked:
+            self.mark()
+
+    def return_to_backlog(self, messages: Sequence[Message]) -> None:
+        self._spill(self.backlog.give_back(messages, spill=True))
+
+    def _spill(self, messages: Sequence[Message]) -> None:
+        """Memory has no room for these: what would only live there goes to the store too, until it is read back."""
+        for message in messages:
+            if not message.stored:
+                message.stored = 1
+                self.broker.rows.insert(self, message, persistent=False)
+
+    def keep_held(self, run: Sequence[Message]) -> Kept:
+        return run
+
+    def place_held(self, kept: Kept) -> None:
+        if self.drops_arrivals:
+            if self.broker.journey is not None:
+                self.broker.journey.removed(self, kept)
+            self.release(kept)
+            return
+        self.came(len(kept), sum([message.size for message in kept]))
+        self._wait_again(kept)
+
+    def without(self, kept: Kept, seqs: Container[int]) -> Kept:
+        return [message for message in kept if message.seq not in seqs]
+
+    def undo(self, seqs: Container[int], run: Sequence[Message]) -> None:
+        for message in run:
+            if message.seq in seqs and self._find_and_forget(message):
+                self.count -= 1
+                self.octets -= message.size
+                self.tried.pop(message.seq, None)
+
+    # --- departures
+
+    def settle(self, messages: Sequence[Message]) -> None:
+        delete = self.broker.commits.delete
+        for message in messages:
+            if message.stored:
+                message.stored = 0
+                delete(message.seq)
+        self.settled(messages)
+
+    def release(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            if message.stored:
+                message.stored = 0
+                self.broker.commits.delete(message.seq)
+
+    def settled(self, messages: Sequence[Message]) -> None:
+        self.count -= len(messages)
+        size = 0
+        for message in messages:
+            size += message.size
+        self.octets -= size
+        if self.tried:
+            self.forget_tries(messages)
+        if self.waiting_senders or self.holds_back:
+            self.let_senders_go()
+        if not self.count:
+            self.emptied()
+
+    def unrelease(self, messages: Sequence[Message], batch: Batch) -> Sequence[Message]:
+        kept = [message for message in messages if batch.deletes.pop(message.seq, self) is None]
+        for message in kept:
+            message.stored = 1
+        return kept
+
+    def keeps_count(self, message: Message) -> bool:
+        return bool(message.stored) and message.headers.persistent
+
+    def lost(self, count: int, octets: int) -> None:
+        self.count -= count
+        self.octets -= octets
+        if self.waiting_senders or self.holds_back:
+            self.let_senders_go()
+        self.emptied()
+
+    @property
+    def named(self) -> Physical:
+        return self
+
+    @property
+    def gone(self) -> bool:
+        return self.removed
+
+    def use_policy(self) -> RedeliveryPolicy:
+        return self.properties.redelivery
+
+    def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
+        self.broker.dead_letters.prepare(self, messages)
+        self.broker.commits.begin()
+        try:
+            self.broker.dead_letters.tell(self, messages, reason, comment)
+            for message in messages:
+                self.broker.dead_letters.bury(self, self, message, reason, comment)
+            self.settle(messages)
+        finally:
+            self.broker.commits.end()
+
+    def join(self, consumer: EmbeddedConsumer) -> None:
+        most = self.properties.max_num_active_consumers
+        if 0 <= most <= len(self.consumers):
+            raise TooManyConsumers(self.destination, most)
+        Distribution.join(self, consumer)
+
+    def leave(self, consumer: EmbeddedConsumer) -> None:
+        Distribution.leave(self, consumer)
+        if not self.count:
+            self.emptied()
+
+    def stop(self, error: DestinationStopped) -> None:
+        self.damaged = True
+        self.halt(error)
+
+    @property
+    def busy(self) -> bool:
+        """Whether it holds messages or has consumers."""
+        return bool(self.count or self.consumers or self.clearing)
+
+    def evict(self, lowest_priority: bool) -> bool:
+        """Give up one waiting message to make room. :returns: False when none is at hand."""
+        victim = self.backlog.least() if lowest_priority else self.backlog.oldest()
+        if victim is None:
+            self.read_for(self.make_room)
+            return False
+        self.backlog.pluck([victim.seq], victim.headers.priority)
+        reason = DeadReason.LOW_PRIORITY if lowest_priority else DeadReason.OLDEST
+        self.broker.limit_reports.evicting(self, reason)
+        self.bury([victim], reason, f"{self.destination} was at its limit")
+        return True
+
+    def release_stored(self, seqs: Sequence[int]) -> None:
+        delete = self.broker.commits.delete
+        for seq in seqs:
+            delete(seq)
+
+    def __str__(self) -> str:
+        return str(self.destination)

@@ -1,0 +1,143 @@
+"""Handing out where some consumer has a selector: each takes what it wants, wherever in the backlog that is.
+
+Owns how far each of these consumers has looked: it looks at every message once, in delivery order, at those in memory and at those in the
+store only alike, and again at what comes back. Fairness between destinations and what a delivery means are ``distribution``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from gateway.broker.core.cursor import Cursor
+from gateway.broker.durability.rows import BLOCK
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.message import Message
+
+if TYPE_CHECKING:
+    from gateway.broker.core.distribution import Distribution
+    from gateway.broker.sessions.consumer import EmbeddedConsumer
+
+#: Messages that one consumer looks at in one turn.
+_MOST_EXAMINED: Final = 1_000
+#: Consumers are each asked about a few returned messages, if that is cheap; more than so many are simply shown to them again.
+_FEW: Final = 64
+_NO_BOUND: Final = 1 << 62
+
+
+class Selection:
+    """The consumers with selectors of one distribution, and those without beside them.
+
+    It is told of its distribution in each call: with a reference to it the two would be a cycle, and a removed destination would stay in memory
+    until a garbage collection.
+    """
+
+    __slots__ = ("cursors",)
+
+    def __init__(self) -> None:
+        #: The consumers that have a selector; while there are none, nothing here is used.
+        self.cursors: dict[EmbeddedConsumer, Cursor] = {}
+
+    def dispatch(self, distribution: Distribution, consumers: Sequence[EmbeddedConsumer]) -> None:
+        """Each looks at what it has not looked at yet, in this order."""
+        backlog = distribution.backlog
+        again = False
+        for consumer in consumers:
+            if not consumer.ready():
+                continue
+            cursor = self.cursors.get(consumer)
+            if cursor is None:
+                # It takes all it looks at.
+                cursor, most = Cursor(backlog), min(consumer.credit, _MOST_EXAMINED)
+            elif cursor.reading:
+                continue
+            else:
+                most = _MOST_EXAMINED
+            messages = list(islice(cursor.ahead(), most))
+            if messages:
+                again = True
+                run, expired, left = _choose(distribution, consumer, cursor, messages)
+                backlog.pluck_messages([*run, *expired])
+                _hand(distribution, consumer, run, expired)
+                if left:
+                    distribution.hold_up()
+                    return
+            elif backlog.behind and consumer.selector is not None:
+                self._search(distribution, consumer, cursor)
+        if again:
+            distribution.mark()
+
+    def _search(self, distribution: Distribution, consumer: EmbeddedConsumer, cursor: Cursor) -> None:
+        """What this consumer wants may be in the store only: read on, without taking the place of what is in memory."""
+        seqs = cursor.stored_ahead(BLOCK)
+        if seqs:
+            cursor.reading = True
+            distribution.broker.rows.read_back(seqs, partial(self._searched, distribution, consumer, cursor, seqs))
+
+    def _searched(
+        self,
+        distribution: Distribution,
+        consumer: EmbeddedConsumer,
+        cursor: Cursor,
+        seqs: Sequence[int],
+        messages: Sequence[Message],
+    ) -> None:
+        cursor.reading = False
+        backlog = distribution.backlog
+        distribution.drop_missing(seqs, messages)
+        if consumer in self.cursors and consumer.ready() and not distribution.paused and distribution.halted is None:
+            # Meanwhile others may have taken some, and some may have come back before these.
+            ahead = cursor.still_ahead(messages)
+            run, expired, left = _choose(distribution, consumer, cursor, ahead)
+            if left:
+                # Reading them once more would take longer than keeping them.
+                cursor.reading = True
+                distribution.broker.slices.wait(partial(self._searched, distribution, consumer, cursor, (), ahead[-left:]))
+            for message in (*run, *expired):
+                backlog.pluck_behind(message.headers.priority, message.seq, message.expires)
+            _hand(distribution, consumer, run, expired)
+        distribution.mark()
+
+    def look_again(self, messages: Sequence[Message]) -> None:
+        """Messages have come back, maybe before the places up to which the consumers have looked."""
+        for consumer, cursor in self.cursors.items():
+            for message in messages:
+                many = len(messages) > _FEW or (consumer.selector is not None and consumer.selector.stride == 1)
+                if cursor.has_passed(message) and (many or consumer.wants(message)):
+                    cursor.go_back_to(message)
+
+
+def _choose(
+    distribution: Distribution, consumer: EmbeddedConsumer, cursor: Cursor, messages: Sequence[Message]
+) -> tuple[list[Message], list[Message], int]:
+    """What the consumer takes of these, as far as it has credit, and what has expired; it has looked at them then.
+
+    :returns: those, and how many it had no time to look at.
+    """
+    now_ms = distribution.broker.turn.now_ms
+    run: list[Message] = []
+    expired: list[Message] = []
+    octets = _NO_BOUND if consumer.octets is None else consumer.octets
+    stride = 0 if consumer.selector is None else consumer.selector.stride
+    spent = distribution.broker.slices.spent
+    for index, message in enumerate(messages):
+        if len(run) >= consumer.credit or octets <= 0:
+            break
+        if stride and index % stride == 0 and spent():
+            return run, expired, len(messages) - index
+        cursor.looked_at(message)
+        if message.expires and message.expires <= now_ms:
+            expired.append(message)
+        elif consumer.wants(message):
+            run.append(message)
+            octets -= len(message.body)
+    return run, expired, 0
+
+
+def _hand(distribution: Distribution, consumer: EmbeddedConsumer, run: list[Message], expired: list[Message]) -> None:
+    if run:
+        distribution.hand(consumer, run)
+    if expired:
+        distribution.bury(expired, DeadReason.EXPIRED, "expired before it was delivered")

@@ -1,0 +1,501 @@
+"""A subscription of a topic: the messages that one subscriber has yet to take.
+
+Owns which messages it accepts, and which rows of the store it still needs. A durable subscription outlives its consumers.
+
+Its selector is asked about each message that arrives. Where there is no time for that (:mod:`gateway.broker.core.slices`), the message waits here as
+if it was wanted, stored and counted. The selector is asked later, in any case before the message is delivered, and what is not wanted goes. A process
+that ends between leaves such messages behind; so the selector is asked again about all that a durable subscription had at the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from gateway.broker.core.distribution import Distribution
+from gateway.broker.core.level import BEYOND
+from gateway.broker.core.spilled import Spilled
+from gateway.broker.core.wildcards import is_wild
+from gateway.broker.durability.rows import BLOCK
+from gateway.broker.operator.purging import Search, purge
+from gateway.broker.store.interface import Batch
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.destination import Destination
+from gateway.messaging.errors import DestinationStopped
+from gateway.messaging.message import Message
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
+    from gateway.broker.core.physical import Physical
+    from gateway.broker.core.topic import PhysicalTopic
+    from gateway.broker.sessions.consumer import EmbeddedConsumer
+    from gateway.messaging.redelivery import RedeliveryPolicy
+    from gateway.messaging.selector.selector import Selector
+
+
+class TopicSubscription(Distribution):
+    """What one subscriber is owed.
+
+    :param pattern: the topic, or a name with wildcards.
+    :param number: its id in the store; 0 when it is not durable.
+    :param origin: with ``no_local``, the connection whose messages it does not want.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        pattern: Destination,
+        selector: Selector | None,
+        *,
+        no_local: bool = False,
+        origin: int = 0,
+        number: int = 0,
+        client_id: str = "",
+        name: str = "",
+    ) -> None:
+        super().__init__(broker)
+        self.pattern = pattern
+        #: Which of the subscriptions with wildcards it is, from 1; 0 for others. And which names of topics its pattern covers, once it has an ordinal.
+        self.ordinal = 0
+        self.matches: Callable[[str], bool] = pattern.name.__eq__
+        self.selector = selector
+        self.no_local = no_local
+        self.origin = origin
+        self.number = self.owner = number
+        self.client_id = client_id
+        self.name = name
+        #: It was removed: nothing waits here any more.
+        self.ended = False
+        #: Whether its user may read a topic that the pattern covers.
+        self.covers: Callable[[Destination], bool] = _everything
+        #: Messages whose row is in the store for this subscription's sake though they are not owed durably.
+        self._spilled = Spilled()
+        #: Seqs of messages that wait and that the selector was not asked about.
+        self._unexamined: set[int] = set()
+        #: Nor was it, since the start, about messages up to this seq, which the store had.
+        self.restored = 0
+        #: A search for what is not wanted is under way, and more has come since it began.
+        self._searching = self._more = False
+
+    @property
+    def durable(self) -> bool:
+        return self.number != 0
+
+    # --- arrivals
+
+    def wanted(self, run: Sequence[Message]) -> tuple[Sequence[Message], int]:
+        """Those of a run, which has rising seqs, that it accepts.
+
+        :returns: they, and the seq after which the selector was not asked because there was no time.
+        """
+        if self.no_local:
+            run = [message for message in run if not message.origin or message.origin != self.origin]
+        selector = self.selector
+        if selector is None:
+            return run, BEYOND
+        matches, stride, spent = selector.matches, selector.stride, self.broker.slices.spent
+        accepted: list[Message] = []
+        for index, message in enumerate(run):
+            if index % stride == 0 and spent():
+                accepted += run[index:]
+                return accepted, message.seq - 1
+            if matches(message):
+                accepted.append(message)
+        return accepted, BEYOND
+
+    def keep(self, topic: PhysicalTopic, run: Sequence[Message]) -> None:
+        """What was accepted is coming: durable subscriptions have what is persistent stored."""
+        if self.number:
+            for message in run:
+                if message.headers.persistent:
+                    self.broker.rows.hold(topic, message, persistent=True)
+                    self.broker.commits.owe(self.number, message.seq)
+
+    def arrive(self, topic: PhysicalTopic, run: Sequence[Message], examined: int) -> None:
+        """What was kept arrives, with rising seqs. :param examined: see :meth:`wanted`."""
+        if not run:
+            return
+        if self.ended:
+            self.release(run)
+            return
+        if examined != BEYOND:
+            self._examine_later(run, examined)
+        size = 0
+        for message in run:
+            size += message.size
+        topic.came(len(run), size)
+        spilled = self.backlog.put(run)
+        if spilled:
+            if self.number:
+                spilled = [message for message in spilled if not message.headers.persistent]
+            hold = self.broker.rows.hold
+            for message in spilled:
+                hold(topic, message, persistent=False)
+            self._spilled.add_all([message.seq for message in spilled], topic)
+        if not self._marked:
+            self.mark()
+
+    def arrive_held(self, topic: PhysicalTopic, run: Sequence[Message], examined: int) -> None:
+        """The same for what a prepared branch had sent, in the places that the seqs say."""
+        if self.ended:
+            self.release(run)
+        elif run:
+            if examined != BEYOND:
+                self._examine_later(run, examined)
+            topic.came(len(run), sum([message.size for message in run]))
+            self._wait_again(run)
+
+    # --- selectors that had no time
+
+    def _examine_later(self, run: Sequence[Message], examined: int) -> None:
+        self._unexamined.update([message.seq for message in run if message.seq > examined])
+        self._more = True
+        if not self._searching:
+            self.broker.slices.wait(self._search)
+
+    def _search(self) -> None:
+        """Look through what waits for what is not wanted: nobody may be there to have it delivered."""
+        if self._searching or self.ended or not self._unexamined:
+            return
+        self._searching, self._more = True, False
+        Search(self, max(self._unexamined), self._is_unwanted, self._searched, journaled=False).start()
+
+    def _searched(self, count: int) -> None:
+        self._searching = False
+        if self._more:
+            self._search()
+        else:
+            # Whatever was here was examined, and the others have left.
+            self._unexamined.clear()
+
+    def _is_unwanted(self, message: Message) -> bool:
+        if message.seq not in self._unexamined and message.seq > self.restored:
+            return False
+        self._unexamined.discard(message.seq)
+        return self.selector is not None and not self.selector.matches(message)
+
+    def hand(self, consumer: EmbeddedConsumer, run: list[Message]) -> None:
+        if self._unexamined or self.restored:
+            run = self._examine(run)
+        if run:
+            super().hand(consumer, run)
+
+    def _without_unwanted(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """What to bury of these. Where there is no time to ask the selector, a message counts as wanted: better buried than lost."""
+        unwanted = [message for message in messages if not self.broker.slices.spent() and self._is_unwanted(message)]
+        if unwanted:
+            self.settle(unwanted)
+            gone = {message.seq for message in unwanted}
+            return [message for message in messages if message.seq not in gone]
+        return messages
+
+    def _examine(self, run: list[Message]) -> list[Message]:
+        """Ask the selector about those of a run that it was not asked about. :returns: what is wanted; what there was no time for waits again."""
+        selector = self.selector
+        if selector is None:
+            return run
+        kept: list[Message] = []
+        unwanted: list[Message] = []
+        for index, message in enumerate(run):
+            seq = message.seq
+            if seq in self._unexamined or seq <= self.restored:
+                if self.broker.slices.spent():
+                    self.backlog.give_back(run[index:])
+                    self.hold_up()
+                    break
+                self._unexamined.discard(seq)
+                if not selector.matches(message):
+                    unwanted.append(message)
+                    continue
+            kept.append(message)
+        if unwanted:
+            self.settle(unwanted)
+        return kept
+
+    # --- departures
+
+    def settle(self, messages: Sequence[Message]) -> None:
+        self.release(messages)
+        self.settled(messages)
+
+    def release(self, messages: Sequence[Message]) -> None:
+        if not self.number and not self._spilled:
+            return
+        for message in messages:
+            if self.number and message.headers.persistent:
+                self.broker.commits.settle(self.number, message.seq)
+                self.broker.rows.release(message.seq)
+            elif self._spilled.discard(message.seq):
+                self.broker.rows.release(message.seq)
+
+    def release_stored(self, seqs: Sequence[int]) -> None:
+        for seq in self._spilled.discard_all(seqs):
+            self.broker.commits.settle(self.number, seq)
+        release = self.broker.rows.release
+        for seq in seqs:
+            release(seq)
+
+    def settled(self, messages: Sequence[Message]) -> None:
+        if self.tried:
+            self.forget_tries(messages)
+        left: PhysicalTopic | None = None
+        for message in messages:
+            if left is None or left.destination != message.headers.destination:
+                if left is not None:
+                    left.taken()
+                left = self.broker.topic_of(message)
+                if left is None:
+                    continue
+            left.count -= 1
+            left.octets -= message.size
+        if left is not None:
+            left.taken()
+
+    def unrelease(self, messages: Sequence[Message], batch: Batch) -> Sequence[Message]:
+        kept: list[Message] = []
+        for message in messages:
+            if self.number and message.headers.persistent and batch.settled.pop((self.number, message.seq), self) is None:
+                self.broker.rows.unrelease(message.seq, batch)
+                kept.append(message)
+        return kept
+
+    def keeps_count(self, message: Message) -> bool:
+        return self.number != 0 and message.headers.persistent and bool(message.stored)
+
+    def lost(self, count: int, octets: int) -> None:
+        topic = self.broker.destinations.get(self.pattern)
+        if topic is not None:
+            # Of which topic a message was that came by a pattern, only the message knew.
+            topic.count -= count
+            topic.octets -= octets
+            if topic.waiting_senders or topic.holds_back:
+                topic.let_senders_go()
+            topic.emptied()
+
+    @property
+    def named(self) -> Physical | None:
+        return self.broker.destinations.get(self.pattern)
+
+    @property
+    def gone(self) -> bool:
+        return self.ended
+
+    def use_policy(self) -> RedeliveryPolicy:
+        return self.broker.properties_for(self.pattern).redelivery
+
+    def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
+        if self._unexamined or self.restored:
+            messages = self._without_unwanted(messages)
+        for message in messages:
+            topic = self.broker.topic_of(message)
+            if topic is not None:
+                self.broker.dead_letters.prepare(topic, [message])
+        self.broker.commits.begin()
+        try:
+            self.broker.dead_letters.tell(self, messages, reason, comment)
+            for message in messages:
+                topic = self.broker.topic_of(message)
+                if topic is not None:
+                    self.broker.dead_letters.bury(topic, self, message, reason, comment)
+            self.settle(messages)
+        finally:
+            self.broker.commits.end()
+
+    def evict(self, topic: PhysicalTopic, lowest_priority: bool) -> bool:
+        """Give up one waiting message of ``topic`` to make room. :returns: False when none is at hand."""
+        victim = self.backlog.least() if lowest_priority else self.backlog.oldest()
+        if victim is not None and victim.headers.destination != topic.destination:
+            # It has messages of other topics too, which are not to suffer for this one's limit.
+            victim = self._first_of(topic.destination, lowest_priority)
+        if victim is None:
+            self.read_for(topic.make_room)
+            return False
+        self.backlog.pluck([victim.seq], victim.headers.priority)
+        reason = DeadReason.LOW_PRIORITY if lowest_priority else DeadReason.OLDEST
+        self.broker.limit_reports.evicting(topic, reason)
+        self.bury([victim], reason, f"{self} was at the limit of its topic")
+        return True
+
+    def _first_of(self, destination: Destination, lowest_priority: bool) -> Message | None:
+        of_topic = [message for message in self.backlog.waiting_in_memory() if message.headers.destination == destination]
+        if lowest_priority:
+            return min(of_topic, key=lambda message: (message.headers.priority, message.seq), default=None)
+        return min(of_topic, key=lambda message: message.seq, default=None)
+
+    def undo(self, topic: PhysicalTopic, seqs: Container[int], run: Sequence[Message]) -> None:
+        """The store could not keep those of a run that have these seqs: what the subscriber has not, never came."""
+        for message in run:
+            if message.seq in seqs and self._find_and_forget(message):
+                self._spilled.discard(message.seq)
+                topic.count -= 1
+                topic.octets -= message.size
+                self.tried.pop(message.seq, None)
+
+    def in_memory_again(self, messages: Sequence[Message]) -> list[Message]:
+        """The store could not take these for this subscription, which has them not durably: what waits of them is in memory."""
+        return super().in_memory_again([message for message in messages if self._spilled.discard(message.seq)])
+
+    # --- the end
+
+    def leave(self, consumer: EmbeddedConsumer) -> None:
+        """The consumer receives no more; a subscription that is not durable ends with it."""
+        super().leave(consumer)
+        if not self.durable and not self.consumers:
+            self.broker.end_subscription(self)
+
+    def discard(self, comment: str | None, done: Callable[[], None]) -> None:
+        """Give up everything that waits, block by block, to the dead message queue if there is a comment; then call ``done``.
+
+        Only what goes there, or whose topic nobody knows, is read from the store.
+        """
+        if comment is None:
+            # Nothing is examined or delivered any more, and there may be as many of these as messages.
+            self._unexamined, self.tried = set(), {}
+        if comment is None and not is_wild(self.pattern.name):
+            purge(self, lambda count: done())
+            return
+        if comment is None and not self.durable:
+            if not (self.backlog.waiting or self.delayed):
+                done()
+                return
+            self.broker.schedule.in_turn(self._discard_unread(done), self.broker.commits.backed_up)
+            return
+        octets = self.backlog.octets
+        messages, seqs = self.backlog.clear()
+        octets -= sum([message.size for message in messages])
+        messages += self.delayed.values()
+        self.delayed.clear()
+        octets += sum(self.resting.values())
+        seqs.extend(self.resting)
+        self.resting.clear()
+
+        def steps() -> Iterator[None]:
+            for start in range(0, len(messages), BLOCK):
+                self._give_up(messages[start : start + BLOCK], comment)
+                if len(messages) > start + BLOCK:
+                    yield
+            self._give_up_stored(seqs, 0, octets, comment, done)
+
+        self.broker.schedule.in_slices(steps())
+
+    def go_on_without(self, topic: PhysicalTopic, done: Callable[[], None]) -> None:
+        """A topic that has stopped it is being destroyed: give up what it has of that, and hand out the rest again; then call ``done``.
+
+        It stays stopped where a message of another topic is damaged, too.
+        """
+        broker = self.broker
+
+        def of_the_destroyed(message: Message) -> bool:
+            # Or of one that was destroyed before this, when the subscription had to stay stopped.
+            found = broker.topic_of(message)
+            return found is None or found is topic
+
+        def damaged_elsewhere(seqs: Collection[int]) -> bool:
+            numbers = {broker.rows.damaged.get(seq) for seq in seqs}
+            return any(each is not topic and each.number in numbers for each in broker.destinations.values())
+
+        def unreadable(seqs: Collection[int]) -> bool:
+            if damaged_elsewhere(seqs):
+                return False
+            for seq in seqs:
+                self._drop_damaged(topic, seq)
+            return True
+
+        def searched(count: int) -> None:
+            damaged = (each for each in broker.topics.values() if each.damaged and each is not topic)
+            stopped = next((other for other in damaged if self in other.subscriptions), None)
+            if stopped is None:
+                self.halted = None
+                broker.log.info(
+                    "{subscription} goes on: {topic}, which had stopped it, is destroyed", subscription=self, topic=topic
+                )
+                self.mark()
+            else:
+                self.halted = DestinationStopped(stopped.destination)
+            done()
+
+        # These were read before, and told of.
+        known = [seq for seq, number in broker.rows.damaged.items() if number == topic.number]
+        for seq in known:
+            self._drop_damaged(topic, seq)
+        Search(self, broker.last_seq, of_the_destroyed, searched, unreadable=unreadable).start()
+
+    def _drop_damaged(self, topic: PhysicalTopic, seq: int) -> None:
+        """Give up a message that cannot be read, if it waits here."""
+        count, size = self.backlog.drop_behind((seq,))
+        if not count and (resting := self.resting.pop(seq, None)) is not None:
+            count, size = 1, resting
+        if count:
+            if self.broker.journey is not None:
+                self.broker.journey.removed_stored(self, [seq])
+            self.release_stored([seq])
+            self.tried.pop(seq, None)
+            topic.count -= 1
+            topic.octets -= size
+
+    def _discard_unread(self, done: Callable[[], None]) -> Iterator[None]:
+        """Give up what waits for a pattern that is not durable: of what is in the store only, the topics are known."""
+        remains = self.backlog.detach()
+        delayed, self.delayed = list(self.delayed.values()), {}
+        for start in range(0, len(delayed), BLOCK):
+            self._give_up(delayed[start : start + BLOCK], None)
+            yield
+        journey = self.broker.journey
+        while remains.more:
+            messages, sizes = remains.take(BLOCK)
+            self._give_up(messages, None)
+            if journey is not None:
+                journey.removed_stored(self, list(sizes))
+            topics: set[PhysicalTopic] = set()
+            for seq, size in sizes.items():
+                topic = self._spilled.topic(seq)
+                self.tried.pop(seq, None)
+                topic.count -= 1
+                topic.octets -= size
+                topics.add(topic)
+            self.release_stored(list(sizes))
+            for topic in topics:
+                topic.taken()
+            if remains.more:
+                yield
+        done()
+
+    def _give_up_stored(self, seqs: Sequence[int], start: int, octets: int, comment: str | None, done: Callable[[], None]) -> None:
+        """Give up what is in the store only, from ``start`` on; :param octets: what is left of it."""
+        asked = seqs[start : start + BLOCK]
+        if not asked:
+            done()
+            return
+
+        def found(messages: Sequence[Message]) -> None:
+            self._give_up(messages, comment)
+            left = octets - sum([message.size for message in messages])
+            if len(messages) < len(asked):
+                self._never_found(asked, messages, left if start + BLOCK >= len(seqs) else 0)
+            self._give_up_stored(seqs, start + BLOCK, left, comment, done)
+
+        self.broker.rows.read_back(asked, found)
+
+    def _never_found(self, asked: Sequence[int], messages: Sequence[Message], octets: int) -> None:
+        missing = set(asked).difference([message.seq for message in messages])
+        if self.number:
+            for seq in missing - self.broker.rows.damaged.keys():
+                self.broker.commits.settle(self.number, seq)
+        self.not_found(len(missing), octets)
+
+    def _give_up(self, messages: Sequence[Message], comment: str | None) -> None:
+        if messages and comment is not None:
+            self.bury(messages, DeadReason.UNDELIVERABLE, comment)
+        elif messages:
+            if self.broker.journey is not None:
+                self.broker.journey.removed(self, messages)
+            self.settle(messages)
+
+    def __str__(self) -> str:
+        if self.durable:
+            return f"durable subscription '{self.name}' of client-id '{self.client_id}' on {self.pattern}"
+        return f"subscription on {self.pattern}"
+
+
+def _everything(topic: Destination) -> bool:
+    return True

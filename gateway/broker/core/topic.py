@@ -1,0 +1,138 @@
+"""A physical topic."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from gateway.broker.core.limits import DestinationProperties
+from gateway.broker.core.physical import Kept, Physical
+from gateway.messaging.destination import Destination
+from gateway.messaging.errors import DestinationStopped
+from gateway.messaging.message import Message
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
+    from gateway.broker.core.subscription import TopicSubscription
+
+
+class PhysicalTopic(Physical):
+    """Each message goes to every subscription; with none it is gone.
+
+    Its count is the sum over its subscriptions of what each has yet to take.
+
+    Subscriptions with wildcards may be many, and each may cover many topics. So a topic looks for those that cover it only when it needs them, and
+    those that have ended stay in its list until it looks again: making and ending one costs nothing for each topic.
+    """
+
+    def __init__(self, broker: Broker, destination: Destination, number: int, properties: DestinationProperties) -> None:
+        super().__init__(broker, destination, number, properties)
+        #: Subscriptions to this topic by its name.
+        self.named: dict[TopicSubscription, None] = {}
+        #: Those whose pattern covers it, as far as it has looked.
+        self._wild: list[TopicSubscription] = []
+        #: The last subscription with wildcards that it has looked at, and how many of them had ended then.
+        self._looked_at = 0
+        self._ended_before = 0
+        #: Some have ended, and it was not considered since whether anybody uses it.
+        self.some_left = False
+
+    @property
+    def subscriptions(self) -> list[TopicSubscription]:
+        """Those whose name or pattern covers this topic."""
+        return [*self.named, *self.look()]
+
+    @property
+    def subscribed(self) -> bool:
+        """Whether there are any."""
+        return bool(self.named or self.look())
+
+    @property
+    def covered(self) -> int:
+        """How many subscriptions with wildcards its list has, also such as have ended since it looked."""
+        return len(self._wild)
+
+    def look(self) -> Sequence[TopicSubscription]:
+        """Look for subscriptions with wildcards that were made or have ended since it looked before. :returns: those that cover this topic."""
+        broker = self.broker
+        if self._ended_before != broker.wild_ended:
+            self._ended_before = broker.wild_ended
+            kept = [subscription for subscription in self._wild if not subscription.ended]
+            self.some_left = self.some_left or len(kept) < len(self._wild)
+            self._wild = kept
+        if self._looked_at != broker.wild_made and not self.removed:
+            # While an administrator destroys it nobody new gets its messages; that may fail, and then they do.
+            if not self.destination.temporary:
+                self._wild += broker.wild_since(self._looked_at, self.destination)
+            self._looked_at = broker.wild_made
+        return self._wild
+
+    def keep(self, run: Sequence[Message]) -> Kept:
+        places: list[tuple[TopicSubscription, Sequence[Message], int]] = []
+        wild = self.look()
+        for subscription in chain(self.named, wild) if wild else self.named:
+            accepted, examined = subscription.wanted(run)
+            if accepted:
+                subscription.keep(self, accepted)
+                places.append((subscription, accepted, examined))
+        return places
+
+    def place(self, kept: Kept) -> None:
+        for subscription, accepted, examined in kept:
+            if self.drops_arrivals:
+                subscription.release(accepted)
+            else:
+                subscription.arrive(self, accepted, examined)
+
+    def keep_held(self, run: Sequence[Message]) -> Kept:
+        """To those who have subscribed by now. The branch held the rows, which are theirs from now on, or nobody's."""
+        kept = [] if self.drops_arrivals else self.keep(run)
+        owed = {message.seq for subscription, accepted, _ in kept if subscription.durable for message in accepted}
+        for message in run:
+            if message.stored:
+                self.broker.rows.release(message.seq)
+                message.stored = 1 if message.seq in owed else 0
+        return kept
+
+    def place_held(self, kept: Kept) -> None:
+        for subscription, accepted, examined in kept:
+            if self.drops_arrivals:
+                subscription.release(accepted)
+            else:
+                subscription.arrive_held(self, accepted, examined)
+
+    def without(self, kept: Kept, seqs: Container[int]) -> Kept:
+        return [
+            (subscription, [message for message in run if message.seq not in seqs], examined)
+            for subscription, run, examined in kept
+        ]
+
+    def undo(self, seqs: Container[int], run: Sequence[Message]) -> None:
+        for subscription in self.subscriptions:
+            subscription.undo(self, seqs, run)
+
+    def evict(self, lowest_priority: bool) -> bool:
+        """Give up a message of this topic, of the subscription that has the most waiting and has one at hand."""
+        longest = sorted(self.subscriptions, key=lambda subscription: subscription.backlog.waiting, reverse=True)
+        return any(subscription.evict(self, lowest_priority) for subscription in longest)
+
+    def stop(self, error: DestinationStopped) -> None:
+        self.damaged = True
+        for subscription in self.subscriptions:
+            subscription.halt(error)
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has subscriptions, or messages they have not settled."""
+        return bool(self.count or self.clearing or self.subscribed)
+
+    def taken(self) -> None:
+        """Messages of it were settled."""
+        if self.waiting_senders or self.holds_back:
+            self.let_senders_go()
+        if not self.count:
+            self.emptied()
+
+    def __str__(self) -> str:
+        return str(self.destination)

@@ -1,0 +1,407 @@
+"""Duplicate ids: a message that comes a second time with the id of an earlier one, to the same destination, is taken and dropped.
+
+Owns which ids are remembered, for how long, and their rows; and the numbers of destinations that went although ids of theirs are remembered. The accepting side, a session or a branch, asks for the order that it needs: the repeats
+are sifted out by ``connection.route``, before limits count them; when the others were numbered, they are remembered in the batch that stores them; if
+the store undoes that batch, so is this. Knows nothing of where messages wait.
+
+In memory an id is its octets in a dictionary, the oldest first, with the seq of its message as the value: negative where the store has no row of it,
+because the message does not survive a restart either. Ages are marks in the order of all seqs, as a time for each id would cost as much as the id.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from functools import partial
+from heapq import merge
+from itertools import islice
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeAlias
+
+from twisted.logger import Logger
+
+from gateway.broker.store.interface import Batch, DuplicateRow, StoreError
+from gateway.messaging.errors import DuplicateInDoubt, InvalidDuplicateId, MessageRejected
+from gateway.messaging.message import Headers, Message
+from gateway.messaging.provider import DUPLICATE_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gateway.broker.broker import Broker
+    from gateway.broker.core.queue import PhysicalQueue
+    from gateway.broker.core.topic import PhysicalTopic
+    from gateway.messaging.destination import Destination
+
+    Destined: TypeAlias = PhysicalQueue | PhysicalTopic
+    Arrivals: TypeAlias = list[tuple[Destined, Sequence[Message]]]
+    Before: TypeAlias = set[tuple[Destined, bytes]]
+
+#: The longest id, octets in UTF-8.
+LONGEST: Final = 1024
+#: Octet before which an id names the run that it is counted in.
+_RUN_END: Final = b"/"
+#: Runs of one destination; what would begin another is counted with the ids that name none.
+_MOST_RUNS: Final = 256
+#: Parts of a bound that are forgotten at once: of the count of a run, of the count of all, and of the age.
+_RUN_PARTS: Final = 16
+_ALL_PARTS: Final = 256
+_AGE_PARTS: Final = 16
+#: About how many octets of memory an id takes besides its own, and a run, and a destination, in dictionaries of which most are small.
+_ID_OCTETS: Final = 150
+_RUN_OCTETS: Final = 300
+_DESTINATION_OCTETS: Final = 600
+#: Ids, and destinations, looked at in one turn, or ids forgotten because of their age.
+_SLICE: Final = 1000
+
+
+class Sifted(NamedTuple):
+    """What was found among messages of which some have ids.
+
+    :param repeats: messages left out. :param doubtful: the seqs of their originals that may not be durable yet.
+    """
+
+    repeats: int
+    doubtful: frozenset[int]
+
+
+def check_id(value: object) -> None:
+    """Whether a property is a duplicate id. :raises InvalidDuplicateId: it is no String, is empty, or has more than 1,024 octets."""
+    if not isinstance(value, str):
+        raise InvalidDuplicateId(f"it is of type {type(value).__name__}, and must be a String")
+    if not value:
+        raise InvalidDuplicateId("it is empty")
+    size = len(_octets(value))
+    if size > LONGEST:
+        raise InvalidDuplicateId(f"it has {size} octets, and {LONGEST} are the most")
+
+
+class DuplicateIds:
+    """The ids that one broker remembers.
+
+    Of each run of a destination the last ``duplicate_count`` are remembered, of all destinations together the last ``duplicate_total``, and each for
+    ``duplicate_age`` seconds, and no more than take ``duplicate_octets`` of memory; up to a sixteenth more, since they are forgotten many at a time.
+    """
+
+    _log: ClassVar = Logger(namespace="gateway.broker")
+
+    def __init__(self, broker: Broker) -> None:
+        options = broker.options
+        self._broker = broker
+        self._most_of_run = options.duplicate_count
+        self._most = options.duplicate_total
+        self._age_ms = options.duplicate_age * 1000
+        self._most_octets = options.duplicate_octets
+        #: By destination, run, then id.
+        self._ids: dict[Destination, dict[bytes, dict[bytes, int]]] = {}
+        #: The store's numbers of destinations that nobody used, of which there is no more than their ids and their row.
+        self._away: dict[Destination, int] = {}
+        #: What the store remembers is coming in: of those that are away more may come.
+        self._restoring = False
+        #: Ids remembered, and about how many octets of memory they take.
+        self.count = 0
+        self.octets = 0
+        #: (when, seq): ids of messages before that seq came before then, in milliseconds of the clock of timers.
+        self._marks: deque[tuple[int, int]] = deque()
+        self._ticking = False
+        #: (batch, seq): that batch has the ids of messages from that seq on. Of batches that may not be durable.
+        self._recent: deque[tuple[int, int]] = deque()
+        #: By the seq of an original that may not be durable: who has repeated it.
+        self._repeaters: dict[int, list[Callable[[StoreError], None]]] = {}
+        #: Those whose originals never came, to be told; a transaction among them may be the original of others.
+        self._bereft: deque[Callable[[StoreError], None]] = deque()
+        self._telling = False
+
+    # --- what a message may be
+
+    def repeats(self, physical: Destined, headers: Headers) -> bool:
+        """Whether a message with these headers would be dropped."""
+        id = _id(headers)
+        return id is not None and _find(self._ids.get(physical.destination, _NO_RUNS), id)[1] != 0
+
+    # --- destinations that go, and come again
+
+    def keep_away(self, destination: Destination, number: int) -> bool:
+        """The destination goes. :returns: whether ids of it are remembered: then its row, of that number, stays for them."""
+        if destination not in self._ids:
+            return False
+        self._away[destination] = number
+        return True
+
+    def stay_away(self, destination: Destination, number: int) -> None:
+        """The store has a row of that number for a destination that is not made, before it is known which ids it has."""
+        self._away[destination] = number
+
+    def needless(self) -> list[Destination]:
+        """What the store remembers is here. :returns: those that are away although no id of them is remembered."""
+        self._restoring = False
+        return [destination for destination in self._away if destination not in self._ids]
+
+    def come_back(self, destination: Destination) -> int:
+        """The destination is made. :returns: the number of the row that stayed; 0 if none did."""
+        return self._away.pop(destination, 0)
+
+    # --- what arrives
+
+    def sift(self, arrivals: Arrivals, before: Before | None = None) -> tuple[Arrivals, Sifted]:
+        """The same without the messages whose ids are remembered, or come a second time among these. Nothing is changed.
+
+        :param before: ids that come before these in the same transaction, to which those of these are added.
+        :raises MessageRejected: an original is of a transaction branch whose outcome nobody knows yet, so neither does who repeats it.
+        """
+        left: Arrivals = []
+        new: Before = set() if before is None else before
+        doubtful: set[int] = set()
+        repeats, place = 0, -1
+        for physical, run in arrivals:
+            kept: list[Message] = []
+            runs = self._ids.get(physical.destination, _NO_RUNS)
+            for message in run:
+                place += 1
+                id = _id(message.headers)
+                if id is not None:
+                    seq = _find(runs, id)[1]
+                    if seq or (physical, id) in new:
+                        if abs(seq) in self._broker.branches.sent:
+                            raise MessageRejected(place, DuplicateInDoubt())
+                        repeats += 1
+                        if self._batch_of(abs(seq)):
+                            doubtful.add(abs(seq))
+                        continue
+                    new.add((physical, id))
+                kept.append(message)
+            if kept:
+                left.append((physical, kept))
+        if repeats:
+            self._log.debug("{count} messages had duplicate ids that are remembered, and were dropped", count=repeats)
+        return left, Sifted(repeats, frozenset(doubtful))
+
+    # --- remembering
+
+    def remember(self, arrivals: Arrivals, sifted: Sifted, undone: Callable[[StoreError], None]) -> None:
+        """Messages that were sifted and have seqs are accepted with the batch that gathers: what else they need is put into the same.
+
+        :param sifted: what was found. Where there were repeats, who has sent them hears of it when the batch that gathers is durable.
+        :param undone: called once if one of the originals of repeats never came, as what it came with was undone. The store has not got the batch by then.
+        """
+        commits = self._broker.commits
+        told: list[StoreError] = []
+
+        def tell(error: StoreError) -> None:
+            if not told:
+                told.append(error)
+                undone(error)
+
+        for seq in sifted.doubtful:
+            if seq not in self._repeaters:
+                self._repeaters[seq] = []
+                commits.wait_for(self._batch_of(seq), partial(self._over, seq))
+            self._repeaters[seq].append(tell)
+        rows = self._broker.rows
+        for physical, run in arrivals:
+            kept = not physical.destination.temporary
+            for message in run:
+                id = _id(message.headers)
+                if id is None:
+                    continue
+                seq = message.seq
+                if not self._recent or self._recent[-1][0] != commits.number:
+                    while self._recent and self._recent[0][0] <= commits.durable:
+                        self._recent.popleft()
+                    self._recent.append((commits.number, seq))
+                stored = kept and message.headers.persistent
+                if stored:
+                    if not physical.stored:
+                        rows.store_destination(physical)
+                    commits.changing().duplicates[seq] = DuplicateRow(seq, physical.number, self._broker.turn.now_ms, id)
+                self._add(physical.destination, id, seq if stored else -seq)
+        self._tick_later()
+
+    def restore(self, rows: Sequence[DuplicateRow], there: Mapping[int, Destination]) -> None:
+        """The store remembers these, at least one, by rising seq, from an earlier run of the process. :param there: destinations by number."""
+        self._restoring = True
+        between = self._age_ms // _AGE_PARTS
+        # Only the wall clock outlives a process: what it says of how old an id is cannot be less than nothing.
+        timer_ms, now_ms = self._broker.turn.refresh_timer(), self._broker.turn.now_ms
+        for row in rows:
+            destination = there.get(row.destination)
+            if destination is None:
+                self._broker.commits.changing().forgotten[row.seq] = None
+                continue
+            came_ms = timer_ms - max(0, now_ms - row.at)
+            if not self._marks or came_ms >= self._marks[-1][0] + between:
+                self._marks.append((came_ms, row.seq))
+            self._add(destination, row.id, row.seq)
+        self._marks.append((timer_ms - max(0, now_ms - rows[-1].at), rows[-1].seq + 1))
+        self._tick_later()
+
+    def undo(self, batch: Batch, arrivals: Arrivals, error: StoreError, *, whole: bool = False) -> bool:
+        """The store could not keep the batch in which these were remembered: ids go of messages that never came; others are tried again with it.
+
+        Who has repeated one that never came hears of the error.
+
+        :param whole: none of these messages came. :returns: whether the batch had an id of theirs.
+        """
+        anything = False
+        for physical, run in arrivals:
+            for message in run:
+                id = _id(message.headers)
+                if id is None:
+                    continue
+                seq = message.seq
+                anything = anything or seq in batch.duplicates
+                row = batch.inserts.get(seq)
+                if whole or (row is not None and row.persistent):
+                    batch.duplicates.pop(seq, None)
+                    run_of, remembered = _find(self._ids.get(physical.destination, _NO_RUNS), id)
+                    if abs(remembered) == seq:
+                        self._drop(physical.destination, run_of, [id])
+                    self._bereft += self._repeaters.pop(seq, ())
+        if not self._telling:
+            self._telling = True
+            try:
+                while self._bereft:
+                    self._broker.commits.guard(self._bereft.popleft(), error)
+            finally:
+                self._telling = False
+        return anything
+
+    def _over(self, seq: int, error: StoreError | None) -> None:
+        """What became of an original has been told."""
+        self._repeaters.pop(seq, None)
+
+    # --- forgetting
+
+    def forget(self, destination: Destination) -> None:
+        """The destination goes, and its ids with it."""
+        for run in list(self._ids.get(destination, ())):
+            self._drop(destination, run, list(self._ids[destination][run]))
+
+    def _drop(self, destination: Destination, run: bytes, old: Sequence[bytes]) -> None:
+        runs = self._ids[destination]
+        ids = runs[run]
+        seqs = [seq for id in old if (seq := ids.pop(id)) > 0]
+        self.count -= len(old)
+        self.octets -= sum(map(len, old)) + len(old) * _ID_OCTETS
+        if seqs:
+            batch = self._broker.commits.changing()
+            for seq in seqs:
+                if batch.duplicates.pop(seq, None) is None:
+                    batch.forgotten[seq] = None
+        if not ids:
+            del runs[run]
+            self.octets -= _RUN_OCTETS
+            if not runs:
+                del self._ids[destination]
+                self.octets -= _DESTINATION_OCTETS + len(destination.name)
+                number = 0 if self._restoring else self._away.pop(destination, 0)
+                if number:
+                    self._broker.commits.remove_destination(number)
+
+    def _add(self, destination: Destination, id: bytes, seq: int) -> None:
+        runs = self._ids.get(destination)
+        if runs is None:
+            runs = self._ids[destination] = {}
+            self.octets += _DESTINATION_OCTETS + len(destination.name)
+        run = _run_of(id)
+        if run not in runs and len(runs) >= _MOST_RUNS:
+            run = b""
+        ids = runs.get(run)
+        if ids is None:
+            ids = runs[run] = {}
+            self.octets += _RUN_OCTETS
+        if id not in ids:
+            self.count += 1
+            self.octets += len(id) + _ID_OCTETS
+        ids[id] = seq
+        if len(ids) > self._most_of_run + self._most_of_run // _RUN_PARTS:
+            self._drop(destination, run, list(islice(ids, len(ids) - self._most_of_run)))
+        if self.count > self._most + self._most // _ALL_PARTS:
+            self._drop_oldest(self.count - self._most)
+        while self.octets > self._most_octets and self.count > 1:
+            self._drop_oldest(max(1, self.count // _ALL_PARTS))
+
+    def _drop_oldest(self, count: int) -> None:
+        """Those that came first, of all destinations."""
+        everywhere = [_in_order(destination, run, ids) for destination, runs in self._ids.items() for run, ids in runs.items()]
+        for _, destination, run, id in list(islice(merge(*everywhere), count)):
+            self._drop(destination, run, [id])
+
+    def _tick_later(self) -> None:
+        if self._ids and not self._ticking:
+            self._ticking = True
+            self._broker.schedule.after(max(1000, self._age_ms // _AGE_PARTS), self._tick)
+
+    def _tick(self) -> None:
+        self._ticking = False
+        now_ms = self._broker.turn.refresh_timer()
+        marks = self._marks
+        if not self._ids:
+            marks.clear()
+            return
+        marks.append((now_ms, self._broker.last_seq + 1))
+        before = 0
+        while marks and marks[0][0] <= now_ms - self._age_ms:
+            before = marks.popleft()[1]
+        if before:
+            self._broker.schedule.in_slices(self._drop_before(before))
+        self._tick_later()
+
+    def _drop_before(self, before: int) -> Iterator[None]:
+        """Those of messages with lower seqs."""
+        for looked, destination in enumerate(list(self._ids)):
+            if looked % _SLICE == _SLICE - 1:
+                yield
+            for run in list(self._ids.get(destination, ())):
+                while ids := self._ids.get(destination, {}).get(run):
+                    old = [id for id, seq in islice(ids.items(), _SLICE) if abs(seq) < before]
+                    if old:
+                        self._drop(destination, run, old)
+                    if len(old) < _SLICE:
+                        break
+                    yield
+
+    # --- looking up
+
+    def _batch_of(self, seq: int) -> int:
+        """The batch that a message came with, if it may not be durable; else 0."""
+        durable = self._broker.commits.durable
+        for number, first in reversed(self._recent):
+            if number <= durable:
+                break
+            if first <= seq:
+                return number
+        return 0
+
+
+_NONE: Final[dict[bytes, int]] = {}
+_NO_RUNS: Final[dict[bytes, dict[bytes, int]]] = {}
+
+
+def _find(runs: dict[bytes, dict[bytes, int]], id: bytes) -> tuple[bytes, int]:
+    """The run that an id is in, and its value there; 0 when it is not remembered."""
+    for run in (_run_of(id), b""):
+        seq = runs.get(run, _NONE).get(id, 0)
+        if seq:
+            return run, seq
+    return b"", 0
+
+
+def _octets(id: str) -> bytes:
+    # Java's strings may hold half a pair of surrogates.
+    return id.encode("utf-8", "surrogatepass")
+
+
+def _id(headers: Headers) -> bytes | None:
+    value = headers.properties.get(DUPLICATE_ID)
+    return _octets(value) if isinstance(value, str) else None
+
+
+def _run_of(id: bytes) -> bytes:
+    """The run that an id names; empty when it names none."""
+    run, slash, _ = id.partition(_RUN_END)
+    return run if slash else b""
+
+
+def _in_order(destination: Destination, run: bytes, ids: Mapping[bytes, int]) -> Iterator[tuple[int, Destination, bytes, bytes]]:
+    for id, seq in ids.items():
+        yield abs(seq), destination, run, id

@@ -1,0 +1,280 @@
+"""Opening a broker over its store: what an earlier run left is in its places again.
+
+The scan reads the narrow rows only; whole messages are read back as consumers come to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from gateway.broker.broker import Broker
+from gateway.broker.core.distribution import Distribution
+from gateway.broker.core.memory import Memory
+from gateway.broker.core.queue import PhysicalQueue
+from gateway.broker.core.subscription import TopicSubscription
+from gateway.broker.core.topic import PhysicalTopic
+from gateway.broker.core.wildcards import is_wild
+from gateway.broker.durability.rows import REMOVED
+from gateway.broker.settings import BrokerOptions
+from gateway.broker.store.interface import DestinationRow, IndexRow, RedeliveryRow, Store, StoreDamaged, StoreError, SubscriptionRow
+from gateway.broker.xa.recovery import Holdings
+from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.errors import InvalidSelector
+from gateway.messaging.selector.selector import parse
+from gateway.messaging.turn import Turn
+
+if TYPE_CHECKING:
+    from twisted.internet.interfaces import IReactorTime
+
+
+def open_broker(
+    clock: IReactorTime,
+    turn: Turn,
+    store: Store,
+    options: BrokerOptions,
+    failed: Callable[[StoreError], None],
+    *,
+    spills: bool = True,
+    memory: Memory | None = None,
+) -> Broker:
+    """The broker over what the store holds. May block; the reactor does not run yet.
+
+    :param spills: whether the store can hold what memory has no room for; False for the memory store.
+    :raises StoreError: the store cannot be opened, and why. Nothing was changed.
+    """
+    recovered = store.open()
+    broker = Broker(clock, turn, store, recovered.store_id, options, failed, spills=spills, memory=memory)
+    log = broker.log
+    if not recovered.clean:
+        log.warn("the last run did not end in order: its process was killed, or its machine stopped; {log}", log=recovered.log)
+    for note in recovered.notes:
+        log.info("{note}", note=note)
+    if recovered.full:
+        log.error("{full}", full=recovered.full)
+        broker.memory.spilling = False
+    places = _Places(broker)
+    known_rows: list[DestinationRow] = []
+    patterns: dict[int, Destination] = {}
+    removed: set[int] = set()
+    for row in sorted(recovered.destinations):
+        if row.administered == REMOVED:
+            broker.used_number(row.id)
+            removed.add(row.id)
+            continue
+        patterns[row.id] = destination = Destination(Kind(row.kind), row.name)
+        if destination.kind is Kind.TOPIC and is_wild(destination.name):
+            broker.used_number(row.id)
+            broker.rows.restore_pattern(destination, row.id)
+            continue
+        known_rows.append(row)
+    places.add(known_rows)
+    durables: dict[int, TopicSubscription] = {}
+    superseded: list[TopicSubscription] = []
+    for known in sorted(recovered.subscriptions):
+        broker.used_number(known.id)
+        if known.destination in removed:
+            # It was ending when its topic was removed.
+            broker.commits.remove_subscription(known.id)
+            continue
+        subscription = durables[known.id] = _subscription(broker, known, patterns, recovered.path)
+        key = (known.client_id, known.name)
+        if key in broker.durables:
+            superseded.append(broker.durables[key])
+        broker.durables[key] = subscription
+        broker.subscribe(subscription)
+    count = _restore_messages(broker, store, places, durables, removed, recovered.path)
+    needed = {known.destination for known in recovered.subscriptions}
+    for number in places.earlier - places.asked - needed:
+        broker.commits.remove_destination(number)
+    broker.numbering.start(recovered.next_seq)
+    for duplicates in store.scan_duplicates():
+        broker.duplicates.restore(duplicates, patterns)
+    for destination in broker.duplicates.needless():
+        broker.create(destination)
+    for subscription in superseded:
+        # The process ended while it was being redefined.
+        broker.end_durable(subscription, "the durable subscription was redefined", lambda: None)
+    for physical in list(broker.destinations.values()):
+        physical.found, physical.found_octets = physical.count, physical.octets
+        physical.peak, physical.peak_octets = physical.count, physical.octets
+        physical.identified = broker.last_seq
+        physical.emptied()
+    log.info(
+        "store {store} holds {count} messages, {destinations} destinations, {subscriptions} durable subscriptions",
+        store=recovered.store_id,
+        count=count,
+        destinations=len(recovered.destinations),
+        subscriptions=len(recovered.subscriptions),
+    )
+    if recovered.full:
+        # Its first job starts the store's thread, which looks for room from then on. Sends are refused before they become one.
+        store.fetch([], lambda found: None)
+    return broker
+
+
+class _Places:
+    """Destinations by their numbers. One of which the store has no more than a row is made when something is found that needs it; duplicate ids do not.
+
+    There may be two of one name: one that was destroyed while dead messages of it waited for room on the disk, and its successor. They are one from then
+    on, and the row of the first goes at the first start that finds nothing of it.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._made: dict[int, PhysicalQueue | PhysicalTopic] = {}
+        self._rows: dict[int, Destination] = {}
+        #: Rows of those that have a successor of the same name: its number.
+        self._successors: dict[int, int] = {}
+        #: Numbers of destinations that something was found of.
+        self.asked: set[int] = set()
+
+    @property
+    def earlier(self) -> set[int]:
+        """Numbers of those that have a successor."""
+        return set(self._successors)
+
+    def add(self, rows: Sequence[DestinationRow]) -> None:
+        """The store has these, by rising numbers."""
+        latest = {(row.kind, row.name): row.id for row in rows}
+        for row in rows:
+            successor = latest[row.kind, row.name]
+            if successor == row.id:
+                self._add(row)
+            else:
+                self._broker.used_number(row.id)
+                self._successors[row.id] = successor
+
+    def _add(self, row: DestinationRow) -> None:
+        destination = Destination(Kind(row.kind), row.name)
+        if row.properties or row.administered or destination in self._broker.configured:
+            self._made[row.id] = self._broker.restore(row)
+        else:
+            self._broker.used_number(row.id)
+            self._broker.duplicates.stay_away(destination, row.id)
+            self._rows[row.id] = destination
+
+    def get(self, number: int) -> PhysicalQueue | PhysicalTopic | None:
+        """The destination of that number, if there is one."""
+        self.asked.add(number)
+        number = self._successors.get(number, number)
+        made = self._made.get(number)
+        if made is None and number in self._rows:
+            made = self._made[number] = self._broker.create(self._rows[number])
+        return made
+
+
+def _subscription(broker: Broker, row: SubscriptionRow, patterns: dict[int, Destination], path: str) -> TopicSubscription:
+    if row.destination not in patterns:
+        what = f"its topic, row {row.destination}, is missing: '{row.name}' of client-id '{row.client_id}'"
+        raise StoreDamaged(path, f"subscription {row.id}", what)
+    if patterns[row.destination].kind is not Kind.TOPIC:
+        what = (
+            f"its destination, row {row.destination}, is a queue; a topic was expected: '{row.name}' of client-id '{row.client_id}'"
+        )
+        raise StoreDamaged(path, f"subscription {row.id}", what)
+    try:
+        return TopicSubscription(
+            broker,
+            patterns[row.destination],
+            parse(row.selector) if row.selector else None,
+            no_local=bool(row.no_local),
+            number=row.id,
+            client_id=row.client_id,
+            name=row.name,
+        )
+    except InvalidSelector as error:
+        what = f"durable subscription '{row.name}' of client-id '{row.client_id}' (row {row.id})"
+        raise StoreError(f"the store holds a {what} that cannot be restored: {error}") from error
+
+
+def _restore_messages(
+    broker: Broker,
+    store: Store,
+    places: _Places,
+    durables: dict[int, TopicSubscription],
+    removed: set[int],
+    path: str,
+) -> int:
+    """Put every message where it waits.
+
+    :param removed: destinations whose messages were being deleted when the process ended. :param path: the store's file, for errors.
+    :returns: how many there are.
+    :raises StoreDamaged: a message or what says to whom it is owed names what is missing.
+    """
+    tried = {(row.owner, row.seq): row for block in store.scan_redeliveries() for row in block}
+    held = Holdings(broker, store)
+    count = 0
+    of_topics: dict[int, IndexRow] = {}
+    gone: set[int] = set()
+    for block in store.scan():
+        count += len(block)
+        for row in block:
+            place = places.get(row.destination)
+            if held.sent(row, place):
+                continue
+            if place is None:
+                if row.destination not in removed:
+                    raise StoreDamaged(path, f"message {row.seq}", f"its destination, row {row.destination}, is missing")
+                gone.add(row.seq)
+                broker.commits.delete(row.seq)
+                continue
+            if not isinstance(place, PhysicalQueue):
+                of_topics[row.seq] = row
+                continue
+            place.count += 1
+            place.octets += row.size
+            _restore(broker, place, row, tried.pop((0, row.seq), None) if tried else None, held.taken(row, place))
+    owed: set[int] = set()
+    for pairs in store.scan_owed():
+        for number, seq in pairs:
+            message = of_topics.get(seq)
+            subscription = durables.get(number)
+            if seq in gone or (subscription is None and held.was_taken(number, seq)):
+                # Its topic was being removed when the process ended; or its subscription was, and a branch has acknowledged it.
+                broker.commits.forget_redelivery(number, seq)
+                continue
+            if subscription is None:
+                raise StoreDamaged(path, f"owed row of message {seq}", f"its subscription, row {number}, is missing")
+            if message is None:
+                raise StoreDamaged(path, f"owed row of message {seq}", f"subscription {number} is owed it, and no topic has it")
+            topic = places.get(message.destination)
+            assert isinstance(topic, PhysicalTopic), "of_topics has messages of topics only"
+            topic.count += 1
+            topic.octets += message.size
+            if subscription.selector is not None:
+                subscription.restored = max(subscription.restored, seq)
+            locked = held.taken(message, subscription)
+            _restore(broker, subscription, message, tried.pop((number, seq), None) if tried else None, locked)
+            if seq in owed:
+                broker.rows.share(seq)
+            owed.add(seq)
+    settled = of_topics.keys() - owed
+    for seq in settled:
+        # Every durable subscription has settled it. Only one that was not durable still had it when the process ended.
+        broker.commits.delete(seq)
+    held.check()
+    for owner, seq in tried:
+        broker.commits.forget_redelivery(owner, seq)
+    for number in removed:
+        broker.commits.remove_destination(number)
+    if gone or settled:
+        broker.log.info(
+            "deleted {gone} messages of destinations that were being removed when the last run ended, and {settled} of topics that no "
+            "durable subscription is owed any more",
+            gone=len(gone),
+            settled=len(settled),
+        )
+    return count - len(gone) - len(settled)
+
+
+def _restore(broker: Broker, place: Distribution, row: IndexRow, tried: RedeliveryRow | None, locked: bool) -> None:
+    """A message waits again, or its pause goes on. :param locked: a prepared branch has acknowledged it."""
+    if tried is not None:
+        place.tried[row.seq] = tried.attempts
+    if locked:
+        return
+    if tried is not None and tried.not_before > broker.turn.now_ms:
+        place.resume_pause(row.seq, row.size, tried.not_before)
+        return
+    place.backlog.restore(row.priority, row.seq, row.size, row.expires)

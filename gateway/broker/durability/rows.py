@@ -1,0 +1,224 @@
+"""The rows that messages, destinations and durable subscriptions have in the store.
+
+Owns which rows there are, how many subscriptions share the row of one message, and reading whole messages back. When a row becomes durable is
+``commit``'s business; what a message means where it waits is its destination's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from twisted.logger import Logger
+
+from gateway.broker.core.properties import to_text
+from gateway.broker.durability.commit import GroupCommit
+from gateway.broker.store.interface import Batch, DestinationRow, Row, Store, StoreDamaged, StoreError, StoreFailed, SubscriptionRow
+from gateway.messaging.destination import Destination
+from gateway.messaging.envelope import decode_head
+from gateway.messaging.message import Message
+from gateway.messaging.turn import Turn
+
+if TYPE_CHECKING:
+    from gateway.broker.core.physical import Physical
+    from gateway.broker.core.subscription import TopicSubscription
+    from gateway.broker.core.topic import PhysicalTopic
+
+#: What ``administered`` is in the row of a destination that was removed.
+REMOVED = 2
+#: Messages read back from the store at once.
+BLOCK = 500
+
+
+class Rows:
+    """What the broker has in its store."""
+
+    _log: ClassVar = Logger(namespace="gateway.broker")
+
+    def __init__(self, store: Store, commits: GroupCommit, turn: Turn) -> None:
+        self._store = store
+        self._commits = commits
+        self._turn = turn
+        #: Seqs of messages that could not be read, and the numbers of their destinations. They stay in the store as long as these do.
+        self.damaged: dict[int, int | None] = {}
+        #: Told of each.
+        self.on_damaged: Callable[[StoreDamaged], None] = _unheard
+        #: Messages of topics whose row more than one subscription needs: how many others.
+        self._shared: dict[int, int] = {}
+        #: Numbers of the patterns that durable subscriptions name.
+        self._patterns: dict[Destination, int] = {}
+
+    # --- messages
+
+    def insert(self, physical: Physical, message: Message, *, persistent: bool) -> None:
+        """A row for the message, and one for its destination if the store has none."""
+        if not physical.stored:
+            self.store_destination(physical)
+        self._commits.insert(message, physical.number, persistent)
+
+    def hold(self, topic: PhysicalTopic, message: Message, *, persistent: bool) -> None:
+        """One more subscription needs the message's row."""
+        if message.stored:
+            self.share(message.seq)
+        else:
+            message.stored = 1
+            self.insert(topic, message, persistent=persistent)
+
+    def share(self, seq: int) -> None:
+        """One more subscription needs a row that is there."""
+        self._shared[seq] = self._shared.get(seq, 0) + 1
+
+    def release(self, seq: int) -> None:
+        """One subscription less needs the row; the last one's going is its end."""
+        others = self._shared.get(seq)
+        if others is None:
+            self._commits.delete(seq)
+        elif others == 1:
+            del self._shared[seq]
+        else:
+            self._shared[seq] = others - 1
+
+    def unrelease(self, seq: int, batch: Batch) -> None:
+        """A batch in which a subscription released the row was undone: it needs it again."""
+        if batch.deletes.pop(seq, self) is self and not self._commits.keep_row(seq):
+            self.share(seq)
+
+    def undo(self, batch: Batch, run: Sequence[Message]) -> set[int]:
+        """The store has no rows of a batch. :returns: the seqs of those of a run that it was to keep."""
+        lost: set[int] = set()
+        for message in run:
+            row = batch.inserts.get(message.seq)
+            if row is not None and row.persistent:
+                lost.add(message.seq)
+                self.forget(message)
+        return lost
+
+    def forget(self, message: Message) -> None:
+        """The message has no row, whoever needs one."""
+        message.stored = 0
+        self._shared.pop(message.seq, None)
+
+    @property
+    def shared(self) -> int:
+        """How many rows more than one subscription needs."""
+        return len(self._shared)
+
+    # --- what they belong to
+
+    def store_destination(self, physical: Physical) -> None:
+        """A row for a destination, or its row anew with the properties that it has now."""
+        physical.stored = True
+        destination = physical.destination
+        administered = physical.administered is not None
+        if physical.administered is not None:
+            text = to_text(physical.administered)
+        else:
+            text = "" if physical.auto_created else physical.properties.to_text()
+        self._commits.destination(DestinationRow(physical.number, int(destination.kind), destination.name, text, int(administered)))
+
+    def delete_damaged(self, number: int) -> None:
+        """The destination goes, and what could not be read of it with it."""
+        for seq in [seq for seq, destination in self.damaged.items() if destination == number]:
+            del self.damaged[seq]
+            self._commits.delete(seq)
+
+    def mark_removed(self, physical: Physical) -> None:
+        """The destination is removed, and messages of it may still be in the store: a restart is to delete these, too."""
+        destination = physical.destination
+        self._commits.destination(DestinationRow(physical.number, int(destination.kind), destination.name, "", REMOVED))
+
+    def insert_subscription(
+        self, subscription: TopicSubscription, topic: PhysicalTopic | None, new_number: Callable[[], int]
+    ) -> None:
+        """Rows for a new durable subscription and for what it names: a topic, or a pattern, which gets a number."""
+        pattern = subscription.pattern
+        if topic is None:
+            number = self._patterns.get(pattern)
+            if number is None:
+                number = self._patterns[pattern] = new_number()
+                self._commits.destination(DestinationRow(number, int(pattern.kind), pattern.name, ""))
+        else:
+            number = topic.number
+            if not topic.stored:
+                self.store_destination(topic)
+        selector = subscription.selector.text if subscription.selector is not None else ""
+        self._commits.subscription(
+            SubscriptionRow(
+                subscription.number, number, subscription.client_id, subscription.name, selector, int(subscription.no_local)
+            )
+        )
+
+    def restore_pattern(self, pattern: Destination, number: int) -> None:
+        """A pattern that the store knows."""
+        self._patterns[pattern] = number
+
+    def forget_pattern(self, pattern: Destination) -> None:
+        """No durable subscription names the pattern any more."""
+        number = self._patterns.pop(pattern, None)
+        if number is not None:
+            self._commits.remove_destination(number)
+
+    # --- reading back
+
+    def read_back(self, seqs: Sequence[int], done: Callable[[Sequence[Message]], None], *, in_order: bool = False) -> None:
+        """Get whole messages that are in the store only, in the order asked; ``done`` is called later, in a turn.
+
+        :param in_order: read them before anything is changed that is asked later, such as their deletion.
+
+        Those that cannot be read are left out, as are those that are gone; their destinations are stopped before ``done`` is called.
+        """
+        unstored = {seq: message for seq in seqs if (message := self._commits.unstored(seq)) is not None}
+        wanted = [seq for seq in seqs if seq not in unstored]
+
+        def found(messages: Sequence[Message]) -> None:
+            if unstored:
+                here = {message.seq: message for message in messages} | unstored
+                messages = [here[seq] for seq in seqs if seq in here]
+            done(messages)
+
+        if wanted:
+            self._fetch(wanted, found, in_order)
+        else:
+            self._turn.dispatch(partial(found, ()))
+
+    def _fetch(self, seqs: Sequence[int], done: Callable[[Sequence[Message]], None], in_order: bool = False) -> None:
+        def fetched(rows: Sequence[Row] | StoreError) -> None:
+            self._turn.begin()
+            try:
+                if isinstance(rows, StoreError):
+                    self._failed(rows, seqs, done)
+                else:
+                    done([_message(row) for row in rows])
+            finally:
+                self._turn.end()
+
+        self._store.fetch(seqs, fetched, in_order=in_order)
+
+    def _failed(self, error: StoreError, seqs: Sequence[int], done: Callable[[Sequence[Message]], None]) -> None:
+        if isinstance(error, StoreFailed):
+            # Whoever waits for a commit hears of it, and everything ends.
+            self._log.error("{count} messages could not be read from the store: {error}", count=len(seqs), error=str(error))
+            done(())
+        elif len(seqs) > 1:
+            # Find the good ones: each half alone, until the damaged row is alone.
+            middle = len(seqs) // 2
+            self._fetch(seqs[:middle], lambda first: self._fetch(seqs[middle:], lambda second: done([*first, *second])))
+        else:
+            # Its destination is stopped before anybody is given what was read behind it.
+            assert isinstance(error, StoreDamaged), "the store tells of one message what is wrong with it"
+            self.damaged[seqs[0]] = error.destination
+            self.on_damaged(error)
+            done(())
+
+
+def _unheard(error: StoreDamaged) -> None:
+    raise error
+
+
+def _message(row: Row) -> Message:
+    message = decode_head(row.head, row.body)
+    message.seq = row.seq
+    message.size = row.size
+    message.stored = 1
+    return message

@@ -1,0 +1,511 @@
+"""What an administrator may do to the embedded broker.
+
+Owns the order of each operation and when it is done: what changes anything is durable when its Deferred fires. How things stand is
+:mod:`gateway.broker.operator.standing`'s, how messages are given up :mod:`gateway.broker.operator.purging`'s, what a property may be :mod:`gateway.broker.core.properties`'s.
+
+The properties that an administrator gives lie over those of the settings, and where these say nothing over the defaults of created
+destinations: no limit, REJECT_NEWEST, the dead message queue in use.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from heapq import merge
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.internet.defer import Deferred
+
+from gateway import __version__
+from gateway.broker.broker import fail_consumers
+from gateway.broker.core import properties
+from gateway.broker.core.limits import DestinationProperties
+from gateway.broker.core.names import check_name
+from gateway.broker.core.properties import PropertyRefused
+from gateway.broker.core.queue import PhysicalQueue
+from gateway.broker.core.wildcards import is_wild
+from gateway.broker.operator import standing
+from gateway.broker.operator.purging import Search, purge
+from gateway.broker.operator.standing import BrokerStanding, Client, ConnectionStanding, DestinationStanding, DurableStanding
+from gateway.broker.store.interface import StoreError, StoreFull
+from gateway.messaging.dead import DMQ
+from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.errors import (
+    DurableInUse,
+    InvalidDestination,
+    MessagingError,
+    ProviderUnavailable,
+    StorageFailed,
+    UnknownSubscription,
+)
+from gateway.messaging.message import Message
+from gateway.messaging.selector.selector import parse
+
+if TYPE_CHECKING:
+    from gateway.broker.core.distribution import Distribution
+    from gateway.broker.core.topic import PhysicalTopic
+    from gateway.broker.sessions.provider import EmbeddedProvider
+
+_KINDS: Final = {"queue": Kind.QUEUE, "topic": Kind.TOPIC}
+
+
+class AdministrationRefused(MessagingError):
+    """What an administrator asked for cannot be done; ``str`` says why."""
+
+
+class BrokerAdministration:
+    """The operations. Called on the reactor's thread.
+
+    Made when the broker is open; from then on ``mq.sys.dmq`` and the destinations that settings name are there.
+
+    :param clients: those who are behind connections of the provider. :param holders: what in this process has the others, by the ``id`` of each.
+    :param varhome: of the instance. :param store: its kind.
+    """
+
+    def __init__(
+        self,
+        provider: EmbeddedProvider,
+        clients: Callable[[], Sequence[Client]],
+        *,
+        holders: Callable[[], Mapping[int, str]] = dict,
+        varhome: str = "",
+        store: str = "sqlite",
+    ) -> None:
+        self._provider = provider
+        self._broker = provider.broker
+        self._clients = clients
+        self._holders = holders
+        self._varhome = varhome
+        self._store = store
+        self._started_ms = self._broker.turn.refresh()
+        self._began_ms = self._broker.turn.refresh_timer()
+        for destination in self._broker.configured:
+            self._broker.create(destination)
+
+    # --- looking
+
+    def broker(self) -> BrokerStanding:
+        """The broker as a whole."""
+        broker = self._broker
+        options = broker.options
+        messages, octets = standing.totals(broker)
+        dead = broker.queue(DMQ)
+        return BrokerStanding(
+            version=__version__,
+            instance=options.name,
+            varhome=self._varhome,
+            store=self._store,
+            store_id=broker.store_id,
+            started_ms=self._started_ms,
+            uptime_ms=broker.turn.refresh_timer() - self._began_ms,
+            messages=messages,
+            octets=octets,
+            dead_messages=dead.count,
+            dead_octets=dead.octets,
+            destinations=len(broker.destinations),
+            durables=len(broker.durables),
+            connections=len(self._provider.connections),
+            accepted=broker.accepted,
+            memory_used=broker.memory.used,
+            memory_most=broker.memory.total,
+            refusing=broker.commits.refusing() or "",
+            max_message_octets=options.max_size,
+            log_dead=options.log_dead,
+            truncate_dead=options.truncate_dead,
+            auto_create_queues=options.auto_queue is not None,
+            auto_create_topics=options.auto_topic is not None,
+            auto_max_consumers=-1 if options.auto_queue is None else options.auto_queue.max_num_active_consumers,
+        )
+
+    def list_destinations(
+        self, show: Callable[[DestinationStanding], None], type: str = "", temporary: bool = False
+    ) -> Deferred[None]:
+        """Show the destinations by name, queues first, each as it is then. There may be very many: a few are shown in each turn.
+
+        :param type: ``queue`` or ``topic``, "" for both. :param temporary: temporary ones, too.
+        :returns: fires when all were shown. :raises AdministrationRefused: there is no such type.
+        """
+        kind = _kind(type) if type else None
+        done: Deferred[None] = Deferred()
+
+        def steps() -> Iterator[None]:
+            try:
+                yield from self._show_destinations(show, kind, temporary)
+            except Exception:  # noqa: BLE001
+                # Who waits for the end is told of it.
+                done.errback()
+            else:
+                done.callback(None)
+
+        self._broker.schedule.while_time(steps())
+        return done
+
+    def _show_destinations(self, show: Callable[[DestinationStanding], None], kind: Kind | None, temporary: bool) -> Iterator[None]:
+        producers: Counter[Destination] = Counter()
+        yield from standing.count_producers(self._provider, producers)
+        every = iter(list(self._broker.destinations.values()))
+        parts: list[list[PhysicalQueue | PhysicalTopic]] = []
+        while part := list(islice(every, standing.PART)):
+            if kind is not None or not temporary:
+                part = [
+                    each for each in part if kind in (None, each.destination.kind) and (temporary or not each.destination.temporary)
+                ]
+            parts.append(sorted(part, key=_by_kind_and_name))
+            yield
+        for physical in merge(*parts, key=_by_kind_and_name):
+            if self._broker.find(physical.destination) is physical:
+                show(standing.destination(physical, producers[physical.destination]))
+            yield
+
+    def destination(self, type: str, name: str) -> DestinationStanding:
+        """One destination. :raises AdministrationRefused: there is none of that type and name."""
+        physical = self._find(type, name)
+        return standing.destination(physical, standing.producers(self._provider)[physical.destination])
+
+    def measured(self, most: int) -> tuple[Sequence[DestinationStanding], int]:
+        """The destinations to be told of again and again: as :func:`gateway.broker.operator.standing.measured`."""
+        return standing.measured(self._provider, most)
+
+    def durables(self, topic: str = "") -> Sequence[DurableStanding]:
+        """Durable subscriptions by client identifier and name. :param topic: only those to this topic, or with this pattern."""
+        found = [each for each in self._broker.durables.values() if topic in ("", each.pattern.name)]
+        return [standing.durable(each) for each in sorted(found, key=lambda each: (each.client_id, each.name))]
+
+    def connections(self, service: str = "") -> Sequence[ConnectionStanding]:
+        """The connections, the oldest first. :param service: only those that came by it."""
+        clients = {id(client.connection): client for client in self._clients()}
+        holders = self._holders()
+        every = [
+            standing.connection(each, address, clients.get(id(each)), holders.get(id(each), ""))
+            for each, address in self._provider.connections.items()
+        ]
+        return [each for each in every if service in ("", each.service)]
+
+    # --- destinations
+
+    def create(self, type: str, name: str, given: Mapping[str, str]) -> Deferred[Sequence[str]]:
+        """Make a destination with these properties; it stays until an administrator destroys it.
+
+        :returns: sentences about properties that have no effect here; fails with AdministrationRefused, InvalidDestination, StorageFailed.
+        """
+        return Deferred.fromCoroutine(self._create(type, name, given))
+
+    async def _create(self, type: str, name: str, given: Mapping[str, str]) -> Sequence[str]:
+        destination = Destination(_kind(type), name)
+        physical = self._broker.find(destination)
+        if physical is not None:
+            more = ", made by its use; 'update dst' makes it an administrator's" if physical.auto_created else ""
+            raise AdministrationRefused(f"{destination} exists already{more}")
+        if is_wild(name):
+            raise InvalidDestination(destination, "a destination's name has no wildcards; they are for subscriptions of topics")
+        check_name(destination)
+        kept, notes = _checked(destination, given)
+        physical = self._broker.create(destination, properties.over(DestinationProperties(), kept))
+        physical.auto_created = False
+        physical.administered = kept
+        self._broker.rows.store_destination(physical)
+        await self._durable()
+        self._broker.log.info("{destination} is made by an administrator", destination=str(destination))
+        return notes
+
+    def update(self, type: str, name: str, given: Mapping[str, str]) -> Deferred[Sequence[str]]:
+        """Change these properties of a destination, at once; one that its use has made becomes an administrator's.
+
+        Messages that are there stay where the new limits would refuse them; REMOVE_OLDEST and REMOVE_LOW_PRIORITY apply to them, too.
+
+        :returns: sentences about properties that have no effect here; fails with AdministrationRefused, StorageFailed.
+        """
+        return Deferred.fromCoroutine(self._update(type, name, given))
+
+    async def _update(self, type: str, name: str, given: Mapping[str, str]) -> Sequence[str]:
+        physical = self._changeable(type, name)
+        destination = physical.destination
+        if not given:
+            raise AdministrationRefused("no property is given; expected -o NAME=VALUE")
+        kept, notes = _checked(destination, given)
+        if kept:
+            base = self._broker.configured.get(destination)
+            before = physical.administered
+            if before is None:
+                # What it has by itself is not to change with what is given.
+                before = {} if base is not None else properties.differing(physical.properties, DestinationProperties())
+            physical.administered = {**before, **kept}
+            physical.properties = properties.over(base or DestinationProperties(), physical.administered)
+            physical.auto_created = False
+            self._broker.rows.store_destination(physical)
+            physical.let_senders_go()
+            physical.make_room()
+            await self._durable()
+            self._broker.log.info(
+                "{destination} has new properties from an administrator: {properties}",
+                destination=str(destination),
+                properties=", ".join(f"{name}={text}" for name, text in kept.items()),
+            )
+        return notes
+
+    def purge(self, type: str, name: str, selector: str = "", use_dmq: bool = False) -> Deferred[int]:
+        """Give up what waits in a destination. What consumers have not settled stays theirs, and so does what prepared branches have sent or
+        acknowledged.
+
+        :param selector: only messages that it matches; "" for all.
+        :param use_dmq: move them to the dead message queue; else they are gone.
+        :returns: how many messages, on a topic each as often as a subscription had it; fails with AdministrationRefused, InvalidSelector,
+            StorageFailed.
+        """
+        return Deferred.fromCoroutine(self._purge(type, name, selector, use_dmq))
+
+    async def _purge(self, type: str, name: str, selector: str, use_dmq: bool) -> int:
+        physical = self._find(type, name)
+        wanted = parse(selector).matches if selector.strip() else None
+        comment = _burial(physical, "purged") if use_dmq else None
+        if wanted is not None or comment is not None:
+            _check_readable(physical)
+        count = await self._emptied(physical, wanted, comment)
+        await self._durable()
+        if wanted is not None or comment is not None:
+            _check_readable(physical, f"; until then {count} messages were purged")
+        self._broker.log.info(
+            "{destination} was purged by an administrator: {count} messages{selector}{to}",
+            destination=str(physical.destination),
+            count=count,
+            selector=f" with {selector}" if wanted else "",
+            to=f", to {DMQ.name}" if use_dmq else "",
+        )
+        return count
+
+    def destroy(self, type: str, name: str, use_dmq: bool = False) -> Deferred[None]:
+        """Remove a destination, with its messages. Its consumers end with an error, durable subscriptions of a topic go with it; those with
+        wildcards lose its messages only.
+
+        :param use_dmq: move the messages to the dead message queue first, those that consumers have included; else they are gone.
+        :returns: fails with AdministrationRefused, also where a prepared branch has sent to it or acknowledged a message of it; with StorageFailed.
+        """
+        return Deferred.fromCoroutine(self._destroy(type, name, use_dmq))
+
+    async def _destroy(self, type: str, name: str, use_dmq: bool) -> None:
+        physical = self._changeable(type, name)
+        destination, broker = physical.destination, self._broker
+        if destination == DMQ:
+            raise AdministrationRefused("the dead message queue cannot be destroyed; 'purge dst' empties it")
+        if destination in broker.configured:
+            setting = f"imq.destination.{physical.destination.kind.name.lower()}.{name}"
+            raise AdministrationRefused(
+                f"{destination} is defined by settings and would come again: take {setting}.* out of them, and restart"
+            )
+        if standing.in_doubt(physical):
+            raise AdministrationRefused(f"{destination} has messages of prepared transactions; commit them or roll them back first")
+        removed: Deferred[None] = Deferred()
+        if use_dmq:
+            _check_readable(physical)
+            physical.burial = _burial(physical, "destroyed")
+        if use_dmq or not isinstance(physical, PhysicalQueue):
+            # Nobody sends to it or receives from it any more, until it is gone as a whole.
+            physical.removed = True
+        if use_dmq:
+            # What is being committed arrives before this fires.
+            await self._durable()
+        if not isinstance(physical, PhysicalQueue):
+            await self._topic_emptied(physical)
+        elif use_dmq:
+            await self._queue_buried(physical)
+        if use_dmq or not isinstance(physical, PhysicalQueue):
+            # A restart is to find what it was until nothing more can go wrong with that. Where the store fails, this says so.
+            await self._durable()
+            cleared: Deferred[None] = Deferred()
+            physical.on_clear(partial(cleared.callback, None))
+            await cleared
+        if use_dmq:
+            try:
+                _check_readable(physical, f"; what was read until then is in {DMQ.name}")
+            except AdministrationRefused:
+                physical.removed, physical.burial = False, None
+                raise
+        broker.remove(physical, lambda: removed.callback(None))
+        await removed
+        await self._durable()
+        broker.log.info(
+            "{destination} is destroyed by an administrator{to}",
+            destination=str(destination),
+            to=f", its messages are in {DMQ.name}" if use_dmq else "",
+        )
+
+    async def _queue_buried(self, queue: PhysicalQueue) -> None:
+        fail_consumers(queue, InvalidDestination(queue.destination, "the destination was removed"))
+        # A pause may end while the search goes on, behind the place that it has reached.
+        while await _purged(queue, None, self._broker.last_seq, queue.burial):
+            pass
+
+    async def _topic_emptied(self, topic: PhysicalTopic) -> None:
+        error = InvalidDestination(topic.destination, "an administrator has destroyed it")
+        gone: list[Deferred[None]] = []
+        for subscription in [each for each in topic.subscriptions if each.pattern == topic.destination]:
+            subscription.burial = topic.burial
+            ended: Deferred[None] = Deferred()
+            gone.append(ended)
+            if subscription.durable:
+                fail_consumers(subscription, error)
+                self._broker.end_durable(subscription, topic.burial, partial(ended.callback, None))
+            else:
+                self._broker.end_subscription(subscription, partial(ended.callback, None))
+                fail_consumers(subscription, error)
+        for subscription in topic.subscriptions:
+            if subscription.halted is not None and is_wild(subscription.pattern.name):
+                gone_on: Deferred[None] = Deferred()
+                gone.append(gone_on)
+                subscription.go_on_without(topic, partial(gone_on.callback, None))
+        for each in gone:
+            await each
+        await self._emptied(topic, None, topic.burial)
+
+    async def _emptied(
+        self, physical: PhysicalQueue | PhysicalTopic, wanted: Callable[[Message], bool] | None, comment: str | None
+    ) -> int:
+        """Give up what waits, if it is wanted; with a comment, to the dead message queue. :returns: how many messages."""
+        if isinstance(physical, PhysicalQueue):
+            return await _purged(physical, wanted, self._broker.last_seq, comment)
+
+        def mine(message: Message) -> bool:
+            return message.headers.destination == physical.destination and (wanted is None or wanted(message))
+
+        count, last = 0, self._broker.last_seq
+        for subscription in list(physical.subscriptions):
+            # One with wildcards has messages of other topics, too.
+            count += await _purged(subscription, mine if is_wild(subscription.pattern.name) else wanted, last, comment)
+        return count
+
+    def _find(self, type: str, name: str) -> PhysicalQueue | PhysicalTopic:
+        kind = _kind(type)
+        for temporary in (False, True):
+            physical = self._broker.find(Destination(kind, name, temporary))
+            if physical is not None:
+                return physical
+        raise AdministrationRefused(f"there is no {type} '{name}'")
+
+    def _changeable(self, type: str, name: str) -> PhysicalQueue | PhysicalTopic:
+        physical = self._find(type, name)
+        if physical.destination.temporary:
+            raise AdministrationRefused(f"{physical.destination} is temporary, and goes with the connection that made it")
+        if physical.removed:
+            raise AdministrationRefused(f"{physical.destination} is being destroyed")
+        return physical
+
+    # --- durable subscriptions and connections
+
+    def destroy_durable(self, name: str, client_id: str) -> Deferred[None]:
+        """Remove a durable subscription, and what it has yet to take: to the dead message queue, where its topic uses that. What a prepared branch
+        has acknowledged of it is settled with that, however it ends.
+
+        :returns: fails with UnknownSubscription, DurableInUse, StorageFailed.
+        """
+        return Deferred.fromCoroutine(self._destroy_durable(name, client_id))
+
+    async def _destroy_durable(self, name: str, client_id: str) -> None:
+        subscription = self._broker.durables.get((client_id, name))
+        if subscription is None:
+            raise UnknownSubscription(client_id, name)
+        if subscription.consumers:
+            raise DurableInUse(client_id, name)
+        if subscription.halted is not None:
+            raise subscription.halted
+        ended: Deferred[None] = Deferred()
+        self._broker.end_durable(subscription, "an administrator destroyed the durable subscription", lambda: ended.callback(None))
+        await ended
+        await self._durable()
+        self._broker.log.info(
+            "durable subscription '{name}' of client-id '{client_id}' is destroyed by an administrator",
+            name=name,
+            client_id=client_id,
+        )
+
+    def destroy_connection(self, number: int) -> None:
+        """End a connection: its client is told, its transactions roll back, what it has not settled goes back.
+
+        :param number: its id. :raises AdministrationRefused: there is none.
+        """
+        for connection in list(self._provider.connections):
+            if connection.number == number:
+                self._broker.turn.begin()
+                try:
+                    connection.fail(ProviderUnavailable("an administrator has ended the connection"))
+                finally:
+                    self._broker.turn.end()
+                self._broker.log.info(
+                    "connection {number} of user '{user}' is ended by an administrator", number=number, user=connection.user
+                )
+                return
+        raise AdministrationRefused(f"there is no connection {number}")
+
+    def _durable(self) -> Deferred[None]:
+        """Fires when all that was asked is durable; fails with StorageFailed."""
+        done: Deferred[None] = Deferred()
+        commits = self._broker.commits
+
+        def stored(error: StoreError | None) -> None:
+            if error is None:
+                done.callback(None)
+            elif isinstance(error, StoreFull):
+                # Others' messages did not fit; what was asked here is tried again.
+                commits.wait_for(commits.durable + 1, stored)
+            else:
+                done.errback(StorageFailed(str(error)))
+
+        commits.wait(stored)
+        return done
+
+
+def _purged(place: Distribution, wanted: Callable[[Message], bool] | None, last: int, comment: str | None) -> Deferred[int]:
+    """Give up what waits there, if it is wanted, up to the message numbered ``last``; with a comment, to the dead message queue."""
+    done: Deferred[int] = Deferred()
+    if wanted is None and comment is None:
+        purge(place, done.callback)
+    else:
+        Search(place, last, wanted or _everything, done.callback, comment=comment).start()
+    return done
+
+
+def _everything(message: Message) -> bool:
+    return True
+
+
+def _check_readable(physical: PhysicalQueue | PhysicalTopic, more: str = "") -> None:
+    """Whether all that waits can be looked at. :raises AdministrationRefused: something of it is damaged, so nobody can say what it is."""
+    places: Sequence[Distribution] = [physical] if isinstance(physical, PhysicalQueue) else physical.subscriptions
+    stopped = next((place.halted for place in places if place.halted is not None), None)
+    if stopped is not None or physical.damaged:
+        about = stopped.destination if stopped is not None else physical.destination
+        raise AdministrationRefused(
+            f"{physical.destination} has messages that cannot be looked at or moved, as {about} is stopped: a message of it in the store is "
+            f"damaged{more}. Restore a backup, or give up the messages of {about}: destroy it without useDMQ"
+        )
+
+
+def _burial(physical: PhysicalQueue | PhysicalTopic, what: str) -> str:
+    """The comment of its messages in the dead message queue. :raises AdministrationRefused: they would not be kept there."""
+    destination = physical.destination
+    if destination == DMQ:
+        raise AdministrationRefused(f"what is {what} from {DMQ.name} has no other dead message queue to go to")
+    if not physical.properties.use_dmq:
+        raise AdministrationRefused(
+            f"{destination} has useDMQ=false, so none of its messages would be kept; 'update dst' with -o useDMQ=true first"
+        )
+    return f"an administrator {what} {destination}"
+
+
+def _by_kind_and_name(physical: PhysicalQueue | PhysicalTopic) -> tuple[Kind, str]:
+    return physical.destination.kind, physical.destination.name
+
+
+def _kind(type: str) -> Kind:
+    kind = _KINDS.get(type)
+    if kind is None:
+        raise AdministrationRefused(f"'{type}' is no type of a destination; expected queue or topic")
+    return kind
+
+
+def _checked(destination: Destination, given: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+    try:
+        return properties.check(destination, given)
+    except PropertyRefused as error:
+        raise AdministrationRefused(str(error)) from None

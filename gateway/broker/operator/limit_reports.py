@@ -1,0 +1,222 @@
+"""What the log says of destinations at their limits, and of those that come and go with their use.
+
+What begins at a limit is told at once, what goes on once a minute, as a number. Of destinations that come or go the first few of a second are told by
+name, the others as a number.
+
+Owns how often. What happens at a limit is the destination's to decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.destination import Destination
+from gateway.messaging.errors import DestinationFull
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
+    from gateway.broker.core.physical import Physical
+
+#: Between two log lines about one destination and one thing that happens to it.
+REPORT_MS: Final = 60_000
+#: Destinations that came, and those that went, that are told by name in a second.
+NAMED: Final = 20
+_SECOND_MS: Final = 1000
+
+
+class LimitReports:
+    """Of one broker, on its schedule."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        #: What has happened since the last line, by what it is and where.
+        self._since: dict[tuple[str, Destination], int] = {}
+        self._holding: dict[Destination, _Holding] = {}
+        #: Destinations, subscriptions and consumers refused since the last line.
+        self._refused = 0
+
+    def evicting(self, physical: Physical, reason: DeadReason) -> None:
+        """A destination gives a message up to make room."""
+        if self._is_first("gave up", physical.destination):
+            self._broker.log.warn(
+                "{destination} is at its limit and begins to give up messages ({reason})",
+                destination=str(physical.destination),
+                reason=reason.value,
+            )
+
+    def refusing(self, physical: Physical, error: DestinationFull) -> None:
+        """A destination refuses a message that it has no room for."""
+        if self._is_first("refused", physical.destination):
+            self._broker.log.warn(
+                "{destination} is at its limit and begins to refuse messages: {limit} is {value}",
+                destination=str(physical.destination),
+                limit=error.limit,
+                value=error.value,
+            )
+
+    def no_room(self, used: int, most: int) -> None:
+        """Clients can make no more destinations, subscriptions and consumers."""
+        self._refused += 1
+        if self._refused == 1:
+            self._broker.log.warn(
+                "no memory for more destinations, subscriptions and consumers of clients, which are refused: those there are take {used} bytes, and "
+                "clients may make more up to {most}, half of imq.memory.waiting",
+                used=used,
+                most=most,
+            )
+
+            def report() -> None:
+                more, self._refused = self._refused - 1, 0
+                if more:
+                    self._broker.log.warn(
+                        "{count} more destinations, subscriptions and consumers were refused in a minute, for lack of memory",
+                        count=more,
+                    )
+
+            self._later(report)
+
+    def _is_first(self, what: str, destination: Destination) -> bool:
+        key = (what, destination)
+        count = self._since.get(key)
+        if count is not None:
+            self._since[key] = count + 1
+            return False
+        self._since[key] = 0
+
+        def report() -> None:
+            more = self._since.pop(key, 0)
+            if more:
+                self._broker.log.warn(
+                    "{destination} {what} {count} more messages in a minute", destination=str(destination), what=what, count=more
+                )
+
+        self._later(report)
+        return True
+
+    # --- senders held back
+
+    def holding_back(self, physical: Physical) -> None:
+        """A destination is at its limit, where it holds its senders back; said of every arrival there."""
+        holding = self._holding.get(physical.destination)
+        if holding is None:
+            self._holding[physical.destination] = holding = _Holding()
+        if not holding.now:
+            holding.now = True
+            if holding.quiet:
+                holding.more += 1
+            else:
+                self._say(physical)
+                holding.quiet = True
+                self._later(partial(self._report, physical))
+
+    def has_room(self, physical: Physical) -> None:
+        """A destination that held its senders back has room for them."""
+        holding = self._holding.get(physical.destination)
+        if holding is None or not holding.now:
+            return
+        holding.now = False
+        if not holding.more:
+            self._say(physical)
+        if not holding.quiet:
+            del self._holding[physical.destination]
+
+    def forget(self, physical: Physical) -> None:
+        """A destination is removed."""
+        self._holding.pop(physical.destination, None)
+
+    def _report(self, physical: Physical) -> None:
+        """A minute has passed since the last line."""
+        holding = self._holding.get(physical.destination)
+        if holding is None or physical.removed:
+            return
+        if holding.more:
+            self._broker.log.warn(
+                "{destination} was at its limit and held its senders back {count} more times in a minute, and {state} now",
+                destination=str(physical.destination),
+                count=holding.more,
+                state="does so" if holding.now else "has room",
+            )
+            holding.more = 0
+            self._later(partial(self._report, physical))
+        elif holding.now:
+            holding.quiet = False
+        else:
+            del self._holding[physical.destination]
+
+    def _say(self, physical: Physical) -> None:
+        destination = str(physical.destination)
+        if self._holding[physical.destination].now:
+            self._broker.log.warn(
+                "{destination} is at its limit and begins to hold its senders back: {limits}",
+                destination=destination,
+                limits=physical.properties.bounds,
+            )
+        else:
+            self._broker.log.info("{destination} has room again, and its senders go on", destination=destination)
+
+    def _later(self, report: Callable[[], None]) -> None:
+        self._broker.schedule.after(REPORT_MS, report)
+
+
+class UseReports:
+    """Of one broker, on its schedule: destinations that clients have made by using them, and that were removed because nobody used them."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._made = 0
+        self._removed = 0
+        self._reporting = False
+
+    def made(self, destination: Destination, user: str) -> None:
+        """A client has made it."""
+        self._made += 1
+        if self._made <= NAMED:
+            self._broker.log.info("{destination} is made, because user '{user}' uses it", destination=str(destination), user=user)
+        self._report_later()
+
+    def removed(self, destination: Destination) -> None:
+        """It was not used for the reap time."""
+        self._removed += 1
+        if self._removed <= NAMED:
+            seconds = self._broker.options.reap_time
+            self._broker.log.info(
+                "{destination} is removed: nobody has used it for {seconds} seconds", destination=str(destination), seconds=seconds
+            )
+        self._report_later()
+
+    def report(self) -> None:
+        """Tell the number of those that were not told by name."""
+        self._reporting = False
+        made, self._made = self._made - NAMED, 0
+        removed, self._removed = self._removed - NAMED, 0
+        if made > 0:
+            self._broker.log.info("{count} more destinations are made in a second, because clients use them", count=made)
+        if removed > 0:
+            seconds = self._broker.options.reap_time
+            self._broker.log.info(
+                "{count} more destinations are removed in a second: nobody has used them for {seconds} seconds",
+                count=removed,
+                seconds=seconds,
+            )
+
+    def _report_later(self) -> None:
+        if not self._reporting:
+            self._reporting = True
+            self._broker.schedule.after(_SECOND_MS, self.report)
+
+
+class _Holding:
+    """A destination that holds its senders back, or did within the last minute.
+
+    ``now``: it does. ``quiet``: the log was told within the last minute. ``more``: how often it has begun again since, untold.
+    """
+
+    __slots__ = ("more", "now", "quiet")
+
+    def __init__(self) -> None:
+        self.now = False
+        self.quiet = False
+        self.more = 0

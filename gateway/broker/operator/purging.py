@@ -1,0 +1,233 @@
+"""Purging: messages that wait are given up, slice by slice, and to the dead message queue only where that is asked for.
+
+Owns what goes and what stays: messages that consumers have and have not settled stay, and so does what comes after the purge began. What giving a
+message up means is its queue's or its subscription's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from gateway.broker.core.cursor import Cursor
+from gateway.broker.core.distribution import Distribution
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.message import Message
+
+#: Messages given up in one turn.
+SLICE: Final = 500
+#: Messages looked at in one turn, whether they are to go or not.
+EXAMINED: Final = 250
+
+
+def purge(place: Distribution, done: Callable[[int], None]) -> int:
+    """Give up everything that waits, for good; it counts no more at once, and its rows go slice by slice. Then ``done`` is called with how many
+    they were.
+
+    :returns: the same.
+    """
+    remains = place.backlog.detach()
+    delayed, resting = place.delayed, place.resting
+    place.delayed, place.resting = {}, {}
+    count = remains.waiting + len(delayed) + len(resting)
+    journey = place.broker.journey
+    octets = remains.octets + sum([message.size for message in delayed.values()]) + sum(resting.values())
+
+    def give_up(messages: Sequence[Message], seqs: Sequence[int]) -> None:
+        if journey is not None:
+            journey.removed(place, messages)
+            journey.removed_stored(place, seqs)
+        place.release(messages)
+        if place.tried:
+            place.forget_tries(messages)
+        place.release_stored(seqs)
+        if place.tried:
+            for seq in seqs:
+                place.tried.pop(seq, None)
+
+    def steps() -> Iterator[None]:
+        paused, rested = iter(delayed.values()), iter(resting)
+        while remains.more:
+            messages, sizes = remains.take(SLICE)
+            give_up(messages, list(sizes))
+            if remains.more:
+                yield
+        while delayed_part := list(islice(paused, SLICE)):
+            give_up(delayed_part, ())
+            yield
+        while seqs := list(islice(rested, SLICE)):
+            give_up((), seqs)
+            yield
+        if named is not None:
+            named.cleared()
+        done(count)
+
+    if not count:
+        done(0)
+        return 0
+    named = place.named
+    if named is not None:
+        named.clearing += 1
+    place.lost(count, octets)
+    # A million rows are not to hold anybody up: not the reactor, and not the commits of others.
+    place.broker.schedule.in_turn(steps(), place.broker.commits.backed_up)
+    return count
+
+
+class Search:
+    """Looks at everything that waits at a place, takes out what is wanted, and leaves the rest in its order.
+
+    :param last: the seq after which nothing is looked at.
+    :param wanted: whether a message is to go. It may be a selector, which may take long.
+    :param done: called with how many have gone, when all was looked at.
+    :param comment: why, for the dead message queue; None sends nothing there.
+    :param journaled: whether the journal is told of what goes.
+    :param unreadable: is given the seqs that cannot be read, to drop them, and returns whether to go on. With None, nothing is looked at while the
+        place is stopped.
+    """
+
+    def __init__(
+        self,
+        place: Distribution,
+        last: int,
+        wanted: Callable[[Message], bool],
+        done: Callable[[int], None],
+        *,
+        journaled: bool = True,
+        comment: str | None = None,
+        unreadable: Callable[[Collection[int]], bool] | None = None,
+    ) -> None:
+        self._place: Final = place
+        self._last: Final = last
+        self._wanted: Final = wanted
+        self._done: Final = done
+        self._comment: Final = comment
+        self._journaled: Final = journaled
+        self._unreadable: Final = unreadable
+        self._spent: Final = place.broker.slices.spent
+        self._cursor: Final = Cursor(place.backlog)
+        self._delayed: Final = iter(list(place.delayed))
+        self._resting: Final = iter(list(place.resting))
+        self._found = 0
+
+    def start(self) -> None:
+        """Begin, in a turn of its own."""
+        self._place.broker.schedule.after(0, self._step)
+
+    def _step(self) -> None:
+        cursor, place = self._cursor, self._place
+        if place.halted is not None and self._unreadable is None:
+            # What waits there cannot all be read, so nobody can say what is wanted of it.
+            self._done(self._found)
+            return
+        messages = list(islice(cursor.ahead(), EXAMINED))
+        if messages:
+            chosen, left = self._choose(messages)
+            self._give_up(place.backlog.pluck_messages(chosen))
+            self._after(self._step, left)
+            return
+        seqs = cursor.stored_ahead(EXAMINED)
+        if seqs:
+            place.broker.rows.read_back(seqs, partial(self._read, seqs))
+        elif seqs is None:
+            # They are being read for consumers.
+            place.after_reading(self.start)
+        else:
+            self._step_aside()
+
+    def _read(self, seqs: Sequence[int], messages: Sequence[Message]) -> None:
+        backlog = self._place.backlog
+        if not self._found_all(seqs, messages):
+            return
+        ahead = self._cursor.still_ahead(messages)
+        chosen, left = self._choose(ahead)
+        self._give_up(
+            [
+                message
+                for message in chosen
+                if backlog.pluck_behind(message.headers.priority, message.seq, message.expires) is not None
+            ]
+        )
+        # Reading what is left once more would take longer than keeping it.
+        self._after(partial(self._read, (), ahead[-left:]) if left else self._step, left)
+
+    def _found_all(self, seqs: Sequence[int], messages: Sequence[Message]) -> bool:
+        """Drop what could not be read. :returns: whether to go on; if not, ``done`` was called."""
+        if self._unreadable is None:
+            self._place.drop_missing(seqs, messages)
+        elif len(messages) < len(seqs) and not self._unreadable(set(seqs).difference([message.seq for message in messages])):
+            self._done(self._found)
+            return False
+        return True
+
+    def _choose(self, messages: Sequence[Message]) -> tuple[list[Message], int]:
+        """Those that are to go, and how many there was no time to look at; the cursor has looked at all others then."""
+        chosen: list[Message] = []
+        for index, message in enumerate(messages):
+            if self._spent():
+                return chosen, len(messages) - index
+            if message.seq > self._last:
+                self._cursor.pass_by(message.headers.priority)
+            else:
+                self._cursor.looked_at(message)
+                if self._wanted(message):
+                    chosen.append(message)
+        return chosen, 0
+
+    # What was refused by a consumer and pauses is in no backlog.
+
+    def _step_aside(self) -> None:
+        place = self._place
+        for _ in range(EXAMINED):
+            if self._spent():
+                self._after(self._step_aside, 1)
+                return
+            seq = next(self._delayed, None)
+            if seq is None:
+                self._step_behind()
+                return
+            message = place.delayed.get(seq)
+            if message is not None and self._wanted(message):
+                del place.delayed[seq]
+                self._give_up([message])
+        self._after(self._step_aside)
+
+    def _step_behind(self) -> None:
+        seqs = list(islice(self._resting, EXAMINED))
+        if not seqs:
+            self._done(self._found)
+            return
+
+        def read(messages: Sequence[Message]) -> None:
+            for index, message in enumerate(messages):
+                if self._spent():
+                    self._after(partial(read, messages[index:]), 1)
+                    return
+                if self._wanted(message) and self._place.resting.pop(message.seq, None) is not None:
+                    self._give_up([message])
+            self._after(self._step_behind)
+
+        def found(messages: Sequence[Message]) -> None:
+            if self._unreadable is None or self._found_all(seqs, messages):
+                read(messages)
+
+        self._place.broker.rows.read_back(seqs, found)
+
+    def _after(self, step: Callable[[], None], left: int = 0) -> None:
+        """Do ``step`` in another turn, or when there is time again if something was left for want of it."""
+        broker = self._place.broker
+        if left:
+            broker.slices.wait(step)
+        else:
+            broker.schedule.after(0, step)
+
+    def _give_up(self, messages: Sequence[Message]) -> None:
+        self._found += len(messages)
+        if messages and self._comment is not None:
+            self._place.bury(messages, DeadReason.UNDELIVERABLE, self._comment)
+        elif messages:
+            if self._journaled and self._place.broker.journey is not None:
+                self._place.broker.journey.removed(self._place, messages)
+            self._place.settle(messages)

@@ -1,0 +1,301 @@
+"""What an administrator is told of the broker: its destinations, durable subscriptions and connections, as they stand.
+
+Owns these values and how they are read off. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from gateway.broker.core import properties
+from gateway.broker.core.queue import PhysicalQueue
+from gateway.broker.core.topic import PhysicalTopic
+from gateway.messaging.dead import DMQ
+from gateway.messaging.destination import Destination
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
+    from gateway.broker.core.distribution import Distribution
+    from gateway.broker.core.subscription import TopicSubscription
+    from gateway.broker.sessions.connection import EmbeddedConnection
+    from gateway.broker.sessions.provider import EmbeddedProvider
+
+#: Destinations that are looked at in one step, where little is asked about each.
+PART: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationStanding:
+    """A destination. On a topic a message counts once for each subscription that has yet to take it.
+
+    :param type: ``queue`` or ``topic``. :param state: ``RUNNING``, or ``DESTROYING`` while an administrator's removal goes on.
+    :param origin: ``administrator`` who created or updated it, ``settings`` where ``imq.destination.*`` name it, ``broker`` for the dead message
+        queue, ``client`` where its use has made it.
+    :param messages: accepted and not settled; :param octets: theirs. :param unacknowledged: of them, those that consumers have, or that prepared branches have
+        acknowledged; on a topic without those that wildcard subscriptions have.
+    :param in_transaction: messages of transactions that are prepared or being committed, and :param octets_in_transaction: theirs.
+    :param producers: connections that have sent to it. :param consumers: consumers that it has; on a topic those of its subscriptions, and inactive
+        durable subscriptions.
+    :param wildcards: consumers of patterns that cover it, by pattern.
+    :param messages_in: messages that have come since the start of the broker, :param messages_out: that have gone, by whatever way.
+    :param peak_messages: the most that were here at once since then.
+    :param properties: all of them, by the original's names. :param administered: those that an administrator has given.
+    """
+
+    type: str
+    name: str
+    temporary: bool
+    state: str
+    origin: str
+    messages: int
+    octets: int
+    unacknowledged: int
+    in_transaction: int
+    octets_in_transaction: int
+    producers: int
+    consumers: int
+    wildcards: Mapping[str, int]
+    messages_in: int
+    messages_out: int
+    octets_in: int
+    octets_out: int
+    peak_messages: int
+    peak_octets: int
+    properties: Mapping[str, Any]
+    administered: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class DurableStanding:
+    """A durable subscription.
+
+    :param topic: its name, or a pattern. :param messages: those it has yet to settle. :param active: whether a consumer uses it.
+    """
+
+    name: str
+    client_id: str
+    topic: str
+    selector: str
+    no_local: bool
+    messages: int
+    active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionStanding:
+    """A connection.
+
+    :param id: since the start of the broker the how manieth it is. :param service: by which it came: ``stomp``, ``sslstomp``, ``bridge`` for one of this
+        process. :param address: the client's, and :param port: the client's; "" and 0 inside the process. :param protocol: the client's.
+    :param session: what the bridge calls it in its log. :param since_ms: epoch milliseconds.
+    :param holder: what in this process has it, such as a bridge's link; "" for a client's.
+    :param producers: destinations that it has sent to. :param sent: messages, and :param delivered: messages; redelivered ones each time.
+    :param unacknowledged: those delivered that it has not settled.
+    """
+
+    id: int
+    user: str
+    client_id: str
+    service: str
+    address: str
+    port: int
+    protocol: str
+    session: str
+    holder: str
+    since_ms: int
+    producers: int
+    consumers: int
+    sent: int
+    delivered: int
+    unacknowledged: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStanding:
+    """The broker as a whole.
+
+    :param store: ``sqlite`` or ``memory``. :param started_ms: epoch milliseconds, and :param uptime_ms: since then.
+    :param messages: a message of a topic counts for each subscription. :param accepted: messages since the start.
+    :param memory_used: octets of waiting messages in memory, and :param memory_most: the bound on them.
+    :param refusing: why persistent messages are refused; "" if they are not.
+    """
+
+    version: str
+    instance: str
+    varhome: str
+    store: str
+    store_id: str
+    started_ms: int
+    uptime_ms: int
+    messages: int
+    octets: int
+    dead_messages: int
+    dead_octets: int
+    destinations: int
+    durables: int
+    connections: int
+    accepted: int
+    memory_used: int
+    memory_most: int
+    refusing: str
+    max_message_octets: int
+    log_dead: bool
+    truncate_dead: bool
+    auto_create_queues: bool
+    auto_create_topics: bool
+    auto_max_consumers: int
+
+
+class Client(Protocol):
+    """Who is behind a connection of the broker, told by whoever carries it."""
+
+    @property
+    def connection(self) -> object: ...
+    @property
+    def service(self) -> str: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def protocol(self) -> str: ...
+    @property
+    def session(self) -> str: ...
+
+
+def producers(provider: EmbeddedProvider) -> Counter[Destination]:
+    """How many connections have sent to each destination."""
+    counts: Counter[Destination] = Counter()
+    for _ in count_producers(provider, counts):
+        pass
+    return counts
+
+
+def count_producers(provider: EmbeddedProvider, counts: Counter[Destination]) -> Iterator[None]:
+    """The same, added to ``counts`` a part at a time."""
+    for connection in list(provider.connections):
+        known = iter(list(connection.producible.values()))
+        while part := list(islice(known, PART)):
+            counts.update([physical.destination for physical in part if not physical.removed])
+            yield
+
+
+def destination(physical: PhysicalQueue | PhysicalTopic, count_of_producers: int) -> DestinationStanding:
+    """How one stands."""
+    wildcards: Counter[str] = Counter()
+    if isinstance(physical, PhysicalQueue):
+        consumers = len(physical.consumers)
+        unacknowledged = physical.count - waiting(physical)
+    else:
+        consumers = unacknowledged = 0
+        for subscription in physical.subscriptions:
+            consumers += max(1, len(subscription.consumers))
+            if subscription.ordinal:
+                wildcards[subscription.pattern.name] += max(1, len(subscription.consumers))
+            else:
+                unacknowledged += subscription.locked + sum([consumer.outstanding for consumer in subscription.consumers])
+    return DestinationStanding(
+        type=physical.destination.kind.name.lower(),
+        name=physical.destination.name,
+        temporary=physical.destination.temporary,
+        state="DESTROYING" if physical.removed else "RUNNING",
+        origin=_origin(physical),
+        messages=physical.count,
+        octets=physical.octets,
+        unacknowledged=unacknowledged,
+        in_transaction=physical.coming,
+        octets_in_transaction=physical.coming_octets,
+        producers=count_of_producers,
+        consumers=consumers,
+        wildcards=dict(sorted(wildcards.items())),
+        messages_in=physical.come,
+        messages_out=physical.found + physical.come - physical.count,
+        octets_in=physical.come_octets,
+        octets_out=physical.found_octets + physical.come_octets - physical.octets,
+        peak_messages=physical.peak,
+        peak_octets=physical.peak_octets,
+        properties=properties.values(physical.properties),
+        administered=dict(physical.administered or {}),
+    )
+
+
+def measured(provider: EmbeddedProvider, most: int) -> tuple[list[DestinationStanding], int]:
+    """How those stand that are to be told of again and again, the temporary ones never: first those that are not made by their use alone, then the oldest.
+
+    :param most: so many at most; -1 is all. :returns: them, and how many are left out.
+    """
+    every = [physical for physical in provider.broker.destinations.values() if not physical.destination.temporary]
+    every.sort(key=lambda physical: (physical.auto_created, physical.number))
+    chosen = every if most < 0 else every[:most]
+    count = producers(provider)
+    return [destination(physical, count[physical.destination]) for physical in chosen], len(every) - len(chosen)
+
+
+def waiting(place: Distribution) -> int:
+    """Messages that no consumer has."""
+    return place.backlog.waiting + len(place.delayed) + len(place.resting) + place.dying
+
+
+def in_doubt(physical: PhysicalQueue | PhysicalTopic) -> bool:
+    """Whether a prepared branch has sent to it, or acknowledged a message of it; of a topic, one of a subscription to it by its name."""
+    if isinstance(physical, PhysicalQueue):
+        return bool(physical.held or physical.locked)
+    named = [each for each in physical.subscriptions if each.pattern == physical.destination]
+    return bool(physical.held) or any(each.locked for each in named)
+
+
+def durable(subscription: TopicSubscription) -> DurableStanding:
+    """How one stands."""
+    return DurableStanding(
+        name=subscription.name,
+        client_id=subscription.client_id,
+        topic=subscription.pattern.name,
+        selector=subscription.selector.text if subscription.selector is not None else "",
+        no_local=subscription.no_local,
+        messages=waiting(subscription) + subscription.locked + sum([consumer.outstanding for consumer in subscription.consumers]),
+        active=bool(subscription.consumers),
+    )
+
+
+def totals(broker: Broker) -> tuple[int, int]:
+    """Messages and octets of all destinations."""
+    everywhere = broker.destinations.values()
+    return sum([physical.count for physical in everywhere]), sum([physical.octets for physical in everywhere])
+
+
+def connection(connection: EmbeddedConnection, address: str, client: Client | None, holder: str) -> ConnectionStanding:
+    """How one stands.
+
+    :param address: where it comes from, as far as the broker knows. :param client: who is behind it; None for one of this process.
+    :param holder: what has it; "" where that is not known.
+    """
+    every = [consumer for session in connection.sessions for consumer in session.consumers]
+    return ConnectionStanding(
+        id=connection.number,
+        user=connection.user,
+        client_id=connection.client_id or "",
+        service="bridge" if client is None else client.service,
+        address=address if client is None else client.address,
+        port=0 if client is None else client.port,
+        protocol="" if client is None else client.protocol,
+        session="" if client is None else client.session,
+        holder=holder,
+        since_ms=connection.since_ms,
+        producers=sum([not physical.removed for physical in connection.producible.values()]),
+        consumers=len(every),
+        sent=connection.sent,
+        delivered=connection.delivered,
+        unacknowledged=sum([consumer.outstanding for consumer in every]),
+    )
+
+
+def _origin(physical: PhysicalQueue | PhysicalTopic) -> str:
+    if physical.destination == DMQ:
+        return "broker"
+    if physical.administered is not None:
+        return "administrator"
+    return "client" if physical.auto_created or physical.destination.temporary else "settings"

@@ -1,0 +1,310 @@
+"""The access control file ``accesscontrol.properties``: who may connect, and who may do what with which destination.
+
+Owns the file's rules and their precedence, which are Open MQ's. Knows neither how a user proved who it is (:mod:`gateway.broker.security.users`)
+nor when the broker asks. That only its creator consumes from a temporary destination is the broker's rule, not one of this file.
+
+A rule is ``RESOURCE.NAME.OPERATION.ACCESS.PRINCIPALS=LIST``::
+
+    connection.NORMAL.allow.user=*
+    queue.orders.produce.deny.group=guests,trainees
+    topic.news.*.consume.allow.user=alice
+    queue.create.allow.user=*
+
+For one question the rules that fit are asked from the most specific to the most general, and the first that has an opinion decides:
+
+1. rules for the destination by name, then for topics those whose name is a pattern that fits (more literal levels first), then
+   those for ``*``;
+2. within one of these: the user by name, the user's groups by name, ``user=*``, ``group=*`` (for users who have a group);
+3. allow and deny for the same principal are a deny, and so are a group allowed and another denied;
+4. what nothing allows is denied.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from gateway.broker.security.users import Principal
+from gateway.instance import properties
+from gateway.messaging.destination import Destination, Kind
+
+VERSION: Final = "JMQFileAccessControlModel/100"
+
+#: What a new instance gets: everyone connects and uses every destination, the group admin administers.
+DEFAULT_RULES: Final = f"""\
+version={VERSION}
+
+# Who may do what: RESOURCE.NAME.OPERATION.ACCESS.PRINCIPALS=LIST
+#   RESOURCE    connection, queue, topic
+#   NAME        NORMAL or ADMIN for connection; a destination's name, or * for all
+#   OPERATION   produce, consume, browse; none for connection. queue.create and topic.create have no name
+#   ACCESS      allow, deny
+#   PRINCIPALS  user, group
+#   LIST        names with commas between, or *
+# A rule for a name wins over one for *, a user over a group, a name over *. Of two lines with the same left side the last counts.
+# What nothing allows is denied. A running server reads the file again when it gets SIGHUP.
+
+connection.NORMAL.allow.user=*
+connection.ADMIN.allow.group=admin
+
+queue.*.produce.allow.user=*
+queue.*.consume.allow.user=*
+queue.*.browse.allow.user=*
+queue.create.allow.user=*
+
+topic.*.produce.allow.user=*
+topic.*.consume.allow.user=*
+topic.create.allow.user=*
+
+# With these, only the group admin reads what is dead, whichever destination it was for, and nobody sends there:
+#queue.mq.sys.dmq.browse.allow.group=admin
+#queue.mq.sys.dmq.browse.deny.user=*
+#queue.mq.sys.dmq.consume.allow.group=admin
+#queue.mq.sys.dmq.consume.deny.user=*
+#queue.mq.sys.dmq.produce.deny.user=*
+"""
+
+_SERVICES: Final = ("NORMAL", "ADMIN")
+_ALL: Final = "*"
+_RESOURCES: Final = {Kind.QUEUE: "queue", Kind.TOPIC: "topic"}
+
+
+class Operation(Enum):
+    """What a user wants to do with a destination; the values are the file's words."""
+
+    PRODUCE = "produce"
+    CONSUME = "consume"
+    BROWSE = "browse"
+    #: Have it created by using it.
+    CREATE = "create"
+
+
+class AccessError(Exception):
+    """The access control file cannot be used.
+
+    :param file: the file. :param line: the line it is about, from 1; 0 for the whole file. :param what: what is wrong, and what was expected.
+    """
+
+    def __init__(self, file: Path, line: int, what: str) -> None:
+        where = f"{file}:{line}" if line else str(file)
+        super().__init__(f"{where}: {what}")
+        self.file = file
+        self.line = line
+        self.what = what
+
+
+@dataclass(slots=True)
+class _Rule:
+    """All lines about one operation on one name."""
+
+    allow_user: frozenset[str] = frozenset()
+    deny_user: frozenset[str] = frozenset()
+    allow_group: frozenset[str] = frozenset()
+    deny_group: frozenset[str] = frozenset()
+
+    def decide(self, principal: Principal) -> bool | None:
+        """True: allowed, False: denied, None: this rule has no opinion of the principal."""
+        name, groups = principal.name, principal.groups
+        if name in self.deny_user:
+            return False
+        if name in self.allow_user:
+            return True
+        if not groups.isdisjoint(self.deny_group):
+            return False
+        if not groups.isdisjoint(self.allow_group):
+            return True
+        if _ALL in self.deny_user:
+            return False
+        if _ALL in self.allow_user:
+            return True
+        if groups:
+            if _ALL in self.deny_group:
+                return False
+            if _ALL in self.allow_group:
+                return True
+        return None
+
+
+@dataclass(slots=True)
+class _Rules:
+    """The rules of one operation of one resource: by name, by pattern from specific to general, and for all."""
+
+    named: dict[str, _Rule] = field(default_factory=dict)
+    patterns: list[tuple[Callable[[str], object], _Rule]] = field(default_factory=list)
+
+    def decide(self, principal: Principal, name: str) -> bool:
+        rule = self.named.get(name)
+        if rule is not None and name != _ALL:
+            verdict = rule.decide(principal)
+            if verdict is not None:
+                return verdict
+        for fits, rule in self.patterns:
+            if fits(name):
+                verdict = rule.decide(principal)
+                if verdict is not None:
+                    return verdict
+        rule = self.named.get(_ALL)
+        return rule is not None and rule.decide(principal) is True
+
+
+_Table = dict[tuple[str, str], _Rules]
+_NOTHING: Final = _Rules()
+
+
+class AccessRules:
+    """The rules of one access control file.
+
+    Before the first :meth:`load` nothing is allowed.
+
+    :param path: the file, ``etc/accesscontrol.properties`` of an instance.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path: Final = path
+        #: Rises each time the rules have been read anew; whoever remembers an answer remembers this with it.
+        self.epoch: int = 0
+        self._table: _Table = {}
+
+    def load(self) -> None:
+        """Read the file; its rules hold from now on.
+
+        :raises AccessError: the file cannot be read, or a line of it is no rule. The rules are then what they were.
+        """
+        try:
+            data = self.path.read_bytes()
+        except OSError as error:
+            raise AccessError(self.path, 0, f"cannot be read: {error.strerror or error}") from error
+        self._table = _parse(data, self.path)
+        self.epoch += 1
+
+    #: The same again, for a file that changed.
+    reload = load
+
+    def may_connect(self, principal: Principal, service: str = "NORMAL") -> bool:
+        """Whether the user may connect to a service of this type.
+
+        :param service: ``NORMAL`` for clients, ``ADMIN`` for administration.
+        """
+        return self._table.get(("connection", ""), _NOTHING).decide(principal, service)
+
+    def allows(self, principal: Principal, operation: Operation, destination: Destination, auto_created: bool = False) -> bool:
+        """Whether the user may do that.
+
+        Temporary destinations have no rules of their own name, and as in Open MQ only PRODUCE is asked of the file for them:
+        whoever holds the name may send, where the rules for ``*`` let them send.
+
+        A topic subscription with wildcards is judged by its own text, as one more name; the broker asks again for each topic that the
+        subscription turns out to cover, or a wildcard would reach around a rule.
+
+        :param operation: CREATE has one rule for all queues and one for all topics, whatever their names.
+        :param auto_created: the destination exists, or would come to exist, because someone uses it; then the user needs
+            CREATE as well as ``operation``.
+        """
+        if destination.temporary and operation is not Operation.PRODUCE:
+            return True
+        resource = _RESOURCES[destination.kind]
+        if operation is Operation.CREATE or (auto_created and not destination.temporary):
+            if not self._table.get((resource, Operation.CREATE.value), _NOTHING).decide(principal, ""):
+                return False
+            if operation is Operation.CREATE:
+                return True
+        return self._table.get((resource, operation.value), _NOTHING).decide(principal, destination.name)
+
+
+def _parse(data: bytes, file: Path) -> _Table:
+    entries, malformed = properties.parse(data)
+    if malformed:
+        raise AccessError(file, malformed[0].line, f"expected {malformed[0].expected}")
+    # Of lines with the same left side the last counts.
+    latest = {entry.name: entry for entry in entries}
+    version = latest.pop("version", None)
+    if version is None:
+        raise AccessError(file, 0, f"has no version; expected the line version={VERSION}")
+    if version.value.strip() != VERSION:
+        raise AccessError(file, version.line, f"version={version.value}: expected version={VERSION}")
+    table: _Table = {}
+    for entry in latest.values():
+        try:
+            resource, name, operation, side = _key(entry.name)
+            names = _names(entry.value)
+        except ValueError as error:
+            raise AccessError(file, entry.line, f"{entry.name}: {error}") from None
+        rules = table.setdefault((resource, operation), _Rules())
+        setattr(rules.named.setdefault(name, _Rule()), side, names)
+    for (resource, operation), rules in table.items():
+        if resource == "topic" and operation != Operation.CREATE.value:
+            _compile_patterns(rules)
+        elif operation == Operation.CREATE.value:
+            rules.named[_ALL] = rules.named.pop("")
+    return table
+
+
+def _key(key: str) -> tuple[str, str, str, str]:
+    """Resource, name, operation and side of a rule's left side. Names may have dots: the words are counted from both ends."""
+    words = key.split(".")
+    _word(words[0], ("connection", "queue", "topic"), "resource")
+    if len(words) < 4:
+        raise ValueError("expected RESOURCE.NAME.OPERATION.ACCESS.PRINCIPALS, as in queue.*.produce.allow.user")
+    resource, middle, access, principals = words[0], words[1:-2], words[-2], words[-1]
+    _word(access, ("allow", "deny"), "access")
+    _word(principals, ("user", "group"), "kind of principals")
+    side = f"{access}_{principals}"
+    if resource == "connection":
+        service = ".".join(middle)
+        _word(service, (*_SERVICES, _ALL), "service type")
+        return resource, service, "", side
+    if middle == [Operation.CREATE.value]:
+        return resource, "", Operation.CREATE.value, side
+    operation = middle[-1]
+    if operation == Operation.CREATE.value:
+        raise ValueError(f"create has no name; expected {resource}.create.{access}.{principals}")
+    _word(operation, ("produce", "consume", "browse"), "operation")
+    name = ".".join(middle[:-1])
+    if not name:
+        raise ValueError(f"has no name; expected {resource}.NAME.{operation}.{access}.{principals}, where NAME may be *")
+    if resource == "queue" and name != _ALL and _ALL in name.split("."):
+        raise ValueError("a queue's rule has a whole name, or * for all queues; patterns are for topics")
+    return resource, name, operation, side
+
+
+def _word(word: str, known: tuple[str, ...], what: str) -> None:
+    if word not in known:
+        near = difflib.get_close_matches(word, known, n=1)
+        nearest = f"; the nearest is {near[0]}" if near else ""
+        raise ValueError(f"{what} {word!r}: expected {', '.join(known[:-1])} or {known[-1]}{nearest}")
+
+
+def _names(value: str) -> frozenset[str]:
+    """The names of a list. Blanks around a name are no part of it, and as in the original nothing between two commas is no name."""
+    names = [name for name in map(str.strip, value.split(",")) if name]
+    for name in names:
+        if _ALL in name and name != _ALL:
+            raise ValueError(f"{name!r}: * stands for everyone and is no part of a name")
+    return frozenset(names)
+
+
+def _compile_patterns(rules: _Rules) -> None:
+    """Find the names that are patterns: ``*`` is one level, ``**`` one or more, ``>`` at the end the name before it and all below."""
+    ranked: list[tuple[int, str, _Rule]] = []
+    for name, rule in rules.named.items():
+        if name != _ALL and (name.endswith(">") or not {"*", "**"}.isdisjoint(name.split("."))):
+            literal = sum(level.rstrip(">") not in ("", "*", "**") for level in name.split("."))
+            ranked.append((-literal, name, rule))
+    # The name decides among equals, so that the order of lines never does.
+    ranked.sort(key=lambda entry: entry[:2])
+    rules.patterns = [(_pattern(name), rule) for _, name, rule in ranked]
+
+
+def _pattern(name: str) -> Callable[[str], object]:
+    """What tells whether a topic's name fits the pattern."""
+    stem = name.rstrip(">").rstrip(".") if name.endswith(">") else name
+    levels = [{"*": r"[^.]+", "**": r".+"}.get(level, re.escape(level)) for level in stem.split(".")] if stem else []
+    text = r"\.".join(levels)
+    if name.endswith(">"):
+        text += r"(\..*)?" if levels else ".*"
+    return re.compile(text, re.DOTALL).fullmatch

@@ -1,0 +1,328 @@
+"""The users file: who may connect, and proving that one is who one says.
+
+Owns the file's format and the rules of authentication. What a user may then do is :mod:`gateway.broker.security.access`'s to know; how a
+passcode is hashed and verified is :mod:`gateway.broker.security.passcodes`'s.
+
+The file is UTF-8, one line a user after a first line that names the format::
+
+    version=StompGatewayUsers/1
+    NAME:GROUP[,GROUP...]:active|inactive:loopback|any:ARGON2ID-HASH
+
+``loopback`` confines a user to connections from this machine.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import ipaddress
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from gateway.broker.security.login_queue import Rank
+from gateway.broker.security.logins import Logins
+from gateway.broker.security.passcodes import CannotVerify, Passcodes, Reactor, TooManyWait, hash_passcode, is_hash
+from gateway.instance.files import replace
+from gateway.instance.listening import counted_address
+from gateway.messaging.errors import AuthenticationFailed
+from gateway.messaging.provider import Credentials
+
+VERSION: Final = "StompGatewayUsers/1"
+
+#: The groups that Open MQ gives a meaning: the default access rules let ``admin`` administer.
+ADMIN_GROUP: Final = "admin"
+ANONYMOUS_GROUP: Final = "anonymous"
+
+_FIELDS: Final = 5
+_LONGEST_NAME: Final = 255
+_FORBIDDEN: Final = ":,*"
+
+
+@dataclass(frozen=True)
+class Principal:
+    """An authenticated user, with the groups it is in."""
+
+    name: str
+    groups: frozenset[str]
+
+
+@dataclass(frozen=True, repr=False)
+class User:
+    """One line of the users file.
+
+    :param hash: Argon2id hash of the passcode, in the PHC string format.
+    :param active: an inactive user cannot connect.
+    :param loopback: may connect from this machine only.
+    """
+
+    name: str
+    groups: frozenset[str]
+    hash: str
+    active: bool = True
+    loopback: bool = False
+
+    def __repr__(self) -> str:
+        """Without the hash, which is nobody's business."""
+        return f"User({self.name!r}, {sorted(self.groups)}, active={self.active}, loopback={self.loopback})"
+
+
+class UsersError(Exception):
+    """The users file cannot be used.
+
+    :param file: the file. :param line: the line it is about, from 1; 0 for the whole file. :param what: what is wrong, and what was expected.
+    """
+
+    def __init__(self, file: Path, line: int, what: str) -> None:
+        where = f"{file}:{line}" if line else str(file)
+        super().__init__(f"{where}: {what}")
+        self.file = file
+        self.line = line
+        self.what = what
+
+
+class Users:
+    """The users of one users file.
+
+    Before the first :meth:`load` there are none.
+
+    :param path: the file, ``etc/users`` of an instance.
+    :param reactor: its thread runs everything here; verifying is done on threads that end with it, or with :meth:`close`.
+    :param passcodes: verifies; None makes one. :param logins: knows who has logged in before; None makes one that keeps nothing.
+    """
+
+    _log = Logger()
+
+    def __init__(self, path: Path, reactor: Reactor, passcodes: Passcodes | None = None, logins: Logins | None = None) -> None:
+        self.path: Final = path
+        self._passcodes = Passcodes(reactor) if passcodes is None else passcodes
+        self._logins = Logins(reactor) if logins is None else logins
+        self._users: Mapping[str, User] = {}
+
+    def load(self) -> None:
+        """Read the file; it holds for those who connect from now on. For those who are connected ask :meth:`readmit`.
+
+        :raises UsersError: the file cannot be read, or a line of it is no user. The users are then what they were.
+        """
+        self._users = read_users(self.path)
+        self._passcodes.forget()
+        mode = self.path.stat().st_mode & 0o077
+        if mode:
+            self._log.warn("{file} can be read by others than its owner: its mode should be 0600", file=str(self.path))
+
+    #: The same again, for a file that changed.
+    reload = load
+
+    def authenticate(self, credentials: Credentials) -> Deferred[Principal]:
+        """Find out whether the credentials are those of a user who may connect from there.
+
+        A passcode that is given is always verified. The name that a client certificate vouches for stands in for one only where no
+        passcode is given, and only for the user of that name. Nothing tells an unknown user from a wrong passcode, neither in words
+        nor in time; that a user is inactive, or confined to the loopback, is told to those only who know the passcode.
+
+        :returns: fails with AuthenticationFailed.
+        """
+        return Deferred.fromCoroutine(self._authenticate(credentials))
+
+    def readmit(self, principal: Principal, address: str) -> Principal:
+        """A user who is connected from there, with the groups that the file says now. The passcode is not asked for again.
+
+        :raises AuthenticationFailed: the user was deleted, is inactive, or may no longer connect from there.
+        """
+        user = self._users.get(principal.name)
+        if user is None:
+            raise AuthenticationFailed(principal.name, "the user was deleted")
+        return _admitted(user, address)
+
+    def close(self) -> None:
+        """Stop the threads that verify, and keep who has logged in."""
+        self._passcodes.close()
+        self._logins.close()
+
+    async def _authenticate(self, credentials: Credentials) -> Principal:
+        name, passcode, certificate = credentials.username, credentials.passcode, credentials.certificate
+        if not passcode:
+            if certificate is None:
+                raise AuthenticationFailed(name, "the passcode is empty")
+            if name and name != certificate:
+                raise AuthenticationFailed(name, "the client certificate is another user's")
+            user = self._users.get(certificate)
+            if user is None:
+                raise AuthenticationFailed(certificate, "the client certificate's user is unknown")
+            return _admitted(user, credentials.address)
+        address = counted_address(credentials.address)
+        rank = Rank.KNOWN if self._logins.is_known(name, address) else Rank.OTHER
+        while True:
+            user = self._users.get(name)
+            hash = None if user is None else user.hash
+            try:
+                right = await self._passcodes.verify(hash, passcode, address, name, rank)
+            except CannotVerify as error:
+                if isinstance(error, TooManyWait):
+                    # Or whoever fills the queue would come again at once, as fast as it can.
+                    await self._logins.failed(address)
+                raise AuthenticationFailed(name, str(error)) from None
+            user = self._users.get(name)
+            # The file may have been read anew meanwhile: what counts is the passcode that it has now.
+            if (None if user is None else user.hash) == hash:
+                break
+        if user is None or not right:
+            # Only the answer is held back: whoever knows a passcode does not wait for those at the same address who do not.
+            await self._logins.failed(address)
+            raise AuthenticationFailed(name)
+        principal = _admitted(user, credentials.address)
+        self._logins.succeeded(name, address)
+        return principal
+
+
+def read_users(path: Path) -> dict[str, User]:
+    """The users of a file by name, in the order of its lines.
+
+    :raises UsersError: the file cannot be read, or a line of it is no user.
+    """
+    try:
+        text = path.read_bytes().decode()
+    except OSError as error:
+        raise UsersError(path, 0, f"cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise UsersError(path, line, "expected text in UTF-8") from None
+    return parse(text, path)
+
+
+def parse(text: str, path: Path) -> dict[str, User]:
+    """The users of a file's text by name, in the order of its lines. Empty lines are skipped.
+
+    :param path: for the errors. :raises UsersError: a line is no user.
+    """
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    if lines[0] != f"version={VERSION}":
+        raise UsersError(path, 1, f"expected version={VERSION}")
+    users: dict[str, User] = {}
+    for number, line in enumerate(lines[1:], start=2):
+        if not line:
+            continue
+        try:
+            user = _parse_line(line)
+        except ValueError as error:
+            raise UsersError(path, number, str(error)) from None
+        if user.name in users:
+            raise UsersError(path, number, f"user '{user.name}' is there twice")
+        users[user.name] = user
+    return users
+
+
+def render(users: Iterable[User]) -> str:
+    """The text of a users file; :func:`parse` reads it back."""
+    lines = [f"version={VERSION}"]
+    for user in users:
+        state = "active" if user.active else "inactive"
+        reach = "loopback" if user.loopback else "any"
+        lines.append(":".join((user.name, ",".join(sorted(user.groups)), state, reach, user.hash)))
+    return "\n".join(lines) + "\n"
+
+
+def write_users(path: Path, users: Iterable[User]) -> None:
+    """Replace the file with these users: whole or not at all, readable by its owner only.
+
+    :raises OSError: it cannot be written; the file is what it was.
+    """
+    replace(path, render(users).encode())
+
+
+@contextmanager
+def edited(path: Path) -> Iterator[dict[str, User]]:
+    """The users of the file, to be changed; they are written when the block ends well. Two processes that edit wait for each other.
+
+    :raises UsersError: as :func:`read_users`. :raises OSError: as :func:`write_users`.
+    """
+    try:
+        folder = os.open(path.parent, os.O_RDONLY)
+    except OSError as error:
+        raise UsersError(path, 0, f"cannot be read: {error.strerror or error}") from error
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)  # gone with the descriptor
+        users = read_users(path)
+        before = dict(users)
+        yield users
+        if users != before:
+            write_users(path, users.values())
+    finally:
+        os.close(folder)
+
+
+def check_name(name: str, what: str = "user") -> str:
+    """The name itself, if it can be that of a user or a group.
+
+    :param what: for the error. :raises ValueError: it cannot.
+    """
+    if not name or name != name.strip():
+        raise ValueError(f"{what} name {name!r}: expected a name that neither is empty nor begins or ends with a blank")
+    if len(name) > _LONGEST_NAME:
+        raise ValueError(f"{what} name of {len(name)} characters: expected at most {_LONGEST_NAME}")
+    if not name.isprintable() or any(character in _FORBIDDEN for character in name):
+        raise ValueError(f"{what} name {name!r}: expected printable characters, none of them : , or *")
+    return name
+
+
+def create_default_users(path: Path, password: str | None = None) -> str:
+    """Write the users file of a new instance.
+
+    ``guest``, passcode ``guest``, group ``anonymous``, from this machine only; and ``admin`` in group ``admin``, from everywhere.
+
+    :param password: the admin's passcode, such as one that the passfile has already; None makes a random one of 144 bits.
+    :returns: the admin's passcode, to be shown once and kept in the passfile: the users file has its hash only.
+    :raises FileExistsError: there is a users file, which is left alone. :raises OSError: it cannot be written.
+    """
+    if path.exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    if password is None:
+        password = secrets.token_urlsafe(18)
+    guest = User("guest", frozenset({ANONYMOUS_GROUP}), hash_passcode("guest"), loopback=True)
+    admin = User("admin", frozenset({ADMIN_GROUP}), hash_passcode(password))
+    write_users(path, (admin, guest))
+    return password
+
+
+def _parse_line(line: str) -> User:
+    fields = line.split(":", _FIELDS - 1)
+    if len(fields) != _FIELDS:
+        raise ValueError(f"expected {_FIELDS} fields with colons between, NAME:GROUPS:active|inactive:loopback|any:HASH")
+    name, groups, state, reach, hash = fields
+    check_name(name)
+    names = frozenset(check_name(group, "group") for group in groups.split(",")) if groups else frozenset()
+    if state not in ("active", "inactive"):
+        raise ValueError(f"user '{name}': {state!r}: expected active or inactive")
+    if reach not in ("loopback", "any"):
+        raise ValueError(f"user '{name}': {reach!r}: expected loopback or any")
+    if not is_hash(hash):
+        raise ValueError(f"user '{name}': expected an Argon2id hash in the last field")
+    return User(name, names, hash, state == "active", reach == "loopback")
+
+
+def _admitted(user: User, address: str) -> Principal:
+    """The principal of a user who has proved to be that user."""
+    if not user.active:
+        raise AuthenticationFailed(user.name, "the user is inactive")
+    if user.loopback and not _is_loopback(address):
+        raise AuthenticationFailed(user.name, "the user may connect from the server's own machine only")
+    return Principal(user.name, user.groups)
+
+
+def _is_loopback(address: str) -> bool:
+    """Whether the address is this machine's loopback; "" is this process."""
+    if not address:
+        return True
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return bool((parsed if mapped is None else mapped).is_loopback)

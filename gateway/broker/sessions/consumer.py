@@ -1,0 +1,300 @@
+"""A consumer of the embedded broker: credit, delivery numbers, and what is outstanding (``messaging.provider.Consumer``).
+
+Owns the deliveries of one consumer until they are settled or given back. Where they came from and what settling them means is its
+source's business; when an acknowledgement takes effect is its session's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from twisted.logger import Logger
+
+from gateway.broker.core.source import Source
+from gateway.broker.sessions.ledger import CumulativeLedger, IndividualLedger, Ledger
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.errors import MessagingError, NotSupported, ProviderUnavailable
+from gateway.messaging.message import OVERHEAD, Message
+from gateway.messaging.provider import Consumer, Deliver, Mode, Session, Subscription
+
+if TYPE_CHECKING:
+    from gateway.broker.sessions.session import EmbeddedSession
+    from gateway.messaging.selector.selector import Selector
+
+#: Octets that a consumer may have, whatever memory is left.
+_FREE: Final = 64 * 1024
+
+
+class EmbeddedConsumer:
+    """One consumer. Made by its session.
+
+    :param selector: the parsed selector, where it is looked at on delivery (queues); a topic's subscription looks at its own on arrival.
+    """
+
+    _log: ClassVar = Logger(namespace="gateway.broker")
+
+    __slots__ = (
+        "_deliver",
+        "_failed",
+        "_ledger",
+        "_memory",
+        "_next",
+        "closed",
+        "cost",
+        "credit",
+        "mode",
+        "octets",
+        "running",
+        "selector",
+        "session",
+        "source",
+        "spec",
+        "unsettled",
+        "weight",
+    )
+
+    def __init__(
+        self,
+        session: EmbeddedSession,
+        source: Source,
+        spec: Subscription,
+        selector: Selector | None,
+        deliver: Deliver,
+        failed: Callable[[MessagingError], None],
+    ) -> None:
+        self.session = session
+        self.source = source
+        self.spec = spec
+        self.selector = selector
+        #: What its selector costs, wherever it is looked at; 0 without one.
+        self.cost = 0
+        #: The bytes it takes in memory, counted from the time it has joined its source until it is closed.
+        self.weight = 0
+        self.mode = session.mode
+        self._deliver = deliver
+        self._failed = failed
+        self._ledger: Ledger = IndividualLedger() if session.mode is Mode.INDIVIDUAL else CumulativeLedger()
+        self._memory = session.connection.broker.memory
+        #: Octets of what it has and has not settled, overhead included; what was acknowledged in a transaction is that one's.
+        self.unsettled = 0
+        self._next = 1
+        #: It was started, and not stopped or closed.
+        self.running = False
+        self.closed = False
+        #: Messages that may still be handed to it.
+        self.credit = 0
+        #: Octets that may, None when nobody counts them.
+        self.octets: int | None = None
+
+    # --- for the source
+
+    def ready(self) -> bool:
+        """Whether something can be handed to it."""
+        return (
+            self.running
+            and self.credit > 0
+            and (self.octets is None or self.octets > 0)
+            and (self.unsettled <= _FREE or self.session.connection.broker.unacknowledged.may_have_more(self))
+        )
+
+    def wants(self, message: Message) -> bool:
+        """Whether its selector matches."""
+        return self.selector is None or self.selector.matches(message)
+
+    def hand(self, run: list[Message], attempts: list[int] | None) -> None:
+        """Deliver a run. Its length is within the credit."""
+        first = self._next
+        self._next = first + len(run)
+        self.credit -= len(run)
+        self.session.connection.delivered += len(run)
+        if self.octets is not None:
+            self.octets -= sum([len(message.body) for message in run])
+        self._ledger.add(first, run)
+        self._take_on(run)
+        try:
+            self._deliver(self, first, run, attempts)
+        except Exception:  # noqa: BLE001
+            # Its user broke the contract. What it was given stays outstanding, and others get theirs.
+            self._log.failure("a consumer of {source} failed on delivery", source=str(self.source))
+            return
+        if self.mode is Mode.AUTO and not self.closed:
+            self._settle(self._ledger.clear())
+
+    def end_of_browse(self) -> None:
+        """There is nothing more to browse."""
+        self._deliver(self, self._next, [], None)
+
+    def fail(self, error: MessagingError) -> None:
+        """Its source is gone."""
+        if not self.closed:
+            failed = self._failed
+            self._end()
+            self.session.forget(self)
+            messages = self._ledger.clear()
+            self._let_go(messages)
+            self.source.give_up(messages)
+            failed(error)
+
+    def stop_for_good(self, error: MessagingError) -> None:
+        """Its source gives nothing more. What it has and has not settled goes back there."""
+        if not self.closed:
+            failed = self._failed
+            self.close()
+            failed(error)
+
+    @property
+    def gone(self) -> bool:
+        """Whether it is closed and its session has forgotten it, so that nothing can be outstanding with it."""
+        return self.closed and not self.session.has(self)
+
+    @property
+    def outstanding(self) -> int:
+        """Deliveries not settled."""
+        return len(self._ledger)
+
+    # --- the seam
+
+    def start(self) -> None:
+        if not self.closed:
+            self.running = True
+            self.source.mark()
+
+    def stop(self) -> None:
+        self.running = False
+
+    def grant(self, messages: int, octets: int = 0) -> None:
+        if messages < 0 or octets < 0:
+            raise ValueError(f"credit is not negative: {messages} messages, {octets} octets")
+        self.credit += messages
+        if octets:
+            self.octets = octets + (self.octets or 0)
+        if self.running:
+            self.source.mark()
+
+    def withdraw(self) -> None:
+        self.credit = 0
+
+    def acknowledge_through(self, number: int, within: Session | None = None) -> int:
+        transaction = self._transaction(within)
+        if transaction is None:
+            messages = self._ledger.through(number)
+            self._let_go(messages)
+            self._settle(messages)
+            return len(messages)
+        numbers = self._ledger.numbers_through(number)
+        messages = self._ledger.take(numbers)
+        self._let_go(messages)
+        transaction.acknowledged(self, list(zip(numbers, messages, strict=True)))
+        return len(messages)
+
+    def acknowledge(self, numbers: Sequence[int], within: Session | None = None) -> None:
+        transaction = self._transaction(within)
+        messages = self._ledger.take(numbers)
+        self._let_go(messages)
+        if transaction is None:
+            self._settle(messages)
+        else:
+            transaction.acknowledged(self, list(zip(numbers, messages, strict=True)))
+
+    def reject(
+        self, numbers: Sequence[int], delay_ms: int | None = None, dead: DeadReason | None = None, within: Session | None = None
+    ) -> None:
+        transaction = self._transaction(within)
+        if transaction is not None and transaction.gate is not None:
+            raise NotSupported("rejection in a branch")
+        messages = self._ledger.take(numbers)
+        self._let_go(messages)
+        if transaction is None:
+            self.session.touch_after(lambda: self.source.reject(messages, delay_ms, dead, self.spec.redelivery))
+        else:
+            transaction.rejected(self, list(zip(numbers, messages, strict=True)), delay_ms, dead)
+
+    def close(self, requeue: bool = True) -> None:
+        if not self.closed:
+            self._end()
+            self.source.leave(self)
+        if requeue:
+            self.session.forget(self)
+            self.session.touch_after(self.give_back)
+
+    def _end(self) -> None:
+        """Deliver and tell nothing more. Its user refers to it, so it must not refer to its user: only a garbage collection would free the two."""
+        self.closed = True
+        self.running = False
+        self._memory.stand(-self.weight)
+        self._deliver = _undelivered
+        self._failed = _untold
+
+    # --- for the session
+
+    def give_back(self, more: Sequence[Message] = ()) -> None:
+        """Everything outstanding goes back, with what was acknowledged in a transaction that is undone; their numbers are void."""
+        outstanding = self._ledger.clear()
+        self._let_go(outstanding)
+        messages = sorted([*outstanding, *more], key=lambda message: message.seq)
+        if messages:
+            self.source.give_back(messages)
+
+    def restore(self, deliveries: Sequence[tuple[int, Message]]) -> None:
+        """Acknowledgements of these were undone: they are outstanding again."""
+        self._ledger.restore(deliveries)
+        self._take_on([message for _, message in deliveries])
+
+    def _take_on(self, messages: Sequence[Message]) -> None:
+        """Count messages that it has from now on; one that others have too is in memory once."""
+        if self.mode is Mode.AUTO:
+            return
+        own = more = 0
+        for message in messages:
+            weight = message.weight
+            own += weight
+            more += OVERHEAD if message.out else weight
+            message.out += 1
+        self.unsettled += own
+        self._memory.unacknowledged += more
+        if own > _FREE and self._memory.left() < 0:
+            self._memory.press()
+
+    def _let_go(self, messages: Sequence[Message]) -> None:
+        """It has these no more."""
+        if self.mode is Mode.AUTO:
+            return
+        own = less = 0
+        for message in messages:
+            weight = message.weight
+            own += weight
+            message.out -= 1
+            less += OVERHEAD if message.out else weight
+        self.unsettled -= own
+        self._memory.unacknowledged -= less
+
+    def _settle(self, messages: Sequence[Message]) -> None:
+        journey = self.session.connection.broker.journey
+        if journey is None:
+            self.source.settle(messages)
+        else:
+            journey.settle(self, messages)
+        self.session.touch()
+        if self.closed and not self._ledger:
+            self.session.forget(self)
+
+    def _transaction(self, within: Session | None) -> EmbeddedSession | None:
+        if within is None:
+            if self.mode is not Mode.TRANSACTED:
+                return None
+            if self.session.gate is not None:
+                self.session.gate("acknowledgement")
+            return self.session
+        joined = self.session.connection.own_session(within)
+        if joined is None or joined.mode is not Mode.TRANSACTED:
+            raise ProviderUnavailable("an acknowledgement can only join a transacted session of its own connection")
+        return joined
+
+
+def _undelivered(consumer: Consumer, first: int, messages: Sequence[Message], attempts: Sequence[int] | None, /) -> None:
+    """For a consumer that is closed: nothing is handed to it."""
+
+
+def _untold(error: MessagingError) -> None:
+    """For a consumer that is closed: it has ended already."""

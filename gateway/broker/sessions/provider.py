@@ -1,0 +1,123 @@
+"""The embedded broker behind the seam (``messaging.provider.Provider``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, Protocol
+
+from twisted.internet.defer import Deferred
+
+from gateway.broker.security.access import AccessRules
+from gateway.broker.security.users import Principal
+from gateway.broker.sessions.connection import EmbeddedConnection
+from gateway.broker.sessions.waiting import waiting
+from gateway.messaging.errors import AccessDenied, ClientIdInUse, MessagingError
+from gateway.messaging.provider import Capabilities, Connection, Credentials, Subscription, Waiting
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
+
+#: A temporary destination's name holds so many random octets: whoever has the name may send to it.
+_RANDOM_OCTETS: Final = 16
+
+
+class Authenticator(Protocol):
+    """Who knows the users."""
+
+    def authenticate(self, credentials: Credentials) -> Deferred[Principal]: ...
+
+    def readmit(self, principal: Principal, address: str) -> Principal: ...
+
+
+class EmbeddedProvider:
+    """Connections to the broker of this instance.
+
+    :param random: gives that many random octets, unpredictable.
+    """
+
+    capabilities: Final = Capabilities(
+        transacted=True,
+        joined=True,
+        xa=True,
+        durable=True,
+        selectors=True,
+        temporary=True,
+        browse=True,
+        individual=True,
+        delivery_count=True,
+        duplicate_ids=True,
+        stable_ids=True,
+    )
+
+    def __init__(self, broker: Broker, users: Authenticator, rules: AccessRules, random: Callable[[int], bytes]) -> None:
+        self.broker = broker
+        self._users = users
+        self._rules = rules
+        self._random = random
+        #: Those that are open, and where each comes from.
+        self._connections: dict[EmbeddedConnection, str] = {}
+        self._client_ids: dict[str, EmbeddedConnection | None] = {}
+        self._numbers = 0
+
+    @property
+    def resource(self) -> str:
+        return f"embedded:{self.broker.store_id}"
+
+    def connect(
+        self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]
+    ) -> Deferred[Connection]:
+        """As the seam says; may be cancelled, and then there is no connection."""
+        return Deferred.fromCoroutine(self._connect(credentials, client_id or None, lost))
+
+    async def _connect(self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]) -> Connection:
+        principal = await self._users.authenticate(credentials)
+        if not self._rules.may_connect(principal):
+            raise AccessDenied(principal.name, "connect", "this broker")
+        if client_id is not None and client_id in self._client_ids:
+            raise ClientIdInUse(client_id)
+        self._numbers += 1
+        connection = EmbeddedConnection(self, principal, self._rules, client_id, self._numbers, lost, credentials.address)
+        if client_id is not None:
+            self._client_ids[client_id] = connection
+        self._connections[connection] = credentials.address
+        return connection
+
+    def waiting(self, spec: Subscription, client_id: str | None) -> Deferred[Waiting | None]:
+        """See :class:`~gateway.messaging.provider.Waiting`; asked by this process only, so no access rule applies."""
+        return waiting(self.broker, spec, client_id)
+
+    @property
+    def connections(self) -> Mapping[EmbeddedConnection, str]:
+        """Those that are open, and the address that each comes from."""
+        return self._connections
+
+    def disconnected(self, connection: EmbeddedConnection) -> None:
+        """A connection has ended."""
+        self._connections.pop(connection, None)
+        if connection.client_id is not None:
+            self._client_ids.pop(connection.client_id, None)
+
+    def random_name(self) -> str:
+        """A name nobody can guess."""
+        return self._random(_RANDOM_OCTETS).hex()
+
+    def readmit(self) -> None:
+        """Users or access rules have changed: connections of users who may no longer connect are lost; the others have their users' new groups."""
+        self.broker.turn.begin()
+        try:
+            for connection, address in list(self._connections.items()):
+                try:
+                    principal = self._users.readmit(connection.principal, address)
+                    if not self._rules.may_connect(principal):
+                        raise AccessDenied(principal.name, "connect", "this broker")
+                except MessagingError as error:
+                    connection.fail(error)
+                else:
+                    connection.readmitted(principal)
+        finally:
+            self.broker.turn.end()
+
+    def fail(self, error: MessagingError) -> None:
+        """Every connection is lost."""
+        for connection in list(self._connections):
+            connection.fail(error)

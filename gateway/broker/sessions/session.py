@@ -1,0 +1,392 @@
+"""A session of the embedded broker (``messaging.provider.Session``): order, completions, and local transactions.
+
+Owns what one session was asked and has not finished. Consumers own their deliveries, the connection what its user may do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway.broker.core.physical import Kept, Physical, Place
+from gateway.broker.core.queue import PhysicalQueue
+from gateway.broker.durability.promises import Promises, not_stored, storage_failed
+from gateway.broker.sessions.consumer import EmbeddedConsumer
+from gateway.broker.sessions.holding_back import HoldingBack
+from gateway.broker.store.interface import Batch, StoreError, StoreFull
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.errors import (
+    MessageRejected,
+    MessagingError,
+    NotSupported,
+    ProviderUnavailable,
+    TransactionTooLarge,
+)
+from gateway.messaging.message import Message
+from gateway.messaging.provider import Deliver, Done, Mode, Subscription
+
+if TYPE_CHECKING:
+    from gateway.broker.core.topic import PhysicalTopic
+    from gateway.broker.journey import Unconfirmed
+    from gateway.broker.sessions.connection import EmbeddedConnection
+
+    Arrivals = list[tuple[PhysicalQueue | PhysicalTopic, Sequence[Message]]]
+
+
+class _Rejected(NamedTuple):
+    consumer: EmbeddedConsumer
+    deliveries: list[tuple[int, Message]]
+    delay_ms: int | None
+    dead: DeadReason | None
+
+
+class EmbeddedSession:
+    """One session. Made by its connection."""
+
+    def __init__(self, connection: EmbeddedConnection, mode: Mode) -> None:
+        self.connection = connection
+        self.mode = mode
+        self._broker = connection.broker
+        self._commits = connection.broker.commits
+        self._consumers: dict[EmbeddedConsumer, None] = {}
+        self._closed = False
+        self._promises = Promises(self._commits, self._broker.soon)
+        self._holding_back = HoldingBack(self._broker, self._promises.release_held)
+        #: What the journal is to be told of once it is safe.
+        self.unconfirmed: Unconfirmed | None = None
+        # The open transaction.
+        self._sends: list[Message] = []
+        self._sends_octets = 0
+        self._acknowledged: list[tuple[EmbeddedConsumer, list[tuple[int, Message]]]] = []
+        self._acknowledged_count = 0
+        self._rejected: list[_Rejected] = []
+        self._rejected_count = 0
+        #: Octets of all this that count in the broker's memory.
+        self._held = 0
+        #: For a session whose transactions are branches: called with what is about to be done in one, raises if it may not be; and called when it closes.
+        self.gate: Callable[[str], None] | None = None
+        self.closing: Callable[[], None] | None = None
+
+    # --- sending
+
+    def send(self, messages: Sequence[Message]) -> None:
+        self.check_open()
+        if not messages:
+            return
+        if self.mode is Mode.TRANSACTED:
+            self._send_in_transaction(messages)
+            return
+        arrivals = self.connection.route(messages)
+        sifted = self.connection.sifted
+        self.connection.sent += len(messages)
+        commits = self._commits
+        before = commits.changes
+        number = self._promises.send()
+        commits.begin()
+        try:
+            self._broker.numbering.give(messages, self.connection.user, self.connection.number)
+            if sifted is not None:
+                self._broker.duplicates.remember(arrivals, sifted, partial(self._refuse, number))
+            if self._broker.journey is not None:
+                self._broker.journey.sent(self, arrivals)
+            for physical, run in arrivals:
+                physical.arrive(run, physical.keep(run))
+                self._holding_back.fast = physical if isinstance(physical, PhysicalQueue) else None
+                self._holding_back.look(physical)
+            if commits.changes != before or (sifted is not None and sifted.repeats):
+                self._promises.touch()
+                commits.on_failure(partial(self._undo_send, number, arrivals))
+        finally:
+            commits.end()
+        for physical, _ in arrivals:
+            if physical.properties.bounded:
+                physical.make_room()
+
+    def _undo_send(self, number: int, arrivals: Arrivals, batch: Batch, error: StoreError) -> None:
+        arrived = self._broker.undo_arrivals(batch, arrivals)
+        # Else all that the store was to have of it had been settled.
+        if self._broker.duplicates.undo(batch, arrivals, error) or arrived:
+            self._refuse(number, error)
+
+    def _refuse(self, number: int, error: StoreError) -> None:
+        if not self._promises.refuse(number):
+            # Nobody waits for a receipt that could tell the sender.
+            self.connection.fail(not_stored(error))
+
+    def _send_in_transaction(self, messages: Sequence[Message]) -> None:
+        if self.gate is not None:
+            self.gate("send")
+        self.connection.route(messages)
+        options = self._broker.options
+        octets = sum([message.size for message in messages])
+        if len(self._sends) + len(messages) > options.transaction_messages:
+            raise MessageRejected(0, TransactionTooLarge("imq.transaction.producer.maxNumMsgs", options.transaction_messages))
+        if 0 <= options.transaction_octets < self._sends_octets + octets:
+            raise MessageRejected(0, TransactionTooLarge("imq.transaction.producer.maxTotalMsgBytes", options.transaction_octets))
+        self._sends += messages
+        self._sends_octets += octets
+        self._hold(sum([message.weight for message in messages]))
+
+    def writable(self) -> bool:
+        return self._holding_back.writable()
+
+    def on_writable(self, resume: Callable[[], None]) -> None:
+        self._holding_back.on_writable(resume)
+
+    def hold_back(self, physical: Physical) -> None:
+        """What it has sent there in a branch counts by now: it waits where that is at its limit."""
+        self._holding_back.look(physical)
+
+    # --- receiving
+
+    def consumer(self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> EmbeddedConsumer:
+        self.check_open()
+        before = self._commits.changes
+        consumer = self.connection.attach(self, spec, deliver, failed)
+        self._promises.touch_since(before)
+        self._consumers[consumer] = None
+        return consumer
+
+    @property
+    def consumers(self) -> Sequence[EmbeddedConsumer]:
+        """Those that are not closed."""
+        return [consumer for consumer in self._consumers if not consumer.closed]
+
+    def forget(self, consumer: EmbeddedConsumer) -> None:
+        """A consumer has nothing outstanding any more and is closed."""
+        self._consumers.pop(consumer, None)
+
+    def has(self, consumer: EmbeddedConsumer) -> bool:
+        """Whether the consumer may still have something outstanding."""
+        return consumer in self._consumers
+
+    def touch(self) -> None:
+        """Something this session was asked for may be in the gathering batch."""
+        self._promises.touch()
+
+    def touch_after(self, work: Callable[[], None]) -> None:
+        """Do ``work``, and let later completions wait for what it gathered."""
+        before = self._commits.changes
+        work()
+        self._promises.touch_since(before)
+
+    # --- completions
+
+    def completion(self, done: Done) -> None:
+        self.check_open()
+        if self._broker.journey is not None:
+            done = self._broker.journey.confirming(self, done)
+        promise = self._promises.make(done)
+        if self._holding_back.blocked:
+            promise.held = True
+        else:
+            self._promises.ask(promise)
+
+    # --- transactions
+
+    def acknowledged(self, consumer: EmbeddedConsumer, deliveries: list[tuple[int, Message]]) -> None:
+        """Deliveries are acknowledged in this session's transaction.
+
+        :raises TransactionTooLarge: they are another session's, whose consumer has no bound of its own, and too many.
+        """
+        self._acknowledged.append((consumer, deliveries))
+        self._acknowledged_count += len(deliveries)
+        self._hold(sum([message.weight for _, message in deliveries]))
+        self._check_joined(consumer)
+
+    def rejected(
+        self,
+        consumer: EmbeddedConsumer,
+        deliveries: list[tuple[int, Message]],
+        delay_ms: int | None,
+        dead: DeadReason | None,
+    ) -> None:
+        """Deliveries are rejected in this session's transaction. :raises TransactionTooLarge: as :meth:`acknowledged`."""
+        self._rejected.append(_Rejected(consumer, deliveries, delay_ms, dead))
+        self._rejected_count += len(deliveries)
+        self._hold(sum([message.weight for _, message in deliveries]))
+        self._check_joined(consumer)
+
+    def _hold(self, octets: int) -> None:
+        """Count what the open transaction has in memory."""
+        if not self.connection.address:
+            self._held += octets
+            self._broker.memory.transactions += octets
+
+    def _check_joined(self, consumer: EmbeddedConsumer) -> None:
+        most = self._broker.options.transaction_acknowledgements
+        if self._acknowledged_count + self._rejected_count > most and consumer.session is not self:
+            raise TransactionTooLarge("imq.transaction.consumer.maxNumMsgs", most)
+
+    def commit(self, done: Done) -> None:
+        self.check_open()
+        if self.mode is not Mode.TRANSACTED:
+            raise NotSupported("commit outside of a transacted session")
+        promise = self._promises.make(done)
+        most = self._broker.options.transaction_acknowledgements
+        try:
+            if self._acknowledged_count > most:
+                raise TransactionTooLarge("imq.transaction.consumer.maxNumMsgs", most)
+            arrivals = self.connection.route(self._sends) if self._sends else []
+        except MessagingError as error:
+            self._undo()
+            cause = error.cause if isinstance(error, MessageRejected) else error
+            self._promises.keep_soon(promise, cause)
+            return
+        sends, acknowledged, rejected = self._sends, self._acknowledged, self._rejected
+        sifted = self.connection.sifted if sends else None
+        self._forget_transaction()
+        self.connection.sent += len(sends)
+        commits = self._commits
+        taken = [(consumer, [message for _, message in deliveries]) for consumer, deliveries in acknowledged]
+        commits.seal_if_inserted(message.seq for _, messages in taken for message in messages)
+        before = commits.changes
+        journey = self._broker.journey
+        places: list[tuple[Physical, Place, Kept]] = []
+        undone: list[StoreError] = []
+
+        def outcome(error: StoreError | None) -> None:
+            if undone:
+                error = undone[0]
+            if isinstance(error, StoreFull) and not sends:
+                # It only acknowledges, and that is tried again.
+                commits.wait_for(commits.durable + 1, outcome)
+                return
+            if error is None and journey is not None:
+                journey.confirmed(self.connection, arrivals)
+                for consumer, messages in taken:
+                    journey.taken(consumer, consumer.source, messages)
+            for physical, place, kept in places:
+                physical.fill_place(place, kept if error is None else ())
+                self._holding_back.look(physical)
+            if error is None:
+                for consumer, messages in taken:
+                    consumer.source.settled(messages)
+                for refusal in rejected:
+                    messages = [message for _, message in refusal.deliveries]
+                    refusal.consumer.source.reject(messages, refusal.delay_ms, refusal.dead, refusal.consumer.spec.redelivery)
+            self._promises.keep(promise, storage_failed(error))
+
+        def undo(batch: Batch, error: StoreError) -> None:
+            if undone:
+                return
+            undone.append(error)
+            if sifted is not None:
+                self._broker.duplicates.undo(batch, arrivals, error, whole=True)
+            if journey is not None:
+                journey.refused(arrivals, str(error))
+            for _, run in arrivals:
+                self._broker.rows.undo(batch, run)
+            for consumer, messages in taken:
+                consumer.source.unrelease(messages, batch)
+            self._give_back(acknowledged, rejected)
+
+        number = commits.number
+        commits.begin()
+        try:
+            self._broker.numbering.give(sends, self.connection.user, self.connection.number)
+            if sifted is not None:
+                self._broker.duplicates.remember(arrivals, sifted, partial(commits.retract, number, sends, undo))
+            if journey is not None:
+                journey.produced(self.connection, arrivals)
+            for physical, run in arrivals:
+                places.append((physical, physical.hold_place(run), physical.keep(run)))
+            for consumer, messages in taken:
+                consumer.source.release(messages)
+            if commits.changes != before or (sifted is not None and sifted.repeats):
+                self._promises.touch()
+                if sends:
+                    commits.on_failure(undo)
+                commits.wait(outcome)
+            elif self._promises.mark > commits.durable:
+                # Nothing of it is stored. Who did not fit on the disk before it has been told.
+                commits.wait_for(self._promises.mark, lambda error: outcome(None if isinstance(error, StoreFull) else error))
+            else:
+                self._broker.soon(partial(outcome, None))
+        finally:
+            commits.end()
+
+    def rollback(self, done: Done) -> None:
+        self.check_open()
+        if self.mode is not Mode.TRANSACTED:
+            raise NotSupported("rollback outside of a transacted session")
+        promise = self._promises.make(done)
+        self.touch_after(self._undo)
+        self._promises.keep_soon(promise, None)
+
+    def recover(self) -> None:
+        self.check_open()
+        if self.mode is Mode.TRANSACTED:
+            raise NotSupported("recover in a transacted session")
+        self.touch_after(self._undo)
+
+    @property
+    def at_work(self) -> bool:
+        """Whether anything was done in the open transaction."""
+        return bool(self._sends or self._acknowledged)
+
+    def hand_over(self) -> tuple[list[Message], list[tuple[EmbeddedConsumer, list[tuple[int, Message]]]], int]:
+        """What was sent and acknowledged in the open transaction, which is somebody else's then, with the octets that count in memory."""
+        work = self._sends, self._acknowledged, self._held
+        self._held = 0
+        self._forget_transaction()
+        return work
+
+    def return_outstanding(self) -> None:
+        """Everything outstanding goes back; what is acknowledged in the open transaction stays so."""
+        self.touch_after(lambda: self._give_back([], []))
+
+    def _forget_transaction(self) -> None:
+        self._sends = []
+        self._sends_octets = 0
+        self._acknowledged = []
+        self._acknowledged_count = 0
+        self._rejected = []
+        self._rejected_count = 0
+        self._broker.memory.transactions -= self._held
+        self._held = 0
+
+    def _undo(self) -> None:
+        """Roll back, and give everything outstanding back."""
+        acknowledged, rejected = self._acknowledged, self._rejected
+        self._forget_transaction()
+        self._give_back(acknowledged, rejected)
+
+    def _give_back(self, acknowledged: list[tuple[EmbeddedConsumer, list[tuple[int, Message]]]], rejected: list[_Rejected]) -> None:
+        undone = acknowledged + [(refusal.consumer, refusal.deliveries) for refusal in rejected]
+        mine: dict[EmbeddedConsumer, list[Message]] = {consumer: [] for consumer in self._consumers}
+        for consumer, deliveries in undone:
+            if consumer.session is self:
+                mine.setdefault(consumer, []).extend([message for _, message in deliveries])
+            elif consumer.gone:
+                consumer.source.give_back([message for _, message in deliveries])
+            else:
+                consumer.restore(deliveries)
+        for consumer, messages in mine.items():
+            consumer.give_back(messages)
+        for consumer in list(self._consumers):
+            if consumer.closed:
+                del self._consumers[consumer]
+
+    # --- the end
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        if self.closing is not None:
+            self.closing()
+        self._undo()
+        for consumer in list(self._consumers):
+            consumer.close()
+        self._consumers.clear()
+        self._holding_back.close()
+        self._closed = True
+        self._promises.break_held(ProviderUnavailable("the session was closed"))
+        self.connection.forget(self)
+
+    def check_open(self) -> None:
+        """:raises ProviderUnavailable: it is closed, or its connection is."""
+        if self._closed:
+            raise ProviderUnavailable("the session is closed")
+        self.connection.check_open()

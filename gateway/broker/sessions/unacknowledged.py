@@ -1,0 +1,82 @@
+"""Consumers that have so much they have not acknowledged that they get no more for the moment.
+
+A consumer gets more while it has less than what is left for all consumers. So one that acknowledges nothing cannot have more than half, and there is
+always some left for the others. A consumer that has nothing gets a message in any case, however large.
+
+Owns who is held back, when to look again, and what the log says. What a consumer has is its own to count.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from twisted.logger import Logger
+
+if TYPE_CHECKING:
+    from gateway.broker.core.memory import Memory
+    from gateway.broker.schedule import Schedule
+    from gateway.broker.sessions.consumer import EmbeddedConsumer
+
+#: Milliseconds between two looks at those who are held back: memory is counted at each message, and does not tell.
+_MOMENT_MS: Final = 50
+#: Milliseconds between two lines of the log.
+_REPORT_MS: Final = 60_000
+
+
+class Unacknowledged:
+    """The consumers of one broker that are held back."""
+
+    _log: Final = Logger(namespace="gateway.broker")
+
+    def __init__(self, memory: Memory, schedule: Schedule) -> None:
+        self._memory: Final = memory
+        self._schedule: Final = schedule
+        self._held_back: Final[dict[EmbeddedConsumer, None]] = {}
+        self._looking = False
+        self._quiet = False
+
+    @property
+    def held_back(self) -> int:
+        """How many consumers are held back."""
+        return len(self._held_back)
+
+    def may_have_more(self, consumer: EmbeddedConsumer) -> bool:
+        """Whether there is memory for more deliveries. A consumer for which there is none gets them later."""
+        if consumer.unsettled < self._memory.left():
+            return True
+        if consumer not in self._held_back:
+            self._held_back[consumer] = None
+            self._report(consumer)
+            if not self._looking:
+                self._looking = True
+                self._schedule.after(_MOMENT_MS, self._look)
+        return False
+
+    def _look(self) -> None:
+        left = self._memory.left()
+        for consumer in [each for each in self._held_back if each.closed or each.unsettled < left]:
+            del self._held_back[consumer]
+            consumer.source.mark()
+        self._looking = bool(self._held_back)
+        if self._looking:
+            self._schedule.after(_MOMENT_MS, self._look)
+
+    def _report(self, consumer: EmbeddedConsumer) -> None:
+        if self._quiet:
+            return
+        self._quiet = True
+        self._schedule.after(_REPORT_MS, self._speak_again)
+        connection, spec = consumer.session.connection, consumer.spec
+        self._log.warn(
+            "subscription '{name}' of user '{user}' from {address} has not acknowledged {count} messages of {source}, {octets} bytes in memory, "
+            "and there is no room for more; it gets no more until it acknowledges some or others do (imq.memory.unacknowledged)",
+            name=spec.durable_name or spec.name,
+            user=connection.user,
+            address=connection.address or "this process",
+            count=consumer.outstanding,
+            source=str(consumer.source),
+            octets=consumer.unsettled,
+        )
+
+    def _speak_again(self) -> None:
+        self._quiet = False

@@ -1,0 +1,69 @@
+"""How many messages wait for the consumers of a queue or a durable subscription, and since when the oldest does.
+
+Owns reading that off without handing anything out: of each priority only the first message is looked at, and read from the store at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from twisted.internet.defer import Deferred, succeed
+
+from gateway.broker.core.queue import PhysicalQueue
+from gateway.broker.operator import standing
+from gateway.messaging.destination import Kind
+from gateway.messaging.message import Message
+from gateway.messaging.provider import Subscription, Waiting
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
+    from gateway.broker.core.distribution import Distribution
+
+_NOTHING: Final = Waiting(0, 0)
+
+
+def waiting(broker: Broker, spec: Subscription, client_id: str | None) -> Deferred[Waiting | None]:
+    """Tell what waits for a subscription, without the messages that its consumers have. Creates nothing.
+
+    :param client_id: of whom a durable subscription is.
+    :returns: None for a selector on a queue, which only a browser can apply.
+    """
+    place: Distribution | None = None
+    if spec.destination.kind is Kind.QUEUE:
+        found = broker.find(spec.destination)
+        place = found if isinstance(found, PhysicalQueue) else None
+        if place is not None and spec.selector is not None:
+            return succeed(None)
+    elif spec.durable_name is not None:
+        place = broker.durables.get((client_id or "", spec.durable_name))
+    return succeed(_NOTHING) if place is None else _of(place)
+
+
+def _of(place: Distribution) -> Deferred[Waiting | None]:
+    count = standing.waiting(place) - place.dying
+    if not count:
+        return succeed(_NOTHING)
+    times = [message.timestamp for message in place.delayed.values()]
+    stored = [min(place.resting)] if place.resting else []
+    for _, level in place.backlog.levels():
+        first, behind = level.first(), level.first_behind()
+        if first is not None:
+            times.append(first.timestamp)
+        if behind and (first is None or behind < first.seq):
+            stored.append(behind)
+    if not stored:
+        return succeed(Waiting(count, min(times, default=-1)))
+    told: Deferred[Waiting | None] = Deferred()
+
+    def read(messages: Sequence[Message]) -> None:
+        every = [*times, *[message.timestamp for message in messages]]
+        told.callback(Waiting(count, min(every, default=-1)))
+
+    turn = place.broker.turn
+    turn.begin()
+    try:
+        place.broker.rows.read_back(stored, read)
+    finally:
+        turn.end()
+    return told

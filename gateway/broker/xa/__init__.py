@@ -1,0 +1,1 @@
+"""Transaction branches: the broker as a resource manager of X/Open XA."""

@@ -1,0 +1,128 @@
+"""A transaction branch: what it is called, how it stands, and the work that belongs to it.
+
+Owns these values, and how the work is written in the store. What is done with the work is :mod:`gateway.broker.xa.work`'s, which call is in
+order when :mod:`gateway.broker.xa.registry`'s.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway.broker.store.interface import BranchRow, IndexRow, StoreError
+from gateway.messaging.message import Message
+from gateway.messaging.provider import Xid
+
+if TYPE_CHECKING:
+    from gateway.broker.core.distribution import Distribution
+    from gateway.broker.core.queue import PhysicalQueue
+    from gateway.broker.core.topic import PhysicalTopic
+    from gateway.broker.sessions.consumer import EmbeddedConsumer
+    from gateway.broker.sessions.session import EmbeddedSession
+    from gateway.broker.xa.resource import EmbeddedXAResource
+
+
+class State(Enum):
+    """How a branch stands."""
+
+    #: It was started, and is neither prepared nor over.
+    ACTIVE = "ACTIVE"
+    #: Its preparation, or its commit in one phase, is on its way to the disk: it does not end with its sessions any more.
+    ENDING = "ENDING"
+    #: Its outcome is the coordinator's to say; also while that is on its way to the disk.
+    PREPARED = "PREPARED"
+    #: An administrator has ended it, and its coordinator has not heard of that.
+    HEURISTIC = "HEURISTIC"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one session did in one association with the branch."""
+
+    session: EmbeddedSession
+    sends: Sequence[Message]
+    acknowledged: Sequence[tuple[EmbeddedConsumer, Sequence[tuple[int, Message]]]]
+
+
+class Taken(NamedTuple):
+    """Messages that a prepared branch has acknowledged: nobody is given them.
+
+    :param consumer: who had them; None after a restart.
+    """
+
+    source: Distribution
+    messages: Sequence[Message]
+    consumer: EmbeddedConsumer | None
+
+
+class Branch:
+    """One branch, from its start until it is forgotten."""
+
+    def __init__(self, xid: Xid, since_ms: int) -> None:
+        self.xid = xid
+        self.state = State.ACTIVE
+        #: Epoch milliseconds of its start; of its preparation once it is prepared.
+        self.since_ms = since_ms
+        #: Its number in the store; 0 until it is prepared.
+        self.id = 0
+        #: Who has prepared it.
+        self.user = ""
+        #: 0, or why it can only be rolled back; once it is HEURISTIC, what an administrator has done. X/Open's codes.
+        self.code = 0
+        #: Sessions that took part; True while one is associated, False while its association is suspended, None when that has ended.
+        self.resources: dict[EmbeddedXAResource, bool | None] = {}
+        #: The work, until it is prepared.
+        self.parts: list[Part] = []
+        #: Octets of the work that count in the broker's memory.
+        self.octets = 0
+        #: Looks at the clock since there has been work.
+        self.ticks = 0
+        #: The work of a prepared branch. What it has sent counts as coming at its destinations, what it has acknowledged is locked at its sources.
+        self.sends: list[tuple[PhysicalQueue | PhysicalTopic, Sequence[Message]]] = []
+        self.taken: list[Taken] = []
+        #: The same as far as it is in the store only, since a restart.
+        self.unread_sends: list[tuple[PhysicalQueue | PhysicalTopic, IndexRow]] = []
+        self.unread_taken: list[tuple[Distribution, IndexRow]] = []
+        #: How many messages a prepared branch has sent, and acknowledged.
+        self.sent = self.acknowledged = 0
+        #: While a call for it is on its way to the disk: those behind it.
+        self.waiting: list[Callable[[], None]] | None = None
+
+    @property
+    def associated(self) -> bool:
+        """Whether a session is associated with it, or has suspended that."""
+        return any(how is not None for how in self.resources.values())
+
+    @property
+    def at_work(self) -> bool:
+        """Whether anything was done in it that is not prepared."""
+        return bool(self.parts) or any(how and resource.session.at_work for resource, how in self.resources.items())
+
+    def row(self, state: int, sent: Sequence[int], taken: Sequence[tuple[int, int]]) -> BranchRow:
+        """Its row in the store.
+
+        :param state: 0 when it is prepared, else the code of the heuristic outcome. :param sent: seqs.
+        :param taken: owner (0 for a queue, else the durable subscription) and seq.
+        """
+        work = struct.pack(f"<2I{len(sent) + 2 * len(taken)}q", len(sent), len(taken), *sent, *[n for pair in taken for n in pair])
+        xid = self.xid
+        return BranchRow(self.id, xid.format_id, xid.gtrid, xid.bqual, state, self.since_ms, self.user, work)
+
+
+def restored(row: BranchRow) -> tuple[Branch, Sequence[int], Sequence[tuple[int, int]]]:
+    """A branch that the store knows, seqs of what it has sent, and owner and seq of what it has acknowledged.
+
+    :raises StoreError: its work is no such encoding.
+    """
+    branch = Branch(Xid(row.format_id, row.gtrid, row.bqual), row.since)
+    branch.id, branch.user, branch.code = row.id, row.user, row.state
+    branch.state = State.HEURISTIC if row.state else State.PREPARED
+    try:
+        sends, taken = struct.unpack_from("<2I", row.work)
+        numbers = struct.unpack(f"<{sends + 2 * taken}q", row.work[8:])
+    except struct.error as error:
+        raise StoreError(f"the store holds a branch (row {row.id}) whose work cannot be read: {error}") from error
+    return branch, numbers[:sends], list(zip(numbers[sends::2], numbers[sends + 1 :: 2], strict=True))

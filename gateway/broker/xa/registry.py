@@ -1,0 +1,388 @@
+"""The transaction branches of one broker, by their ids: which call is in order when, and X/Open's answer to one that is not.
+
+Owns the registry, the states, the time-outs. What a call does to messages is :mod:`gateway.broker.xa.work`'s, which session is associated with what
+is :mod:`gateway.broker.xa.resource`'s.
+
+A call for a branch of which another call is on its way to the disk waits for that. A full disk refuses a prepare, which is a rollback; it delays the ends
+of prepared branches, and those of one phase that only acknowledge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from twisted.internet.defer import Deferred, fail, succeed
+
+from gateway.broker.store.interface import BranchRow, StoreError, StoreFull
+from gateway.broker.xa import work as branch_work
+from gateway.broker.xa.branch import Branch, Part, State
+from gateway.broker.xa.codes import (
+    XA_HEURCOM,
+    XA_HEURRB,
+    XA_RBROLLBACK,
+    XA_RBTIMEOUT,
+    XAER_DUPID,
+    XAER_NOTA,
+    XAER_PROTO,
+    XAER_RMERR,
+    XAER_RMFAIL,
+    xa_error,
+    xid_text,
+)
+from gateway.broker.xa.reminders import BranchReminders
+from gateway.messaging.errors import MessagingError, XAError
+from gateway.messaging.provider import Vote, Xid
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
+    from gateway.broker.sessions.session import EmbeddedSession
+
+_Answer = TypeVar("_Answer")
+
+#: Looks at the clock in one time-out.
+_LOOKS: Final = 4
+
+
+class Branches:
+    """Every branch that this resource manager knows."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._branches: dict[Xid, Branch] = {}
+        self._next_id = 1
+        self._looking = False
+        #: Sessions that are associated with a branch now.
+        self._at_work: dict[EmbeddedSession, Branch] = {}
+        self._reminders = BranchReminders(broker)
+        #: Seqs of the messages that prepared ones have sent.
+        self.sent: Final[set[int]] = set()
+
+    # --- for those who associate sessions
+
+    def find(self, xid: Xid) -> Branch:
+        """:raises XAError: XAER_NOTA, nobody knows it."""
+        branch = self._branches.get(xid)
+        if branch is None:
+            raise xa_error(XAER_NOTA, xid, "is not known here")
+        return branch
+
+    def begin(self, xid: Xid) -> Branch:
+        """A new branch. :raises XAError: XAER_DUPID, it is known already."""
+        if xid in self._branches:
+            raise xa_error(XAER_DUPID, xid, "is known already")
+        branch = self._branches[xid] = Branch(xid, self._broker.turn.refresh())
+        self._look_later()
+        return branch
+
+    def associate(self, session: EmbeddedSession, branch: Branch | None) -> None:
+        """What the session does from now on belongs to this branch; None: to no branch."""
+        if branch is None:
+            self._at_work.pop(session, None)
+        else:
+            self._at_work[session] = branch
+
+    def is_idle(self, session: EmbeddedSession) -> bool:
+        """Whether the session is associated with no branch."""
+        return session not in self._at_work
+
+    def abandon(self, branch: Branch) -> None:
+        """A session that took part has ended, and the branch was not prepared: it never will be."""
+        self._undo(branch)
+        if branch.associated:
+            branch.code = branch.code or XA_RBROLLBACK
+        else:
+            self._remove(branch)
+
+    # --- XA
+
+    def prepare(self, xid: Xid, user: str) -> Deferred[Vote]:
+        """Prepare; when it fires with OK, the branch outlives everything. A branch without work has no second phase. :param user: who asks.
+
+        Fails with XA_RBROLLBACK where limits, access rules or a full disk refuse it now, or with why it had to be rolled back before.
+        """
+
+        def work(branch: Branch) -> Deferred[Vote]:
+            self._check_idle(branch)
+            self._check_not_doomed(branch)
+            if not branch.parts:
+                self._remove(branch)
+                return succeed(Vote.READ_ONLY)
+            branch.id, branch.user = self._next_id, user
+            branch.since_ms = self._broker.turn.refresh()
+            done: Deferred[Vote] = Deferred()
+
+            def told(error: StoreError | None) -> None:
+                if error is None:
+                    branch.state = State.PREPARED
+                    branch.parts.clear()
+                    self._detach(branch)
+                    self._reminders.prepared(branch)
+                elif isinstance(error, StoreFull):
+                    self._roll_back(branch)
+                self._answer(branch, done, Vote.OK, error)
+
+            try:
+                branch_work.prepare(self._broker, branch, told)
+            except MessagingError as error:
+                raise self._refused(branch, error) from error
+            self._next_id += 1
+            branch.waiting = []
+            branch.state = State.ENDING
+            return done
+
+        return self._ask(xid, work)
+
+    def commit(self, xid: Xid, one_phase: bool) -> Deferred[None]:
+        """Commit; durable when it fires."""
+        return self._ask(xid, self._commit_at_once if one_phase else self._commit)
+
+    def _commit_at_once(self, branch: Branch) -> Deferred[None]:
+        self._check_idle(branch)
+        self._check_not_doomed(branch)
+        done: Deferred[None] = Deferred()
+
+        def told(error: StoreError | None) -> None:
+            if isinstance(error, StoreFull):
+                self._roll_back(branch)
+            elif error is None:
+                self._remove(branch)
+            self._answer(branch, done, None, error)
+
+        try:
+            branch_work.commit_at_once(self._broker, branch, told)
+        except MessagingError as error:
+            raise self._refused(branch, error) from error
+        branch.waiting = []
+        branch.state = State.ENDING
+        return done
+
+    def _commit(self, branch: Branch) -> Deferred[None]:
+        self._check_prepared(branch)
+        return self._end(branch, True, 0)
+
+    def rollback(self, xid: Xid) -> Deferred[None]:
+        """Roll back; if it was prepared, durable when it fires."""
+
+        def work(branch: Branch) -> Deferred[None]:
+            self._check_not_heuristic(branch)
+            if branch.state is State.PREPARED:
+                return self._end(branch, False, 0)
+            self._check_idle(branch)
+            self._roll_back(branch)
+            return self._soon()
+
+        return self._ask(xid, work)
+
+    def forget(self, xid: Xid) -> Deferred[None]:
+        """Forget a branch that was completed heuristically; durable when it fires."""
+
+        def work(branch: Branch) -> Deferred[None]:
+            if branch.state is not State.HEURISTIC:
+                raise xa_error(XAER_PROTO, branch.xid, "was not completed heuristically")
+            done: Deferred[None] = Deferred()
+            commits = self._broker.commits
+
+            def told(error: StoreError | None) -> None:
+                if isinstance(error, StoreFull):
+                    commits.wait_for(commits.durable + 1, told)
+                    return
+                if error is None:
+                    self._remove(branch)
+                self._answer(branch, done, None, error)
+
+            branch.waiting = []
+            commits.changing().removed_branches[branch.id] = None
+            commits.wait(told)
+            return done
+
+        return self._ask(xid, work)
+
+    def recover(self) -> Sequence[Xid]:
+        """Branches that are prepared or were completed heuristically."""
+        return [branch.xid for branch in self.prepared()]
+
+    # --- for administrators
+
+    def prepared(self) -> Sequence[Branch]:
+        """The same, the oldest first."""
+        found = [branch for branch in self._branches.values() if branch.state in (State.PREPARED, State.HEURISTIC)]
+        return sorted(found, key=lambda branch: branch.id)
+
+    def decide(self, xid: Xid, commit: bool) -> Deferred[None]:
+        """End a prepared branch without its coordinator, which is told so when it asks, until it forgets the branch; durable when it fires."""
+
+        def work(branch: Branch) -> Deferred[None]:
+            self._check_prepared(branch)
+            return self._end(branch, commit, XA_HEURCOM if commit else XA_HEURRB)
+
+        return self._ask(xid, work)
+
+    # --- recovery
+
+    def restore(self, branch: Branch) -> None:
+        """A branch that the store knows."""
+        self._next_id = max(self._next_id, branch.id + 1)
+        self._branches[branch.xid] = branch
+        if branch.state is State.PREPARED:
+            self._reminders.prepared(branch)
+
+    # --- what may be asked
+
+    def _ask(self, xid: Xid, work: Callable[[Branch], Deferred[_Answer]]) -> Deferred[_Answer]:
+        try:
+            branch = self.find(xid)
+            if branch.waiting is None:
+                return work(branch)
+        except XAError as error:
+            return fail(error)
+        later: Deferred[_Answer] = Deferred()
+
+        def go_on() -> None:
+            self._ask(xid, work).chainDeferred(later)
+
+        branch.waiting.append(go_on)
+        return later
+
+    def _check_idle(self, branch: Branch) -> None:
+        self._check_not_heuristic(branch)
+        if branch.state is State.PREPARED:
+            raise xa_error(XAER_PROTO, branch.xid, "is prepared already")
+        if branch.associated:
+            raise xa_error(XAER_PROTO, branch.xid, "is associated with a session, which has not ended that")
+
+    def _check_not_doomed(self, branch: Branch) -> None:
+        if branch.code:
+            self._roll_back(branch)
+            raise doomed(branch)
+
+    def _check_prepared(self, branch: Branch) -> None:
+        self._check_not_heuristic(branch)
+        if branch.state is not State.PREPARED:
+            raise xa_error(XAER_PROTO, branch.xid, "is not prepared")
+
+    def _check_not_heuristic(self, branch: Branch) -> None:
+        if branch.state is State.HEURISTIC:
+            done = "committed" if branch.code == XA_HEURCOM else "rolled back"
+            raise xa_error(branch.code, branch.xid, f"was {done} by an administrator, and waits to be forgotten")
+
+    # --- what follows
+
+    def _end(self, branch: Branch, commit: bool, heuristic: int) -> Deferred[None]:
+        branch.waiting = []
+        done: Deferred[None] = Deferred()
+        row: BranchRow | None = branch.row(heuristic, (), ()) if heuristic else None
+
+        def told(error: StoreError | None) -> None:
+            if error is None and heuristic:
+                branch.state, branch.code = State.HEURISTIC, heuristic
+            elif error is None:
+                self._remove(branch)
+            self._answer(branch, done, None, error)
+
+        def ready() -> None:
+            if commit and branch.unread_sends:
+                lost = len(branch.unread_sends)
+                error = xa_error(
+                    XAER_RMERR, branch.xid, f"has sent {lost} messages that cannot be read from the store; the log says why"
+                )
+                self._answer(branch, done, None, error)
+            elif commit:
+                branch_work.commit_held(self._broker, branch, row, told)
+            else:
+                branch_work.roll_back_held(self._broker, branch, row, told)
+
+        branch_work.read(self._broker, branch, ready)
+        return done
+
+    def _answer(self, branch: Branch, done: Deferred[_Answer], answer: _Answer, error: StoreError | XAError | None) -> None:
+        """A call has ended: tell, then let those behind it go on."""
+        waiting, branch.waiting = branch.waiting, None
+        if error is None:
+            done.callback(answer)
+        elif isinstance(error, XAError):
+            done.errback(error)
+        elif isinstance(error, StoreFull):
+            done.errback(xa_error(XA_RBROLLBACK, branch.xid, f"is rolled back: {error}"))
+        else:
+            done.errback(xa_error(XAER_RMFAIL, branch.xid, f"may have ended or not: {error}"))
+        for go_on in waiting or ():
+            go_on()
+
+    def _refused(self, branch: Branch, error: MessagingError) -> XAError:
+        """What it was to do cannot be done now."""
+        self._roll_back(branch)
+        return xa_error(XA_RBROLLBACK, branch.xid, f"is rolled back: {error}")
+
+    def _roll_back(self, branch: Branch) -> None:
+        self._undo(branch)
+        self._remove(branch)
+
+    def _undo(self, branch: Branch) -> None:
+        """Its work never was."""
+        sessions = []
+        for resource, how in branch.resources.items():
+            if how:
+                collect(branch, resource.session)
+            if self._at_work.get(resource.session, branch) is branch:
+                sessions.append(resource.session)
+        parts, branch.parts = branch.parts, []
+        branch_work.uncount(self._broker, branch)
+        branch_work.give_up(parts, sessions)
+
+    def _remove(self, branch: Branch) -> None:
+        del self._branches[branch.xid]
+        branch_work.uncount(self._broker, branch)
+        self._detach(branch)
+
+    def _detach(self, branch: Branch) -> None:
+        for resource in branch.resources:
+            resource.branches.pop(branch, None)
+        branch.resources.clear()
+
+    def _soon(self) -> Deferred[None]:
+        done: Deferred[None] = Deferred()
+        self._broker.soon(lambda: done.callback(None))
+        return done
+
+    # --- time-outs
+
+    def _look_later(self) -> None:
+        timeout = self._broker.options.xa_timeout
+        if timeout and not self._looking:
+            self._looking = True
+            self._broker.schedule.after(timeout * 1000 // _LOOKS, self._look)
+
+    def _look(self) -> None:
+        self._looking = False
+        active = [branch for branch in self._branches.values() if branch.state is State.ACTIVE]
+        for branch in active:
+            if branch.at_work and not branch.code:
+                branch.ticks += 1
+                if branch.ticks > _LOOKS:
+                    self._time_out(branch)
+        if active:
+            self._look_later()
+
+    def _time_out(self, branch: Branch) -> None:
+        self._broker.log.warn(
+            "branch {xid} is rolled back: it has had work for more than {seconds} seconds and was not prepared",
+            xid=xid_text(branch.xid),
+            seconds=self._broker.options.xa_timeout,
+        )
+        branch.code = XA_RBTIMEOUT
+        self._undo(branch)
+
+
+def collect(branch: Branch, session: EmbeddedSession) -> None:
+    """What the session has done since it was associated is the branch's."""
+    sends, acknowledged, octets = session.hand_over()
+    branch.octets += octets
+    if sends or acknowledged:
+        branch.parts.append(Part(session, sends, acknowledged))
+
+
+def doomed(branch: Branch) -> XAError:
+    """Why the branch can only be rolled back."""
+    why = "has timed out" if branch.code == XA_RBTIMEOUT else "can only be rolled back"
+    return xa_error(branch.code, branch.xid, why)

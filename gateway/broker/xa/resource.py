@@ -1,0 +1,159 @@
+"""The resource manager's side of XA for one session (``messaging.provider.XAResource``).
+
+Owns which branch the session is associated with, and the flags of ``start`` and ``end``. What a branch may do next is
+:mod:`gateway.broker.xa.registry`'s.
+
+A session is associated with one branch at a time, and may have suspended others. Sessions of any connections of this broker may join in one branch, at
+the same time or one after the other; whoever began or joined it, and ends without its having been prepared, ends the branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from twisted.internet.defer import Deferred, fail, succeed
+
+from gateway.broker.xa.branch import Branch, State
+from gateway.broker.xa.codes import XA_RBROLLBACK, XAER_INVAL, XAER_PROTO, xa_error
+from gateway.broker.xa.registry import collect, doomed
+from gateway.messaging.errors import MessagingError, NotSupported, XAError
+from gateway.messaging.provider import Flags, Vote, XAResource, Xid
+
+if TYPE_CHECKING:
+    from gateway.broker.sessions.session import EmbeddedSession
+
+_MOST_OCTETS: Final = 64
+_STARTS: Final = (Flags.NOFLAGS, Flags.JOIN, Flags.RESUME)
+_ENDS: Final = (Flags.SUCCESS, Flags.SUSPEND, Flags.FAIL)
+
+
+class EmbeddedXAResource:
+    """The XA calls of one session, whose transactions are branches from now on. Made by its XA session."""
+
+    def __init__(self, session: EmbeddedSession) -> None:
+        self.session = session
+        #: Branches that it has begun or joined, and that are neither prepared nor over.
+        self.branches: dict[Branch, None] = {}
+        self._known = session.connection.broker.branches
+        self._current: Branch | None = None
+        session.gate = self._check_inside
+        session.closing = self._closed
+
+    def start(self, xid: Xid, flags: Flags) -> Deferred[None]:
+        return self._done(lambda: self._start(xid, flags))
+
+    def end(self, xid: Xid, flags: Flags) -> Deferred[None]:
+        return self._done(lambda: self._end(xid, flags))
+
+    def prepare(self, xid: Xid) -> Deferred[Vote]:
+        if (closed := self._unusable()) is not None:
+            return fail(closed)
+        return self._known.prepare(xid, self.session.connection.user)
+
+    def commit(self, xid: Xid, one_phase: bool) -> Deferred[None]:
+        if (closed := self._unusable()) is not None:
+            return fail(closed)
+        return self._known.commit(xid, one_phase)
+
+    def rollback(self, xid: Xid) -> Deferred[None]:
+        if (closed := self._unusable()) is not None:
+            return fail(closed)
+        return self._known.rollback(xid)
+
+    def recover(self) -> Deferred[Sequence[Xid]]:
+        if (closed := self._unusable()) is not None:
+            return fail(closed)
+        return succeed(self._known.recover())
+
+    def forget(self, xid: Xid) -> Deferred[None]:
+        if (closed := self._unusable()) is not None:
+            return fail(closed)
+        return self._known.forget(xid)
+
+    def is_same_rm(self, other: XAResource) -> Deferred[bool]:
+        return succeed(isinstance(other, EmbeddedXAResource) and other._known is self._known)
+
+    # --- associations
+
+    def _start(self, xid: Xid, flags: Flags) -> None:
+        if flags not in _STARTS:
+            raise xa_error(XAER_INVAL, xid, f"cannot be started with flags {flags:#x}")
+        _check(xid)
+        if self._current is not None:
+            raise xa_error(XAER_PROTO, xid, "cannot be started: the session is associated with another branch")
+        if flags == Flags.NOFLAGS:
+            branch = self._known.begin(xid)
+        else:
+            branch = self._known.find(xid)
+            suspended = branch.resources.get(self) is False
+            if suspended is not (flags == Flags.RESUME):
+                raise xa_error(XAER_PROTO, xid, f"was {'' if suspended else 'not '}suspended by this session")
+            if branch.state is not State.ACTIVE:
+                raise xa_error(XAER_PROTO, xid, "is prepared, or ends")
+            if branch.code:
+                raise doomed(branch)
+        self._associate(branch, True)
+
+    def _end(self, xid: Xid, flags: Flags) -> None:
+        if flags not in _ENDS:
+            raise xa_error(XAER_INVAL, xid, f"cannot be ended with flags {flags:#x}")
+        branch = self._known.find(xid)
+        how = branch.resources.get(self)
+        if how is None or (how is False and flags == Flags.SUSPEND):
+            raise xa_error(XAER_PROTO, xid, "is not associated with this session")
+        if branch.code:
+            self._associate(branch, None)
+            raise doomed(branch)
+        if how:
+            collect(branch, self.session)
+        self._associate(branch, False if flags == Flags.SUSPEND else None)
+        if flags == Flags.FAIL:
+            branch.code = XA_RBROLLBACK
+
+    def _associate(self, branch: Branch, how: bool | None) -> None:
+        branch.resources[self] = how
+        self.branches[branch] = None
+        if how or branch is self._current:
+            self._current = branch if how else None
+            self._known.associate(self.session, self._current)
+
+    # --- the session's
+
+    def _check_inside(self, what: str) -> None:
+        """:raises NotSupported: there is no branch that this could belong to. :raises XAError: the branch can only be rolled back."""
+        if self._current is None:
+            raise NotSupported(f"{what} outside of a branch")
+        if self._current.code:
+            raise doomed(self._current)
+
+    def _closed(self) -> None:
+        """The session ends, and with it what it has not prepared."""
+        for branch in list(self.branches):
+            if branch.state is State.ACTIVE:
+                if branch is self._current:
+                    collect(branch, self.session)
+                self._associate(branch, None)
+                self._known.abandon(branch)
+        self.branches.clear()
+
+    def _unusable(self) -> MessagingError | None:
+        try:
+            self.session.check_open()
+        except MessagingError as error:
+            return error
+        return None
+
+    def _done(self, work: Callable[[], None]) -> Deferred[None]:
+        try:
+            self.session.check_open()
+            work()
+        except MessagingError as error:
+            return fail(error)
+        return succeed(None)
+
+
+def _check(xid: Xid) -> None:
+    """:raises XAError: XAER_INVAL, it is none."""
+    if xid.format_id < 0 or not (1 <= len(xid.gtrid) <= _MOST_OCTETS and 1 <= len(xid.bqual) <= _MOST_OCTETS):
+        raise XAError(XAER_INVAL, f"no branch can be called {xid}: expected a format id of 0 or more, and 1 to 64 octets twice")

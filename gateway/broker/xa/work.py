@@ -1,0 +1,388 @@
+"""What happens to the work of a transaction branch: prepared, committed in one phase or in two, rolled back.
+
+Owns how each of these becomes one batch of the store, and what follows in memory when that is durable or the disk was full. When it may be asked for
+is :mod:`gateway.broker.xa.registry`'s business.
+
+A *prepared* branch holds what it has sent: the rows are in the store, with the branch's own, and the messages are in no queue. They have their seqs,
+so when it commits they take the places they would have, had they come when it was prepared, before all that waits and was sent later; those to a topic
+go to whoever subscribes to it then. What it has acknowledged stays locked: it counts at its source, and nobody is given it. It does not expire
+meanwhile. Rolled back, it waits again as what a session gives back does, tried once more. Messages that are not persistent are a prepared branch's
+only as long as the process lives. Duplicate ids are remembered from the preparation on, and forgotten by a rollback.
+
+Where the source of what is locked ends meanwhile (a durable subscription is removed), that is settled however the branch ends. The ends of a prepared
+branch store no message: where the disk is full they are tried again until they are durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway.broker.core.distribution import Distribution
+from gateway.broker.core.physical import Kept, Physical, Place
+from gateway.broker.store.interface import Batch, BranchRow, StoreError, StoreFull
+from gateway.broker.xa.branch import Branch, Part, Taken
+from gateway.messaging.errors import StorageFailed, TransactionTooLarge
+from gateway.messaging.message import Message
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
+    from gateway.broker.durability.duplicates import Before, Sifted
+    from gateway.broker.sessions.connection import EmbeddedConnection
+    from gateway.broker.sessions.consumer import EmbeddedConsumer
+    from gateway.broker.sessions.session import Arrivals, EmbeddedSession
+
+    #: Told once: None when it is durable.
+    Told = Callable[[StoreError | None], None]
+
+
+class _Sent(NamedTuple):
+    """What one connection has sent.
+
+    :param messages: all of it. :param arrivals: where it goes, in runs, without messages whose duplicate ids are known.
+    :param sifted: what was found about duplicate ids.
+    """
+
+    session: EmbeddedSession
+    messages: Sequence[Message]
+    arrivals: Arrivals
+    sifted: Sifted | None
+
+
+# --- not prepared
+
+
+def give_up(parts: Iterable[Part], sessions: Iterable[EmbeddedSession] = ()) -> None:
+    """The work of a branch that was not prepared never was: what it has acknowledged goes back, and what its sessions have outstanding.
+
+    :param sessions: those of the branch that are not at work in another one.
+    """
+    idle = dict.fromkeys(sessions)
+    undone: dict[EmbeddedConsumer, list[Message]] = {consumer: [] for session in idle for consumer in session.consumers}
+    for part in parts:
+        for consumer, deliveries in part.acknowledged:
+            undone.setdefault(consumer, []).extend([message for _, message in deliveries])
+    for consumer, messages in undone.items():
+        _give_back(consumer, messages, consumer.session in idle)
+
+
+def _give_back(consumer: EmbeddedConsumer, messages: Sequence[Message], whole: bool) -> None:
+    """To where they were, in order. :param whole: with what else the consumer has, which would come before them otherwise."""
+    if whole and not consumer.gone:
+        consumer.give_back(messages)
+    elif messages:
+        consumer.source.give_back(sorted(messages, key=lambda message: message.seq))
+
+
+def commit_at_once(broker: Broker, branch: Branch, done: Told) -> None:
+    """Commit in one phase: all of it is one batch.
+
+    :raises MessageRejected, TransactionTooLarge: it cannot be; nothing has happened.
+    """
+    commits = broker.commits
+    sent = _route(broker, branch.parts)
+    repeats = any(each.sifted is not None and each.sifted.repeats for each in sent)
+    taken = _acknowledged(branch.parts)
+    commits.seal_if_inserted(message.seq for _, messages in taken for message in messages)
+    before = commits.changes
+    places: list[tuple[EmbeddedSession, Physical, Place, Kept]] = []
+
+    def outcome(error: StoreError | None) -> None:
+        if isinstance(error, StoreFull) and not sent:
+            # It only acknowledges, and that is tried again.
+            commits.wait_for(commits.durable + 1, outcome)
+            return
+        if error is None and broker.journey is not None:
+            for each in sent:
+                broker.journey.confirmed(each.session.connection, each.arrivals)
+            for consumer, messages in taken:
+                broker.journey.taken(consumer, consumer.source, messages)
+        for session, physical, place, kept in places:
+            physical.fill_place(place, kept if error is None else ())
+            session.hold_back(physical)
+        if error is None:
+            for consumer, messages in taken:
+                consumer.source.settled(messages)
+        done(error)
+
+    def undo(batch: Batch, error: StoreError) -> None:
+        _undo(broker, batch, [arrival for each in sent for arrival in each.arrivals], error)
+        for consumer, messages in taken:
+            consumer.source.unrelease(messages, batch)
+
+    commits.begin()
+    try:
+        for each in sent:
+            _number(broker, each)
+            for physical, run in each.arrivals:
+                places.append((each.session, physical, physical.hold_place(run), physical.keep(run)))
+                physical.let_go(len(run), _octets(run))
+        for consumer, messages in taken:
+            consumer.source.release(messages)
+        if commits.changes != before or repeats:
+            if sent:
+                commits.on_failure(undo)
+            commits.wait(outcome)
+        else:
+            broker.soon(lambda: outcome(None))
+    finally:
+        commits.end()
+
+
+def prepare(broker: Broker, branch: Branch, done: Told) -> None:
+    """Make the branch durable with all its work: one batch. When that fails, nothing of it is left but the parts.
+
+    :raises MessageRejected, TransactionTooLarge: it cannot be; nothing has happened.
+    """
+    commits = broker.commits
+    sent = _route(broker, branch.parts)
+    seqs: list[int] = []
+    commits.begin()
+    try:
+        for each in sent:
+            _number(broker, each)
+            for physical, run in each.arrivals:
+                branch.sends.append((physical, run))
+                branch.sent += len(run)
+                broker.branches.sent.update([message.seq for message in run])
+                for message in run:
+                    if message.headers.persistent and not physical.destination.temporary:
+                        message.stored = 1
+                        broker.rows.insert(physical, message, persistent=True)
+                        seqs.append(message.seq)
+                each.session.hold_back(physical)
+        locked: list[tuple[int, int]] = []
+        for consumer, messages in _acknowledged(branch.parts):
+            source = consumer.source
+            if isinstance(source, Distribution):
+                source.locked += len(messages)
+                branch.taken.append(Taken(source, messages, consumer))
+                branch.acknowledged += len(messages)
+                locked += [(source.owner, message.seq) for message in messages if source.keeps_count(message)]
+        commits.changing().branches[branch.id] = branch.row(0, seqs, locked)
+
+        def undo(batch: Batch, error: StoreError) -> None:
+            _undo(broker, batch, branch.sends, error)
+
+        def outcome(error: StoreError | None) -> None:
+            if error is not None:
+                _let_go(broker, branch)
+            done(error)
+
+        commits.on_failure(undo)
+        commits.wait(outcome)
+    finally:
+        commits.end()
+
+
+def _route(broker: Broker, parts: Sequence[Part]) -> list[_Sent]:
+    """Where everything sent goes, if all of it may; limits count it from now on."""
+    options = broker.options
+    count = sum([len(part.sends) for part in parts])
+    if count > options.transaction_messages:
+        raise TransactionTooLarge("imq.transaction.producer.maxNumMsgs", options.transaction_messages)
+    if 0 <= options.transaction_octets < sum([_octets(part.sends) for part in parts]):
+        raise TransactionTooLarge("imq.transaction.producer.maxTotalMsgBytes", options.transaction_octets)
+    if sum([len(deliveries) for part in parts for _, deliveries in part.acknowledged]) > options.transaction_acknowledgements:
+        raise TransactionTooLarge("imq.transaction.consumer.maxNumMsgs", options.transaction_acknowledgements)
+    # By connection, as each says what it may send.
+    sends: dict[EmbeddedConnection, tuple[EmbeddedSession, list[Message]]] = {}
+    for part in parts:
+        if part.sends:
+            sends.setdefault(part.session.connection, (part.session, []))[1].extend(part.sends)
+    sent: list[_Sent] = []
+    before: Before = set()
+    try:
+        for connection, (session, messages) in sends.items():
+            arrivals = connection.route(messages, before)
+            sifted = connection.sifted
+            if sifted is not None and sifted.doubtful:
+                raise StorageFailed("a message with the same duplicate id came just before, and is not durable yet")
+            sent.append(_Sent(session, messages, arrivals, sifted))
+            for physical, run in arrivals:
+                physical.hold(len(run), _octets(run))
+    except BaseException:
+        for each in sent:
+            for physical, run in each.arrivals:
+                physical.let_go(len(run), _octets(run))
+        raise
+    for each in sent:
+        each.session.connection.sent += len(each.messages)
+    return sent
+
+
+def _number(broker: Broker, sent: _Sent) -> None:
+    """Accept it with the batch that gathers."""
+    connection = sent.session.connection
+    broker.numbering.give(sent.messages, connection.user, connection.number)
+    if sent.sifted is not None:
+        broker.duplicates.remember(sent.arrivals, sent.sifted, lambda error: None)
+    if broker.journey is not None:
+        broker.journey.produced(connection, sent.arrivals, held=True)
+
+
+def _undo(broker: Broker, batch: Batch, arrivals: Arrivals, error: StoreError) -> None:
+    """The store could not keep the batch: none of this came."""
+    if broker.journey is not None:
+        broker.journey.refused(arrivals, "it did not fit on the disk")
+    broker.duplicates.undo(batch, arrivals, error, whole=True)
+    for _, run in arrivals:
+        broker.rows.undo(batch, run)
+
+
+def _acknowledged(parts: Sequence[Part]) -> list[tuple[EmbeddedConsumer, list[Message]]]:
+    return [(consumer, [message for _, message in deliveries]) for part in parts for consumer, deliveries in part.acknowledged]
+
+
+def _octets(run: Sequence[Message]) -> int:
+    return sum([message.size for message in run])
+
+
+# --- prepared
+
+
+def commit_held(broker: Broker, branch: Branch, row: BranchRow | None, done: Told) -> None:
+    """Commit a prepared branch whose messages are in memory; see :func:`read`.
+
+    :param row: what the store is to have of it from now on; None for nothing.
+    """
+    commits = broker.commits
+    kept: list[tuple[Physical, Kept]] = []
+
+    def outcome(error: StoreError | None) -> None:
+        if isinstance(error, StoreFull):
+            commits.wait_for(commits.durable + 1, outcome)
+            return
+        if error is None:
+            sends, taken, unread = branch.sends, branch.taken, branch.unread_taken
+            if broker.journey is not None:
+                broker.journey.confirmed(None, sends)
+                for each in taken:
+                    broker.journey.taken(each.consumer, each.source, each.messages)
+            _let_go(broker, branch)
+            for physical, places in kept:
+                if places:
+                    physical.place_held(places)
+                    if physical.properties.bounded:
+                        physical.make_room()
+            for each in taken:
+                each.source.settled(each.messages)
+            for source, index in unread:
+                source.lost(1, index.size)
+            broker.log.debug("a branch is committed: {sent} sent, {taken} acknowledged", sent=len(sends), taken=len(taken))
+        done(error)
+
+    commits.begin()
+    try:
+        for physical, run in branch.sends:
+            kept.append((physical, physical.keep_held(run)))
+        for each in branch.taken:
+            each.source.release(each.messages)
+        for source, index in branch.unread_taken:
+            source.release_stored([index.seq])
+        _store(broker, branch, row)
+        commits.wait(outcome)
+    finally:
+        commits.end()
+
+
+def roll_back_held(broker: Broker, branch: Branch, row: BranchRow | None, done: Told) -> None:
+    """Roll a prepared branch back; otherwise as :func:`commit_held`."""
+    commits = broker.commits
+
+    def outcome(error: StoreError | None) -> None:
+        if isinstance(error, StoreFull):
+            commits.wait_for(commits.durable + 1, outcome)
+            return
+        if error is None:
+            taken, unread = branch.taken, branch.unread_taken
+            if broker.journey is not None:
+                broker.journey.refused(branch.sends, "its transaction was rolled back")
+            _let_go(broker, branch)
+            for each in taken:
+                consumer = each.consumer
+                if consumer is None:
+                    each.source.give_back(each.messages)
+                else:
+                    _give_back(consumer, each.messages, broker.branches.is_idle(consumer.session))
+            for source, index in unread:
+                source.not_found(1, index.size)
+        done(error)
+
+    commits.begin()
+    try:
+        # Nobody has repeated what it sent: that is refused while its outcome is open.
+        broker.duplicates.undo(commits.changing(), branch.sends, StoreError("rolled back"), whole=True)
+        for _, run in branch.sends:
+            for message in run:
+                if message.stored:
+                    message.stored = 0
+                    broker.rows.release(message.seq)
+        for _, index in branch.unread_sends:
+            broker.rows.release(index.seq)
+        _store(broker, branch, row)
+        commits.wait(outcome)
+    finally:
+        commits.end()
+
+
+def read(broker: Broker, branch: Branch, done: Callable[[], None]) -> None:
+    """Have the messages of a prepared branch in memory; what cannot be read stays among the unread. ``done`` may be called at once."""
+    seqs = [index.seq for _, index in (*branch.unread_sends, *branch.unread_taken)]
+    if not seqs:
+        done()
+        return
+
+    def found(messages: Sequence[Message]) -> None:
+        by_seq = {message.seq: message for message in messages}
+        sends, branch.unread_sends = branch.unread_sends, []
+        for physical, index in sends:
+            message = by_seq.get(index.seq)
+            if message is None:
+                branch.unread_sends.append((physical, index))
+            else:
+                branch.sends.append((physical, [message]))
+        taken, branch.unread_taken = branch.unread_taken, []
+        by_source: dict[Distribution, list[Message]] = {}
+        for source, index in taken:
+            message = by_seq.get(index.seq)
+            if message is None:
+                branch.unread_taken.append((source, index))
+            else:
+                by_source.setdefault(source, []).append(message)
+        branch.taken += [Taken(source, run, None) for source, run in by_source.items()]
+        done()
+
+    broker.rows.read_back(seqs, found)
+
+
+def _store(broker: Broker, branch: Branch, row: BranchRow | None) -> None:
+    batch = broker.commits.changing()
+    if row is None:
+        batch.removed_branches[branch.id] = None
+    else:
+        batch.branches[branch.id] = row
+
+
+def uncount(broker: Broker, branch: Branch) -> None:
+    """Its work is in memory no longer, or counts elsewhere. Idempotent."""
+    broker.memory.transactions -= branch.octets
+    branch.octets = 0
+
+
+def _let_go(broker: Broker, branch: Branch) -> None:
+    """The branch holds nothing any more."""
+    uncount(broker, branch)
+    sends, taken = branch.sends, branch.taken
+    unread_sends, unread_taken = branch.unread_sends, branch.unread_taken
+    branch.sends, branch.taken, branch.unread_sends, branch.unread_taken = [], [], [], []
+    for each in taken:
+        each.source.locked -= len(each.messages)
+    for source, _ in unread_taken:
+        source.locked -= 1
+    for physical, run in sends:
+        physical.let_go(len(run), _octets(run))
+        broker.branches.sent.difference_update([message.seq for message in run])
+    for physical, index in unread_sends:
+        physical.let_go(1, index.size)
+        broker.branches.sent.discard(index.seq)
