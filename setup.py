@@ -102,7 +102,9 @@ def extensions() -> list[Extension]:
         if os.environ.get(PURE):
             raise PureInstead(f"{PURE} is set")
         if platform.python_implementation() != "CPython":
-            raise PureInstead(f"mypyc compiles for CPython, and this is {platform.python_implementation()}")
+            raise PureInstead(
+                f"mypyc compiles for CPython, and this is {platform.python_implementation()}"
+            )
         try_compiler()
         return by_mypyc()
     except PureInstead as why:
@@ -125,9 +127,13 @@ def try_compiler() -> None:
         compiler = new_compiler()
         customize_compiler(compiler)
         try:
-            compiler.compile([str(source)], output_dir=folder, include_dirs=[sysconfig.get_path("include")])
+            compiler.compile(
+                [str(source)], output_dir=folder, include_dirs=[sysconfig.get_path("include")]
+            )
         except (CCompilerError, BaseError) as error:
-            raise PureInstead(f"a C compiler and Python's headers are needed to compile modules: {error}") from error
+            raise PureInstead(
+                f"a C compiler and Python's headers are needed to compile modules: {error}"
+            ) from error
 
 
 def by_mypyc() -> list[Extension]:
@@ -141,14 +147,23 @@ def by_mypyc() -> list[Extension]:
         raise PureInstead(f"mypyc is missing: {error}") from error
     try:
         # The C compiler's first level: the third makes nothing faster here, and takes twice as long.
-        made = mypycify([*OPTIONS, *MODULES], opt_level="1", debug_level="0", target_dir="build/c", group_name="stomp_gateway")
+        made = mypycify(
+            [*OPTIONS, *MODULES],
+            opt_level="1",
+            debug_level="0",
+            target_dir="build/c",
+            group_name="stomp_gateway",
+        )
         return list(made)  # type: ignore[arg-type]
     except SystemExit as ended:
         raise PureInstead("mypyc refuses the modules; it has said why above") from ended
 
 
 def tell(why: str) -> None:
-    print(f"stomp-gateway is built in pure Python, which is slower and complete: {why}", file=sys.stderr)
+    print(
+        f"stomp-gateway is built in pure Python, which is slower and complete: {why}",
+        file=sys.stderr,
+    )
 
 
 setup(ext_modules=extensions(), cmdclass={"build_ext": BuildAllOrNone})

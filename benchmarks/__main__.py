@@ -25,13 +25,19 @@ _RESULTS = Path(__file__).parent / "results"
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description="Measure the gateway, ActiveMQ and RabbitMQ under one STOMP load."
+        prog="python -m benchmarks",
+        description="Measure the gateway, ActiveMQ and RabbitMQ under one STOMP load.",
     )
     parser.add_argument(
-        "--full", action="store_true", help="the whole matrix, some hours; without it, the quick set, some forty minutes"
+        "--full",
+        action="store_true",
+        help="the whole matrix, some hours; without it, the quick set, some forty minutes",
     )
     parser.add_argument(
-        "--only", action="append", metavar="NAME", help="cells of either set by name, part of it or shell pattern; may be repeated"
+        "--only",
+        action="append",
+        metavar="NAME",
+        help="cells of either set by name, part of it or shell pattern; may be repeated",
     )
     parser.add_argument("--list", action="store_true", help="print the names of the cells and end")
     parser.add_argument(
@@ -45,13 +51,35 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="DIR",
         help="run the gateway from the packages in this folder, such as build/compiled; as it is installed, if not given",
     )
-    parser.add_argument("--repetitions", type=int, default=3, metavar="N", help="of each cell but the longest (%(default)s)")
-    parser.add_argument("--seconds", type=float, default=1.5, help="length of each measurement (%(default)s)")
-    parser.add_argument("--warm-up", type=float, default=0.5, metavar="SECONDS", help="load before each measurement (%(default)s)")
     parser.add_argument(
-        "--data", type=Path, metavar="DIR", help="where the servers keep their data while they run; a folder on a real disk"
+        "--repetitions",
+        type=int,
+        default=3,
+        metavar="N",
+        help="of each cell but the longest (%(default)s)",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go; benchmarks/results/TIME.json if not given")
+    parser.add_argument(
+        "--seconds", type=float, default=1.5, help="length of each measurement (%(default)s)"
+    )
+    parser.add_argument(
+        "--warm-up",
+        type=float,
+        default=0.5,
+        metavar="SECONDS",
+        help="load before each measurement (%(default)s)",
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="where the servers keep their data while they run; a folder on a real disk",
+    )
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="where the figures go; benchmarks/results/TIME.json if not given",
+    )
     options = parser.parse_args(arguments)
     options.peers = [name.strip().lower() for name in options.peers.split(",")]
     for name in options.peers:
@@ -62,9 +90,13 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
             parser.error(f"--gateway-path: {options.gateway_path} has no package gateway")
         Gateway.path = options.gateway_path
     if options.repetitions < 1 or options.seconds <= 0 or options.warm_up < 0:
-        parser.error("--repetitions must be 1 or more, --seconds more than 0, --warm-up not negative")
+        parser.error(
+            "--repetitions must be 1 or more, --seconds more than 0, --warm-up not negative"
+        )
     try:
-        options.cells = select(options.only) if options.only else list(full()) if options.full else quick()
+        options.cells = (
+            select(options.only) if options.only else list(full()) if options.full else quick()
+        )
     except ValueError as error:
         parser.error(str(error))
     return options
@@ -91,7 +123,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return 0 if any(result.values(server) for result in measured for server in result.servers) else 1
+    return (
+        0 if any(result.values(server) for result in measured for server in result.servers) else 1
+    )
 
 
 def _measure(options: argparse.Namespace, folder: Path, path: Path) -> list[RowResult]:
@@ -99,14 +133,23 @@ def _measure(options: argparse.Namespace, folder: Path, path: Path) -> list[RowR
     measured: list[RowResult] = []
     machine = results.machine()
     kind = results.filesystem(folder)
-    print(f"{machine['processor']}, {machine['cores']} cores, {machine['memory MiB']} MiB; data on {kind} in {folder}", flush=True)
+    print(
+        f"{machine['processor']}, {machine['cores']} cores, {machine['memory MiB']} MiB; data on {kind} in {folder}",
+        flush=True,
+    )
     if kind in ("tmpfs", "ramfs"):
-        _say(f"{folder} is in memory: figures of persistent messages mean nothing there; name a disk with --data")
+        _say(
+            f"{folder} is in memory: figures of persistent messages mean nothing there; name a disk with --data"
+        )
     began = time.monotonic()
-    with Runner([PEERS[name] for name in options.peers], folder, timing, options.repetitions, _say) as runner:
+    with Runner(
+        [PEERS[name] for name in options.peers], folder, timing, options.repetitions, _say
+    ) as runner:
         try:
             for number, cell in enumerate(options.cells, 1):
-                _say(f"[{time.monotonic() - began:.0f} s] cell {number} of {len(options.cells)}: {cell.name}")
+                _say(
+                    f"[{time.monotonic() - began:.0f} s] cell {number} of {len(options.cells)}: {cell.name}"
+                )
                 for result in _cell(runner, cell):
                     measured.append(result)
                     print(f"\n{table.block(result)}", flush=True)
@@ -119,7 +162,8 @@ def _measure(options: argparse.Namespace, folder: Path, path: Path) -> list[RowR
                 results.write(path, measured, settings)
         finally:
             print(
-                f"\n{table.summary(measured, runner.versions)}\n\n{path if path.exists() else 'no figures were kept'}", flush=True
+                f"\n{table.summary(measured, runner.versions)}\n\n{path if path.exists() else 'no figures were kept'}",
+                flush=True,
             )
     return measured
 

@@ -42,7 +42,9 @@ class Moved:
         )
 
 
-def fill_and_drain(peer: Peer, name: str, body: int, persistent: bool, seconds: float) -> list[Measurement]:
+def fill_and_drain(
+    peer: Peer, name: str, body: int, persistent: bool, seconds: float
+) -> list[Measurement]:
     """Fill a queue for so many seconds, then drain it with one ``client`` consumer, at most four times as long.
 
     :returns: messages confirmed a second while filling, and received a second while draining.
@@ -67,7 +69,9 @@ def waiting(peer: Peer, messages: int, seconds: float) -> list[Measurement]:
     filled = fill(peer, "waiting", 1024, True, messages, seconds)
     if filled.messages < messages:
         raise Refused(f"{peer.name} took {filled.messages} of {messages} messages in {seconds:g} s")
-    time.sleep(1)  # a moment for what it still has to write down; its memory then is that of waiting, not of receiving
+    time.sleep(
+        1
+    )  # a moment for what it still has to write down; its memory then is that of waiting, not of receiving
     resident = peer.tree.resident_bytes()
     peer.stop()
     orderly = _restart(peer, "waiting")
@@ -84,7 +88,11 @@ def waiting(peer: Peer, messages: int, seconds: float) -> list[Measurement]:
             server_peak=filled.cost.peak,
             generator=filled.cost.generator,
             others=filled.cost.others,
-            extra={"empty MiB": empty / mib, "after restart MiB": resident_again / mib, "fill msg/s": filled.rate},
+            extra={
+                "empty MiB": empty / mib,
+                "after restart MiB": resident_again / mib,
+                "fill msg/s": filled.rate,
+            },
         ),
         Measurement(value=orderly),
         Measurement(value=killed),
@@ -92,7 +100,9 @@ def waiting(peer: Peer, messages: int, seconds: float) -> list[Measurement]:
     ]
 
 
-def fill(peer: Peer, name: str, body: int, persistent: bool, messages: int, seconds: float) -> Moved:
+def fill(
+    peer: Peer, name: str, body: int, persistent: bool, messages: int, seconds: float
+) -> Moved:
     """Put messages into a queue that nobody consumes from, a receipt each 100.
 
     :param messages: that many, unless ``seconds`` are over before.
@@ -123,7 +133,11 @@ def _drain(peer: Peer, name: str, messages: int, seconds: float) -> Moved:
         meter = Meter(peer.tree)
         last, before = meter.began, 0
         consumer = Consumer(poll, peer, f"/queue/{name}", "client", tally, Reader(1))
-        while tally.distinct < messages and (now := perf_counter()) < meter.began + seconds and now < last + 10:
+        while (
+            tally.distinct < messages
+            and (now := perf_counter()) < meter.began + seconds
+            and now < last + 10
+        ):
             poll.turn(0.05)
             if tally.distinct != before:
                 before, last = tally.distinct, now
@@ -141,7 +155,13 @@ class _First(Endpoint):
     arrived = False
 
     def subscribe(self, destination: str) -> None:
-        headers = {"id": "0", "destination": destination, "ack": "client", "prefetch-count": "1", "activemq.prefetchSize": "1"}
+        headers = {
+            "id": "0",
+            "destination": destination,
+            "ack": "client",
+            "prefetch-count": "1",
+            "activemq.prefetchSize": "1",
+        }
         self.write(frame("SUBSCRIBE", headers | dict(self._dialect.queue_headers)))
 
     def frames(self, arrived: list[bytes]) -> None:
@@ -158,7 +178,9 @@ def _restart(peer: Peer, name: str) -> float:
         first.subscribe(f"/queue/{name}")
         while not first.arrived:
             if perf_counter() - began > 2 * peer.patience:
-                raise Refused(f"{peer.name} delivered no waiting message within {2 * peer.patience:g} s of its restart")
+                raise Refused(
+                    f"{peer.name} delivered no waiting message within {2 * peer.patience:g} s of its restart"
+                )
             poll.turn(0.05)
         return perf_counter() - began
 

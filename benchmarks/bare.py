@@ -58,7 +58,9 @@ def _compiled(program: Program) -> tempfile.TemporaryDirectory[str]:
     source = ROOT / "benchmarks" / program.value
     javac = ["javac", "-cp", os.pathsep.join(_jars(program)), "-d", classes.name, str(source)]
     try:
-        done = subprocess.run(javac, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            javac, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        )
     except FileNotFoundError:
         raise Refused("there is no javac on the PATH; a JDK is needed") from None
     if done.returncode:
@@ -71,7 +73,15 @@ def _jars(program: Program) -> list[str]:
     return [*ours, _ACTIVEMQ]
 
 
-def rate(peer: OpenWireActiveMQ, program: Program, way: Way, messages: int, batch: int, body: int, name: str) -> float:
+def rate(
+    peer: OpenWireActiveMQ,
+    program: Program,
+    way: Way,
+    messages: int,
+    batch: int,
+    body: int,
+    name: str,
+) -> float:
     """Messages a second, all persistent, that one client sends (``OUT``), or receives from a queue that was filled before (``IN``), in XA transactions.
 
     :param messages: a multiple of 100; as many come before those that are timed. :param batch: of one transaction.
@@ -87,10 +97,18 @@ def rate(peer: OpenWireActiveMQ, program: Program, way: Way, messages: int, batc
     arguments = command(program, peer.url, name, what, str(messages), str(batch), str(body))
     tally = Tally(1)
     with Poll() as poll:
-        consumer = Consumer(poll, peer, f"/queue/{name}", "client", tally, Reader(1)) if way is Way.OUT else None
+        consumer = (
+            Consumer(poll, peer, f"/queue/{name}", "client", tally, Reader(1))
+            if way is Way.OUT
+            else None
+        )
         client = ProcessTree(arguments, os.environ, ROOT, log)
         try:
-            _wait(client, poll, f"{peer.name}: {program.value} did not {what} {2 * messages} messages within {PATIENCE:g} s")
+            _wait(
+                client,
+                poll,
+                f"{peer.name}: {program.value} did not {what} {2 * messages} messages within {PATIENCE:g} s",
+            )
         finally:
             client.kill()
         told = log.read_text(errors="replace")
@@ -102,7 +120,9 @@ def rate(peer: OpenWireActiveMQ, program: Program, way: Way, messages: int, batc
             _drain(poll, tally, 2 * messages)
             consumer.disconnect()
             if tally.outcome([2 * messages]) != Outcome():
-                raise Refused(f"{peer.name}: of {2 * messages} messages that {program.value} sent: {tally.outcome([2 * messages])}")
+                raise Refused(
+                    f"{peer.name}: of {2 * messages} messages that {program.value} sent: {tally.outcome([2 * messages])}"
+                )
     return found
 
 

@@ -46,8 +46,13 @@ def run(mover: Mover, name: str, warm_up: float, seconds: float) -> list[Measure
     def loaded(declared: Load) -> Callable[[str], Measurement]:
         return lambda queue: load.run(mover, declared, queue, warm_up, seconds)
 
-    measures = [*map(loaded, LOADS), lambda queue: requests.run(mover, CLIENTS, 100, queue, warm_up, seconds)]
-    return [_compared(mover, measure, f"{name}.{number}") for number, measure in enumerate(measures)]
+    measures = [
+        *map(loaded, LOADS),
+        lambda queue: requests.run(mover, CLIENTS, 100, queue, warm_up, seconds),
+    ]
+    return [
+        _compared(mover, measure, f"{name}.{number}") for number, measure in enumerate(measures)
+    ]
 
 
 def _compared(mover: Mover, measure: Callable[[str], Measurement], name: str) -> Measurement:

@@ -130,12 +130,23 @@ _PERSISTENCE = {
 _COUNTED: tuple[Goal, ...] = (NoneLost(),)
 
 
-def _steady(destination: str, size: str, persistence: str, shape: str, ack: str, headers: str) -> Cell:
+def _steady(
+    destination: str, size: str, persistence: str, shape: str, ack: str, headers: str
+) -> Cell:
     persistent, confirm = _PERSISTENCE[persistence]
     producers, consumers = _SHAPES[shape]
     return _steady_cell(
         f"{destination}-{size}-{persistence}-{shape}-{ack}-{headers}",
-        Load(destination == "topic", _SIZES[size], persistent, confirm, producers, consumers, ack, headers == "varying"),
+        Load(
+            destination == "topic",
+            _SIZES[size],
+            persistent,
+            confirm,
+            producers,
+            consumers,
+            ack,
+            headers == "varying",
+        ),
         _goals(size, persistence, shape, ack),
     )
 
@@ -163,20 +174,34 @@ def _goals(size: str, persistence: str, shape: str, ack: str) -> tuple[Goal, ...
 
 def _senders(count: int, size: str) -> Cell:
     declared = Load(body=_SIZES[size], persistent=True, confirm=Confirm.EACH, producers=count)
-    return _steady_cell(f"queue-{size}-receipt1-{count}to1-auto-constant", declared, (*_COUNTED, AtLeast(1.0)))
+    return _steady_cell(
+        f"queue-{size}-receipt1-{count}to1-auto-constant", declared, (*_COUNTED, AtLeast(1.0))
+    )
 
 
 def _request_reply(clients: int) -> Cell:
     row = Row(
-        f"request-reply, 100 B, {clients} client{'s' if clients > 1 else ''}, round trip p99", "ms", False, (*_COUNTED, Below())
+        f"request-reply, 100 B, {clients} client{'s' if clients > 1 else ''}, round trip p99",
+        "ms",
+        False,
+        (*_COUNTED, Below()),
     )
     return Cell(f"request-reply-{clients}", RequestReply(clients), (row,))
 
 
 def _paced(rate: int, persistent: bool) -> Cell:
     stored = "persistent" if persistent else "non-persistent"
-    row = Row(f"queue, 1 KiB, {stored}, {rate} msg/s open loop, p99 from due to received", "ms", False, _COUNTED)
-    return Cell(f"paced-{stored.replace('non-', 'non')}-{rate}", Paced(Load(body=1024, persistent=persistent, rate=rate)), (row,))
+    row = Row(
+        f"queue, 1 KiB, {stored}, {rate} msg/s open loop, p99 from due to received",
+        "ms",
+        False,
+        _COUNTED,
+    )
+    return Cell(
+        f"paced-{stored.replace('non-', 'non')}-{rate}",
+        Paced(Load(body=1024, persistent=persistent, rate=rate)),
+        (row,),
+    )
 
 
 def _backlog(persistent: bool) -> Cell:
@@ -191,7 +216,12 @@ def _backlog(persistent: bool) -> Cell:
 def _waiting(messages: int, bound: float) -> Cell:
     count = f"{messages:,}".replace(",", " ")
     rows = (
-        Row(f"{count} waiting persistent messages of 1 KiB, resident memory", "MiB", False, (AtMost(300, "MB", 1.048576),)),
+        Row(
+            f"{count} waiting persistent messages of 1 KiB, resident memory",
+            "MiB",
+            False,
+            (AtMost(300, "MB", 1.048576),),
+        ),
         Row("orderly restart over them, to the first message", "s", False, (AtMost(10, "s"),)),
         Row("start after SIGKILL over them, to the first message", "s", False, (AtMost(10, "s"),)),
         Row("then draining them, ack client", "msg/s", True, _COUNTED),
@@ -205,13 +235,22 @@ def _idle(connections: int, tls: bool) -> Cell:
     # The goal is for 5,000; with fewer, what the server costs without any weighs more.
     processor: tuple[Goal, ...] = (AtMost(10, "%"),) if connections == 5000 and not tls else ()
     rows = (
-        Row(f"{connections} idle {kind} connections, heart-beats of 10 s: memory of each", "KiB", False, memory),
+        Row(
+            f"{connections} idle {kind} connections, heart-beats of 10 s: memory of each",
+            "KiB",
+            False,
+            memory,
+        ),
         Row("the same: processor, of one core", "%", False, processor),
     )
     return Cell(f"idle-{kind.lower()}-{connections}", Idle(connections, tls=tls), rows)
 
 
-START_UP = Cell("start-up", StartUp(), (Row("start-up over an empty folder, to CONNECTED", "s", False, (AtMost(2, "s"),)),))
+START_UP = Cell(
+    "start-up",
+    StartUp(),
+    (Row("start-up over an empty folder, to CONNECTED", "s", False, (AtMost(2, "s"),)),),
+)
 
 
 def quick() -> list[Cell]:
@@ -251,7 +290,14 @@ def quick() -> list[Cell]:
 def full() -> Iterator[Cell]:
     """The whole matrix, without the quick set's smaller versions of its largest cells."""
     yield START_UP
-    axes = (("queue", "topic"), _SIZES, _PERSISTENCE, _SHAPES, ("auto", "client", "client-individual"), ("constant", "varying"))
+    axes = (
+        ("queue", "topic"),
+        _SIZES,
+        _PERSISTENCE,
+        _SHAPES,
+        ("auto", "client", "client-individual"),
+        ("constant", "varying"),
+    )
     for values in product(*axes):
         yield _steady(*values)
     for size in ("100B", "1KiB"):
@@ -280,7 +326,9 @@ def select(patterns: Sequence[str]) -> list[Cell]:
     chosen: dict[str, Cell] = {}
     for pattern in patterns:
         found = [cell for name, cell in known.items() if pattern == name]
-        found = found or [cell for name, cell in known.items() if pattern in name or fnmatchcase(name, pattern)]
+        found = found or [
+            cell for name, cell in known.items() if pattern in name or fnmatchcase(name, pattern)
+        ]
         if not found:
             raise ValueError(f"no cell is called {pattern!r}; --list shows all")
         chosen |= {cell.name: cell for cell in found}

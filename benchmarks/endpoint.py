@@ -36,7 +36,12 @@ class Poll:
     def __enter__(self) -> Poll:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         for endpoint in self._endpoints.values():
             endpoint.socket.close()
         self._endpoints.clear()
@@ -110,7 +115,9 @@ class Endpoint:
         except OSError as error:
             raise Refused(f"{self._name} broke the connection: {error}") from error
         if not data:
-            raise Refused(f"{self._name} closed the connection; before that it sent {self._cutter.rest[-300:]!r}")
+            raise Refused(
+                f"{self._name} closed the connection; before that it sent {self._cutter.rest[-300:]!r}"
+            )
         found = self._cutter.cut(data)
         if found:
             self.frames(found)
@@ -151,7 +158,11 @@ class Endpoint:
         :raises Refused: when the receipt does not come within :data:`PATIENCE`.
         """
         self.socket.settimeout(PATIENCE)
-        self._exchange(b"".join([*self._pending, frame("DISCONNECT", {"receipt": "bye-r"})]), b"RECEIPT", b"bye-r")
+        self._exchange(
+            b"".join([*self._pending, frame("DISCONNECT", {"receipt": "bye-r"})]),
+            b"RECEIPT",
+            b"bye-r",
+        )
         self._pending.clear()
         self._deliver_early()
         self._poll.forget(self)
@@ -165,7 +176,9 @@ class Endpoint:
             while perf_counter() < deadline:
                 data = self.socket.recv(_READ)
                 if not data:
-                    raise Refused(f"{self._name} closed the connection instead of {answer.decode()}: {self._cutter.rest[-300:]!r}")
+                    raise Refused(
+                        f"{self._name} closed the connection instead of {answer.decode()}: {self._cutter.rest[-300:]!r}"
+                    )
                 found = self._cutter.cut(data)
                 answered = False
                 for item in found:
@@ -181,7 +194,9 @@ class Endpoint:
         except TimeoutError:
             pass  # said below
         except OSError as error:
-            raise Refused(f"{self._name} broke the connection instead of {answer.decode()}: {error}") from error
+            raise Refused(
+                f"{self._name} broke the connection instead of {answer.decode()}: {error}"
+            ) from error
         raise Refused(f"{self._name} did not answer with {answer.decode()} within {PATIENCE:g} s")
 
     def _deliver_early(self) -> None:
@@ -202,7 +217,9 @@ class Producer(Endpoint):
     :param messages: in one block, 1 or 100.
     """
 
-    def __init__(self, poll: Poll, peer: Peer, shape: Shape, window: int, messages: int = 100) -> None:
+    def __init__(
+        self, poll: Poll, peer: Peer, shape: Shape, window: int, messages: int = 100
+    ) -> None:
         super().__init__(poll, peer)
         self._block = Block(shape, messages)
         self._window = window

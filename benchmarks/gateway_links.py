@@ -31,7 +31,11 @@ _ALL = [
     *((route, batch) for route in ROUTES for batch in BATCHES),
     (ROUND, max(BATCHES)),
     *((route, batch) for route in ONCE_ROUTES for batch in ONCE_BATCHES),
-    *((route, batch) for route in (*QUALITIES_WITHIN, *QUALITIES_TO_ACTIVEMQ) for batch in QUALITY_BATCHES),
+    *(
+        (route, batch)
+        for route in (*QUALITIES_WITHIN, *QUALITIES_TO_ACTIVEMQ)
+        for batch in QUALITY_BATCHES
+    ),
 ]
 
 
@@ -75,7 +79,9 @@ class GatewayWithLinks(Mover, Gateway):
         """The file of the bridge of one link."""
         source, target = self.queues(route, batch)
         there = "here" if route.way is Way.WITHIN else "there"
-        ends = {Way.WITHIN: ("here", "here"), Way.OUT: ("here", there), Way.IN: (there, "here")}[route.way]
+        ends = {Way.WITHIN: ("here", "here"), Way.OUT: ("here", there), Way.IN: (there, "here")}[
+            route.way
+        ]
         name = quoteattr(_bridge(route, batch))
         size = "" if batch == UNSAID else f' max-batch-size="{batch}"'
         lines = [
@@ -96,7 +102,9 @@ class GatewayWithLinks(Mover, Gateway):
         other = self.foreign(route)
         if route.protocol == "stomp":
             attributes = f'username="{other.login}" password="{other.passcode}"'
-            return [f'<connection-factory ref-name="there" lookup-name="stomp://127.0.0.1:{other.port}" {attributes}/>']
+            return [
+                f'<connection-factory ref-name="there" lookup-name="stomp://127.0.0.1:{other.port}" {attributes}/>'
+            ]
         assert isinstance(other, OpenWireActiveMQ)
         properties = {
             "java.naming.factory.initial": "org.apache.activemq.jndi.ActiveMQInitialContextFactory",
@@ -105,7 +113,10 @@ class GatewayWithLinks(Mover, Gateway):
         }
         return [
             f'<connection-factory ref-name="there" lookup-name="{"XA" if route.quality.transacted else ""}ConnectionFactory">',
-            *(f'<property name="{name}" value={quoteattr(value)}/>' for name, value in properties.items()),
+            *(
+                f'<property name="{name}" value={quoteattr(value)}/>'
+                for name, value in properties.items()
+            ),
             "</connection-factory>",
         ]
 

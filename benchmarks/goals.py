@@ -44,7 +44,11 @@ class AtLeast:
         return f"≥ {self.factor:g}× {self.peer or 'the best'}"
 
     def reached(self, standing: Standing) -> bool | None:
-        best = max(standing.others.values(), default=None) if self.peer is None else standing.others.get(self.peer)
+        best = (
+            max(standing.others.values(), default=None)
+            if self.peer is None
+            else standing.others.get(self.peer)
+        )
         if standing.subject is None or best is None:
             return None
         return standing.subject >= self.factor * best
@@ -63,7 +67,11 @@ class AtLeastUnlessLimited:
 
     def limited(self, standing: Standing) -> bool:
         """Whether the provider is the limit: the subject is nearly as fast as the provider is alone."""
-        return standing.ceiling is not None and standing.subject is not None and standing.subject >= self.near * standing.ceiling
+        return (
+            standing.ceiling is not None
+            and standing.subject is not None
+            and standing.subject >= self.near * standing.ceiling
+        )
 
     def reached(self, standing: Standing) -> bool | None:
         reached = AtLeast(self.factor).reached(standing)

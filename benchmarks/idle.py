@@ -73,22 +73,32 @@ class _Connections:
             for connection in started:
                 self._complete(connection)
         except OSError as error:
-            raise Refused(f"{self._peer.name} broke connection {len(self._open)}: {error}") from error
+            raise Refused(
+                f"{self._peer.name} broke connection {len(self._open)}: {error}"
+            ) from error
 
     def _connected(self) -> socket.socket:
         port = self._peer.port if self._context is None else self._peer.tls_port
         try:
             connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
-            return connection if self._context is None else self._context.wrap_socket(connection, server_hostname="localhost")
+            return (
+                connection
+                if self._context is None
+                else self._context.wrap_socket(connection, server_hostname="localhost")
+            )
         except OSError as error:
-            raise Refused(f"{self._peer.name} takes no connection beyond {len(self._open)}: {error}") from error
+            raise Refused(
+                f"{self._peer.name} takes no connection beyond {len(self._open)}: {error}"
+            ) from error
 
     def _complete(self, connection: socket.socket) -> None:
         answer = b""
         while b"\0" not in answer and (data := connection.recv(4096)):
             answer += data
         if command(answer) != b"CONNECTED":
-            raise Refused(f"{self._peer.name} answered connection {len(self._open)} with {answer[:300]!r}")
+            raise Refused(
+                f"{self._peer.name} answered connection {len(self._open)} with {answer[:300]!r}"
+            )
         connection.setblocking(False)
         number = connection.fileno()
         self._open[number] = connection
@@ -148,7 +158,9 @@ def run(peer: Peer, connections: int, seconds: float) -> list[Measurement]:
     """
     limit = raise_descriptor_limit()
     if connections + 200 > limit:
-        raise Refused(f"{connections} connections need as many open files; the limit here is {limit}")
+        raise Refused(
+            f"{connections} connections need as many open files; the limit here is {limit}"
+        )
     peer.start()
     held = _Connections(peer)
     try:
@@ -161,7 +173,9 @@ def run(peer: Peer, connections: int, seconds: float) -> list[Measurement]:
             held.open(min(_BATCH, connections - start))
             held.beat(0)
             if perf_counter() - began > 120:
-                raise Refused(f"{peer.name} took {start + _BATCH} of {connections} connections in 120 s")
+                raise Refused(
+                    f"{peer.name} took {start + _BATCH} of {connections} connections in 120 s"
+                )
         opening = perf_counter() - began
         held.beat(2)
         held.beats = dict.fromkeys(held.beats, 0)
@@ -181,6 +195,10 @@ def run(peer: Peer, connections: int, seconds: float) -> list[Measurement]:
         server_peak=full,
         generator=cost.generator,
         others=cost.others,
-        extra={"empty MiB": empty / 2**20, "opened/s": connections / opening, "without a beat": silent},
+        extra={
+            "empty MiB": empty / 2**20,
+            "opened/s": connections / opening,
+            "without a beat": silent,
+        },
     )
     return [memory, replace(memory, value=cost.server / cost.seconds * 100, extra={})]

@@ -58,9 +58,15 @@ class ActiveMQWithBridge(Mover, ActiveMQ):
 
     def _say(self, line: str) -> None:
         try:
-            with socket.create_connection(("127.0.0.1", self._control), timeout=PATIENCE) as connection:
+            with socket.create_connection(
+                ("127.0.0.1", self._control), timeout=PATIENCE
+            ) as connection:
                 connection.sendall(line.encode() + b"\n")
-                answer = b"".join(iter(lambda: connection.recv(4096), b"")).decode(errors="replace").strip()
+                answer = (
+                    b"".join(iter(lambda: connection.recv(4096), b""))
+                    .decode(errors="replace")
+                    .strip()
+                )
         except OSError as error:
             raise Refused(f"{self.name} takes no commands for its JMS bridge: {error}") from error
         if answer != "done":

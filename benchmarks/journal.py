@@ -36,7 +36,11 @@ class GatewayWithLevels(Gateway):
     def set_level(self, level: str) -> None:
         """The level holds when this returns. :raises Refused: the gateway does not say so."""
         settings = self.instance / "etc" / "gateway.properties"
-        lines = [line for line in settings.read_text().splitlines() if not line.startswith("imq.journal.level=")]
+        lines = [
+            line
+            for line in settings.read_text().splitlines()
+            if not line.startswith("imq.journal.level=")
+        ]
         settings.write_text("\n".join([*lines, f"imq.journal.level={level}", ""]))
         before = self._read_again()
         os.kill(self.tree.pid, signal.SIGHUP)
@@ -47,7 +51,12 @@ class GatewayWithLevels(Gateway):
             time.sleep(0.01)
 
     def _read_again(self) -> int:
-        return sum([path.read_text(errors="replace").count(_READ_AGAIN) for path in (self.instance / "log").iterdir()])
+        return sum(
+            [
+                path.read_text(errors="replace").count(_READ_AGAIN)
+                for path in (self.instance / "log").iterdir()
+            ]
+        )
 
 
 class PureGatewayWithLevels(GatewayWithLevels, PureGateway):
@@ -71,16 +80,27 @@ class Levels:
             for turn in range(_TURNS):
                 for level in LEVELS:
                     peer.set_level(level)
-                    run = load.run(peer, declared, f"{name}.{number}.{level}{turn}", timing.warm_up, timing.seconds)
+                    run = load.run(
+                        peer,
+                        declared,
+                        f"{name}.{number}.{level}{turn}",
+                        timing.warm_up,
+                        timing.seconds,
+                    )
                     runs[level].append(run)
             found += [_compared(runs, level) for level in LEVELS[1:]]
         return found
 
 
 def _compared(runs: Mapping[str, list[Measurement]], level: str) -> Measurement:
-    rates = {each: median([run.value for run in measured if run.value is not None]) for each, measured in runs.items()}
+    rates = {
+        each: median([run.value for run in measured if run.value is not None])
+        for each, measured in runs.items()
+    }
     costs = {
-        f"{each}, server s/100k": median([run.server_cpu for run in runs[each] if run.server_cpu is not None])
+        f"{each}, server s/100k": median(
+            [run.server_cpu for run in runs[each] if run.server_cpu is not None]
+        )
         for each in ("off", level)
     }
     mine = [*runs[level], *runs["off"]]
@@ -93,7 +113,9 @@ def _compared(runs: Mapping[str, list[Measurement]], level: str) -> Measurement:
     )
 
 
-_SERVERS: Mapping[str, type[Peer]] = {peer.name: peer for peer in (GatewayWithLevels, PureGatewayWithLevels)}
+_SERVERS: Mapping[str, type[Peer]] = {
+    peer.name: peer for peer in (GatewayWithLevels, PureGatewayWithLevels)
+}
 
 JOURNAL = Cell(
     "journal",

@@ -50,7 +50,9 @@ class IntoParquet:
     def measure(self, peer: Peer, name: str, timing: Timing) -> Sequence[Measurement]:
         filled = backlog.fill(peer, name, _BODY, True, _MESSAGES, _PATIENCE)
         if filled.messages < _MESSAGES:
-            raise Refused(f"{peer.name} took {filled.messages} of {_MESSAGES} messages in {_PATIENCE:g} s")
+            raise Refused(
+                f"{peer.name} took {filled.messages} of {_MESSAGES} messages in {_PATIENCE:g} s"
+            )
         folder = Path(tempfile.mkdtemp(prefix="lake-"))
         try:
             (folder / "passcode").write_text(peer.passcode)
@@ -82,7 +84,15 @@ class IntoParquet:
 def _run(folder: Path, options: Mapping[str, str]) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.lake", str(folder), json.dumps(options)]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=2 * _PATIENCE)
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=2 * _PATIENCE,
+    )
     if done.returncode:
         raise Refused(f"the query ended with {done.returncode}: {done.stderr[-2000:]}")
     told: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
@@ -107,10 +117,17 @@ def query(folder: Path, options: Mapping[str, str]) -> dict[str, float]:
     from pipeline.session import SessionOptions, spark_session
 
     with spark_session(
-        "lake", SessionOptions("local[2]", "1g", {"spark.local.dir": str(folder / "local")}, folder / "spark.log")
+        "lake",
+        SessionOptions(
+            "local[2]", "1g", {"spark.local.dir": str(folder / "local")}, folder / "spark.log"
+        ),
     ) as spark:
         register(spark)
-        rows = spark.readStream.format("stomp").options(stagingPath=str(folder / "staging"), **options).load()
+        rows = (
+            spark.readStream.format("stomp")
+            .options(stagingPath=str(folder / "staging"), **options)
+            .load()
+        )
         writer = rows.writeStream.format("parquet").option("path", str(folder / "out"))
         running = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
         batches: dict[int, Any] = {}
@@ -128,13 +145,19 @@ def query(folder: Path, options: Mapping[str, str]) -> dict[str, float]:
             time.sleep(0.05)
         after = _cpu()
         running.stop()
-    counted = [each for number, each in sorted(batches.items()) if number >= first and each["numInputRows"]]
+    counted = [
+        each for number, each in sorted(batches.items()) if number >= first and each["numInputRows"]
+    ]
     moved = sum([each["numInputRows"] for each in counted])
     seconds = sum([each["durationMs"]["triggerExecution"] for each in counted]) / 1000
     if "LAKE_VERBOSE" in os.environ:
         for each in counted:
             print(each["numInputRows"], each["durationMs"], file=sys.stderr)
-    return {"rows": moved, "rate": moved / seconds, **{what: (after[what] - before[what]) / moved * 100_000 for what in after}}
+    return {
+        "rows": moved,
+        "rate": moved / seconds,
+        **{what: (after[what] - before[what]) / moved * 100_000 for what in after},
+    }
 
 
 _SERVERS: Mapping[str, type[Peer]] = {peer.name: peer for peer in (Gateway, PureGateway)}

@@ -31,7 +31,8 @@ from benchmarks.peers import Peer
 from benchmarks.shovel import RabbitMQWithShovel
 
 _MOVERS: Mapping[str, type[Peer]] = {
-    mover.name: mover for mover in (GatewayWithLinks, PureGatewayWithLinks, ActiveMQWithBridge, RabbitMQWithShovel)
+    mover.name: mover
+    for mover in (GatewayWithLinks, PureGatewayWithLinks, ActiveMQWithBridge, RabbitMQWithShovel)
 }
 _SIZES = {"100B": 100, "1KiB": 1024}
 
@@ -83,12 +84,16 @@ class Beside:
     def measure(self, peer: Peer, name: str, timing: Timing) -> Sequence[Measurement]:
         assert isinstance(peer, Mover)
         if not peer.stops:
-            return [Measurement(None, error="it cannot be stopped while messages keep coming")] * (len(beside.LOADS) + 1)
+            return [Measurement(None, error="it cannot be stopped while messages keep coming")] * (
+                len(beside.LOADS) + 1
+            )
         return beside.run(peer, name, timing.warm_up, timing.seconds)
 
 
 def _moving(route: Route, size: str, messages: int, suffix: str = "") -> Cell:
-    goals: tuple[Goal, ...] = (NoneLost(), AtLeastUnlessLimited(2.0)) if size == "1KiB" else (NoneLost(),)
+    goals: tuple[Goal, ...] = (
+        (NoneLost(), AtLeastUnlessLimited(2.0)) if size == "1KiB" else (NoneLost(),)
+    )
     body = f"{_SIZES[size]} B" if _SIZES[size] < 1024 else f"{_SIZES[size] // 1024} KiB"
     rows = tuple(
         Row(
@@ -100,7 +105,9 @@ def _moving(route: Route, size: str, messages: int, suffix: str = "") -> Cell:
         )
         for batch in BATCHES
     )
-    return Cell(f"link-{size}-{route.name}{suffix}", Moving(route, _SIZES[size], messages), rows, _MOVERS)
+    return Cell(
+        f"link-{size}-{route.name}{suffix}", Moving(route, _SIZES[size], messages), rows, _MOVERS
+    )
 
 
 BESIDE = Cell(
@@ -113,8 +120,18 @@ BESIDE = Cell(
             True,
             (NoneLost(), Reaches(80, "%")),
         ),
-        Row("the same: queue, 1 KiB, persistent, a receipt each 100, ack client", "%", True, (NoneLost(), Reaches(80, "%"))),
-        Row("the same, of its p99 without: request-reply, 100 B, 10 clients", "%", False, (NoneLost(), AtMost(120, "%"))),
+        Row(
+            "the same: queue, 1 KiB, persistent, a receipt each 100, ack client",
+            "%",
+            True,
+            (NoneLost(), Reaches(80, "%")),
+        ),
+        Row(
+            "the same, of its p99 without: request-reply, 100 B, 10 clients",
+            "%",
+            False,
+            (NoneLost(), AtMost(120, "%")),
+        ),
     ),
     _MOVERS,
 )
@@ -122,7 +139,11 @@ BESIDE = Cell(
 
 def quick() -> list[Cell]:
     """What ``make bench`` measures: every goal."""
-    return [*(_moving(route, "1KiB", 20_000) for route in ROUTES), _moving(WITHIN, "100B", 20_000), BESIDE]
+    return [
+        *(_moving(route, "1KiB", 20_000) for route in ROUTES),
+        _moving(WITHIN, "100B", 20_000),
+        BESIDE,
+    ]
 
 
 def full() -> Iterator[Cell]:

@@ -50,14 +50,22 @@ def run(mover: Mover, route: Route, messages: int, body: int, name: str) -> list
             move(mover, route, batch, min(_WARM_UP, messages // _FEWER), body)
         mover.warmed.add(route)
     if mover.many:
-        return [move(mover, route, mover.many, messages if mover.many > 1 else messages // _FEWER, body)] * len(BATCHES)
+        return [
+            move(mover, route, mover.many, messages if mover.many > 1 else messages // _FEWER, body)
+        ] * len(BATCHES)
     measured = []
     for batch in BATCHES:
         count = messages // _FEWER if batch == 1 else messages
         moved = move(mover, route, batch, count, body)
         if route.foreign == "activemq":
             ceiling = raw.rate(
-                mover.foreign(route), route.protocol, route.way, count, batch or UNSAID_BATCH_SIZE, body, f"{name}-raw-{batch}"
+                mover.foreign(route),
+                route.protocol,
+                route.way,
+                count,
+                batch or UNSAID_BATCH_SIZE,
+                body,
+                f"{name}-raw-{batch}",
             )
             moved = moved.with_ceiling(ceiling)
         measured.append(moved)
@@ -74,14 +82,18 @@ def move(mover: Mover, route: Route, batch: int, messages: int, body: int) -> Me
     names = mover.queues(route, batch)
     filled = fill(source, names[0], body, True, messages, _FILLING)
     if filled.messages < messages:
-        raise Refused(f"{source.name} took {filled.messages} of {messages} messages in {_FILLING:g} s")
+        raise Refused(
+            f"{source.name} took {filled.messages} of {messages} messages in {_FILLING:g} s"
+        )
     tally = Tally(1)
     gc.collect()
     gc.disable()
     try:
         with Poll() as poll, ThreadPoolExecutor(1) as pool:
             consumer = Consumer(poll, target, f"/queue/{names[1]}", "client", tally, Reader(1))
-            counted, cost = _counted(mover, route, poll, tally, messages, pool.submit(mover.begin, route, batch))
+            counted, cost = _counted(
+                mover, route, poll, tally, messages, pool.submit(mover.begin, route, batch)
+            )
             ending = pool.submit(mover.end, route, batch)
             until = perf_counter() + _AFTER
             while not ending.done() or perf_counter() < until:
@@ -93,9 +105,13 @@ def move(mover: Mover, route: Route, batch: int, messages: int, body: int) -> Me
     outcome = tally.outcome([messages])
     if outcome.lost:
         # What is still somewhere would come to the next measurement.
-        raise Refused(f"{mover.name}, {route.name}, {batch} at once: {outcome.lost} of {messages} messages did not arrive")
+        raise Refused(
+            f"{mover.name}, {route.name}, {batch} at once: {outcome.lost} of {messages} messages did not arrive"
+        )
     if not counted:
-        raise Refused(f"{mover.name}, {route.name}: {messages} messages came at once, which tells no rate")
+        raise Refused(
+            f"{mover.name}, {route.name}: {messages} messages came at once, which tells no rate"
+        )
     return Measurement(
         value=counted / cost.seconds,
         outcome=outcome,
@@ -104,11 +120,15 @@ def move(mover: Mover, route: Route, batch: int, messages: int, body: int) -> Me
         server_peak=cost.peak,
         generator=cost.generator,
         others=cost.others,
-        extra={"the other broker's cpu s/100k": cost.further / counted * 100_000} if mover.further(route) else {},
+        extra={"the other broker's cpu s/100k": cost.further / counted * 100_000}
+        if mover.further(route)
+        else {},
     )
 
 
-def _counted(mover: Mover, route: Route, poll: Poll, tally: Tally, messages: int, beginning: Future[None]) -> tuple[int, Cost]:
+def _counted(
+    mover: Mover, route: Route, poll: Poll, tally: Tally, messages: int, beginning: Future[None]
+) -> tuple[int, Cost]:
     """Messages that arrived after the first tenth, and what it cost."""
     meter: Meter | None = None
     began = 0
@@ -127,5 +147,7 @@ def _counted(mover: Mover, route: Route, poll: Poll, tally: Tally, messages: int
             meter, began = Meter(mover.tree, mover.further(route)), tally.distinct
         time.sleep(_PAUSE)
     if meter is None:
-        raise Refused(f"{mover.name}, {route.name}: {tally.distinct} of {messages} messages arrived within {_SILENCE:g} s")
+        raise Refused(
+            f"{mover.name}, {route.name}: {tally.distinct} of {messages} messages arrived within {_SILENCE:g} s"
+        )
     return tally.distinct - began, meter.stop()

@@ -93,12 +93,16 @@ def run(peer: Peer, load: Load, name: str, warm_up: float, seconds: float) -> Me
     gc.disable()
     try:
         with Poll() as poll:
-            return _run(poll, peer, load, f"/{'topic' if load.topic else 'queue'}/{name}", warm_up, seconds)
+            return _run(
+                poll, peer, load, f"/{'topic' if load.topic else 'queue'}/{name}", warm_up, seconds
+            )
     finally:
         gc.enable()
 
 
-def _run(poll: Poll, peer: Peer, load: Load, destination: str, warm_up: float, seconds: float) -> Measurement:
+def _run(
+    poll: Poll, peer: Peer, load: Load, destination: str, warm_up: float, seconds: float
+) -> Measurement:
     schedule = None if load.rate is None else Schedule(load.rate, load.producers)
     tallies = [Tally(load.producers) for _ in range(load.consumers if load.topic else 1)]
     consumers = [
@@ -118,7 +122,14 @@ def _run(poll: Poll, peer: Peer, load: Load, destination: str, warm_up: float, s
         Producer(
             poll,
             peer,
-            Shape(peer.dialect.sends_to(destination), index, load.body, load.persistent, load.confirm, load.varying),
+            Shape(
+                peer.dialect.sends_to(destination),
+                index,
+                load.body,
+                load.persistent,
+                load.confirm,
+                load.varying,
+            ),
             _WINDOWS[load.confirm],
             block,
         )
@@ -133,7 +144,11 @@ def _run(poll: Poll, peer: Peer, load: Load, destination: str, warm_up: float, s
             room = limit - sent + min(tally.distinct for tally in tallies)
             asleep = True
             for producer in producers:
-                while room > 0 and producer.ready() and (schedule is None or schedule.due(producer, now)):
+                while (
+                    room > 0
+                    and producer.ready()
+                    and (schedule is None or schedule.due(producer, now))
+                ):
                     producer.produce()
                     room -= block
                     asleep = False
@@ -156,16 +171,26 @@ def _run(poll: Poll, peer: Peer, load: Load, destination: str, warm_up: float, s
     send_until(meter.began + seconds)
 
     def measured() -> bool:
-        timed = schedule.waits if schedule is not None else [wait for producer in producers for wait in producer.waits]
+        timed = (
+            schedule.waits
+            if schedule is not None
+            else [wait for producer in producers for wait in producer.waits]
+        )
         waited_for = schedule is not None or load.confirm is not Confirm.NONE
-        return sum(tally.distinct for tally in tallies) > received and (bool(timed) or not waited_for)
+        return sum(tally.distinct for tally in tallies) > received and (
+            bool(timed) or not waited_for
+        )
 
     while not measured() and perf_counter() - meter.began < seconds + _SILENCE:
         # On a busy machine a short measurement may end before anything got through; the rate counts the time that it took in fact.
         send_until(perf_counter() + _LONGER)
     received = sum(tally.distinct for tally in tallies) - received
     cost = meter.stop()
-    waits = schedule.waits if schedule is not None else [wait for producer in producers for wait in producer.waits]
+    waits = (
+        schedule.waits
+        if schedule is not None
+        else [wait for producer in producers for wait in producer.waits]
+    )
     timed = percentiles(waits)
     sent = [producer.sent for producer in producers]
     drain(poll, producers, tallies, sum(sent))
@@ -193,8 +218,12 @@ def drain(poll: Poll, producers: Sequence[Producer], tallies: Sequence[Tally], s
     start = last = perf_counter()
     before = -1
     while True:
-        arrived = sum(tally.distinct for tally in tallies) - sum(producer.outstanding for producer in producers)
-        done = all(tally.distinct >= sent for tally in tallies) and all(item.idle and not item.outstanding for item in producers)
+        arrived = sum(tally.distinct for tally in tallies) - sum(
+            producer.outstanding for producer in producers
+        )
+        done = all(tally.distinct >= sent for tally in tallies) and all(
+            item.idle and not item.outstanding for item in producers
+        )
         now = perf_counter()
         if arrived != before:
             before, last = arrived, now

@@ -44,7 +44,11 @@ class Meter:
     def __init__(self, tree: ProcessTree, further: Sequence[ProcessTree] = ()) -> None:
         self._tree, self._others = tree, further
         tree.reset_peak()
-        self._server, self._own, self._busy = tree.cpu_seconds(), time.process_time(), busy_seconds()
+        self._server, self._own, self._busy = (
+            tree.cpu_seconds(),
+            time.process_time(),
+            busy_seconds(),
+        )
         self._further = self._further_seconds()
         self.began = perf_counter()
 
@@ -56,7 +60,9 @@ class Meter:
         further = self._further_seconds() - self._further
         busy = busy_seconds() - self._busy
         rest = max(0.0, busy - server - further - own)
-        return Cost(seconds, server, own / seconds, rest / seconds, self._tree.peak_bytes(), further)
+        return Cost(
+            seconds, server, own / seconds, rest / seconds, self._tree.peak_bytes(), further
+        )
 
     def _further_seconds(self) -> float:
         return sum(tree.cpu_seconds() for tree in self._others)

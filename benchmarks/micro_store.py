@@ -60,7 +60,10 @@ class Bench:
         self.folder = Path(tempfile.mkdtemp(dir=folder))
         self.main = Main(busy)
         self.store = SqliteStore(
-            str(self.folder / "messages.db"), cast(IReactorFromThreads, self.main), reserve_octets=0, idle_seconds=600
+            str(self.folder / "messages.db"),
+            cast(IReactorFromThreads, self.main),
+            reserve_octets=0,
+            idle_seconds=600,
         )
         self.store.open()
         self.number = 0
@@ -140,7 +143,10 @@ def measure(folder: Path, seconds: float, busy: bool) -> None:
         body = os.urandom(octets)
         for size in BATCHES:
             bench = Bench(folder, busy)
-            inserted = size * bench.run(lambda bench=bench, size=size, body=body: bench.inserts(size, body), seconds)  # type: ignore[misc]
+            inserted = size * bench.run(
+                lambda bench=bench, size=size, body=body: bench.inserts(size, body),  # type: ignore[misc]
+                seconds,
+            )
             fetched = bench.fetch(min(500, bench.seq), seconds)
             # Every second one first, so that they are no ranges.
             order = [*range(1, bench.seq + 1, 2), *range(2, bench.seq + 1, 2)]
@@ -169,7 +175,9 @@ def fill(folder: Path, rows: int) -> None:
     bench.store.close(lambda: closed.append(None))
     bench.main.until(lambda: bool(closed))
     size = (bench.folder / "messages.db").stat().st_size
-    print(f"fill {rows:,} of 1 KiB: {filled:.1f} s, {rows / filled:,.0f} a second, {size / 2**20:,.0f} MiB")
+    print(
+        f"fill {rows:,} of 1 KiB: {filled:.1f} s, {rows / filled:,.0f} a second, {size / 2**20:,.0f} MiB"
+    )
     start = perf_counter()
     bench.store.open()
     opened = perf_counter() - start
@@ -180,14 +188,26 @@ def fill(folder: Path, rows: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.micro_store", description=__doc__.split("\n")[0] if __doc__ else None
+        prog="python -m benchmarks.micro_store",
+        description=__doc__.split("\n")[0] if __doc__ else None,
     )
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where the stores are made (%(default)s)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="length of each measurement (%(default)s)")
-    parser.add_argument("--fill", action="store_true", help="also fill a store with a million messages, 1.3 GB")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path(tempfile.gettempdir()),
+        help="where the stores are made (%(default)s)",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=1.0, help="length of each measurement (%(default)s)"
+    )
+    parser.add_argument(
+        "--fill", action="store_true", help="also fill a store with a million messages, 1.3 GB"
+    )
     options = parser.parse_args()
     sys.setswitchinterval(0.0005)
-    print(f"{'main':>5} {'octets':>6} {'batch':>6} {'inserted/s':>12} {'deleted/s':>12} {'fetched/s':>12}")
+    print(
+        f"{'main':>5} {'octets':>6} {'batch':>6} {'inserted/s':>12} {'deleted/s':>12} {'fetched/s':>12}"
+    )
     for busy in (False, True):
         measure(options.folder, options.seconds, busy)
     if options.fill:

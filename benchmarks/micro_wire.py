@@ -33,7 +33,9 @@ TEN: Final[Headers] = [
 ]
 
 
-def sends(headers: Headers, body: int, varying: str | None, version: Version) -> Callable[[int], bytes]:
+def sends(
+    headers: Headers, body: int, varying: str | None, version: Version
+) -> Callable[[int], bytes]:
     """A maker of SEND frames with the headers given and ``content-length``; header `varying` has another value each time."""
 
     def frame(number: int) -> bytes:
@@ -52,7 +54,9 @@ def acknowledgement(number: int) -> bytes:
 
 def acknowledgement_1_1(number: int) -> bytes:
     """An ACK of STOMP 1.1, read as any other frame."""
-    return serialize("ACK", [("message-id", f"m-{number}"), ("subscription", "0")], b"", Version.V1_1)
+    return serialize(
+        "ACK", [("message-id", f"m-{number}"), ("subscription", "0")], b"", Version.V1_1
+    )
 
 
 def with_line_end(frame: Callable[[int], bytes]) -> Callable[[int], bytes]:
@@ -114,7 +118,10 @@ def main() -> None:
     """Measure and print."""
     arguments = argparse.ArgumentParser(description="Microseconds a frame of the wire codec.")
     arguments.add_argument(
-        "--seconds", type=float, default=0.3, help="how long each kind of frame is measured (default: %(default)s)"
+        "--seconds",
+        type=float,
+        default=0.3,
+        help="how long each kind of frame is measured (default: %(default)s)",
     )
     seconds: float = arguments.parse_args().seconds
     version = Version.V1_2
@@ -125,21 +132,34 @@ def main() -> None:
 
     for count, headers in (("3", THREE), ("10", TEN)):
         for body in (100, 1024):
-            for kind, varying in (("constant", None), ("varying", "content-type"), ("receipt", "receipt")):
+            for kind, varying in (
+                ("constant", None),
+                ("varying", "content-type"),
+                ("receipt", "receipt"),
+            ):
                 line(
                     f"parse SEND, {count} headers, {body} B, {kind}",
                     parsing(sends(headers, body, varying, version), version, seconds),
                 )
     constant = sends(THREE, 100, None, version)
-    line("parse SEND, 3 headers, 100 B, constant, LF after", parsing(with_line_end(constant), version, seconds))
+    line(
+        "parse SEND, 3 headers, 100 B, constant, LF after",
+        parsing(with_line_end(constant), version, seconds),
+    )
     plain = serialize("SEND", THREE, b"x" * 100, version)
     line("parse SEND, 2 headers, 100 B, no length", parsing(lambda number: plain, version, seconds))
     crlf = serialize("SEND", THREE, b"x" * 100, version).replace(b"\n", b"\r\n")
     line("parse SEND, 2 headers, 100 B, CR LF", parsing(lambda number: crlf, version, seconds))
     line("parse ACK id (1.2)", parsing(acknowledgement, version, seconds))
-    line("parse ACK message-id, subscription (1.1)", parsing(acknowledgement_1_1, Version.V1_1, seconds))
+    line(
+        "parse ACK message-id, subscription (1.1)",
+        parsing(acknowledgement_1_1, Version.V1_1, seconds),
+    )
     for count, headers in (("3", THREE), ("10", TEN)):
-        line(f"serialize MESSAGE, {count} headers, 100 B", serializing([*headers, ("content-length", "100")], 100, seconds))
+        line(
+            f"serialize MESSAGE, {count} headers, 100 B",
+            serializing([*headers, ("content-length", "100")], 100, seconds),
+        )
 
 
 if __name__ == "__main__":

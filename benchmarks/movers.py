@@ -51,16 +51,31 @@ TO_ACTIVEMQ_STOMP = Route("to-activemq-stomp", Way.OUT, "activemq", "stomp")
 FROM_ACTIVEMQ_JMS = Route("from-activemq-jms", Way.IN, "activemq", "jms")
 FROM_ACTIVEMQ_STOMP = Route("from-activemq-stomp", Way.IN, "activemq", "stomp")
 #: Every route that is measured.
-ROUTES = (WITHIN, BETWEEN, TO_ACTIVEMQ_JMS, TO_ACTIVEMQ_STOMP, FROM_ACTIVEMQ_JMS, FROM_ACTIVEMQ_STOMP)
+ROUTES = (
+    WITHIN,
+    BETWEEN,
+    TO_ACTIVEMQ_JMS,
+    TO_ACTIVEMQ_STOMP,
+    FROM_ACTIVEMQ_JMS,
+    FROM_ACTIVEMQ_STOMP,
+)
 #: Those on which one transaction has both ends.
-ONCE_TO_ACTIVEMQ = Route("once-to-activemq", Way.OUT, "activemq", "jms", QualityOfService.ONCE_AND_ONLY_ONCE)
-ONCE_FROM_ACTIVEMQ = Route("once-from-activemq", Way.IN, "activemq", "jms", QualityOfService.ONCE_AND_ONLY_ONCE)
+ONCE_TO_ACTIVEMQ = Route(
+    "once-to-activemq", Way.OUT, "activemq", "jms", QualityOfService.ONCE_AND_ONLY_ONCE
+)
+ONCE_FROM_ACTIVEMQ = Route(
+    "once-from-activemq", Way.IN, "activemq", "jms", QualityOfService.ONCE_AND_ONLY_ONCE
+)
 ONCE_ROUTES = (ONCE_TO_ACTIVEMQ, ONCE_FROM_ACTIVEMQ)
 
 
-def _of_each_quality(name: str, way: Way, foreign: str = "", protocol: str = "") -> tuple[Route, ...]:
+def _of_each_quality(
+    name: str, way: Way, foreign: str = "", protocol: str = ""
+) -> tuple[Route, ...]:
     each = {quality: quality.value.lower().replace("_", "-") for quality in QualityOfService}
-    return tuple(Route(f"{word}-{name}", way, foreign, protocol, quality) for quality, word in each.items())
+    return tuple(
+        Route(f"{word}-{name}", way, foreign, protocol, quality) for quality, word in each.items()
+    )
 
 
 #: The same way with each quality of service.

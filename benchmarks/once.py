@@ -17,7 +17,9 @@ from bridge.config.model import QualityOfService
 _WARM_UP = 2_000
 
 
-def beside_bare(mover: Mover, route: Route, counts: Mapping[int, int], body: int, name: str) -> list[Measurement]:
+def beside_bare(
+    mover: Mover, route: Route, counts: Mapping[int, int], body: int, name: str
+) -> list[Measurement]:
     """Move messages to or from ActiveMQ, and have clients do by themselves what that takes at ActiveMQ.
 
     :param counts: messages of a transaction, and messages to be moved in such, a multiple of 100.
@@ -31,15 +33,33 @@ def beside_bare(mover: Mover, route: Route, counts: Mapping[int, int], body: int
     measured = []
     for batch, messages in counts.items():
         loop, turns = (
-            bare.rate(foreign, program, route.way, messages, batch, body, f"{name}-{program.name.lower()}-{batch}")
+            bare.rate(
+                foreign,
+                program,
+                route.way,
+                messages,
+                batch,
+                body,
+                f"{name}-{program.name.lower()}-{batch}",
+            )
             for program in (bare.Program.LOOP, bare.Program.TURNS)
         )
         moved = links.move(mover, route, batch, messages, body).with_ceiling(loop)
-        measured.append(_with(moved, {"bare XA loop msg/s": loop, "the link's Java alone, two calls a batch, msg/s": turns}))
+        measured.append(
+            _with(
+                moved,
+                {
+                    "bare XA loop msg/s": loop,
+                    "the link's Java alone, two calls a batch, msg/s": turns,
+                },
+            )
+        )
     return measured
 
 
-def beside_each_other(mover: Mover, routes: Sequence[Route], counts: Mapping[int, int], body: int) -> list[Measurement]:
+def beside_each_other(
+    mover: Mover, routes: Sequence[Route], counts: Mapping[int, int], body: int
+) -> list[Measurement]:
     """Move messages with each quality of service.
 
     :param routes: which differ in nothing else. :param counts: as of :func:`beside_bare`.

@@ -26,7 +26,9 @@ from benchmarks.movers import (
 )
 from benchmarks.peers import Peer
 
-_MOVERS: Mapping[str, type[Peer]] = {mover.name: mover for mover in (GatewayWithLinks, PureGatewayWithLinks)}
+_MOVERS: Mapping[str, type[Peer]] = {
+    mover.name: mover for mover in (GatewayWithLinks, PureGatewayWithLinks)
+}
 _BODY = 1024
 # By the messages of a transaction; small ones take as long as their syncs do.
 _MESSAGES = {1: 2_000, 10: 8_000, 100: 20_000}
@@ -65,7 +67,11 @@ class Qualities:
 
     def measure(self, peer: Peer, name: str, timing: Timing) -> Sequence[Measurement]:
         assert isinstance(peer, Mover)
-        return [one for routes in self.routes for one in once.beside_each_other(peer, routes, self.counts, _BODY)]
+        return [
+            one
+            for routes in self.routes
+            for one in once.beside_each_other(peer, routes, self.counts, _BODY)
+        ]
 
 
 def _transacted(route: Route, times: int = 1, suffix: str = "") -> Cell:
@@ -85,15 +91,26 @@ def _transacted(route: Route, times: int = 1, suffix: str = "") -> Cell:
 
 
 def _qualities() -> Cell:
-    ways = {"queue to queue in one gateway": QUALITIES_WITHIN, "to ActiveMQ by JMS": QUALITIES_TO_ACTIVEMQ}
+    ways = {
+        "queue to queue in one gateway": QUALITIES_WITHIN,
+        "to ActiveMQ by JMS": QUALITIES_TO_ACTIVEMQ,
+    }
     rows = tuple(
-        Row(f"link, {way}, 1 KiB, persistent, {batch} at once, {route.quality.value}", "msg/s", True, (NoneLost(),))
+        Row(
+            f"link, {way}, 1 KiB, persistent, {batch} at once, {route.quality.value}",
+            "msg/s",
+            True,
+            (NoneLost(),),
+        )
         for way, routes in ways.items()
         for batch in QUALITY_BATCHES
         for route in routes
     )
     return Cell(
-        "link-quality", Qualities(tuple(ways.values()), {batch: _MESSAGES[batch] for batch in QUALITY_BATCHES}), rows, _MOVERS
+        "link-quality",
+        Qualities(tuple(ways.values()), {batch: _MESSAGES[batch] for batch in QUALITY_BATCHES}),
+        rows,
+        _MOVERS,
     )
 
 

@@ -48,7 +48,11 @@ class Dialect:
 
     def sends_to(self, destination: str) -> str:
         """The ``destination`` of SEND for one that is subscribed to as ``/queue/...`` or ``/topic/...``."""
-        return self.queue_prefix + destination.removeprefix("/queue/") if destination.startswith("/queue/") else destination
+        return (
+            self.queue_prefix + destination.removeprefix("/queue/")
+            if destination.startswith("/queue/")
+            else destination
+        )
 
 
 class NotInstalled(Exception):
@@ -121,7 +125,9 @@ class Peer(ABC):
         try:
             while not self._answers():
                 if not self._tree.alive():
-                    raise NotReady(f"{self.name} ended before it answered CONNECT. The end of {self.log}:\n{self._log_end()}")
+                    raise NotReady(
+                        f"{self.name} ended before it answered CONNECT. The end of {self.log}:\n{self._log_end()}"
+                    )
                 if time.perf_counter() - began > self.patience:
                     raise NotReady(
                         f"{self.name} did not answer CONNECT within {self.patience:g} s. The end of {self.log}:\n{self._log_end()}"
@@ -182,7 +188,9 @@ class Peer(ABC):
         ]
         done = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=ROOT)
         if done.returncode:
-            raise NotReady(f"imqkeytool made no certificate for {self.name}: {done.stdout}{done.stderr}")
+            raise NotReady(
+                f"imqkeytool made no certificate for {self.name}: {done.stdout}{done.stderr}"
+            )
 
     def _answers(self) -> bool:
         try:
@@ -214,12 +222,23 @@ class Gateway(Peer):
     def _launch(self) -> ProcessTree:
         executable = Path(sys.executable).parent / "stomp-gateway"
         if not executable.exists():
-            raise NotInstalled(f"{executable} is missing: install the project into this environment")
+            raise NotInstalled(
+                f"{executable} is missing: install the project into this environment"
+            )
         if self.tls:
             self._make_keys()
-        arguments = [str(executable), "--varhome", str(self.folder / "var"), "--instance", _INSTANCE]
+        arguments = [
+            str(executable),
+            "--varhome",
+            str(self.folder / "var"),
+            "--instance",
+            _INSTANCE,
+        ]
         arguments += [f"-D{name}={value}" for name, value in self.settings().items()]
-        environment = {**os.environ, "PYTHONPATH": "" if self.path is None else str(self.path.resolve())}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": "" if self.path is None else str(self.path.resolve()),
+        }
         return ProcessTree(arguments, environment, self.folder, self.log)
 
     @property
@@ -236,7 +255,10 @@ class Gateway(Peer):
             "imq.bridge.stomp.tls.enabled": "true" if self.tls else "false",
         }
         if self.tls:
-            settings |= {"imq.bridge.stomp.tls.port": str(self.tls_port), "imq.bridge.stomp.tls.requireClientAuth": "false"}
+            settings |= {
+                "imq.bridge.stomp.tls.port": str(self.tls_port),
+                "imq.bridge.stomp.tls.requireClientAuth": "false",
+            }
         return settings
 
     def _answers(self) -> bool:
@@ -278,9 +300,18 @@ class ActiveMQ(Peer):
         listeners = ",".join(self.listeners())
         store = []
         if self.tls:
-            store = [f"-Djavax.net.ssl.keyStore={self._java_keys()}", f"-Djavax.net.ssl.keyStorePassword={_PASSWORD}"]
+            store = [
+                f"-Djavax.net.ssl.keyStore={self._java_keys()}",
+                f"-Djavax.net.ssl.keyStorePassword={_PASSWORD}",
+            ]
         broker = f"broker:({listeners})?brokerName=peer&persistent=true&useJmx=false&dataDirectory={data}"
-        arguments = [java, *self.options, *store, f"-Dactivemq.home={library.parent}", f"-Dactivemq.base={self.folder}"]
+        arguments = [
+            java,
+            *self.options,
+            *store,
+            f"-Dactivemq.home={library.parent}",
+            f"-Dactivemq.base={self.folder}",
+        ]
         arguments += [f"-Dactivemq.data={data}", "-cp", f"{library}/*", *self.main(), broker]
         return ProcessTree(arguments, os.environ, self.folder, self.log)
 
@@ -301,10 +332,14 @@ class ActiveMQ(Peer):
         key = serialization.load_pem_private_key((self.keys / "server.key").read_bytes(), None)
         chain = x509.load_pem_x509_certificates((self.keys / "server.pem").read_bytes())
         if not isinstance(key, EllipticCurvePrivateKey):
-            raise NotReady(f"imqkeytool made a {type(key).__name__}; an elliptic curve's key was expected")
+            raise NotReady(
+                f"imqkeytool made a {type(key).__name__}; an elliptic curve's key was expected"
+            )
         encryption = serialization.BestAvailableEncryption(_PASSWORD.encode())
         path = self.folder / "server.p12"
-        path.write_bytes(pkcs12.serialize_key_and_certificates(b"server", key, chain[0], chain[1:], encryption))
+        path.write_bytes(
+            pkcs12.serialize_key_and_certificates(b"server", key, chain[0], chain[1:], encryption)
+        )
         return path
 
 
@@ -324,7 +359,11 @@ class RabbitMQ(Peer):
 
     def __init__(self, folder: Path, tls: bool = False) -> None:
         super().__init__(folder, tls)
-        self.amqp_port, self._epmd_port, self._distribution_port = free_port(), free_port(), free_port()
+        self.amqp_port, self._epmd_port, self._distribution_port = (
+            free_port(),
+            free_port(),
+            free_port(),
+        )
         self._epmd: ProcessTree | None = None
 
     def _launch(self) -> ProcessTree:
@@ -332,7 +371,10 @@ class RabbitMQ(Peer):
         if not server.exists() or epmd is None:
             raise NotInstalled("RabbitMQ is missing: apt-get install rabbitmq-server")
         environment = self.environment()
-        lines = [f"listeners.tcp.default = 127.0.0.1:{self.amqp_port}", f"stomp.listeners.tcp.1 = 127.0.0.1:{self.port}"]
+        lines = [
+            f"listeners.tcp.default = 127.0.0.1:{self.amqp_port}",
+            f"stomp.listeners.tcp.1 = 127.0.0.1:{self.port}",
+        ]
         if self.tls:
             self._make_keys()
             lines += [
@@ -344,7 +386,12 @@ class RabbitMQ(Peer):
         (self.folder / "rabbitmq.conf").write_text("\n".join(lines) + "\n")
         (self.folder / "enabled_plugins").write_text(f"[{','.join(self.plugins)}].\n")
         # Otherwise the server starts a port mapper of its own, which detaches itself and outlives it.
-        self._epmd = ProcessTree([epmd, "-address", "127.0.0.1", "-port", str(self._epmd_port)], environment, self.folder, self.log)
+        self._epmd = ProcessTree(
+            [epmd, "-address", "127.0.0.1", "-port", str(self._epmd_port)],
+            environment,
+            self.folder,
+            self.log,
+        )
         return ProcessTree([str(server)], environment, self.folder, self.log)
 
     def environment(self) -> dict[str, str]:
@@ -384,10 +431,14 @@ class Pump(Peer):
     name = "pump"
 
     def _launch(self) -> ProcessTree:
-        return ProcessTree([sys.executable, "-m", "benchmarks.pump", str(self.port)], os.environ, ROOT, self.log)
+        return ProcessTree(
+            [sys.executable, "-m", "benchmarks.pump", str(self.port)], os.environ, ROOT, self.log
+        )
 
 
-PEERS: dict[str, type[Peer]] = {peer.name.lower(): peer for peer in (Gateway, PureGateway, ActiveMQ, RabbitMQ, Pump)}
+PEERS: dict[str, type[Peer]] = {
+    peer.name.lower(): peer for peer in (Gateway, PureGateway, ActiveMQ, RabbitMQ, Pump)
+}
 
 
 def free_port() -> int:

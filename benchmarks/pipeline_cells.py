@@ -40,20 +40,39 @@ class Jobs:
     def measure(self, peer: Peer, name: str, timing: Timing) -> Sequence[Measurement]:
         folder = peer.folder.absolute()
         truth = write_journal(folder / "journal", self.events)
-        ingest = _run(folder, "ingest", "--journal", str(folder / "journal"), "--into", str(folder / "table"))
-        journeys = _run(folder, "journeys", str(folder / "table"), "--output", str(folder / "answer"), "--format", "json")
-        answered = sum(1 for path in (folder / "answer" / "journeys").glob("part-*") for _ in path.open("rb"))
+        ingest = _run(
+            folder, "ingest", "--journal", str(folder / "journal"), "--into", str(folder / "table")
+        )
+        journeys = _run(
+            folder,
+            "journeys",
+            str(folder / "table"),
+            "--output",
+            str(folder / "answer"),
+            "--format",
+            "json",
+        )
+        answered = sum(
+            1 for path in (folder / "answer" / "journeys").glob("part-*") for _ in path.open("rb")
+        )
         if answered != truth.journeys:
             raise Refused(f"{answered} journeys, of {truth.journeys}")
         seconds = ingest.seconds + journeys.seconds
         cpu = ingest.cpu + journeys.cpu
-        parts = {"ingest s": ingest.seconds, "journeys s": journeys.seconds, "events/s": truth.events / seconds}
+        parts = {
+            "ingest s": ingest.seconds,
+            "journeys s": journeys.seconds,
+            "events/s": truth.events / seconds,
+        }
         return [
             Measurement(seconds, extra=parts),
             Measurement(cpu / truth.events * 1e6, extra={"processor s": cpu}),
             Measurement(
                 max(ingest.peak, journeys.peak) / 2**20,
-                extra={"journal MiB": _mebibytes(folder / "journal"), "table MiB": _mebibytes(folder / "table")},
+                extra={
+                    "journal MiB": _mebibytes(folder / "journal"),
+                    "table MiB": _mebibytes(folder / "table"),
+                },
             ),
         ]
 
@@ -69,7 +88,17 @@ class _Cost:
 
 def _run(folder: Path, job: str, *arguments: str) -> _Cost:
     log = folder / f"{job}.log"
-    command = [sys.executable, "-m", "pipeline", job, *arguments, "--master", f"local[{_CORES}]", "--memory", _MEMORY]
+    command = [
+        sys.executable,
+        "-m",
+        "pipeline",
+        job,
+        *arguments,
+        "--master",
+        f"local[{_CORES}]",
+        "--memory",
+        _MEMORY,
+    ]
     began = time.monotonic()
     cpu, peak = 0.0, 0
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
@@ -98,7 +127,13 @@ def _cell(name: str, events: int) -> Cell:
     memory_goal: tuple[Goal, ...] = (AtMost(3, "GB", 2**20 / 1e9),) if events >= 1_000_000 else ()
     what = f"pipeline on {_CORES} cores, {events:,} events: ingest, then journeys"
     rows = (
-        Row(what, "s", False, time_goal, ("the start of two Spark sessions and the compiling of their plans included",)),
+        Row(
+            what,
+            "s",
+            False,
+            time_goal,
+            ("the start of two Spark sessions and the compiling of their plans included",),
+        ),
         Row("the same: processor for each event", "µs", False),
         Row("the same: memory", "MiB", False, memory_goal),
     )

@@ -38,7 +38,9 @@ class ProcessTree:
     :raises FileNotFoundError: when the command does not exist.
     """
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], directory: Path, log: Path) -> None:
+    def __init__(
+        self, arguments: Sequence[str], environment: Mapping[str, str], directory: Path, log: Path
+    ) -> None:
         with log.open("ab") as output:
             # A session of its own: its descendants are found by the session's number, and Ctrl-C in the terminal does not reach them
             # before the measurement is closed in order.
@@ -64,7 +66,10 @@ class ProcessTree:
 
     def cpu_seconds(self) -> float:
         """Processor time of the tree so far, user and system, descendants that have ended included as far as they were waited for."""
-        return sum(sum(map(int, fields[11:15])) for _, fields in _stat() if int(fields[3]) == self.pid) / _TICKS
+        return (
+            sum(sum(map(int, fields[11:15])) for _, fields in _stat() if int(fields[3]) == self.pid)
+            / _TICKS
+        )
 
     def resident_bytes(self) -> int:
         """Resident memory of the tree now."""
@@ -114,7 +119,11 @@ class ProcessTree:
 
     def _living(self) -> list[tuple[int, int]]:
         """The live processes, each with its parent."""
-        return [(pid, int(fields[1])) for pid, fields in _stat() if int(fields[3]) == self.pid and fields[0] != "Z"]
+        return [
+            (pid, int(fields[1]))
+            for pid, fields in _stat()
+            if int(fields[3]) == self.pid and fields[0] != "Z"
+        ]
 
     def _status(self, name: str) -> int:
         total = 0

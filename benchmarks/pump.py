@@ -49,7 +49,9 @@ class _Connection(asyncio.Protocol):
             self._forward(data)
         receipts = _RECEIPT.findall(data)
         if receipts:
-            self.transport.write(b"".join([b"RECEIPT\nreceipt-id:" + name + b"\n\n\0" for name in receipts]))
+            self.transport.write(
+                b"".join([b"RECEIPT\nreceipt-id:" + name + b"\n\n\0" for name in receipts])
+            )
 
     def _subscribe(self, data: bytes) -> None:
         match = _DESTINATION.search(data)
@@ -74,7 +76,9 @@ class _Connection(asyncio.Protocol):
 
 async def _serve(port: int) -> None:
     subscribers: dict[bytes, list[_Connection]] = {}
-    server = await asyncio.get_running_loop().create_server(lambda: _Connection(subscribers), "127.0.0.1", port)
+    server = await asyncio.get_running_loop().create_server(
+        lambda: _Connection(subscribers), "127.0.0.1", port
+    )
     async with server:
         await server.serve_forever()
 

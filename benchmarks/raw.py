@@ -24,7 +24,9 @@ _JMS_PATIENCE = 120.0
 _TRANSACTION = "raw"
 
 
-def rate(peer: Peer, protocol: str, way: Way, messages: int, batch: int, body: int, name: str) -> float:
+def rate(
+    peer: Peer, protocol: str, way: Way, messages: int, batch: int, body: int, name: str
+) -> float:
     """Messages a second that one client sends (``OUT``), or receives from a queue that is filled before (``IN``); all persistent.
 
     :param protocol: ``stomp`` or ``jms``. :param batch: messages that are sent in one transaction, or acknowledged at once as far as the provider
@@ -39,19 +41,33 @@ def rate(peer: Peer, protocol: str, way: Way, messages: int, batch: int, body: i
     if protocol == "jms":
         assert isinstance(peer, OpenWireActiveMQ)
         return _jms(peer, name, "send" if way is Way.OUT else "receive", messages, batch, body)
-    return _sent(peer, name, messages, batch, body) if way is Way.OUT else _received(peer, name, messages, batch)
+    return (
+        _sent(peer, name, messages, batch, body)
+        if way is Way.OUT
+        else _received(peer, name, messages, batch)
+    )
 
 
-def _jms(peer: OpenWireActiveMQ, name: str, what: str, messages: int, batch: int, body: int) -> float:
+def _jms(
+    peer: OpenWireActiveMQ, name: str, what: str, messages: int, batch: int, body: int
+) -> float:
     java = shutil.which("java")
     if java is None:
         raise Refused("there is no java")
     program = [java, "-cp", "/usr/share/activemq/lib/*", str(ROOT / "benchmarks" / "JmsRate.java")]
     arguments = [peer.url, name, what, str(messages), str(batch), str(body)]
     try:
-        done = subprocess.run([*program, *arguments], capture_output=True, text=True, check=False, timeout=_JMS_PATIENCE)
+        done = subprocess.run(
+            [*program, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_JMS_PATIENCE,
+        )
     except subprocess.TimeoutExpired as error:
-        raise Refused(f"{peer.name}: a JMS client did not {what} {messages} messages within {_JMS_PATIENCE:g} s") from error
+        raise Refused(
+            f"{peer.name}: a JMS client did not {what} {messages} messages within {_JMS_PATIENCE:g} s"
+        ) from error
     if done.returncode:
         raise Refused(f"{peer.name}: a JMS client could not {what}: {done.stderr[:1500]}")
     return float(done.stdout)
@@ -71,7 +87,9 @@ def _sent(peer: Peer, name: str, messages: int, batch: int, body: int) -> float:
             seconds = perf_counter() - began
             producer.disconnect()
             return messages / seconds
-        sender = _Sender(poll, peer, Shape(destination, 0, body, True, headers=(("transaction", _TRANSACTION),)))
+        sender = _Sender(
+            poll, peer, Shape(destination, 0, body, True, headers=(("transaction", _TRANSACTION),))
+        )
         began = perf_counter()
         for _ in range(-(-messages // batch)):
             sender.transaction(batch)
@@ -87,7 +105,14 @@ def _received(peer: Peer, name: str, messages: int, batch: int) -> float:
     tally = Tally(1)
     with Poll() as poll:
         began = perf_counter()
-        consumer = Consumer(poll, peer, f"/queue/{name}", "client-individual" if batch == 1 else "client", tally, Reader(1))
+        consumer = Consumer(
+            poll,
+            peer,
+            f"/queue/{name}",
+            "client-individual" if batch == 1 else "client",
+            tally,
+            Reader(1),
+        )
         while tally.distinct < messages:
             _turn(poll, peer, began, messages)
         consumer.disconnect()
@@ -97,7 +122,9 @@ def _received(peer: Peer, name: str, messages: int, batch: int) -> float:
 def _turn(poll: Poll, peer: Peer, began: float, messages: int) -> None:
     poll.turn(0.05)
     if perf_counter() - began > PATIENCE + messages / 50:
-        raise Refused(f"{peer.name} alone did not take or give {messages} messages within {PATIENCE + messages / 50:g} s")
+        raise Refused(
+            f"{peer.name} alone did not take or give {messages} messages within {PATIENCE + messages / 50:g} s"
+        )
 
 
 class _Sender(Endpoint):

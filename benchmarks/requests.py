@@ -42,9 +42,15 @@ class Responder(Endpoint):
             # Header octets go back as they came, still escaped.
             reply_to, correlation = header(octets, b"reply-to"), header(octets, b"correlation-id")
             if reply_to is None or correlation is None:
-                raise Refused(f"{self._name} delivered a request without reply-to or correlation-id: {octets[:300]!r}")
-            head = b"SEND\ndestination:%s\npersistent:false\ncorrelation-id:%s\ncontent-length:%d\n\n"
-            replies.append(head % (reply_to, correlation, self._body) + octets[-self._body :] + b"\0")
+                raise Refused(
+                    f"{self._name} delivered a request without reply-to or correlation-id: {octets[:300]!r}"
+                )
+            head = (
+                b"SEND\ndestination:%s\npersistent:false\ncorrelation-id:%s\ncontent-length:%d\n\n"
+            )
+            replies.append(
+                head % (reply_to, correlation, self._body) + octets[-self._body :] + b"\0"
+            )
         if replies:
             self.write(b"".join(replies))
 
@@ -55,12 +61,27 @@ class Requester(Endpoint):
     :param number: of this client among all, from 0.
     """
 
-    def __init__(self, poll: Poll, peer: Peer, destination: str, body: int, number: int, tally: Tally, reader: Reader) -> None:
+    def __init__(
+        self,
+        poll: Poll,
+        peer: Peer,
+        destination: str,
+        body: int,
+        number: int,
+        tally: Tally,
+        reader: Reader,
+    ) -> None:
         super().__init__(poll, peer)
         self._tally = tally
         self._reader = reader
         reply_to = f"/temp-queue/replies{number}"
-        shape = Shape(peer.dialect.sends_to(destination), number, body, varying=True, headers=(("reply-to", reply_to),))
+        shape = Shape(
+            peer.dialect.sends_to(destination),
+            number,
+            body,
+            varying=True,
+            headers=(("reply-to", reply_to),),
+        )
         self._block = Block(shape, 1)
         self._asked_at = 0.0
         #: Whether a reply is owed.
@@ -97,7 +118,9 @@ class Requester(Endpoint):
                 self.ask()
 
 
-def run(peer: Peer, clients: int, body: int, name: str, warm_up: float, seconds: float) -> Measurement:
+def run(
+    peer: Peer, clients: int, body: int, name: str, warm_up: float, seconds: float
+) -> Measurement:
     """Measure round trips, non-persistent, request and reply of the same size.
 
     :param name: of the request queue, not used before.
@@ -113,10 +136,21 @@ def run(peer: Peer, clients: int, body: int, name: str, warm_up: float, seconds:
         gc.enable()
 
 
-def _run(poll: Poll, peer: Peer, clients: int, body: int, destination: str, warm_up: float, seconds: float) -> Measurement:
+def _run(
+    poll: Poll,
+    peer: Peer,
+    clients: int,
+    body: int,
+    destination: str,
+    warm_up: float,
+    seconds: float,
+) -> Measurement:
     tally = Tally(clients)
     responder = Responder(poll, peer, destination, body)
-    requesters = [Requester(poll, peer, destination, body, number, tally, Reader(clients)) for number in range(clients)]
+    requesters = [
+        Requester(poll, peer, destination, body, number, tally, Reader(clients))
+        for number in range(clients)
+    ]
 
     def turn_until(end: float) -> None:
         while (now := perf_counter()) < end:
@@ -129,7 +163,10 @@ def _run(poll: Poll, peer: Peer, clients: int, body: int, destination: str, warm
         requester.waits.clear()
     meter = Meter(peer.tree)
     turn_until(meter.began + seconds)
-    while not any(requester.waits for requester in requesters) and perf_counter() - meter.began < seconds + _SILENCE:
+    while (
+        not any(requester.waits for requester in requesters)
+        and perf_counter() - meter.began < seconds + _SILENCE
+    ):
         # As the load's: a short measurement on a busy machine.
         turn_until(perf_counter() + 0.05)
     cost = meter.stop()

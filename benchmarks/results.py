@@ -60,23 +60,32 @@ class RowResult:
 
     def standing(self) -> Standing:
         """What goals are checked against."""
-        medians = {server: value for server in self.servers if (value := self.median(server)) is not None}
+        medians = {
+            server: value for server in self.servers if (value := self.median(server)) is not None
+        }
         subject = self.servers[0]
         outcome = self.outcome(subject)
-        missing = outcome.lost + outcome.duplicated + outcome.unexpected if subject in medians else None
+        missing = (
+            outcome.lost + outcome.duplicated + outcome.unexpected if subject in medians else None
+        )
         others = {server: value for server, value in medians.items() if server != subject}
         return Standing(medians.get(subject), others, missing, self.ceiling())
 
     def ceiling(self) -> float | None:
         """What binds the first server's rate, the median; None where nothing does."""
-        ceilings = [run.ceiling for run in self.runs.get(self.servers[0], ()) if run.ceiling is not None]
+        ceilings = [
+            run.ceiling for run in self.runs.get(self.servers[0], ()) if run.ceiling is not None
+        ]
         return median(ceilings) if ceilings else None
 
     def limited(self) -> bool:
         """Whether a goal was not reached because somebody else is the limit."""
         standing = self.standing()
         return any(
-            isinstance(goal, AtLeastUnlessLimited) and reached is None and standing.others and goal.limited(standing)
+            isinstance(goal, AtLeastUnlessLimited)
+            and reached is None
+            and standing.others
+            and goal.limited(standing)
             for goal, reached in self.goals()
         )
 
@@ -113,9 +122,21 @@ def write(path: Path, results: Iterable[RowResult], settings: Mapping[str, objec
 def machine() -> dict[str, object]:
     """What the figures depend on besides the servers."""
     processor = next(
-        (line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "unknown"
+        (
+            line.split(":", 1)[1].strip()
+            for line in _lines("/proc/cpuinfo")
+            if line.startswith("model name")
+        ),
+        "unknown",
     )
-    memory = next((int(line.split()[1]) // 1024 for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
+    memory = next(
+        (
+            int(line.split()[1]) // 1024
+            for line in _lines("/proc/meminfo")
+            if line.startswith("MemTotal")
+        ),
+        0,
+    )
     return {
         "processor": processor,
         "cores": len(os.sched_getaffinity(0)),

@@ -33,7 +33,12 @@ class Runner:
     """
 
     def __init__(
-        self, peers: Sequence[type[Peer]], folder: Path, timing: Timing, repetitions: int, say: Callable[[str], None]
+        self,
+        peers: Sequence[type[Peer]],
+        folder: Path,
+        timing: Timing,
+        repetitions: int,
+        say: Callable[[str], None],
     ) -> None:
         self.peers = list(peers)
         self._folder = folder
@@ -51,7 +56,12 @@ class Runner:
     def __enter__(self) -> Runner:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         everything = [*self._running.values(), *([] if self._alone is None else [self._alone])]
         self._running.clear()
         for peer in everything:
@@ -63,7 +73,9 @@ class Runner:
         if cell.work.alone or cell.servers != self._servers:
             self._stop_running()
         self._servers = cell.servers
-        results = [RowResult(cell.name, row, [peer.name for peer in self.peers]) for row in cell.rows]
+        results = [
+            RowResult(cell.name, row, [peer.name for peer in self.peers]) for row in cell.rows
+        ]
         for _ in range(repetitions):
             for kind in list(self.peers):
                 measurements = self._measure_once(cell, kind)
@@ -115,7 +127,13 @@ class Runner:
             self._say(f"{kind.name} started in {seconds:.1f} s: {peer.version}")
             self.versions[kind.name] = peer.version
             load.run(peer, Load(), "warm-up", 0, self._timing.first / 2)
-            load.run(peer, Load(persistent=True, ack="client"), "warm-up-persistent", 0, self._timing.first / 2)
+            load.run(
+                peer,
+                Load(persistent=True, ack="client"),
+                "warm-up-persistent",
+                0,
+                self._timing.first / 2,
+            )
         return peer
 
     def _made(self, kind: type[Peer], tls: bool) -> Peer:

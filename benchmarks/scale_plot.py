@@ -58,9 +58,13 @@ def points(results: Sequence[Path]) -> list[Point]:
         for events, (time, cpu, memory) in cells.items():
             jobs = time["extra"]
             assert isinstance(jobs, dict)
-            found[events] = Point(events, jobs["ingest s"], jobs["journeys s"], _value(cpu), _value(memory))
+            found[events] = Point(
+                events, jobs["ingest s"], jobs["journeys s"], _value(cpu), _value(memory)
+            )
     if not found:
-        raise ValueError(f"there is nothing of the cells pipeline-* in {', '.join(map(str, results))}")
+        raise ValueError(
+            f"there is nothing of the cells pipeline-* in {', '.join(map(str, results))}"
+        )
     return [found[events] for events in sorted(found)]
 
 
@@ -76,7 +80,12 @@ def draw(found: Sequence[Point], path: Path) -> None:
     with matplotlib.rc_context(_SETTINGS):
         figure = Figure((9, 2.8), layout="constrained")
         time, cost, memory = figure.subplots(1, 3)
-        _curves(time, "seconds", events, {"ingest": [p.ingest for p in found], "journeys": [p.journeys for p in found]})
+        _curves(
+            time,
+            "seconds",
+            events,
+            {"ingest": [p.ingest for p in found], "journeys": [p.journeys for p in found]},
+        )
         _curves(cost, _COST, events, {"": [p.cpu for p in found]})
         _curves(memory, "memory, MiB", events, {"": [p.memory for p in found]})
         figure.savefig(path, metadata={"Date": None})
@@ -98,7 +107,9 @@ def _curves(axes: Axes, what: str, events: Sequence[int], curves: dict[str, list
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. :returns: 0."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale_plot", description=(__doc__ or "").split("\n", 1)[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.scale_plot", description=(__doc__ or "").split("\n", 1)[0]
+    )
     parser.add_argument("results", nargs="+", type=Path, metavar="RESULTS.json")
     parser.add_argument("drawing", type=Path, metavar="DRAWING.svg")
     options = parser.parse_args(arguments)

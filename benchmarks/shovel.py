@@ -35,7 +35,10 @@ class RabbitMQWithShovel(Mover, RabbitMQ):
         value = json.dumps(self.parameters(route, batch)).replace("\\", "\\\\").replace('"', '\\"')
         arguments = f'[<<"/">>, <<"shovel">>, <<"{_SHOVEL}">>, "{value}", none]'
         milliseconds = round(_DELAY * 1000)
-        self._control("eval", f"timer:apply_after({milliseconds}, rabbit_runtime_parameters, parse_set, {arguments}).")
+        self._control(
+            "eval",
+            f"timer:apply_after({milliseconds}, rabbit_runtime_parameters, parse_set, {arguments}).",
+        )
         time.sleep(_DELAY)
 
     def end(self, route: Route, batch: int) -> None:
@@ -46,7 +49,11 @@ class RabbitMQWithShovel(Mover, RabbitMQ):
         source, target = self.queues(route, batch)
         foreign = self.foreign(route)
         # Without a host it is the broker that runs the shovel, reached without a socket.
-        there = f"amqp://{foreign.login}:{foreign.passcode}@127.0.0.1:{foreign.amqp_port}" if isinstance(foreign, RabbitMQ) else ""
+        there = (
+            f"amqp://{foreign.login}:{foreign.passcode}@127.0.0.1:{foreign.amqp_port}"
+            if isinstance(foreign, RabbitMQ)
+            else ""
+        )
         here = "amqp://"
         ends = {Way.WITHIN: (here, here), Way.OUT: (here, there), Way.IN: (there, here)}[route.way]
         return {
@@ -62,9 +69,17 @@ class RabbitMQWithShovel(Mover, RabbitMQ):
         command = ["/usr/lib/rabbitmq/bin/rabbitmqctl", "--quiet", *arguments]
         try:
             done = subprocess.run(
-                command, env=self.environment(), capture_output=True, text=True, check=False, timeout=_PATIENCE, cwd=self.folder
+                command,
+                env=self.environment(),
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_PATIENCE,
+                cwd=self.folder,
             )
         except subprocess.TimeoutExpired as error:
-            raise Refused(f"{self.name}: rabbitmqctl {arguments[0]} did not end within {_PATIENCE:g} s") from error
+            raise Refused(
+                f"{self.name}: rabbitmqctl {arguments[0]} did not end within {_PATIENCE:g} s"
+            ) from error
         if done.returncode or "error" in done.stdout:
             raise Refused(f"{self.name}: rabbitmqctl {arguments[0]}: {done.stdout}{done.stderr}")

@@ -46,7 +46,10 @@ def block(result: RowResult) -> str:
     text = [f"{row.title}  [{result.cell}]", *_aligned([head, *lines], "  ")]
     for server in result.servers:
         runs = result.runs.get(server, [])
-        text += [f"    {server}: {error}" for error in sorted({run.error for run in runs if run.error is not None})]
+        text += [
+            f"    {server}: {error}"
+            for error in sorted({run.error for run in runs if run.error is not None})
+        ]
         extra = _extra(runs)
         if extra:
             text.append(f"    {server}: {extra}")
@@ -58,7 +61,11 @@ def block(result: RowResult) -> str:
 def _mark(result: RowResult, goal: Goal, reached: bool | None) -> str:
     """What is said of a goal."""
     standing = result.standing()
-    if not isinstance(goal, AtLeastUnlessLimited | NearTheLimit) or standing.ceiling is None or standing.subject is None:
+    if (
+        not isinstance(goal, AtLeastUnlessLimited | NearTheLimit)
+        or standing.ceiling is None
+        or standing.subject is None
+    ):
         return _MARKS[reached]
     share = _percent(standing.subject / standing.ceiling)
     if isinstance(goal, NearTheLimit):
@@ -83,7 +90,11 @@ def _server_line(result: RowResult, server: str) -> list[str]:
         number(max(values, default=None)),
         "" if server == result.servers[0] else _times(result.ratio(server)),
         *(
-            [str(outcome.lost), str(outcome.duplicated + outcome.unexpected), str(outcome.disordered)]
+            [
+                str(outcome.lost),
+                str(outcome.duplicated + outcome.unexpected),
+                str(outcome.disordered),
+            ]
             if any(run.messages for run in runs)
             else "---"
         ),
@@ -97,7 +108,10 @@ def _server_line(result: RowResult, server: str) -> list[str]:
 
 def _extra(runs: Sequence[Measurement]) -> str:
     names = dict.fromkeys(name for run in runs for name in run.extra)
-    return ", ".join(f"{name} {number(median([run.extra[name] for run in runs if name in run.extra]))}" for name in names)
+    return ", ".join(
+        f"{name} {number(median([run.extra[name] for run in runs if name in run.extra]))}"
+        for name in names
+    )
 
 
 def summary(results: Sequence[RowResult], versions: Mapping[str, str]) -> str:
@@ -113,10 +127,26 @@ def summary(results: Sequence[RowResult], versions: Mapping[str, str]) -> str:
     for result in results:
         ratios = [_times(result.ratio(other)) for other in servers[1:]]
         lines.append(
-            [result.row.title, result.row.unit, *(number(result.median(server)) for server in servers), *ratios, _verdict(result)]
+            [
+                result.row.title,
+                result.row.unit,
+                *(number(result.median(server)) for server in servers),
+                *ratios,
+                _verdict(result),
+            ]
         )
-    text = [*(f"  {server}: {versions[server]}" for server in servers if server in versions), "", *_aligned(lines, "  ")]
-    others = [share for result in results for runs in result.runs.values() for run in runs if (share := run.others) is not None]
+    text = [
+        *(f"  {server}: {versions[server]}" for server in servers if server in versions),
+        "",
+        *_aligned(lines, "  "),
+    ]
+    others = [
+        share
+        for result in results
+        for runs in result.runs.values()
+        for run in runs
+        if (share := run.others) is not None
+    ]
     if others and median(others) > _QUIET:
         text += [
             "",
@@ -153,6 +183,9 @@ def _aligned(lines: Sequence[Sequence[str]], indent: str) -> list[str]:
     widths = [max(len(entry) for entry in column) for column in zip(*lines, strict=True)]
     text = []
     for line in lines:
-        entries = [line[0].ljust(widths[0]), *(entry.rjust(width) for entry, width in zip(line[1:], widths[1:], strict=True))]
+        entries = [
+            line[0].ljust(widths[0]),
+            *(entry.rjust(width) for entry, width in zip(line[1:], widths[1:], strict=True)),
+        ]
         text.append((indent + "  ".join(entries)).rstrip())
     return text

@@ -115,7 +115,9 @@ class Tally:
         :param sent: as many entries as there are producers.
         """
         if len(sent) != len(self._seen):
-            raise ValueError(f"{len(self._seen)} producers are counted, {len(sent)} counts were given")
+            raise ValueError(
+                f"{len(self._seen)} producers are counted, {len(sent)} counts were given"
+            )
         lost = unexpected = 0
         for count, seen in zip(sent, self._seen, strict=True):
             lost += count - seen.count(1, 0, count)

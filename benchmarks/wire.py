@@ -65,7 +65,10 @@ class Block:
         low = len(str(messages)) - 1
         self._width = DIGITS - 2 - low
         mark = b"@" * self._width
-        frames = [_send(shape, b"%02d" % shape.producer + mark + (b"%0*d" % (low, i) if low else b"")) for i in range(messages)]
+        frames = [
+            _send(shape, b"%02d" % shape.producer + mark + (b"%0*d" % (low, i) if low else b""))
+            for i in range(messages)
+        ]
         name = b"%02d-" % shape.producer + mark
         if shape.confirm is Confirm.TRANSACTIONS_OF_100:
             frames = [frame.replace(b"\n", b"\ntransaction:" + name + b"\n", 1) for frame in frames]
@@ -137,7 +140,11 @@ def _send(shape: Shape, number: bytes) -> bytes:
 
 def frame(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
     """One frame from headers that need no escaping."""
-    return "\n".join([command, *(f"{name}:{value}" for name, value in headers.items()), "\n"]).encode() + body + b"\0"
+    return (
+        "\n".join([command, *(f"{name}:{value}" for name, value in headers.items()), "\n"]).encode()
+        + body
+        + b"\0"
+    )
 
 
 def numbers(frames: Sequence[bytes]) -> list[int]:

@@ -150,10 +150,19 @@ class Parts:
         return made
 
     def _queues(self, config: model.Bridge) -> DeadMessageQueues:
-        return DeadMessageQueues(self._reactor, config, self.factories, self.connections, self._load_transformer, self._log)
+        return DeadMessageQueues(
+            self._reactor,
+            config,
+            self.factories,
+            self.connections,
+            self._load_transformer,
+            self._log,
+        )
 
     def _link(self, link: model.Link, config: model.Bridge) -> JMSLink | RefusedLink:
-        reason = "" if link.enabled else 'it is disabled: set enabled="true" in the file of the bridge'
+        reason = (
+            "" if link.enabled else 'it is disabled: set enabled="true" in the file of the bridge'
+        )
         transformer: MessageTransformer | None = None
         class_name = link.target.message_transformer_class
         if not reason and class_name is not None:
@@ -198,5 +207,10 @@ def credentials_of(settings: Settings, name: str) -> Credentials:
     }
     missing = [setting for setting in expected if not settings[setting]]
     if missing:
-        raise SettingsError([settings.problem(setting, expected[setting], severity=Severity.BRIDGE) for setting in missing])
+        raise SettingsError(
+            [
+                settings.problem(setting, expected[setting], severity=Severity.BRIDGE)
+                for setting in missing
+            ]
+        )
     return Credentials(settings[general.BRIDGE_ADMIN_USER], settings[general.BRIDGE_ADMIN_PASSWORD])

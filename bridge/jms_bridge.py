@@ -41,7 +41,11 @@ from bridge.together import shielded, when_all_ended
 from bridge.xa.coordinator import Coordinator
 from gateway.instance.redaction import Redaction, hidden_by_value
 from gateway.instance.settings import Settings, SettingsError
-from gateway.instance.settings_general import BRIDGE_ADMIN_USER, BRIDGE_LOGFILE_COUNT, BRIDGE_LOGFILE_LIMIT
+from gateway.instance.settings_general import (
+    BRIDGE_ADMIN_USER,
+    BRIDGE_LOGFILE_COUNT,
+    BRIDGE_LOGFILE_LIMIT,
+)
 from gateway.messaging.provider import Connection, Provider
 
 T = TypeVar("T")
@@ -92,7 +96,9 @@ class JMSBridge:
         self.name: Final = name
         self.state = BridgeState.STOPPED
         self.problem = ""
-        self.warnings: Sequence[Problem] = ()  # of its file, when that was read last and could be used
+        self.warnings: Sequence[
+            Problem
+        ] = ()  # of its file, when that was read last and could be used
         self._reactor: Final = reactor
         self._settings: Final = settings
         self._folder: Final = folder
@@ -253,9 +259,14 @@ class JMSBridge:
         try:
             config, self.warnings = await load(settings, self.name, self._folder, self._reactor)
         except ConfigurationError as error:
-            self._warn([problem for problem in error.problems if problem.severity is Severity.WARNING])
+            self._warn(
+                [problem for problem in error.problems if problem.severity is Severity.WARNING]
+            )
             raise
-        for secret in hidden_by_value([*settings.secrets(), *config.secrets()], [*config.usernames(), settings[BRIDGE_ADMIN_USER]]):
+        for secret in hidden_by_value(
+            [*settings.secrets(), *config.secrets()],
+            [*config.usernames(), settings[BRIDGE_ADMIN_USER]],
+        ):
             if secret not in self._secrets:
                 self._secrets.add(secret)
                 self._redaction.add(secret)
@@ -314,9 +325,16 @@ class JMSBridge:
         if parts is None:
             return
         until = self._reactor.seconds() + seconds
-        stopping = {key(link.name): link.stop() for link in parts.links.values() if link.status().state not in _STOPPED}
+        stopping = {
+            key(link.name): link.stop()
+            for link in parts.links.values()
+            if link.status().state not in _STOPPED
+        }
         await self._steps.take("stop", stopping, seconds * _FOR_LINKS)
-        closing = {"dead message queues": parts.dead_messages.stop(), "transactions": parts.coordination.stop()}
+        closing = {
+            "dead message queues": parts.dead_messages.stop(),
+            "transactions": parts.coordination.stop(),
+        }
         await self._steps.take("stop", closing, (until - self._reactor.seconds()) / 2)
         # It waits for connections that are still in use, but no longer than we do.
         left = max(0.0, until - self._reactor.seconds())
@@ -331,7 +349,11 @@ class JMSBridge:
         if self.state is not BridgeState.STARTED or parts is None:
             raise self._wrong_state("pause")
         self._enter(BridgeState.PAUSING)
-        running = {key(link.name): link.pause() for link in parts.links.values() if link.status().state in _RUNNING}
+        running = {
+            key(link.name): link.pause()
+            for link in parts.links.values()
+            if link.status().state in _RUNNING
+        }
         self._pausing = this = object()
         when_all_ended(running, lambda: self._paused(this))
         try:
@@ -366,7 +388,9 @@ class JMSBridge:
         resuming = {key(link.name): link.resume() for link in paused}
         # Those that a reload made while all was paused have never run.
         held, parts.held = parts.held, set()
-        resuming |= {key(name): parts.links[name].start() for name in held if key(name) not in resuming}
+        resuming |= {
+            key(name): parts.links[name].start() for name in held if key(name) not in resuming
+        }
         await self._steps.take("resume", resuming, START_S)
 
     # --- reload
@@ -378,25 +402,41 @@ class JMSBridge:
         _, config = await self._configured()
         different = changes(parts.config, config)
         # A refused link may be refused no more: a transformer's class may have been brought.
-        anew = {*different.changed, *(name for name in different.unchanged if refusal_of(parts.links[name]))}
+        anew = {
+            *different.changed,
+            *(name for name in different.unchanged if refusal_of(parts.links[name])),
+        }
         if different.dmqs:
             # What may be refused comes first.
             parts.prepare_dead_messages(config)
         # Of a paused bridge, those that it has paused; else what an operator has paused or stopped by itself is not started.
-        run = (*_RUNNING, LinkState.FAILED) if self.state is BridgeState.STARTED else (*_RUNNING, LinkState.FAILED, *_PAUSED)
+        run = (
+            (*_RUNNING, LinkState.FAILED)
+            if self.state is BridgeState.STARTED
+            else (*_RUNNING, LinkState.FAILED, *_PAUSED)
+        )
         began = {name for name, link in parts.links.items() if link.status().state in run}
         ending = [parts.links[name] for name in (*different.removed, *anew)]
-        stopping = {key(link.name): link.stop() for link in ending if link.status().state not in _STOPPED}
+        stopping = {
+            key(link.name): link.stop() for link in ending if link.status().state not in _STOPPED
+        }
         await self._steps.take("stop", stopping, STOP_S)
         for name in anew:
             before = parts.links[name].status()
             if before.enabled and name not in began and name not in parts.held:
-                self._log.info("link {link} did not run, and does not: it was stopped or paused by an operator", link=name)
+                self._log.info(
+                    "link {link} did not run, and does not: it was stopped or paused by an operator",
+                    link=name,
+                )
         was_disabled = {name for name in anew if not parts.links[name].config.enabled}
         fresh = parts.replace(config, {*different.added, *anew}, different.connection_factories)
         if different.dmqs:
-            await self._steps.take("start", {"dead message queues": parts.dead_messages.start()}, START_S)
-            await self._steps.take("stop", {"dead message queues": parts.dead_messages.stop_replaced()}, START_S)
+            await self._steps.take(
+                "start", {"dead message queues": parts.dead_messages.start()}, START_S
+            )
+            await self._steps.take(
+                "stop", {"dead message queues": parts.dead_messages.stop_replaced()}, START_S
+            )
         self._refuse(fresh)
         wanted = {*different.added, *began, *was_disabled, *parts.held}
         starting = [link for link in fresh if link.config.enabled and link.name in wanted]

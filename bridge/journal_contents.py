@@ -38,7 +38,9 @@ class BatchContents:
     def ids(self, places: Places) -> list[str] | None:
         """The ids; None where they are numbers with a prefix."""
         messages = self._messages
-        return [messages[place].message_id for place in places] if self._numbered() is None else None
+        return (
+            [messages[place].message_id for place in places] if self._numbered() is None else None
+        )
 
     def prefix(self) -> str | None:
         """What the ids begin with; None where they have no numbers."""
@@ -76,7 +78,9 @@ class BatchContents:
         said = self.said
         return [digest_of_headers(said[place]) for place in places]
 
-    def sent_bodies(self, places: Places, given: Sequence[Headers], bodies: Sequence[bytes]) -> list[str]:
+    def sent_bodies(
+        self, places: Places, given: Sequence[Headers], bodies: Sequence[bytes]
+    ) -> list[str]:
         """Hashes of bodies as sent. :param given: the headers that they are sent with, which say what kind of body that is."""
         octets, received, known = self.octets, self.said, self.bodies(range(len(self.octets)))
         return [
@@ -89,7 +93,10 @@ class BatchContents:
     def sent_headers(self, places: Places, given: Sequence[Headers]) -> list[str]:
         """Hashes of headers as sent."""
         received = self.said
-        return [digest_of_headers(headers, received[place]) for place, headers in zip(places, given, strict=True)]
+        return [
+            digest_of_headers(headers, received[place])
+            for place, headers in zip(places, given, strict=True)
+        ]
 
     def _numbered(self) -> tuple[str, list[int]] | None:
         if not self._named:

@@ -98,21 +98,41 @@ class BridgeLines:
         self._numbers: Final[dict[str, _Numbers]] = {}
 
     def of_link(
-        self, bridge: str, link: str, source: AdministeredFactory, target: AdministeredFactory, transforms: bool
+        self,
+        bridge: str,
+        link: str,
+        source: AdministeredFactory,
+        target: AdministeredFactory,
+        transforms: bool,
     ) -> LinkLines:
         """Those of one link. :param source: the source's connection factory. :param target: likewise. :param transforms: whether it has a transformer."""
         name = f"{bridge}/{link}"
         numbers = self._numbers.setdefault(name, _Numbers())
         # A STOMP broker does not say which id it gives a message.
         tells_ids = target.kind != "stomp"
-        return LinkLines(self._journal, name, source.config.ref_name, target.config.ref_name, transforms, tells_ids, numbers)
+        return LinkLines(
+            self._journal,
+            name,
+            source.config.ref_name,
+            target.config.ref_name,
+            transforms,
+            tells_ids,
+            numbers,
+        )
 
 
 class LinkLines:
     """The lines of one link. Made by :meth:`BridgeLines.of_link`."""
 
     def __init__(
-        self, journal: Journal | None, link: str, source: str, target: str, transforms: bool, tells_ids: bool, numbers: _Numbers
+        self,
+        journal: Journal | None,
+        link: str,
+        source: str,
+        target: str,
+        transforms: bool,
+        tells_ids: bool,
+        numbers: _Numbers,
     ) -> None:
         self.journal: Final = journal
         self.link: Final = link
@@ -136,7 +156,17 @@ class Transfers:
     A message is named by its place in the batch. What is told is as the journal's level was when the batch was received.
     """
 
-    __slots__ = ("_alike", "_first", "_journal", "_judged", "_lines", "_messages", "_told", "_written", "everything")
+    __slots__ = (
+        "_alike",
+        "_first",
+        "_journal",
+        "_judged",
+        "_lines",
+        "_messages",
+        "_told",
+        "_written",
+        "everything",
+    )
 
     def __init__(self, lines: LinkLines, journal: Journal, received: Sequence[Received]) -> None:
         self._lines = lines
@@ -165,7 +195,11 @@ class Transfers:
             fields["attempts"] = partial(attempts, received, places)
             self._whole(fields, mine)
             journal.add(
-                fields, _OCTETS * len(places) + sum(map(len, bodies if mine is messages else [bodies[place] for place in places]))
+                fields,
+                _OCTETS * len(places)
+                + sum(
+                    map(len, bodies if mine is messages else [bodies[place] for place in places])
+                ),
             )
 
     # --- the steps
@@ -194,15 +228,22 @@ class Transfers:
             places = [items[at].place for at in chosen]
             fields = self._fields((Step.SENT,), places, destination, self._lines.target)
             fields["bodies_hash"] = partial(
-                self._told.sent_bodies, places, [given[at] for at in chosen], [bodies[at] for at in chosen]
+                self._told.sent_bodies,
+                places,
+                [given[at] for at in chosen],
+                [bodies[at] for at in chosen],
             )
-            fields["headers_hash"] = partial(self._told.sent_headers, places, [given[at] for at in chosen])
+            fields["headers_hash"] = partial(
+                self._told.sent_headers, places, [given[at] for at in chosen]
+            )
             # What is not as it was received is held in memory, too.
             octets = sum([len(bodies[at]) for at in chosen]) if self._lines.transforms else 0
             self._journal.add(fields, octets + _OCTETS * len(chosen))
         self._written = self._journal.written()
 
-    def arrived(self, items: Sequence[Item], messages: Sequence[Message], remembered: bool = False) -> None:
+    def arrived(
+        self, items: Sequence[Item], messages: Sequence[Message], remembered: bool = False
+    ) -> None:
         """The target has these. :param messages: as sent. :param remembered: it keeps of several with one duplicate id one."""
         self._arrived((Step.ARRIVED,), items, messages, DUPLICATE_ID if remembered else "")
 
@@ -213,7 +254,9 @@ class Transfers:
         messages = [item.outgoing for item in items if item.outgoing is not None]
         self._arrived((Step.ARRIVED, Step.SETTLED), items, messages, "")
         arrived = {item.place for item in items}
-        self._tell((Step.SETTLED,), [place for place in range(len(self._messages)) if place not in arrived])
+        self._tell(
+            (Step.SETTLED,), [place for place in range(len(self._messages)) if place not in arrived]
+        )
 
     def settled(self) -> None:
         """The source has forgotten all of them."""
@@ -240,13 +283,19 @@ class Transfers:
             said = "" if dead.reason is BridgeDeadReason.MESSAGE_EXPIRED else dead.exception
             alike.setdefault((dead.reason, said), []).append(item.place)
         for (reason, comment), places in alike.items():
-            steps = (Step.EXPIRED, Step.BURIED) if reason is BridgeDeadReason.MESSAGE_EXPIRED else (Step.BURIED,)
+            steps = (
+                (Step.EXPIRED, Step.BURIED)
+                if reason is BridgeDeadReason.MESSAGE_EXPIRED
+                else (Step.BURIED,)
+            )
             self._tell(steps, places, True, reason=reason.value, comment=comment)
 
     def expired(self, item: Item) -> None:
         """Its time was over, and no dead message queue has it."""
         if self is not UNTOLD:
-            self._tell((Step.EXPIRED,), [item.place], True, reason=BridgeDeadReason.MESSAGE_EXPIRED.value)
+            self._tell(
+                (Step.EXPIRED,), [item.place], True, reason=BridgeDeadReason.MESSAGE_EXPIRED.value
+            )
 
     def written(self) -> Deferred[None] | None:
         """Fires when the kernel has the lines that tell what was received and sent, or the journal has stopped; None where that is so already."""
@@ -258,7 +307,9 @@ class Transfers:
 
     # --- lines
 
-    def _tell(self, steps: tuple[str, ...], places: Places, whole: bool = False, **said: str) -> None:
+    def _tell(
+        self, steps: tuple[str, ...], places: Places, whole: bool = False, **said: str
+    ) -> None:
         """Lines of the source's side. :param whole: of the level ``dead``, and with headers and bodies where these are wanted."""
         if not places or not (self.everything or whole):
             return
@@ -274,17 +325,27 @@ class Transfers:
             octets = self._whole(fields, self._chosen(mine)) if whole else 0
             self._journal.add(fields, octets + _OCTETS * len(mine))
 
-    def _arrived(self, steps: tuple[str, ...], items: Sequence[Item], messages: Sequence[Message], reason: str) -> None:
+    def _arrived(
+        self,
+        steps: tuple[str, ...],
+        items: Sequence[Item],
+        messages: Sequence[Message],
+        reason: str,
+    ) -> None:
         if not self.everything or not items:
             return
         for destination, chosen in _parted([message.headers.destination for message in messages]):
-            fields = self._fields(steps, [items[at].place for at in chosen], destination, self._lines.target)
+            fields = self._fields(
+                steps, [items[at].place for at in chosen], destination, self._lines.target
+            )
             if self._lines.tells_ids:
                 fields["target_ids"] = partial(target_ids, [messages[at] for at in chosen])
             fields["reason"] = reason
             self._journal.add(fields, _OCTETS * len(chosen))
 
-    def _fields(self, steps: tuple[str, ...], places: Places, destination: Destination, provider: str) -> dict[str, object]:
+    def _fields(
+        self, steps: tuple[str, ...], places: Places, destination: Destination, provider: str
+    ) -> dict[str, object]:
         return {
             "steps": steps,
             "ids": partial(self._told.ids, places),
@@ -342,7 +403,9 @@ def _parted(destinations: list[Destination]) -> list[tuple[Destination, Places]]
 
 def reason_of(error: BaseException) -> str:
     """The reason of a batch that is rolled back for this."""
-    return next((_WHY[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in _WHY), FAILED)
+    return next(
+        (_WHY[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in _WHY), FAILED
+    )
 
 
 async def known(transfers: Transfers, check: Callable[[], None]) -> None:

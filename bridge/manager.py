@@ -136,7 +136,9 @@ class NotInTime(Exception):
     """The bridge has not done in time what it was asked; it may still. :param name: the bridge's."""
 
     def __init__(self, name: str, operation: str, seconds: float) -> None:
-        super().__init__(f"bridge {name} has not done in {seconds:g} seconds what it was asked: {operation}")
+        super().__init__(
+            f"bridge {name} has not done in {seconds:g} seconds what it was asked: {operation}"
+        )
         self.name = name
         self.operation = operation
         self.seconds = seconds
@@ -241,7 +243,11 @@ class BridgeServiceManager:
         return outcomes
 
     def _asked(
-        self, operation: str, name: str | None, type: str | None, ask: Callable[[Bridge], Deferred[None]]
+        self,
+        operation: str,
+        name: str | None,
+        type: str | None,
+        ask: Callable[[Bridge], Deferred[None]],
     ) -> Deferred[list[Outcome]]:
         try:
             chosen = self.matching(name, type)
@@ -256,12 +262,19 @@ class BridgeServiceManager:
         return Deferred.fromCoroutine(asked())
 
     async def _each(
-        self, operation: str, chosen: Sequence[Bridge], ask: Callable[[Bridge], Deferred[None]], seconds: float | None = None
+        self,
+        operation: str,
+        chosen: Sequence[Bridge],
+        ask: Callable[[Bridge], Deferred[None]],
+        seconds: float | None = None,
     ) -> list[Outcome]:
         awaited: dict[str, Deferred[None]] = {}
         for bridge in chosen:
             self._log.info(
-                "BridgeManager: {operation} {type} bridge {name}", operation=operation, type=bridge.type, name=bridge.name
+                "BridgeManager: {operation} {type} bridge {name}",
+                operation=operation,
+                type=bridge.type,
+                name=bridge.name,
             )
             try:
                 awaited[bridge.name] = ask(bridge).addCallback(self._done, bridge)
@@ -282,7 +295,10 @@ class BridgeServiceManager:
 
     def _done(self, _: None, bridge: Bridge) -> None:
         self._log.info(
-            "BridgeManager: {type} bridge {name} is {state}", type=bridge.type, name=bridge.name, state=bridge.state.value
+            "BridgeManager: {type} bridge {name} is {state}",
+            type=bridge.type,
+            name=bridge.name,
+            state=bridge.state.value,
         )
 
     async def _reload(self, name: str) -> Changes:
@@ -299,7 +315,12 @@ class BridgeServiceManager:
         """Into the log of the bridge, and by it into the instance's."""
         for outcome in outcomes:
             for line in outcome.lines:
-                self._log.error("{operation}: {line}", operation=outcome.operation, line=line, bridge=outcome.bridge.name)
+                self._log.error(
+                    "{operation}: {line}",
+                    operation=outcome.operation,
+                    line=line,
+                    bridge=outcome.bridge.name,
+                )
 
     def _failed_late(self, name: str, failure: Failure) -> None:
         for line in told(name, failure.value):
@@ -314,7 +335,10 @@ def told(name: str, error: BaseException | None) -> list[str]:
     """An error of the bridge called ``name``, as lines that each name it."""
     text = str(error) or repr(error)
     named = (f"bridge {name}", f"imq.bridge.{name}.")
-    return [line if any(one in line for one in named) else f"bridge {name}: {line}" for line in text.splitlines()]
+    return [
+        line if any(one in line for one in named) else f"bridge {name}: {line}"
+        for line in text.splitlines()
+    ]
 
 
 def _known(names: Sequence[str]) -> str:

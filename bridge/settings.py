@@ -17,10 +17,16 @@ XMLURL: Final = Setting(
     "Where the XML configuration of the JMS bridge is: a path, which may be relative to the instance's etc directory, or a URL",
 )
 XML: Final = Setting(
-    "imq.bridge.NAME.xml", Text(), "", "The same as imq.bridge.NAME.xmlurl, by the other name that the original gives it"
+    "imq.bridge.NAME.xml",
+    Text(),
+    "",
+    "The same as imq.bridge.NAME.xmlurl, by the other name that the original gives it",
 )
 CONFIG_REMOTE: Final = Setting(
-    "imq.bridge.config.remote", Boolean(), False, "Whether the XML configuration of bridges may be read from http: and https: URLs"
+    "imq.bridge.config.remote",
+    Boolean(),
+    False,
+    "Whether the XML configuration of bridges may be read from http: and https: URLs",
 )
 PASSWORD: Final = Setting(
     "imq.bridge.config.password.NAME",
@@ -36,7 +42,10 @@ JMS_CLASSPATH: Final = Setting(
     "Java class path of the client libraries of JMS providers: jar files, directories and DIRECTORY/*, separated by colons",
 )
 TM_PROPS: Final = Setting(
-    "imq.bridge.tm.props", Text(), "", "Properties of the transaction coordinators of all bridges: KEY=VALUE, separated by commas"
+    "imq.bridge.tm.props",
+    Text(),
+    "",
+    "Properties of the transaction coordinators of all bridges: KEY=VALUE, separated by commas",
 )
 BRIDGE_TM_PROPS: Final = Setting(
     "imq.bridge.NAME.tm.props",
@@ -46,4 +55,12 @@ BRIDGE_TM_PROPS: Final = Setting(
 )
 
 #: Every one of them, in the order of the reference.
-SETTINGS: Final[tuple[Setting[Any], ...]] = (XMLURL, XML, CONFIG_REMOTE, PASSWORD, JMS_CLASSPATH, TM_PROPS, BRIDGE_TM_PROPS)
+SETTINGS: Final[tuple[Setting[Any], ...]] = (
+    XMLURL,
+    XML,
+    CONFIG_REMOTE,
+    PASSWORD,
+    JMS_CLASSPATH,
+    TM_PROPS,
+    BRIDGE_TM_PROPS,
+)

@@ -41,7 +41,9 @@ class Steps:
             if operation in ("start", "resume"):
                 self._log.info("{name}: still being started", name=name)
             else:
-                self._log.warn("{name}: did not {operation} in time", name=name, operation=operation)
+                self._log.warn(
+                    "{name}: did not {operation} in time", name=name, operation=operation
+                )
 
     def _failed(self, name: str, failure: Failure) -> None:
         if self._state(name.removeprefix(_LINK)) in (LinkState.FAILED, LinkState.RETRYING):

@@ -28,7 +28,10 @@ class Ended:
 
 
 def together(
-    clock: Any, awaited: Mapping[str, Deferred[Any]], seconds: float, late: Callable[[str, Failure], None]
+    clock: Any,
+    awaited: Mapping[str, Deferred[Any]],
+    seconds: float,
+    late: Callable[[str, Failure], None],
 ) -> Deferred[Ended]:
     """Wait until all have ended, at most so many seconds.
 

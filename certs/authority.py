@@ -81,7 +81,9 @@ class Authority:
         self.key: Final = key
 
     @classmethod
-    def create(cls, name: str, now: datetime, days: int = AUTHORITY_DAYS, key: PrivateKey | None = None) -> Authority:
+    def create(
+        cls, name: str, now: datetime, days: int = AUTHORITY_DAYS, key: PrivateKey | None = None
+    ) -> Authority:
         """A new, self-signed authority, which issues leaf certificates only.
 
         :param name: its common name. :param key: its key; None makes an EC key.
@@ -90,9 +92,15 @@ class Authority:
         key = make_key(KeyType.EC) if key is None else key
         subject = _subject(name)
         builder = _builder(subject, subject, key.public_key(), now, now + _lifetime(days))
-        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        builder = builder.add_extension(_key_usage(key_cert_sign=True, crl_sign=True), critical=True)
-        builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        builder = builder.add_extension(
+            x509.BasicConstraints(ca=True, path_length=0), critical=True
+        )
+        builder = builder.add_extension(
+            _key_usage(key_cert_sign=True, crl_sign=True), critical=True
+        )
+        builder = builder.add_extension(
+            x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+        )
         return cls(builder.sign(key, SHA256()), key)
 
     def renewed(self, now: datetime, days: int = AUTHORITY_DAYS) -> Authority:
@@ -126,7 +134,9 @@ class Authority:
             raise ValueError("a server's certificate has at least one host name or IP address")
         return self._issue(name, Purpose.SERVER, names, now, days, key)
 
-    def issue_client(self, name: str, now: datetime, days: int = LEAF_DAYS, key: PrivateKey | None = None) -> Issued:
+    def issue_client(
+        self, name: str, now: datetime, days: int = LEAF_DAYS, key: PrivateKey | None = None
+    ) -> Issued:
         """A certificate for a client. It ends with the authority's at the latest.
 
         :param name: its common name, the user's. :param key: its key; None makes an EC key.
@@ -134,7 +144,9 @@ class Authority:
         """
         return self._issue(name, Purpose.CLIENT, (), now, days, key)
 
-    def renew(self, old: x509.Certificate, now: datetime, days: int = LEAF_DAYS) -> x509.Certificate:
+    def renew(
+        self, old: x509.Certificate, now: datetime, days: int = LEAF_DAYS
+    ) -> x509.Certificate:
         """A certificate with the names, the purpose and the key of ``old``, and a serial number and validity of its own.
 
         :raises ValueError: ``old`` is neither a server's nor a client's certificate, or ``days`` is not above 0.
@@ -145,7 +157,9 @@ class Authority:
             raise ValueError("the certificate is neither a server's nor a client's")
         return self._sign(common_name(old) or "", purpose, alternative_names(old), now, days, key)
 
-    def revocation_list(self, revocations: Iterable[Revocation], number: int, now: datetime) -> x509.CertificateRevocationList:
+    def revocation_list(
+        self, revocations: Iterable[Revocation], number: int, now: datetime
+    ) -> x509.CertificateRevocationList:
         """A certificate revocation list (RFC 5280, section 5), valid as long as the authority is.
 
         :param number: rises with each list of this authority.
@@ -160,30 +174,52 @@ class Authority:
             .add_extension(self._authority_key_identifier(), critical=False)
         )
         for revocation in revocations:
-            entry = x509.RevokedCertificateBuilder().serial_number(revocation.serial).revocation_date(revocation.date)
+            entry = (
+                x509.RevokedCertificateBuilder()
+                .serial_number(revocation.serial)
+                .revocation_date(revocation.date)
+            )
             if revocation.reason is not None:
                 entry = entry.add_extension(x509.CRLReason(revocation.reason), critical=False)
             builder = builder.add_revoked_certificate(entry.build())
         return builder.sign(self.key, SHA256())
 
     def _issue(
-        self, name: str, purpose: Purpose, names: Sequence[x509.GeneralName], now: datetime, days: int, key: PrivateKey | None
+        self,
+        name: str,
+        purpose: Purpose,
+        names: Sequence[x509.GeneralName],
+        now: datetime,
+        days: int,
+        key: PrivateKey | None,
     ) -> Issued:
         key = make_key(KeyType.EC) if key is None else key
         return Issued(self._sign(name, purpose, names, now, days, key.public_key()), key)
 
     def _sign(
-        self, name: str, purpose: Purpose, names: Sequence[x509.GeneralName], now: datetime, days: int, key: PublicKey
+        self,
+        name: str,
+        purpose: Purpose,
+        names: Sequence[x509.GeneralName],
+        now: datetime,
+        days: int,
+        key: PublicKey,
     ) -> x509.Certificate:
         end = min(now + _lifetime(days), self.certificate.not_valid_after_utc)
         if end <= now:
             raise ValueError("the authority's own certificate has expired; renew it first")
-        usage = ExtendedKeyUsageOID.SERVER_AUTH if purpose is Purpose.SERVER else ExtendedKeyUsageOID.CLIENT_AUTH
+        usage = (
+            ExtendedKeyUsageOID.SERVER_AUTH
+            if purpose is Purpose.SERVER
+            else ExtendedKeyUsageOID.CLIENT_AUTH
+        )
         encipherment = isinstance(key, rsa.RSAPublicKey)
         builder = (
             _builder(_subject(name), self.certificate.subject, key, now, end)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_key_usage(digital_signature=True, key_encipherment=encipherment), critical=True)
+            .add_extension(
+                _key_usage(digital_signature=True, key_encipherment=encipherment), critical=True
+            )
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
             .add_extension(self._authority_key_identifier(), critical=False)
@@ -194,7 +230,9 @@ class Authority:
         return builder.sign(self.key, SHA256())
 
     def _authority_key_identifier(self) -> x509.AuthorityKeyIdentifier:
-        return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(_subject_key_identifier(self.certificate))
+        return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(
+            _subject_key_identifier(self.certificate)
+        )
 
 
 def identifier_of(certificate: x509.Certificate) -> str:
@@ -213,7 +251,9 @@ def common_name(certificate: x509.Certificate) -> str | None:
 def alternative_names(certificate: x509.Certificate) -> list[x509.GeneralName]:
     """The subject alternative names, in their order."""
     try:
-        return list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+        return list(
+            certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        )
     except x509.ExtensionNotFound:
         return []
 
@@ -241,11 +281,18 @@ def check_common_name(name: str) -> str:
 def check_dns(name: str) -> str:
     """The name itself, if it can be a host name in a certificate. :raises ValueError: it cannot."""
     if not name.isascii():
-        raise ValueError(f"{name!r}: expected the name in its ASCII form, with labels that begin xn--")
+        raise ValueError(
+            f"{name!r}: expected the name in its ASCII form, with labels that begin xn--"
+        )
     labels = name.removeprefix("*.").split(".")
-    good = all(0 < len(label) < 64 and label.replace("-", "a").replace("_", "a").isalnum() for label in labels)
+    good = all(
+        0 < len(label) < 64 and label.replace("-", "a").replace("_", "a").isalnum()
+        for label in labels
+    )
     if not good or len(name) > 253:
-        raise ValueError(f"{name!r}: expected a host name, as in broker.example.org or *.example.org")
+        raise ValueError(
+            f"{name!r}: expected a host name, as in broker.example.org or *.example.org"
+        )
     try:
         ipaddress.ip_address(name)
     except ValueError:
@@ -263,7 +310,9 @@ def _lifetime(days: int) -> timedelta:
     return timedelta(days=days)
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: PublicKey, now: datetime, end: datetime) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: PublicKey, now: datetime, end: datetime
+) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -276,7 +325,10 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: PublicKey, now: datetim
 
 
 def _key_usage(
-    digital_signature: bool = False, key_encipherment: bool = False, key_cert_sign: bool = False, crl_sign: bool = False
+    digital_signature: bool = False,
+    key_encipherment: bool = False,
+    key_cert_sign: bool = False,
+    crl_sign: bool = False,
 ) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=digital_signature,

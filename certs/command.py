@@ -21,7 +21,14 @@ from typing import Any, Final, TypeVar
 import click
 from cryptography import x509
 
-from certs.authority import AUTHORITY_DAYS, LEAF_DAYS, IPAddress, KeyType, alternative_names, check_dns
+from certs.authority import (
+    AUTHORITY_DAYS,
+    LEAF_DAYS,
+    IPAddress,
+    KeyType,
+    alternative_names,
+    check_dns,
+)
 from certs.expiry import ending, revoked_in_use
 from certs.files import PASSWORD_NAME, CertificateFileError
 from certs.keystore import SERVER_NAME, Entry, KeyStore, KeyStoreError
@@ -43,14 +50,18 @@ class _Place:
     now: datetime
 
 
-def _dns_names(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+def _dns_names(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
     try:
         return tuple(check_dns(value) for value in values)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
 
-def _ip_addresses(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[IPAddress, ...]:
+def _ip_addresses(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[IPAddress, ...]:
     addresses = []
     for value in values:
         try:
@@ -75,7 +86,12 @@ _REASONS: Final = {
 def _with_store(function: _Command) -> _Command:
     """Give the command the options that say which key store it works on."""
     for option in (
-        click.option("--dir", "directory", type=_PATH, help="The folder of keys and certificates, in place of an instance's."),
+        click.option(
+            "--dir",
+            "directory",
+            type=_PATH,
+            help="The folder of keys and certificates, in place of an instance's.",
+        ),
         click.option(
             "--varhome",
             "-varhome",
@@ -85,7 +101,14 @@ def _with_store(function: _Command) -> _Command:
             show_default=True,
             help="The directory of all instances' data; also by the environment's IMQ_VARHOME.",
         ),
-        click.option("--instance", "-i", "-b", default=DEFAULT_INSTANCE, show_default=True, help="The instance."),
+        click.option(
+            "--instance",
+            "-i",
+            "-b",
+            default=DEFAULT_INSTANCE,
+            show_default=True,
+            help="The instance.",
+        ),
         click.option(
             "--passfile",
             "-passfile",
@@ -97,8 +120,21 @@ def _with_store(function: _Command) -> _Command:
     return function
 
 
-_days = click.option("--days", type=click.IntRange(1, 36500), default=LEAF_DAYS, show_default=True, help="How long it is valid.")
-_key = click.option("--key", "key_type", type=_KEYS, default="ec", show_default=True, help="EC is P-256; RSA is for old clients.")
+_days = click.option(
+    "--days",
+    type=click.IntRange(1, 36500),
+    default=LEAF_DAYS,
+    show_default=True,
+    help="How long it is valid.",
+)
+_key = click.option(
+    "--key",
+    "key_type",
+    type=_KEYS,
+    default="ec",
+    show_default=True,
+    help="EC is P-256; RSA is for old clients.",
+)
 _force = click.option("--force", is_flag=True, help="Replace what is there.")
 
 
@@ -110,26 +146,44 @@ def command() -> None:
 @command.command()
 @_with_store
 @click.option("--name", help="Its common name; by default one with the instance's name.")
-@click.option("--days", type=click.IntRange(1, 36500), default=AUTHORITY_DAYS, show_default=True, help="How long it is valid.")
+@click.option(
+    "--days",
+    type=click.IntRange(1, 36500),
+    default=AUTHORITY_DAYS,
+    show_default=True,
+    help="How long it is valid.",
+)
 @_key
 @_force
 @click.pass_obj
-def ca(place: _Place, /, name: str | None, days: int, key_type: str, force: bool, **where: Any) -> None:
+def ca(
+    place: _Place, /, name: str | None, days: int, key_type: str, force: bool, **where: Any
+) -> None:
     """Make the certificate authority. Clients are given its certificate, ca.pem, to trust."""
     store = _store(**where)
     _make_authority(store, place, name, days, KeyType(key_type), force, where["instance"])
     if force:
-        click.echo("Certificates of an authority that was replaced are trusted no more; make new ones.")
+        click.echo(
+            "Certificates of an authority that was replaced are trusted no more; make new ones."
+        )
 
 
 @command.command()
 @_with_store
 @click.option("--name", help="Its common name; by default its first host name or address.")
 @click.option(
-    "--dns", multiple=True, metavar="HOST", callback=_dns_names, help="A host name that clients connect to. May be repeated."
+    "--dns",
+    multiple=True,
+    metavar="HOST",
+    callback=_dns_names,
+    help="A host name that clients connect to. May be repeated.",
 )
 @click.option(
-    "--ip", multiple=True, metavar="ADDRESS", callback=_ip_addresses, help="An address that clients connect to. May be repeated."
+    "--ip",
+    multiple=True,
+    metavar="ADDRESS",
+    callback=_ip_addresses,
+    help="An address that clients connect to. May be repeated.",
 )
 @_days
 @_key
@@ -154,11 +208,21 @@ def server(
     if not dns and not ip:
         dns, ip = _own_names()
     if not store.authority_certificate.exists():
-        _make_authority(store, place, None, AUTHORITY_DAYS, KeyType(key_type), False, where["instance"])
+        _make_authority(
+            store, place, None, AUTHORITY_DAYS, KeyType(key_type), False, where["instance"]
+        )
     certificate = store.issue_server(
-        name or (dns[0][:64] if dns else str(ip[0])), place.now, dns, ip, days, KeyType(key_type), force
+        name or (dns[0][:64] if dns else str(ip[0])),
+        place.now,
+        dns,
+        ip,
+        days,
+        KeyType(key_type),
+        force,
     )
-    click.echo(f"Made {store.server_certificate} for {', '.join((*dns, *map(str, ip)))}, valid until {_day(certificate)}.")
+    click.echo(
+        f"Made {store.server_certificate} for {', '.join((*dns, *map(str, ip)))}, valid until {_day(certificate)}."
+    )
     click.echo(_RELOAD)
 
 
@@ -168,17 +232,36 @@ command.add_command(server, "broker")
 
 @command.command()
 @_with_store
-@click.option("--name", required=True, help="The user that the client connects as; the certificate's common name.")
+@click.option(
+    "--name",
+    required=True,
+    help="The user that the client connects as; the certificate's common name.",
+)
 @_days
 @_key
-@click.option("--passphrase", is_flag=True, help="Ask for a passphrase that encrypts the client's key.")
+@click.option(
+    "--passphrase", is_flag=True, help="Ask for a passphrase that encrypts the client's key."
+)
 @_force
 @click.pass_obj
-def client(place: _Place, /, name: str, days: int, key_type: str, passphrase: bool, force: bool, **where: Any) -> None:
+def client(
+    place: _Place,
+    /,
+    name: str,
+    days: int,
+    key_type: str,
+    passphrase: bool,
+    force: bool,
+    **where: Any,
+) -> None:
     """Make a client's certificate and key, to be handed to the client."""
     store = _store(**where)
     path, key = store.client_files(name)
-    secret = click.prompt("Passphrase", hide_input=True, confirmation_prompt=True, err=True).encode() if passphrase else None
+    secret = (
+        click.prompt("Passphrase", hide_input=True, confirmation_prompt=True, err=True).encode()
+        if passphrase
+        else None
+    )
     certificate = store.issue_client(name, place.now, days, KeyType(key_type), secret, force)
     click.echo(f"Made {path} and {key}, valid until {_day(certificate)}.")
 
@@ -196,12 +279,20 @@ def list_(place: _Place, /, **where: Any) -> None:
     rows += [_row(entry, place.now) for entry in entries]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        click.echo(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
 
 
 @command.command()
 @_with_store
-@click.option("--days", type=click.IntRange(0), default=_WARN_DAYS, show_default=True, help="How soon is soon.")
+@click.option(
+    "--days",
+    type=click.IntRange(0),
+    default=_WARN_DAYS,
+    show_default=True,
+    help="How soon is soon.",
+)
 @click.pass_context
 def check(context: click.Context, /, days: int, **where: Any) -> None:
     """Say which certificates have ended or end within some days, whether the server's is revoked, and whether the revocation list is missing or
@@ -212,7 +303,11 @@ def check(context: click.Context, /, days: int, **where: Any) -> None:
         if not store.entries():
             raise KeyStoreError(f"{store.folder} has no certificates")
         differs = difference(store.register, store.revocation_list, store.authority_certificate)
-        found = [*revoked_in_use(store), *([] if differs is None else [differs]), *ending(store, now, timedelta(days=days))]
+        found = [
+            *revoked_in_use(store),
+            *([] if differs is None else [differs]),
+            *ending(store, now, timedelta(days=days)),
+        ]
     except (CertificateFileError, KeyStoreError) as error:
         _complain(error)
         context.exit(2)
@@ -224,7 +319,11 @@ def check(context: click.Context, /, days: int, **where: Any) -> None:
 @command.command()
 @_with_store
 @click.argument("name")
-@click.option("--days", type=click.IntRange(1, 36500), help="How long it is valid; by default as long as a new one.")
+@click.option(
+    "--days",
+    type=click.IntRange(1, 36500),
+    help="How long it is valid; by default as long as a new one.",
+)
 @click.pass_obj
 def renew(place: _Place, /, name: str, days: int | None, **where: Any) -> None:
     """Renew the certificate called NAME: ca, server, or a client's. Its names and its key stay."""
@@ -237,7 +336,9 @@ def renew(place: _Place, /, name: str, days: int | None, **where: Any) -> None:
 @command.command()
 @_with_store
 @click.argument("name")
-@click.option("--reason", type=click.Choice(list(_REASONS)), default="unspecified", show_default=True)
+@click.option(
+    "--reason", type=click.Choice(list(_REASONS)), default="unspecified", show_default=True
+)
 @click.pass_obj
 def revoke(place: _Place, /, name: str, reason: str, **where: Any) -> None:
     """Revoke every certificate called NAME: server, or a client's."""
@@ -245,7 +346,9 @@ def revoke(place: _Place, /, name: str, reason: str, **where: Any) -> None:
     for serial in store.revoke(name, place.now, _REASONS[reason]):
         click.echo(f"Revoked {name}, serial number {serial:x}.")
     if name == SERVER_NAME:
-        click.echo("The server shows it to clients until there is another: imqkeytool server --force makes one.")
+        click.echo(
+            "The server shows it to clients until there is another: imqkeytool server --force makes one."
+        )
     click.echo(_RELOAD)
 
 
@@ -256,7 +359,9 @@ def crl(place: _Place, /, **where: Any) -> None:
     """Write the revocation list, crl.pem, anew from the register of certificates, where it is missing or damaged."""
     store = _store(**where)
     count = store.publish(place.now)
-    click.echo(f"Made {store.revocation_list}; it has {count} revoked certificate{'' if count == 1 else 's'}.")
+    click.echo(
+        f"Made {store.revocation_list}; it has {count} revoked certificate{'' if count == 1 else 's'}."
+    )
     click.echo(_RELOAD)
 
 
@@ -304,9 +409,17 @@ def _store(directory: Path | None, varhome: Path, instance: str, passfile: Path 
 
 
 def _make_authority(
-    store: KeyStore, place: _Place, name: str | None, days: int, key_type: KeyType, force: bool, instance: str
+    store: KeyStore,
+    place: _Place,
+    name: str | None,
+    days: int,
+    key_type: KeyType,
+    force: bool,
+    instance: str,
 ) -> None:
-    certificate = store.create_authority(name or f"stomp-gateway {instance} CA"[:64].strip(), place.now, days, key_type, force)
+    certificate = store.create_authority(
+        name or f"stomp-gateway {instance} CA"[:64].strip(), place.now, days, key_type, force
+    )
     click.echo(f"Made {store.authority_certificate}, valid until {_day(certificate)}.")
 
 
@@ -318,7 +431,10 @@ def _own_names() -> tuple[tuple[str, ...], tuple[IPAddress, ...]]:
         try:
             names.insert(0, check_dns(host))
         except ValueError:
-            click.echo(f"{PROGRAM}: this machine's name {host!r} is left out: it cannot be in a certificate", err=True)
+            click.echo(
+                f"{PROGRAM}: this machine's name {host!r} is left out: it cannot be in a certificate",
+                err=True,
+            )
     return tuple(names), (ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1"))
 
 
@@ -334,7 +450,14 @@ def _row(entry: Entry, now: datetime) -> tuple[str, ...]:
     else:
         state = "valid"
     names = ",".join(str(name.value) for name in alternative_names(entry.certificate))
-    return entry.name, entry.kind, _day(entry.certificate), state, f"{entry.certificate.serial_number:x}", names or "-"
+    return (
+        entry.name,
+        entry.kind,
+        _day(entry.certificate),
+        state,
+        f"{entry.certificate.serial_number:x}",
+        names or "-",
+    )
 
 
 if __name__ == "__main__":

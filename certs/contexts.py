@@ -18,12 +18,23 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from OpenSSL import SSL, crypto
 from twisted.internet import ssl
-from twisted.internet.interfaces import IOpenSSLClientConnectionCreator, IOpenSSLContextFactory, IOpenSSLServerConnectionCreator
+from twisted.internet.interfaces import (
+    IOpenSSLClientConnectionCreator,
+    IOpenSSLContextFactory,
+    IOpenSSLServerConnectionCreator,
+)
 from twisted.logger import Logger
 from zope.interface import implementer
 
 from certs.authority import common_name
-from certs.files import CertificateFileError, PrivateKey, read_certificates, read_key, read_revocation_lists, same_key
+from certs.files import (
+    CertificateFileError,
+    PrivateKey,
+    read_certificates,
+    read_key,
+    read_revocation_lists,
+    same_key,
+)
 from certs.revocations import difference
 
 if TYPE_CHECKING:
@@ -138,7 +149,9 @@ class ServerContextFactory:
         chain = read_certificates(files.certificate)
         key = read_key(files.key, files.password)
         if not same_key(chain[0], key):
-            raise CertificateFileError(files.key, f"is not the key of the certificate in {files.certificate}")
+            raise CertificateFileError(
+                files.key, f"is not the key of the certificate in {files.certificate}"
+            )
         self._warn_of_end(f"certificate {files.certificate}", chain[0].not_valid_after_utc)
         self._warn_of_revocation(chain[0])
         context: SSL.Context = _context(chain, key)
@@ -152,7 +165,10 @@ class ServerContextFactory:
         """Have the context ask for client certificates. :returns: the revocation lists."""
         files = self._files
         if files.authorities is None:
-            raise CertificateFileError(files.certificate, "client certificates need a file of authorities, and none was given")
+            raise CertificateFileError(
+                files.certificate,
+                "client certificates need a file of authorities, and none was given",
+            )
         authorities = read_certificates(files.authorities)
         store = context.get_cert_store()
         for authority in authorities:
@@ -166,7 +182,9 @@ class ServerContextFactory:
             for revocations in lists:
                 _check_issuer(revocations, authorities, files.revocations)
                 if revocations.next_update_utc is not None:
-                    self._warn_of_end(f"revocation list {files.revocations}", revocations.next_update_utc)
+                    self._warn_of_end(
+                        f"revocation list {files.revocations}", revocations.next_update_utc
+                    )
                 store.add_crl(revocations)
             store.set_flags(crypto.X509StoreFlags.CRL_CHECK)
         mode = SSL.VERIFY_PEER
@@ -175,7 +193,9 @@ class ServerContextFactory:
         context.set_verify(mode, self._verified)
         return lists
 
-    def _verified(self, connection: SSL.Connection, certificate: crypto.X509, error: int, depth: int, ok: int) -> bool:
+    def _verified(
+        self, connection: SSL.Connection, certificate: crypto.X509, error: int, depth: int, ok: int
+    ) -> bool:
         """Agree with OpenSSL, and say why a client was refused: the client itself learns a TLS alert only.
 
         OpenSSL knows the lists of when the handshake began; those of now are asked, too.
@@ -184,10 +204,16 @@ class ServerContextFactory:
         revoked = bool(ok) and depth == 0 and self.is_revoked(presented)
         if not ok or revoked:
             subject = (common_name(presented) or "")[:_LONGEST_LOGGED]
-            reason = "cert revoked" if revoked else _REASONS.get(error, f"verification error {error}")
+            reason = (
+                "cert revoked" if revoked else _REASONS.get(error, f"verification error {error}")
+            )
             tell = getattr(connection.get_app_data(), "certificate_refused", None)
             if tell is None:
-                self._log.info("client certificate of {subject!r} refused: {reason}", subject=subject, reason=reason)
+                self._log.info(
+                    "client certificate of {subject!r} refused: {reason}",
+                    subject=subject,
+                    reason=reason,
+                )
             else:
                 tell(subject, presented.serial_number, reason)
         return bool(ok) and not revoked
@@ -206,7 +232,10 @@ class ServerContextFactory:
         except CertificateFileError as error:
             if self._client_certificates is not ClientCertificates.NONE:
                 raise
-            self._log.warn("whether the server's certificate is revoked cannot be told: {error}", error=str(error))
+            self._log.warn(
+                "whether the server's certificate is revoked cannot be told: {error}",
+                error=str(error),
+            )
             return
         if (certificate.issuer, certificate.serial_number) in _revoked(lists):
             self._log.warn(
@@ -232,7 +261,9 @@ class ServerContextFactory:
             if asked and (error.path != files.register or not files.revocations.exists()):
                 raise
             self._log.warn(
-                "whether {revocations} is complete cannot be told: {error}", revocations=str(files.revocations), error=str(error)
+                "whether {revocations} is complete cannot be told: {error}",
+                revocations=str(files.revocations),
+                error=str(error),
             )
             return
         if found is None:
@@ -246,7 +277,9 @@ class ServerContextFactory:
         if left <= timedelta(0):
             self._log.warn("{what} ended on {end}", what=what, end=end.date())
         elif left <= _WARN_BEFORE:
-            self._log.warn("{what} ends on {end}, in {days} days", what=what, end=end.date(), days=left.days)
+            self._log.warn(
+                "{what} ends on {end}, in {days} days", what=what, end=end.date(), days=left.days
+            )
 
 
 def client_options(
@@ -274,10 +307,14 @@ def client_options(
         options.update(certificate=chain[0], privateKey=private, extraCertChain=chain[1:])
     trust = None
     if authorities is not None:
-        trusted = [crypto.X509.from_cryptography(authority) for authority in read_certificates(authorities)]
+        trusted = [
+            crypto.X509.from_cryptography(authority) for authority in read_certificates(authorities)
+        ]
         certificates = [ssl.Certificate(authority) for authority in trusted]  # type: ignore[no-untyped-call]
         trust = ssl.trustRootFromCertificates(certificates)  # type: ignore[no-untyped-call]
-    creator: IOpenSSLClientConnectionCreator = ssl.optionsForClientTLS(hostname, trustRoot=trust, extraCertificateOptions=options)
+    creator: IOpenSSLClientConnectionCreator = ssl.optionsForClientTLS(
+        hostname, trustRoot=trust, extraCertificateOptions=options
+    )
     return creator
 
 
@@ -310,13 +347,26 @@ def _context(chain: Sequence[x509.Certificate], key: PrivateKey) -> Any:
 
 def _revoked(lists: Sequence[x509.CertificateRevocationList]) -> frozenset[tuple[x509.Name, int]]:
     """The certificates that the lists have, by issuer and serial number. A list itself is searched from end to end each time."""
-    return frozenset((revocations.issuer, revoked.serial_number) for revocations in lists for revoked in revocations)
+    return frozenset(
+        (revocations.issuer, revoked.serial_number)
+        for revocations in lists
+        for revoked in revocations
+    )
 
 
-def _check_issuer(revocations: x509.CertificateRevocationList, authorities: Sequence[x509.Certificate], path: Path) -> None:
+def _check_issuer(
+    revocations: x509.CertificateRevocationList, authorities: Sequence[x509.Certificate], path: Path
+) -> None:
     """:raises CertificateFileError: none of the authorities signed the list."""
     for authority in authorities:
         key = authority.public_key()
-        if revocations.issuer == authority.subject and isinstance(key, _SIGNERS) and revocations.is_signature_valid(key):
+        if (
+            revocations.issuer == authority.subject
+            and isinstance(key, _SIGNERS)
+            and revocations.is_signature_valid(key)
+        ):
             return
-    raise CertificateFileError(path, f"the list of {revocations.issuer.rfc4514_string()} is signed by none of the authorities")
+    raise CertificateFileError(
+        path,
+        f"the list of {revocations.issuer.rfc4514_string()} is signed by none of the authorities",
+    )

@@ -61,7 +61,11 @@ def ending(store: KeyStore, now: datetime, within: timedelta) -> list[Ending]:
 
     :raises CertificateFileError: a file cannot be read.
     """
-    found = [(entry.name, entry.path, entry.certificate.not_valid_after_utc) for entry in store.entries() if entry.revoked is None]
+    found = [
+        (entry.name, entry.path, entry.certificate.not_valid_after_utc)
+        for entry in store.entries()
+        if entry.revoked is None
+    ]
     if store.revocation_list.exists():
         ends = [each.next_update_utc for each in read_revocation_lists(store.revocation_list)]
         found += [("crl", store.revocation_list, end) for end in ends if end is not None]

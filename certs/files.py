@@ -51,7 +51,9 @@ def write_private(path: Path, data: bytes) -> None:
     :raises CertificateFileError: it cannot be written; what was there still is.
     """
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
+        descriptor, temporary = tempfile.mkstemp(
+            prefix=f".{path.name}.", dir=path.parent
+        )  # mode 0600
         try:
             with open(descriptor, "wb") as file:
                 file.write(data)
@@ -142,7 +144,9 @@ def read_revocation_lists(path: Path) -> list[x509.CertificateRevocationList]:
     try:
         return [x509.load_pem_x509_crl(block) for block in blocks]
     except ValueError as error:
-        raise CertificateFileError(path, f"expected certificate revocation lists in PEM: {error}") from error
+        raise CertificateFileError(
+            path, f"expected certificate revocation lists in PEM: {error}"
+        ) from error
 
 
 def certificate_pem(certificate: x509.Certificate) -> bytes:
@@ -152,7 +156,9 @@ def certificate_pem(certificate: x509.Certificate) -> bytes:
 
 def key_pem(key: PrivateKey, password: bytes | None = None) -> bytes:
     """The key in PEM (PKCS #8). :param password: encrypts it; none, or an empty one, does not."""
-    encryption: KeySerializationEncryption = BestAvailableEncryption(password) if password else NoEncryption()
+    encryption: KeySerializationEncryption = (
+        BestAvailableEncryption(password) if password else NoEncryption()
+    )
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
 
 

@@ -109,7 +109,12 @@ class KeyStore:
         return self.clients / f"{name}.pem", self.clients / f"{name}.key"
 
     def create_authority(
-        self, name: str, now: datetime, days: int = AUTHORITY_DAYS, key_type: KeyType = KeyType.EC, force: bool = False
+        self,
+        name: str,
+        now: datetime,
+        days: int = AUTHORITY_DAYS,
+        key_type: KeyType = KeyType.EC,
+        force: bool = False,
     ) -> x509.Certificate:
         """Make the authority, and its empty revocation list.
 
@@ -175,7 +180,9 @@ class KeyStore:
         with self._changing() as register:
             authority = self.authority()
             if certificate.exists() and not force:
-                force = register.revoked(read_certificates(certificate)[0].serial_number) is not None
+                force = (
+                    register.revoked(read_certificates(certificate)[0].serial_number) is not None
+                )
             self._vacant(certificate, force)
             self._vacant(key, force)
             with _refusals():
@@ -222,7 +229,9 @@ class KeyStore:
             authority = self.authority()
             serials = register.revoke(name, now, reason, authority.identifier)
             if not serials:
-                raise KeyStoreError(f"{name!r} has no certificate of this authority that could be revoked")
+                raise KeyStoreError(
+                    f"{name!r} has no certificate of this authority that could be revoked"
+                )
             self._publish(authority, register, now)
             return serials
 
@@ -232,7 +241,9 @@ class KeyStore:
         :raises KeyStoreError: there is no authority, or no register.
         """
         if not self.register.exists():
-            raise KeyStoreError(f"{self.register} does not exist, and the list cannot be made without it; restore it from a backup")
+            raise KeyStoreError(
+                f"{self.register} does not exist, and the list cannot be made without it; restore it from a backup"
+            )
         with self._changing() as register:
             return self._publish(self.authority(), register, now)
 
@@ -243,12 +254,20 @@ class KeyStore:
             (AUTHORITY_NAME, AUTHORITY_NAME, self.authority_certificate),
             (SERVER_NAME, Purpose.SERVER.value, self.server_certificate),
         ]
-        found += [(path.stem, Purpose.CLIENT.value, path) for path in sorted(self.clients.glob("*.pem")) if path.name[0] != "."]
+        found += [
+            (path.stem, Purpose.CLIENT.value, path)
+            for path in sorted(self.clients.glob("*.pem"))
+            if path.name[0] != "."
+        ]
         entries = []
         for name, kind, path in found:
             if path.exists():
                 certificate = read_certificates(path)[0]
-                entries.append(Entry(name, kind, path, certificate, register.revoked(certificate.serial_number)))
+                entries.append(
+                    Entry(
+                        name, kind, path, certificate, register.revoked(certificate.serial_number)
+                    )
+                )
         return entries
 
     def authority(self) -> Authority:
@@ -259,7 +278,9 @@ class KeyStore:
                     f"{self.authority_certificate} does not exist, and {self.authority_key} does; restore the certificate from a backup, "
                     "or replace the authority, and everything that it issued, with: imqkeytool ca --force"
                 )
-            raise KeyStoreError(f"{self.authority_certificate} does not exist; make the authority first: imqkeytool ca")
+            raise KeyStoreError(
+                f"{self.authority_certificate} does not exist; make the authority first: imqkeytool ca"
+            )
         if not self.authority_key.exists():
             raise KeyStoreError(
                 f"{self.authority_key} does not exist; restore it from a backup, or replace the authority, and everything that it issued, "
@@ -268,7 +289,9 @@ class KeyStore:
         certificate = read_certificates(self.authority_certificate)[0]
         key = read_key(self.authority_key, self._password)
         if not same_key(certificate, key):
-            raise KeyStoreError(f"{self.authority_key} is not the key of {self.authority_certificate}")
+            raise KeyStoreError(
+                f"{self.authority_key} is not the key of {self.authority_certificate}"
+            )
         return Authority(certificate, key)
 
     @contextmanager
@@ -289,7 +312,15 @@ class KeyStore:
     def _save(self, register: Register) -> None:
         write_private(self.register, register.dump())
 
-    def _keep(self, authority: Authority, register: Register, name: str, purpose: Purpose, issued: Issued, now: datetime) -> None:
+    def _keep(
+        self,
+        authority: Authority,
+        register: Register,
+        name: str,
+        purpose: Purpose,
+        issued: Issued,
+        now: datetime,
+    ) -> None:
         """Register a certificate, before there is a file of it: one that is in nobody's books could not be revoked."""
         register.add(name, purpose.value, issued.certificate, authority.identifier)
         self._save(register)
@@ -305,14 +336,19 @@ class KeyStore:
         for listed in self._listed(authority, register):
             register.list_number = max(register.list_number, _number(listed))
             for entry in listed:
-                revoked.setdefault(entry.serial_number, Revocation(entry.serial_number, entry.revocation_date_utc, _reason(entry)))
+                revoked.setdefault(
+                    entry.serial_number,
+                    Revocation(entry.serial_number, entry.revocation_date_utc, _reason(entry)),
+                )
         register.list_number += 1
         self._save(register)
         revocations = authority.revocation_list(revoked.values(), register.list_number, now)
         write_private(self.revocation_list, revocation_list_pem(revocations))
         return len(revoked)
 
-    def _listed(self, authority: Authority, register: Register) -> list[x509.CertificateRevocationList]:
+    def _listed(
+        self, authority: Authority, register: Register
+    ) -> list[x509.CertificateRevocationList]:
         """The authority's lists in the file. A file that cannot be read is written over if the register says all that was on it."""
         if not self.revocation_list.exists():
             return []
@@ -324,7 +360,9 @@ class KeyStore:
             return []
         return [each for each in lists if each.is_signature_valid(authority.key.public_key())]
 
-    def _write_pair(self, certificate: Path, key: Path, issued: Issued, password: bytes | None) -> None:
+    def _write_pair(
+        self, certificate: Path, key: Path, issued: Issued, password: bytes | None
+    ) -> None:
         # Without a certificate in between, whoever reads finds that something is missing, never a pair that does not fit.
         certificate.unlink(missing_ok=True)
         write_private(key, key_pem(issued.key, password))

@@ -25,7 +25,9 @@ def read_password(passfile: Path) -> bytes | None:
     data = read(passfile)
     mode = stat.S_IMODE(passfile.stat().st_mode)
     if mode & 0o077:
-        raise CertificateFileError(passfile, f"has mode {mode:04o}; expected 0600, for it holds passwords")
+        raise CertificateFileError(
+            passfile, f"has mode {mode:04o}; expected 0600, for it holds passwords"
+        )
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -39,7 +41,9 @@ def read_password(passfile: Path) -> bytes | None:
         # Two \u escapes of a surrogate pair are one character, as they are to Java.
         return password.encode("utf-16", "surrogatepass").decode("utf-16").encode() or None
     except UnicodeDecodeError as error:
-        raise CertificateFileError(passfile, f"{PASSWORD_NAME} has half a surrogate pair") from error
+        raise CertificateFileError(
+            passfile, f"{PASSWORD_NAME} has half a surrogate pair"
+        ) from error
 
 
 def _unescaped(match: re.Match[str]) -> str:

@@ -58,13 +58,17 @@ class Register:
         try:
             document: Any = json.loads(read(path))
             if document["version"] != _VERSION:
-                raise CertificateFileError(path, f"has version {document['version']!r}; expected {_VERSION}")
+                raise CertificateFileError(
+                    path, f"has version {document['version']!r}; expected {_VERSION}"
+                )
             register.list_number = int(document["list_number"])
             for fields in document["certificates"]:
                 record = _Record(**fields)
                 register._records[int(record.serial, 16)] = record
         except (ValueError, TypeError, KeyError, LookupError) as error:
-            raise CertificateFileError(path, f"is not a register of certificates: {error}") from error
+            raise CertificateFileError(
+                path, f"is not a register of certificates: {error}"
+            ) from error
         return register
 
     def dump(self) -> bytes:
@@ -85,7 +89,9 @@ class Register:
         expires = certificate.not_valid_after_utc.isoformat()
         self._records[serial] = _Record(f"{serial:x}", name, kind, authority, expires)
 
-    def revoke(self, name: str, now: datetime, reason: x509.ReasonFlags | None, authority: str) -> list[int]:
+    def revoke(
+        self, name: str, now: datetime, reason: x509.ReasonFlags | None, authority: str
+    ) -> list[int]:
         """Mark that authority's certificates of that name that neither have ended nor are revoked. :returns: their serial numbers."""
         serials = []
         for serial, record in self._records.items():
@@ -101,7 +107,11 @@ class Register:
     def revoked(self, serial: int) -> datetime | None:
         """When that certificate was revoked; None if it is not, or is unknown."""
         record = self._records.get(serial)
-        return None if record is None or record.revoked is None else datetime.fromisoformat(record.revoked)
+        return (
+            None
+            if record is None or record.revoked is None
+            else datetime.fromisoformat(record.revoked)
+        )
 
     def revoked_serials(self, authority: str | None = None) -> list[int]:
         """The serial numbers of the certificates that are revoked. :param authority: only those of this one; None: of any."""
@@ -115,7 +125,9 @@ class Register:
         """What belongs on that authority's revocation list."""
         return [
             Revocation(
-                serial, datetime.fromisoformat(record.revoked), None if record.reason is None else x509.ReasonFlags(record.reason)
+                serial,
+                datetime.fromisoformat(record.revoked),
+                None if record.reason is None else x509.ReasonFlags(record.reason),
             )
             for serial, record in self._records.items()
             if record.authority == authority and record.revoked is not None

@@ -53,12 +53,23 @@ def difference(register: Path, revocations: Path, authority: Path) -> Difference
         if not issued.list_number and not issued.revoked_serials():
             return None
         count = len(issued.revoked_serials())
-        would = f"; it has {_certificates(count)} revoked, which would be accepted again" if count else ""
-        return Difference(revocations, f"is missing, and {register} says there was one{would}; {_anew(authority)}", True)
+        would = (
+            f"; it has {_certificates(count)} revoked, which would be accepted again"
+            if count
+            else ""
+        )
+        return Difference(
+            revocations,
+            f"is missing, and {register} says there was one{would}; {_anew(authority)}",
+            True,
+        )
     listed = {each.serial_number for each in _entries(revocations)}
     authorities = read_certificates(authority) if authority.exists() else []
     lacking = [
-        f"{serial:x}" for each in authorities for serial in issued.revoked_serials(identifier_of(each)) if serial not in listed
+        f"{serial:x}"
+        for each in authorities
+        for serial in issued.revoked_serials(identifier_of(each))
+        if serial not in listed
     ]
     if not lacking:
         return None

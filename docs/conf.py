@@ -43,7 +43,9 @@ def settings_page() -> str:
         Section("The instance", "", general.SETTINGS),
         Section("The broker", "``NAME`` stands for the name of a destination.", broker.SETTINGS),
         Section("The journal", ":doc:`/journal` says what it is.", journal.SETTINGS),
-        Section("The admin service", "It is what ``imqbridgemgr`` and ``imqcmd`` ask.", admin.SETTINGS),
+        Section(
+            "The admin service", "It is what ``imqbridgemgr`` and ``imqcmd`` ask.", admin.SETTINGS
+        ),
         Section("The STOMP bridge", "", stomp.SETTINGS),
         Section(
             "JMS bridges",
@@ -57,7 +59,9 @@ def settings_page() -> str:
             jms.SETTINGS,
         ),
     ]
-    missing = {setting.name for setting in DECLARED} - {setting.name for section in sections for setting in section.settings}
+    missing = {setting.name for setting in DECLARED} - {
+        setting.name for section in sections for setting in section.settings
+    }
     if missing:
         raise ValueError(f"settings that are on no page: {', '.join(sorted(missing))}")
     return page("Settings", introduction, sections)
@@ -71,7 +75,13 @@ def states_page() -> str:
     states = [state for state in table if table[state]]
     lines = [".. list-table::", "   :header-rows: 1", ""]
     for row in [["Command", *(state.value for state in states)]] + [
-        [f"``{command.value}``", *(table[state][command].value if command in table[state] else "ERROR" for state in states)]
+        [
+            f"``{command.value}``",
+            *(
+                table[state][command].value if command in table[state] else "ERROR"
+                for state in states
+            ),
+        ]
         for command in Command
     ]:
         lines += [f"   {'*' if index == 0 else ' '} - {cell}" for index, cell in enumerate(row)]
@@ -90,7 +100,11 @@ def generate(app: Any) -> None:
     """Write what has changed only, so that Sphinx does not read the rest again."""
     folder = HERE / "generated"
     folder.mkdir(exist_ok=True)
-    for name, make in (("settings.rst", settings_page), ("states.txt", states_page), ("crash_matrix.txt", crash_matrix)):
+    for name, make in (
+        ("settings.rst", settings_page),
+        ("states.txt", states_page),
+        ("crash_matrix.txt", crash_matrix),
+    ):
         text = make()
         path = folder / name
         if not path.exists() or path.read_text() != text:

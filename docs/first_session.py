@@ -25,7 +25,9 @@ connection.set_listener("first session", Listener())
 connection.connect("guest", "guest", wait=True)
 
 connection.send("/queue/greetings", "hello", headers={"language": "en"})
-connection.subscribe("/queue/greetings", id="1", ack="client", headers={"selector": "language = 'en'"})
+connection.subscribe(
+    "/queue/greetings", id="1", ack="client", headers={"selector": "language = 'en'"}
+)
 
 message = received.get(timeout=10)
 connection.ack(message.headers["ack"])

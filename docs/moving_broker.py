@@ -9,4 +9,6 @@ from bridge.providers.stomp.provider import StompProvider
 
 def provider(config, reactor):
     address = os.environ[config.properties["variable"]]
-    return StompProvider(StompAddress.parse(address), StompOptions.from_properties(config.properties), reactor)
+    return StompProvider(
+        StompAddress.parse(address), StompOptions.from_properties(config.properties), reactor
+    )

@@ -7,7 +7,12 @@ from pathlib import Path
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.threads import deferToThreadPool
 
-from gateway.messaging.errors import InvalidDestination, MessageRejected, NotSupported, ProviderUnavailable
+from gateway.messaging.errors import (
+    InvalidDestination,
+    MessageRejected,
+    NotSupported,
+    ProviderUnavailable,
+)
 from gateway.messaging.provider import Capabilities
 
 
@@ -53,7 +58,12 @@ class Session:
         for index, message in enumerate(messages):
             name = message.headers.destination.name
             if "/" in name or name.startswith("."):
-                raise MessageRejected(index, InvalidDestination(message.headers.destination, "this cannot be the name of a file"))
+                raise MessageRejected(
+                    index,
+                    InvalidDestination(
+                        message.headers.destination, "this cannot be the name of a file"
+                    ),
+                )
         for message in messages:
             message.message_id = message.message_id or os.urandom(16).hex()
             message.timestamp = message.timestamp or time.time_ns() // 1_000_000
@@ -81,7 +91,11 @@ class Session:
         # Never from inside this call.
         soon = Deferred()
         self.files.reactor.callLater(0, soon.callback, None)
-        self.written = self.written.addCallback(lambda _: soon).addCallback(write).addCallbacks(written, failed)
+        self.written = (
+            self.written.addCallback(lambda _: soon)
+            .addCallback(write)
+            .addCallbacks(written, failed)
+        )
 
     def consumer(self, spec, deliver, failed):
         raise NotSupported("receiving from files")

@@ -26,7 +26,15 @@ from certs.files import CertificateFileError
 from gateway import __version__
 from gateway.admin.assembly import admin_contexts, admin_service
 from gateway.admin.service.service import AdminService
-from gateway.bridges import StompBridge, StompParts, announcements, idle_because, load_bridges, refusals, unlisted
+from gateway.bridges import (
+    StompBridge,
+    StompParts,
+    announcements,
+    idle_because,
+    load_bridges,
+    refusals,
+    unlisted,
+)
 from gateway.broker import settings as broker_settings
 from gateway.broker.core.memory import Memory
 from gateway.broker.durability.recovery import open_broker
@@ -125,7 +133,9 @@ class Gateway(Service):
             reactor,
             layout.instance,
             __version__,
-            {} if settings[settings_general.PORTMAPPER_LEAST_INFO] else {"imqvarhome": str(layout.varhome)},
+            {}
+            if settings[settings_general.PORTMAPPER_LEAST_INFO]
+            else {"imqvarhome": str(layout.varhome)},
             timeout=settings[settings_general.PORTMAPPER_SOTIMEOUT],
             connections=settings[settings_general.PORTMAPPER_BACKLOG],
         )
@@ -139,7 +149,9 @@ class Gateway(Service):
                     self._tls = server_contexts(layout, settings)
                 name = settings[stomp_settings.MESSAGE_TRANSFORMER]
                 if name:
-                    self._transformer = load_transformer(name, stomp_settings.MESSAGE_TRANSFORMER.name, layout.lib_ext)
+                    self._transformer = load_transformer(
+                        name, stomp_settings.MESSAGE_TRANSFORMER.name, layout.lib_ext
+                    )
         except (UsersError, AccessError, CertificateFileError, ExtensionError) as error:
             raise StartRefused([str(error)]) from error
 
@@ -216,7 +228,13 @@ class Gateway(Service):
         self.log.info("memory for clients: {octets} bytes", octets=memory.total)
         window = Memory.within(memory.limits[State.WAITING])
         self._broker = open_broker(
-            self._reactor, turn, self._store, configuration.broker, self._store_failed, spills=not in_memory, memory=window
+            self._reactor,
+            turn,
+            self._store,
+            configuration.broker,
+            self._store_failed,
+            spills=not in_memory,
+            memory=window,
         )
         self.recording = Recording(self._reactor, configuration, self._broker)
         self._provider = EmbeddedProvider(self._broker, self._users, self._rules, os.urandom)
@@ -230,7 +248,9 @@ class Gateway(Service):
         self._trimming = Trimming(self._reactor, memory.in_all, malloc_trim())
         self._trimming.start()
         stomp = StompParts(turn, self._tls, self._transformer, self.port_mapper.register, memory)
-        self.bridges = load_bridges(self._reactor, configuration, logs, self._provider, stomp, self.recording.journal)
+        self.bridges = load_bridges(
+            self._reactor, configuration, logs, self._provider, stomp, self.recording.journal
+        )
         self.admin = admin_service(
             self._reactor,
             configuration,
@@ -246,7 +266,10 @@ class Gateway(Service):
         )
 
     def _durable_store(self) -> SqliteStore:
-        path, made = str(self.configuration.layout.messages), str(self.configuration.layout.store_made)
+        path, made = (
+            str(self.configuration.layout.messages),
+            str(self.configuration.layout.store_made),
+        )
         point = os.environ.get(crash_points.VARIABLE)
         if not point:
             return SqliteStore(path, self._reactor, marker=made)
@@ -255,7 +278,11 @@ class Gateway(Service):
             passed = crash_points.crash_point(point)
         except ValueError as error:
             raise StoreError(str(error)) from error
-        self.log.warn("{variable}={point}: this process will kill itself there", variable=crash_points.VARIABLE, point=point)
+        self.log.warn(
+            "{variable}={point}: this process will kill itself there",
+            variable=crash_points.VARIABLE,
+            point=point,
+        )
         return crash_points.CrashingStore(path, self._reactor, passed)
 
     async def _listen(self) -> None:
@@ -263,7 +290,9 @@ class Gateway(Service):
         settings = configuration.settings
         host = settings[settings_general.PORTMAPPER_HOSTNAME] or settings[settings_general.HOSTNAME]
         number = settings[settings_general.PORTMAPPER_PORT]
-        self._port_mapper_port = await self.port_mapper.listen(server_endpoint(self._reactor, host, number))
+        self._port_mapper_port = await self.port_mapper.listen(
+            server_endpoint(self._reactor, host, number)
+        )
         self._say(f"port mapper on {host or '*'}:{self._port_mapper_port.getHost().port}")
         bridges, admin = self.bridges, self.admin
         if bridges is None or admin is None:
@@ -272,7 +301,9 @@ class Gateway(Service):
             # Before the bridges, whose start may be watched.
             await admin.start()
         except CannotListenError as error:
-            self._say_wrong(f"the admin service cannot listen on {error.interface or '*'}:{error.port}: {error.socketError}")
+            self._say_wrong(
+                f"the admin service cannot listen on {error.interface or '*'}:{error.port}: {error.socketError}"
+            )
         for line in unlisted(settings):
             self.log.warn("{line}", line=line, announced=self.announce is not None)
             if self.announce is not None:
@@ -293,20 +324,29 @@ class Gateway(Service):
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD, 20, 100)
         kind = "pure Python" if str(message.__file__).endswith(".py") else "compiled"
-        self._say(f"stomp-gateway {__version__} ({kind}) is ready; instance {self.configuration.layout.directory}")
+        self._say(
+            f"stomp-gateway {__version__} ({kind}) is ready; instance {self.configuration.layout.directory}"
+        )
         # Clients are served meanwhile; the first one's selector would keep all of them waiting.
         self._reactor.callInThread(selector.prepare)
         if all(bridge.state is BridgeState.STOPPED for bridge in bridges.bridges):
-            self.log.warn("no bridge runs, so no client can connect{why}", why=idle_because(settings, bridges.bridges))
+            self.log.warn(
+                "no bridge runs, so no client can connect{why}",
+                why=idle_because(settings, bridges.bridges),
+            )
 
     def _say(self, line: str) -> None:
         self.log.info("{line}", line=line)
         if self.announce is not None:
             self.announce(line)
 
-    def _say_wrong(self, line: str, level: LogLevel = LogLevel.error, bridge: str | None = None) -> None:
+    def _say_wrong(
+        self, line: str, level: LogLevel = LogLevel.error, bridge: str | None = None
+    ) -> None:
         # What names a bridge is in its log, and by that in the instance's.
-        self.log.emit(level, "{line}", line=line, announced=self.announce is not None, bridge=bridge)
+        self.log.emit(
+            level, "{line}", line=line, announced=self.announce is not None, bridge=bridge
+        )
         if self.announce is not None:
             self.announce(line, error=True)
 
@@ -316,7 +356,11 @@ class Gateway(Service):
             self._refuse(error)
         elif isinstance(error, CannotListenError):
             self._refuse(
-                StartRefused([f"the port mapper cannot listen on {error.interface or '*'}:{error.port}: {error.socketError}"])
+                StartRefused(
+                    [
+                        f"the port mapper cannot listen on {error.interface or '*'}:{error.port}: {error.socketError}"
+                    ]
+                )
             )
         else:
             self.log.failure("the gateway could not be started", failure)
@@ -351,16 +395,29 @@ class Gateway(Service):
         logs = self._logs
         if self._stopping is not None or logs is None:
             return
-        parts: list[tuple[str, Callable[[], None]]] = [("users", self._users.reload), ("access rules", self._rules.reload)]
-        parts += [("certificates", tls.reload) for tls in (self._tls, self._admin_tls) if tls is not None]
+        parts: list[tuple[str, Callable[[], None]]] = [
+            ("users", self._users.reload),
+            ("access rules", self._rules.reload),
+        ]
+        parts += [
+            ("certificates", tls.reload) for tls in (self._tls, self._admin_tls) if tls is not None
+        ]
         parts += [("log files", logs.reopen), ("settings", lambda: self._set_levels(logs))]
         for what, reload in parts:
             try:
                 reload()
             except (UsersError, AccessError, CertificateFileError, SettingsError, OSError) as error:
-                self.log.error("{what} stay as they were: {error}", what=what, error="; ".join(str(error).splitlines()))
+                self.log.error(
+                    "{what} stay as they were: {error}",
+                    what=what,
+                    error="; ".join(str(error).splitlines()),
+                )
             else:
-                self.log.info("{what} were {done}", what=what, done="reopened" if what == "log files" else "read again")
+                self.log.info(
+                    "{what} were {done}",
+                    what=what,
+                    done="reopened" if what == "log files" else "read again",
+                )
         if self._provider is not None:
             self._provider.readmit()
         if self.bridges is not None and self._tls is not None:
@@ -398,7 +455,9 @@ class Gateway(Service):
 
     async def _stop(self) -> None:
         # What administrators have asked for is answered while bridges stop, if it can be.
-        closing: dict[str, Deferred[Any]] = {} if self.admin is None else {"admin service": self.admin.stop()}
+        closing: dict[str, Deferred[Any]] = (
+            {} if self.admin is None else {"admin service": self.admin.stop()}
+        )
         if self.bridges is not None:
             await self.bridges.shut_down(STOP_SECONDS)
         if self._port_mapper_port is not None:

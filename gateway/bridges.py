@@ -78,7 +78,12 @@ class UnusableBridge:
         return ()
 
     def reload(self) -> Deferred[Changes]:
-        return fail(NotReloadable(self.name, "it was not loaded when the gateway was started, which must be started anew"))
+        return fail(
+            NotReloadable(
+                self.name,
+                "it was not loaded when the gateway was started, which must be started anew",
+            )
+        )
 
 
 class StompBridge:
@@ -100,7 +105,10 @@ class StompBridge:
     @property
     def listening(self) -> list[str]:
         """Where it listens, one line for each protocol."""
-        return [f"STOMP over {protocol.upper()} on {self._hostname or '*'}:{port}" for protocol, port in self.service.ports.items()]
+        return [
+            f"STOMP over {protocol.upper()} on {self._hostname or '*'}:{port}"
+            for protocol, port in self.service.ports.items()
+        ]
 
     def start(self) -> Deferred[None]:
         """As :meth:`~gateway.stomp.service.StompService.start`. :returns: fails with BridgeFailed, WrongState."""
@@ -120,9 +128,15 @@ class StompBridge:
         return Deferred.fromCoroutine(self._stop(seconds))
 
     async def _stop(self, seconds: float) -> None:
-        ended = await together(self._reactor, {self.name: self.service.stop()}, seconds, _failed_late)
+        ended = await together(
+            self._reactor, {self.name: self.service.stop()}, seconds, _failed_late
+        )
         if ended.late:
-            _log.warn("clients of bridge {name} have not gone in {seconds} seconds", name=self.name, seconds=f"{seconds:g}")
+            _log.warn(
+                "clients of bridge {name} have not gone in {seconds} seconds",
+                name=self.name,
+                seconds=f"{seconds:g}",
+            )
         for failure in ended.failures.values():
             failure.raiseException()
 
@@ -154,7 +168,9 @@ class StompBridge:
             raise WrongState(f"bridge {self.name}", error.operation, error.state.value) from error
         except CannotListenError as error:
             where = f"{error.interface or '*'}:{error.port}"
-            raise BridgeFailed(f"bridge {self.name} cannot listen on {where}: {error.socketError}") from error
+            raise BridgeFailed(
+                f"bridge {self.name} cannot listen on {where}: {error.socketError}"
+            ) from error
         except service.NoListener as error:
             raise BridgeFailed(str(error)) from error
 
@@ -194,15 +210,22 @@ def load_bridges(
     :raises StartRefused: the environment asks for what there is not.
     """
     settings = configuration.settings
-    names = settings[settings_general.BRIDGE_ACTIVELIST] if settings[settings_general.BRIDGE_ENABLED] else ()
+    names = (
+        settings[settings_general.BRIDGE_ACTIVELIST]
+        if settings[settings_general.BRIDGE_ENABLED]
+        else ()
+    )
     passed = _crash_point()
     lines = BridgeLines(journal)
-    bridges = [_made(reactor, name, configuration, logs, provider, stomp, passed, lines) for name in names]
+    bridges = [
+        _made(reactor, name, configuration, logs, provider, stomp, passed, lines) for name in names
+    ]
     # To start one that cannot be made is how it tells why.
     automatic = {
         bridge.name
         for bridge in bridges
-        if isinstance(bridge, UnusableBridge) or settings.named(settings_general.BRIDGE_AUTOSTART, bridge.name)
+        if isinstance(bridge, UnusableBridge)
+        or settings.named(settings_general.BRIDGE_AUTOSTART, bridge.name)
     }
     return BridgeServiceManager(reactor, bridges, automatic)
 
@@ -220,8 +243,14 @@ def _made(
     settings = configuration.settings
     kind = ""
     try:
-        if name != settings_general.STOMP and not settings.is_given(settings_general.BRIDGE_TYPE, name):
-            return UnusableBridge(name, kind, f"{settings_general.BRIDGE_TYPE.full_name(name)} is missing: expected JMS")
+        if name != settings_general.STOMP and not settings.is_given(
+            settings_general.BRIDGE_TYPE, name
+        ):
+            return UnusableBridge(
+                name,
+                kind,
+                f"{settings_general.BRIDGE_TYPE.full_name(name)} is missing: expected JMS",
+            )
         kind = settings_general.bridge_type(settings, name)
         if kind == "JMS":
             wrong = [str(problem) for problem in settings.bridge_problems(name)]
@@ -234,13 +263,22 @@ def _made(
     except SettingsError as error:
         return UnusableBridge(name, kind, str(error))
     except OSError as error:
-        return UnusableBridge(name, kind, f"its log {error.filename} cannot be opened: {error.strerror or error}")
+        return UnusableBridge(
+            name, kind, f"its log {error.filename} cannot be opened: {error.strerror or error}"
+        )
 
 
 def _stomp(
-    reactor: Any, configuration: Configuration, options: StompOptions, logs: Logs, provider: Provider, parts: StompParts
+    reactor: Any,
+    configuration: Configuration,
+    options: StompOptions,
+    logs: Logs,
+    provider: Provider,
+    parts: StompParts,
 ) -> Bridge:
-    detail = open_bridge_log(logs, configuration.settings, settings_general.STOMP, ["gateway.stomp"])
+    detail = open_bridge_log(
+        logs, configuration.settings, settings_general.STOMP, ["gateway.stomp"]
+    )
     stomp = StompService(
         reactor,
         parts.turn,
@@ -285,7 +323,15 @@ def _jms(
         for warning in warnings:
             logger.warn("{warning}", warning=str(warning))
         opened = partial(
-            open_coordinator, reactor, layout.bridge(name), name, layout.instance, properties, passed, logger, os.urandom
+            open_coordinator,
+            reactor,
+            layout.bridge(name),
+            name,
+            layout.instance,
+            properties,
+            passed,
+            logger,
+            os.urandom,
         )
         return Coordination(reactor, opened, layout.transaction_log(name).exists, logger)
 
@@ -314,7 +360,11 @@ def _crash_point() -> Callable[[str], None]:
         kills = crash_points.crash_point(point)
     except ValueError as error:
         raise StartRefused([str(error)]) from error
-    _log.warn("{variable}={point}: this process will kill itself there", variable=crash_points.VARIABLE, point=point)
+    _log.warn(
+        "{variable}={point}: this process will kill itself there",
+        variable=crash_points.VARIABLE,
+        point=point,
+    )
     return kills
 
 
@@ -323,7 +373,10 @@ def announcements(bridge: Bridge) -> list[str]:
     if isinstance(bridge, StompBridge):
         return bridge.listening
     states = [link.status() for link in bridge.links() if link.status().enabled]
-    links = ", ".join(f"link {status.name} {status.state.value}" for status in states) or "no link is enabled"
+    links = (
+        ", ".join(f"link {status.name} {status.state.value}" for status in states)
+        or "no link is enabled"
+    )
     return [f"bridge {bridge.name} {bridge.state.value}: {links}"]
 
 
@@ -340,7 +393,9 @@ def refusals(outcome: Outcome) -> list[str]:
         if line.removeprefix(f"{bridge}: ") in warnings:
             continue
         says_so = line.startswith((f"{bridge} ", f"cannot start {bridge}"))
-        lines.append(line if says_so else f"{bridge} is not started: {line.removeprefix(f'{bridge}: ')}")
+        lines.append(
+            line if says_so else f"{bridge} is not started: {line.removeprefix(f'{bridge}: ')}"
+        )
     return lines
 
 
@@ -372,5 +427,7 @@ def idle_because(settings: Settings, bridges: Sequence[Bridge]) -> str:
         return f": {settings_general.BRIDGE_ACTIVELIST.name} has none"
     if any(bridge.problem for bridge in bridges):
         return ""
-    names = ", ".join(settings_general.BRIDGE_AUTOSTART.full_name(bridge.name) for bridge in bridges)
+    names = ", ".join(
+        settings_general.BRIDGE_AUTOSTART.full_name(bridge.name) for bridge in bridges
+    )
     return f": {names} {'is' if len(bridges) == 1 else 'are'} false"

@@ -64,7 +64,9 @@ class Configuration:
     passfile: Path | None = None
 
 
-def configure(varhome: Path, instance: str, passfile_path: Path | None, overrides: Sequence[str]) -> Configuration:
+def configure(
+    varhome: Path, instance: str, passfile_path: Path | None, overrides: Sequence[str]
+) -> Configuration:
     """Read an instance's settings, making the instance if there is none.
 
     :raises StartRefused: with everything that is wrong.
@@ -84,16 +86,21 @@ def configure(varhome: Path, instance: str, passfile_path: Path | None, override
         # That the admin service would speak in the clear on a network is told before anything starts.
         admin_settings.AdminOptions.read(settings)
         active = (
-            settings[settings_general.BRIDGE_ENABLED] and settings_general.STOMP in settings[settings_general.BRIDGE_ACTIVELIST]
+            settings[settings_general.BRIDGE_ENABLED]
+            and settings_general.STOMP in settings[settings_general.BRIDGE_ACTIVELIST]
         )
         stomp: StompOptions | None = None
-        stomp_problems = tuple(str(problem) for problem in settings.bridge_problems(settings_general.STOMP))
+        stomp_problems = tuple(
+            str(problem) for problem in settings.bridge_problems(settings_general.STOMP)
+        )
         if active and not stomp_problems:
             stomp = StompOptions.read(settings, __version__, settings[settings_general.HOSTNAME])
             if not stomp.tcp_enabled and not stomp.tls_enabled:
                 stomp, stomp_problems = (
                     None,
-                    ("the STOMP bridge has no protocol enabled: set imq.bridge.stomp.tcp.enabled or imq.bridge.stomp.tls.enabled",),
+                    (
+                        "the STOMP bridge has no protocol enabled: set imq.bridge.stomp.tcp.enabled or imq.bridge.stomp.tls.enabled",
+                    ),
                 )
     except SettingsError as error:
         raise StartRefused([str(problem) for problem in error.problems]) from error
@@ -168,7 +175,10 @@ def _create(layout: Layout) -> tuple[tuple[str, ...], tuple[str, ...]]:
             (stomp_settings.TLS_ENABLED.name, "true" if certified else "false"),
             (stomp_settings.TLS_REQUIRE_CLIENT_AUTH.name, "true"),
             # A users file that came from elsewhere may have come without one.
-            (settings_general.PASSFILE_ENABLED.name, "true" if layout.passfile.exists() else "false"),
+            (
+                settings_general.PASSFILE_ENABLED.name,
+                "true" if layout.passfile.exists() else "false",
+            ),
             (settings_general.BRIDGE_ADMIN_USER.name, "admin"),
         ]
     )
@@ -185,7 +195,13 @@ def _exposed(layout: Layout) -> list[str]:
     ]
 
 
-def _with_passwords(settings: Settings, layout: Layout, given: Path | None) -> tuple[Settings, list[Problem]]:
+def _with_passwords(
+    settings: Settings, layout: Layout, given: Path | None
+) -> tuple[Settings, list[Problem]]:
     """The settings with the passwords of the passfile that is in force, if one is, and warnings of it."""
     path = given or passfile.location(settings, layout)
-    return (settings, []) if path is None else (passfile.applied(settings, path), passfile.unknown(settings, path))
+    return (
+        (settings, [])
+        if path is None
+        else (passfile.applied(settings, path), passfile.unknown(settings, path))
+    )

@@ -35,15 +35,25 @@ def load_transformer(name: str, setting: str, folder: Path) -> MessageTransforme
         module = importlib.import_module(module_name)
         found = getattr(module, class_name)
     except ModuleNotFoundError as error:
-        raise ExtensionError(f"{setting}={name}: there is no module {error.name}, neither installed nor in {path}") from error
+        raise ExtensionError(
+            f"{setting}={name}: there is no module {error.name}, neither installed nor in {path}"
+        ) from error
     except AttributeError as error:
-        raise ExtensionError(f"{setting}={name}: {module_name} has no class {class_name}") from error
+        raise ExtensionError(
+            f"{setting}={name}: {module_name} has no class {class_name}"
+        ) from error
     except Exception as error:
         # The operator's own code runs here, and anything may come out of it.
-        raise ExtensionError(f"{setting}={name}: {module_name} failed when it was imported: {error!r}") from error
+        raise ExtensionError(
+            f"{setting}={name}: {module_name} failed when it was imported: {error!r}"
+        ) from error
     if not isinstance(found, type) or not issubclass(found, MessageTransformer):
-        raise ExtensionError(f"{setting}={name}: {class_name} is no subclass of gateway.messaging.transformer.MessageTransformer")
+        raise ExtensionError(
+            f"{setting}={name}: {class_name} is no subclass of gateway.messaging.transformer.MessageTransformer"
+        )
     try:
         return found()
     except Exception as error:
-        raise ExtensionError(f"{setting}={name}: {class_name} could not be made: {error!r}") from error
+        raise ExtensionError(
+            f"{setting}={name}: {class_name} could not be made: {error!r}"
+        ) from error

@@ -33,7 +33,12 @@ class Recording:
         run = run_name(broker.store_id, int(wall() * 1_000_000))
         #: What links tell it, too.
         self.journal = Journal(
-            reactor, layout.journal, run, layout.instance, JournalOptions.read(configuration.settings), wall=wall
+            reactor,
+            layout.journal,
+            run,
+            layout.instance,
+            JournalOptions.read(configuration.settings),
+            wall=wall,
         )
         self._broker = broker
         tell(broker, self.journal)

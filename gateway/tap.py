@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     from gateway.configuration import Configuration
 
 #: The original's spellings of long options, with one dash.
-_ONE_DASH: Final = {"-varhome": "--varhome", "-instance": "--instance", "-name": "--instance", "-passfile": "--passfile"}
+_ONE_DASH: Final = {
+    "-varhome": "--varhome",
+    "-instance": "--instance",
+    "-name": "--instance",
+    "-passfile": "--passfile",
+}
 
 
 class Options(usage.Options):
@@ -34,7 +39,12 @@ class Options(usage.Options):
         "SIGTERM stops it; SIGHUP reads certificates, users, access rules and the levels of the logs again."
     )
     optParameters = [  # noqa: RUF012
-        ["varhome", None, None, "The directory of all instances' data; else that of the environment's IMQ_VARHOME, else var"],
+        [
+            "varhome",
+            None,
+            None,
+            "The directory of all instances' data; else that of the environment's IMQ_VARHOME, else var",
+        ],
         ["instance", None, "imqbroker", "The name of the instance"],
         ["passfile", None, None, "A file of passwords, in place of the instance's own"],
     ]
@@ -109,7 +119,9 @@ def makeService(options: Options) -> Gateway:
 
     sys.excepthook = _uncaught
     try:
-        configuration = configure(options.varhome, options["instance"], options.passfile, options.overrides)
+        configuration = configure(
+            options.varhome, options["instance"], options.passfile, options.overrides
+        )
         _announce(configuration)
         from twisted.internet import reactor
 
@@ -161,7 +173,9 @@ def _announce(configuration: Configuration) -> None:
     for note in configuration.notes:
         print(note)
     if configuration.made_admin and sys.stdout.isatty():
-        print(f"user 'admin' has the password {password_of_admin(configuration.layout)}; it is not shown again")
+        print(
+            f"user 'admin' has the password {password_of_admin(configuration.layout)}; it is not shown again"
+        )
     sys.stdout.flush()
 
 

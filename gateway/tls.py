@@ -20,7 +20,9 @@ def way_to_certificate(layout: Layout) -> str:
     folder = layout.tls
     missing = [name for name in ("server.pem", "server.key") if not (folder / name).exists()]
     said = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; "
-    where = f"--varhome {shlex.quote(str(layout.varhome))} --instance {shlex.quote(layout.instance)}"
+    where = (
+        f"--varhome {shlex.quote(str(layout.varhome))} --instance {shlex.quote(layout.instance)}"
+    )
     # What is left of a pair is of no use, and is replaced.
     server = f"imqkeytool server{'' if len(missing) == 2 else ' --force'} {where}"
     authority, key = (folder / "ca.pem").exists(), (folder / "ca.key").exists()

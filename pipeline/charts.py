@@ -12,7 +12,15 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 
 from pipeline.summary import Chart, Table
-from pipeline.transforms.traffic import MOST_BARS, MOST_NAMES, MOST_STRETCHES, largest, over_time, span, stretch
+from pipeline.transforms.traffic import (
+    MOST_BARS,
+    MOST_NAMES,
+    MOST_STRETCHES,
+    largest,
+    over_time,
+    span,
+    stretch,
+)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
@@ -38,15 +46,31 @@ def traffic(
         return []
     seconds = stretch(ends["first"], ends["last"])
     # A name more: the rest.
-    found = over_time(rows, at, seconds, amounts, by).limit(MOST_STRETCHES * (MOST_NAMES + 1)).collect()
+    found = (
+        over_time(rows, at, seconds, amounts, by).limit(MOST_STRETCHES * (MOST_NAMES + 1)).collect()
+    )
     named = [row.asDict() for row in found]
     keys = ("time",) if by is None else ("time", by)
     return [
         Table(
             f"{title if len(amounts) == 1 else name.capitalize()} per {_per(seconds)}{f' by {by}' if by else ''}",
             (*keys, name),
-            [(_EPOCH + timedelta(seconds=row["time"]), *(row[key] for key in keys[1:]), row[name]) for row in named],
-            chart=Chart("bar", "time", (name,), by=by or "", unit=unit if len(amounts) == 1 and unit else name, every=seconds),
+            [
+                (
+                    _EPOCH + timedelta(seconds=row["time"]),
+                    *(row[key] for key in keys[1:]),
+                    row[name],
+                )
+                for row in named
+            ],
+            chart=Chart(
+                "bar",
+                "time",
+                (name,),
+                by=by or "",
+                unit=unit if len(amounts) == 1 and unit else name,
+                every=seconds,
+            ),
             long=True,
         )
         for name in amounts
@@ -65,7 +89,11 @@ def counted(rows: DataFrame, by: str, title: str, what: str, within: str | None 
     """
     found = largest(rows, by, what, within).limit(MOST_BARS * (MOST_NAMES + 1)).collect()
     columns = (by, what) if within is None else (by, within, what)
-    note = f"The first {MOST_BARS}, and no others." if len({row[by] for row in found}) == MOST_BARS else ""
+    note = (
+        f"The first {MOST_BARS}, and no others."
+        if len({row[by] for row in found}) == MOST_BARS
+        else ""
+    )
     chart = Chart("bar", by, (what,), by=within or "", unit=what)
     heading = f"{title} by {by}{f' and {within}' if within else ''}"
     return Table(heading, columns, [tuple(row) for row in found], note, chart, long=True)

@@ -24,11 +24,23 @@ PROGRAM: Final = "gateway-pipeline"
 #: The jobs: the module that has each as ``command``, and what it is for.
 JOBS: Final = {
     "ingest": ("pipeline.jobs.ingest", "The journal into Parquet, each event once."),
-    "journeys": ("pipeline.jobs.journeys", "What happened to each message: journeys, latencies, what is stuck, slow or lost."),
-    "dead-letters": ("pipeline.jobs.dead_letters", "Dead messages by reason, destination, link and exception."),
+    "journeys": (
+        "pipeline.jobs.journeys",
+        "What happened to each message: journeys, latencies, what is stuck, slow or lost.",
+    ),
+    "dead-letters": (
+        "pipeline.jobs.dead_letters",
+        "Dead messages by reason, destination, link and exception.",
+    ),
     "replay": ("pipeline.jobs.replay", "Send dead or archived messages again, each once."),
-    "reconcile": ("pipeline.jobs.reconcile", "Prove that what a link received and what it sent agree."),
-    "archive": ("pipeline.jobs.archive", "A destination's messages into Parquet, with their bodies."),
+    "reconcile": (
+        "pipeline.jobs.reconcile",
+        "Prove that what a link received and what it sent agree.",
+    ),
+    "archive": (
+        "pipeline.jobs.archive",
+        "A destination's messages into Parquet, with their bodies.",
+    ),
 }
 
 
@@ -78,7 +90,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     :returns: the exit code.
     """
     try:
-        result = group.main(args=None if arguments is None else list(arguments), prog_name=PROGRAM, standalone_mode=False)
+        result = group.main(
+            args=None if arguments is None else list(arguments),
+            prog_name=PROGRAM,
+            standalone_mode=False,
+        )
     except click.ClickException as error:
         error.show()
         return 2

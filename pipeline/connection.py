@@ -72,10 +72,14 @@ class Connection:
             Client(parse(self.options, Use.WRITE)).open(patient=False).disconnect()
         except OptionError as error:
             flags = {option: name for name, option in _NAMES.items()}
-            raise PipelineError(f"--{self.prefix}{flags.get(error.option, error.option)}: {error.problem}") from error
+            raise PipelineError(
+                f"--{self.prefix}{flags.get(error.option, error.option)}: {error.problem}"
+            ) from error
 
 
-def connection_options(parameter: str = "connection", prefix: str = "", of: str = "") -> Callable[[_Function], _Function]:
+def connection_options(
+    parameter: str = "connection", prefix: str = "", of: str = ""
+) -> Callable[[_Function], _Function]:
     """Gives a click command the options of a connection, and a parameter, a :class:`Connection`.
 
     :param parameter: its name. :param prefix: of the options' names, as ``target-``. :param of: whose they are, for ``--help``.

@@ -35,7 +35,9 @@ def drawn(found: DataFrame) -> list[Table]:
         _ranges(found, "destination", "total_ms"),
         _ranges(found.where("size(links) > 0"), "link", "transfer_ms"),
         top(
-            latencies(found, ("hour",), ("total_ms",)).orderBy(sql.desc("hour")).select("hour", "messages", *_PERCENTILES),
+            latencies(found, ("hour",), ("total_ms",))
+            .orderBy(sql.desc("hour"))
+            .select("hour", "messages", *_PERCENTILES),
             _HOURS,
             f"Latency by hour, {LATENCIES['total_ms']}",
             Chart("line", "hour", _PERCENTILES, unit="ms", every=3_600),
@@ -70,7 +72,9 @@ def slowest(found: DataFrame, count: int = _SLOWEST) -> Table:
         sql.concat_ws(" to ", "message_id", "subscription").alias("message"),
         "destination",
         "total_ms",
-        sql.posexplode(sql.array_distinct(sql.array_compact(sql.array(*times)))).alias("place", "taken"),
+        sql.posexplode(sql.array_distinct(sql.array_compact(sql.array(*times)))).alias(
+            "place", "taken"
+        ),
     )
     in_order = steps.orderBy(sql.desc("total_ms"), "message", "taken.time", "place")
     return top(

@@ -17,17 +17,19 @@ _LENGTH: Final = 500
 #: What stands before what a Python worker has raised.
 _TRACEBACK: Final = "Traceback (most recent call last):"
 #: The last line of that, from the name of the exception's class on.
-_RAISED: Final = re.compile(r"^(?P<module>(?:\w+\.)*)(?P<name>\w+)(?:: (?P<text>.*))?$", re.MULTILINE)
+_RAISED: Final = re.compile(
+    r"^(?P<module>(?:\w+\.)*)(?P<name>\w+)(?:: (?P<text>.*))?$", re.MULTILINE
+)
 
 
 def sentence(error: BaseException) -> str | None:
     """What to tell the operator of a failure that Spark, or its Java machine, has raised: one line. None where it is not one of theirs."""
     module = type(error).__module__.split(".")[0]
     # That nobody listens there any more is said by the socket, and not by py4j, which has asked it.
-    if (module == "py4j" and type(error).__name__ != "Py4JJavaError") or (isinstance(error, ConnectionError) and _from_py4j(error)):
-        return (
-            f"Spark's Java machine ended, or cannot be reached any more; --spark-log FILE keeps what it says ({_line(str(error))})"
-        )
+    if (module == "py4j" and type(error).__name__ != "Py4JJavaError") or (
+        isinstance(error, ConnectionError) and _from_py4j(error)
+    ):
+        return f"Spark's Java machine ended, or cannot be reached any more; --spark-log FILE keeps what it says ({_line(str(error))})"
     if module not in ("pyspark", "py4j"):
         return None
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
@@ -45,7 +47,9 @@ def _from_py4j(error: BaseException) -> bool:
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next
-    return place is not None and str(place.tb_frame.f_globals.get("__name__", "")).startswith("py4j.")
+    return place is not None and str(place.tb_frame.f_globals.get("__name__", "")).startswith(
+        "py4j."
+    )
 
 
 def _cause(java: Any) -> str:
@@ -68,7 +72,9 @@ def _cause(java: Any) -> str:
     text = _line(message)
     if _TRACEBACK in message:
         return text
-    return text if _CONDITION.match(message) or name.endswith("SparkException") else f"{text} ({name})"
+    return (
+        text if _CONDITION.match(message) or name.endswith("SparkException") else f"{text} ({name})"
+    )
 
 
 def _line(message: str) -> str:

@@ -50,7 +50,9 @@ class Ledger:
         self.id: Final = id
         self._file: Final = file
 
-    def append(self, state: State, at_us: int, plan: str, messages: Iterable[Mapping[str, Any]]) -> None:
+    def append(
+        self, state: State, at_us: int, plan: str, messages: Iterable[Mapping[str, Any]]
+    ) -> None:
         """Write a record for each message, and return when all are on the disk.
 
         :param at_us: microseconds since the epoch, now. :param plan: the plan's digest.
@@ -58,11 +60,21 @@ class Ledger:
         :raises PipelineError: they cannot be written.
         """
         fields = ("key", "twin", "message_id", "target")
-        records = [{"state": state.value, "at": at_us, **{name: each[name] for name in fields}, "plan": plan} for each in messages]
+        records = [
+            {
+                "state": state.value,
+                "at": at_us,
+                **{name: each[name] for name in fields},
+                "plan": plan,
+            }
+            for each in messages
+        ]
         try:
             _write(self._file, b"".join(map(_line, records)))
         except OSError as error:
-            raise PipelineError(f"the ledger {self.path} cannot be written: {error.strerror}") from None
+            raise PipelineError(
+                f"the ledger {self.path} cannot be written: {error.strerror}"
+            ) from None
 
 
 @contextmanager
@@ -85,7 +97,9 @@ def opened(folder: Path, new_id: str) -> Iterator[Ledger]:
         except BlockingIOError:
             raise PipelineError(f"--ledger {folder}: another replay uses it") from None
         except OSError as error:
-            raise PipelineError(f"--ledger {folder}: it cannot be locked: {error.strerror}") from None
+            raise PipelineError(
+                f"--ledger {folder}: it cannot be locked: {error.strerror}"
+            ) from None
         id, whole = _checked(path)
         try:
             file.truncate(whole)
@@ -125,14 +139,23 @@ def _checked(path: Path) -> tuple[str, int]:
                 if number == 1:
                     version, id = said["ledger"], said["id"]
                     if version != VERSION:
-                        raise PipelineError(f"the ledger {path} has version {version}; this program knows version {VERSION}")
+                        raise PipelineError(
+                            f"the ledger {path} has version {version}; this program knows version {VERSION}"
+                        )
                 elif said["state"] and said["key"]:
                     pass
             except (ValueError, TypeError, KeyError):
-                raise PipelineError(f"the ledger {path} is damaged in line {number}: nothing is replayed by it") from None
+                raise PipelineError(
+                    f"the ledger {path} is damaged in line {number}: nothing is replayed by it"
+                ) from None
             whole += len(line)
     return id, whole
 
 
 def _line(values: Mapping[str, Any]) -> bytes:
-    return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
+    return (
+        json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode(
+            "utf-8", "surrogatepass"
+        )
+        + b"\n"
+    )

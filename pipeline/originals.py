@@ -25,28 +25,78 @@ from pipeline.columns import LATEST
 #: Headers of a MESSAGE that are the broker's, or that columns of their own hold.
 FRAME_HEADERS: Final = frozenset(
     (
-        *("destination", "content-length", "message-id", "subscription", "ack", "redelivered", "timestamp", "expires", "priority"),
-        *("persistent", "type", "correlation-id", "reply-to", "receipt", "receipt-id", "transaction", "browser", "heart-beat"),
+        *(
+            "destination",
+            "content-length",
+            "message-id",
+            "subscription",
+            "ack",
+            "redelivered",
+            "timestamp",
+            "expires",
+            "priority",
+        ),
+        *(
+            "persistent",
+            "type",
+            "correlation-id",
+            "reply-to",
+            "receipt",
+            "receipt-id",
+            "transaction",
+            "browser",
+            "heart-beat",
+        ),
         *("ttl", "expiration", "JMSXDeliveryCount", "JMSXUserID"),
     )
 )
 #: These, and what else to STOMP or to one of the brokers is not the message's own: no SEND of a plain message has a property or header of its under these names.
 RESERVED: Final = FRAME_HEADERS | frozenset(
     (
-        *("id", "session", "server", "amq-msg-type", "destination-type", "subscription-type", "original-destination", "selector"),
+        *(
+            "id",
+            "session",
+            "server",
+            "amq-msg-type",
+            "destination-type",
+            "subscription-type",
+            "original-destination",
+            "selector",
+        ),
         *("x-queue-name", "durable", "auto-delete", "exclusive", "amqp-message-id", DUPLICATE_ID),
     )
 )
 #: What the embedded broker adds to a message that it gives up.
 DEAD_PROPERTIES: Final = frozenset(
     (
-        *(dead.UNDELIVERED_TIMESTAMP, dead.UNDELIVERED_REASON, dead.UNDELIVERED_EXCEPTION, dead.UNDELIVERED_COMMENT),
-        *(dead.DELIVERY_COUNT, dead.BODY_TRUNCATED, dead.PRODUCING_BROKER, dead.DEAD_BROKER, "JMS_SUN_DMQ_DESTINATION"),
+        *(
+            dead.UNDELIVERED_TIMESTAMP,
+            dead.UNDELIVERED_REASON,
+            dead.UNDELIVERED_EXCEPTION,
+            dead.UNDELIVERED_COMMENT,
+        ),
+        *(
+            dead.DELIVERY_COUNT,
+            dead.BODY_TRUNCATED,
+            dead.PRODUCING_BROKER,
+            dead.DEAD_BROKER,
+            "JMS_SUN_DMQ_DESTINATION",
+        ),
     )
 )
-_BOOLEANS: Final = frozenset((dead.PRESERVE_UNDELIVERED, dead.LOG_DEAD_MESSAGES, dead.TRUNCATE_MSG_BODY))
+_BOOLEANS: Final = frozenset(
+    (dead.PRESERVE_UNDELIVERED, dead.LOG_DEAD_MESSAGES, dead.TRUNCATE_MSG_BODY)
+)
 _TYPES: Final[dict[type, str]] = {
-    **{bool: "boolean", Byte: "byte", Short: "short", Int: "int", int: "long", Float: "float", float: "double"},
+    **{
+        bool: "boolean",
+        Byte: "byte",
+        Short: "short",
+        Int: "int",
+        int: "long",
+        Float: "float",
+        float: "double",
+    },
     **{bytes: "octets", type(None): "null", Char: "char"},
 }
 #: Bodies that STOMP has a form for.
@@ -117,7 +167,9 @@ def _before_death(message: Message, row: Row) -> Message:
     headers = message.headers
     message.headers = headers.replace(
         destination=destination_of(row["destination"] or "") or headers.destination,
-        properties={name: value for name, value in headers.properties.items() if name not in DEAD_PROPERTIES},
+        properties={
+            name: value for name, value in headers.properties.items() if name not in DEAD_PROPERTIES
+        },
     )
     return message
 
@@ -139,7 +191,9 @@ def _of_frame(row: Row, headers: Mapping[str, str]) -> Message:
             extras.append((name, value))
     restored = Headers(
         destination,
-        body_type=BodyType[row["body_type"]] if row["body_type"] in BodyType.__members__ else BodyType.BYTES,
+        body_type=BodyType[row["body_type"]]
+        if row["body_type"] in BodyType.__members__
+        else BodyType.BYTES,
         persistent=bool(row["persistent"]),
         priority=DEFAULT_PRIORITY if row["priority"] is None else row["priority"],
         reply_to=destination_of(row["reply_to"] or ""),
@@ -160,7 +214,11 @@ def _of_frame(row: Row, headers: Mapping[str, str]) -> Message:
 def destination_of(text: str) -> Destination | None:
     """The destination that ``queue:NAME``, ``topic:NAME``, ``/queue/NAME``, ``/topic/NAME`` or ``/temp-queue/NAME`` is; None where it is none of these."""
     for kind, word in ((Kind.QUEUE, "queue"), (Kind.TOPIC, "topic")):
-        for prefix, temporary in ((f"{word}:", False), (f"/{word}/", False), (f"/temp-{word}/", True)):
+        for prefix, temporary in (
+            (f"{word}:", False),
+            (f"/{word}/", False),
+            (f"/temp-{word}/", True),
+        ):
             if text.startswith(prefix) and len(text) > len(prefix):
                 return Destination(kind, text[len(prefix) :], temporary)
     return None
@@ -201,7 +259,9 @@ def spelled_out(message: Message, now_ms: int) -> Send:
             lost.append(f"property {name}: to STOMP that is another header")
             continue
         if type(value) is not str:
-            lost.append(f"property {name} becomes text: it is of type {_TYPES.get(type(value), type(value).__name__)}")
+            lost.append(
+                f"property {name} becomes text: it is of type {_TYPES.get(type(value), type(value).__name__)}"
+            )
         given[name] = text_of(value)
     for name, value in headers.extras:
         if name in RESERVED:
@@ -225,7 +285,9 @@ def spelled_out(message: Message, now_ms: int) -> Send:
         expires=expires,
         type=headers.type,
         correlation_id=headers.correlation_id,
-        reply_to=None if headers.reply_to is None or headers.reply_to.temporary else str(headers.reply_to),
+        reply_to=None
+        if headers.reply_to is None or headers.reply_to.temporary
+        else str(headers.reply_to),
         lost=tuple(lost),
     )
 
@@ -234,7 +296,11 @@ def _without_duplicate_id(headers: Headers) -> Headers:
     # It is remembered where it was, which must not drop what an operator sends again.
     if DUPLICATE_ID not in headers.properties:
         return headers
-    return headers.replace(properties={name: value for name, value in headers.properties.items() if name != DUPLICATE_ID})
+    return headers.replace(
+        properties={
+            name: value for name, value in headers.properties.items() if name != DUPLICATE_ID
+        }
+    )
 
 
 def _alive(expires: int, now_ms: int) -> int:

@@ -61,7 +61,11 @@ class Output:
         if self.path is None:
             return None
         place = f"{self.path.rstrip('/')}/{name}" if name else self.path
-        writer = (flat(frame) if self.format == "csv" else frame).write.mode("overwrite").partitionBy(*by)
+        writer = (
+            (flat(frame) if self.format == "csv" else frame)
+            .write.mode("overwrite")
+            .partitionBy(*by)
+        )
         if self.format == "csv":
             writer = writer.option("header", True).option("escape", '"')
         writer.format(self.format).save(place)
@@ -75,13 +79,20 @@ class Output:
         console = console or Console(width=None if sys.stdout.isatty() else _WIDTH)
         show(summary, console)
         if self.path is not None:
-            console.print(f"Written as {self.format} to {self.path}", soft_wrap=True, markup=False, highlight=False)
+            console.print(
+                f"Written as {self.format} to {self.path}",
+                soft_wrap=True,
+                markup=False,
+                highlight=False,
+            )
         if self.report is None:
             return
         try:
             from pipeline.report.page import write_page
         except ModuleNotFoundError as error:
-            raise PipelineError(f"--report needs the Python package {error.name}: pip install 'stomp-gateway[pipeline]'") from error
+            raise PipelineError(
+                f"--report needs the Python package {error.name}: pip install 'stomp-gateway[pipeline]'"
+            ) from error
         page = write_page(self.report, summary, *_asked(), datetime.now(UTC))
         console.print(f"Report: {page}", soft_wrap=True, markup=False, highlight=False)
 
@@ -89,13 +100,17 @@ class Output:
 def report_option(command: _Function) -> _Function:
     """Gives a click command the option ``--report`` alone, and the parameter ``report``, a path or None."""
     path = click.Path(file_okay=False, path_type=Path)
-    return click.option("--report", type=path, metavar="DIR", help="A page with tables and plots, there.")(command)
+    return click.option(
+        "--report", type=path, metavar="DIR", help="A page with tables and plots, there."
+    )(command)
 
 
 def output_options(command: _Function) -> _Function:
     """Gives a click command the options of an output, and the parameter ``output``, an :class:`Output`."""
 
-    def with_output(*arguments: Any, output: str | None, output_format: str, report: Path | None, **others: Any) -> Any:
+    def with_output(
+        *arguments: Any, output: str | None, output_format: str, report: Path | None, **others: Any
+    ) -> Any:
         return command(*arguments, output=Output(output, output_format, report), **others)
 
     with_output.__doc__ = command.__doc__
@@ -104,9 +119,16 @@ def output_options(command: _Function) -> _Function:
     for option in (
         report_option,
         click.option(
-            "--format", "output_format", type=click.Choice(FORMATS), default="parquet", show_default=True, help="Of --output."
+            "--format",
+            "output_format",
+            type=click.Choice(FORMATS),
+            default="parquet",
+            show_default=True,
+            help="Of --output.",
         ),
-        click.option("--output", metavar="DIR", help="Write the answer there, in place of what was there."),
+        click.option(
+            "--output", metavar="DIR", help="Write the answer there, in place of what was there."
+        ),
     ):
         with_output = option(with_output)
     return with_output  # type: ignore[return-value]
@@ -125,7 +147,11 @@ def _asked() -> tuple[str, dict[str, str]]:
             continue
         # Of settings of Spark's the names: among the values are keys of storage.
         values = list(value) if isinstance(value, Mapping | list | tuple) else [value]
-        said = parameter.opts[0] if isinstance(parameter, click.Option) else parameter.human_readable_name
+        said = (
+            parameter.opts[0]
+            if isinstance(parameter, click.Option)
+            else parameter.human_readable_name
+        )
         given[said.strip("[].")] = _CREDENTIALS.sub("://", ", ".join(shown(one) for one in values))
     return context.info_name or "report", given
 
@@ -146,11 +172,20 @@ def flat(frame: DataFrame) -> DataFrame:
     return frame.select(columns)
 
 
-def top(frame: DataFrame, count: int, title: str, chart: Chart | None = None, long: bool = False) -> Table:
+def top(
+    frame: DataFrame, count: int, title: str, chart: Chart | None = None, long: bool = False
+) -> Table:
     """The first rows of a frame as a table of a summary. No more than ``count`` + 1 of them come to the driver."""
     rows = frame.limit(count + 1).collect()
     note = f"The first {count}; there are more." if len(rows) > count else ""
-    return Table(title, tuple(frame.columns), [tuple(map(_utc, row)) for row in rows[:count]], note, chart, long)
+    return Table(
+        title,
+        tuple(frame.columns),
+        [tuple(map(_utc, row)) for row in rows[:count]],
+        note,
+        chart,
+        long,
+    )
 
 
 def _utc(value: object) -> object:
@@ -163,7 +198,9 @@ def show(summary: Summary, console: Console) -> None:
     console.print(Text(summary.title, style="bold"))
     width = max((len(name) for name in summary.facts), default=0)
     for name, value in summary.facts.items():
-        console.print(f"  {name.ljust(width)}  {shown(value)}", soft_wrap=True, markup=False, highlight=False)
+        console.print(
+            f"  {name.ljust(width)}  {shown(value)}", soft_wrap=True, markup=False, highlight=False
+        )
     for table in summary.tables:
         if not table.rows or table.long:
             continue
@@ -192,9 +229,9 @@ def shown(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.3f}".rstrip("0").rstrip(".")
     if isinstance(value, datetime):
-        return (value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)).isoformat(
-            sep=" ", timespec="milliseconds"
-        )
+        return (
+            value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+        ).isoformat(sep=" ", timespec="milliseconds")
     return str(value)
 
 
@@ -224,7 +261,9 @@ def progress(spark: SparkSession, text: str, console: Console | None = None) -> 
                 stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
                 known = [stage for stage in stages if stage is not None]
                 bar.update(
-                    task, completed=sum(stage.numCompletedTasks for stage in known), total=sum(stage.numTasks for stage in known)
+                    task,
+                    completed=sum(stage.numCompletedTasks for stage in known),
+                    total=sum(stage.numTasks for stage in known),
                 )
 
         follower = threading.Thread(target=follow, name="progress", daemon=True)

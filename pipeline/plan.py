@@ -22,9 +22,7 @@ from pipeline.errors import PipelineError
 
 VERSION: Final = 1
 #: A message of a plan, as Spark SQL writes the type. ``place`` is its place in the order of sending, from 1 on; ``digest`` is that of the whole original, ``died`` in epoch milliseconds.
-ROWS: Final = (
-    "place bigint, key string, twin string, message_id string, queue string, target string, digest string, size bigint, died bigint"
-)
+ROWS: Final = "place bigint, key string, twin string, message_id string, queue string, target string, digest string, size bigint, died bigint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,9 @@ class Plan:
     digest: str
 
 
-def write_plan(path: Path, request: Mapping[str, Any], made: str, rows: Iterable[Mapping[str, Any]]) -> Plan:
+def write_plan(
+    path: Path, request: Mapping[str, Any], made: str, rows: Iterable[Mapping[str, Any]]
+) -> Plan:
     """Write a plan, which appears whole or not at all.
 
     :param made: when, for people. :param rows: by the names of :data:`ROWS`, in order.
@@ -63,7 +63,9 @@ def write_plan(path: Path, request: Mapping[str, Any], made: str, rows: Iterable
         # Not by a rename, which would replace a plan that may be approved already.
         os.link(temporary, path)
     except FileExistsError:
-        raise PipelineError(f"--plan {path}: there is a file already; a plan is never replaced") from None
+        raise PipelineError(
+            f"--plan {path}: there is a file already; a plan is never replaced"
+        ) from None
     except OSError as error:
         raise PipelineError(f"--plan {path}: {error.strerror}") from None
     finally:
@@ -84,9 +86,17 @@ def read_plan(path: Path) -> Plan:
     if "plan" not in header:
         raise PipelineError(f"--approve {path}: this is no plan of a replay")
     if header["plan"] != VERSION:
-        raise PipelineError(f"--approve {path}: the plan has version {header['plan']}; this program knows version {VERSION}")
-    if "sha256" not in footer or footer["sha256"] != digest or footer.get("messages") != messages - 1:
-        raise PipelineError(f"--approve {path}: the plan was changed, or cut short, since it was written: make a new one")
+        raise PipelineError(
+            f"--approve {path}: the plan has version {header['plan']}; this program knows version {VERSION}"
+        )
+    if (
+        "sha256" not in footer
+        or footer["sha256"] != digest
+        or footer.get("messages") != messages - 1
+    ):
+        raise PipelineError(
+            f"--approve {path}: the plan was changed, or cut short, since it was written: make a new one"
+        )
     return Plan(path, header.get("request", {}), header.get("made", ""), messages - 1, digest)
 
 
@@ -97,9 +107,13 @@ def copy_plan(plan: Plan, folder: Path) -> Path:
         folder.mkdir()
         shutil.copyfile(plan.path, copy)
     except OSError as error:
-        raise PipelineError(f"--approve {plan.path}: it cannot be copied to {folder}: {error.strerror}") from None
+        raise PipelineError(
+            f"--approve {plan.path}: it cannot be copied to {folder}: {error.strerror}"
+        ) from None
     if _looked_at(copy)[0] != plan.digest:
-        raise PipelineError(f"--approve {plan.path}: the plan was changed while it was carried out: nothing was sent")
+        raise PipelineError(
+            f"--approve {plan.path}: the plan was changed while it was carried out: nothing was sent"
+        )
     return copy
 
 
@@ -126,7 +140,12 @@ def _lines(first: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> Itera
 
 
 def _line(values: Mapping[str, Any]) -> bytes:
-    return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
+    return (
+        json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode(
+            "utf-8", "surrogatepass"
+        )
+        + b"\n"
+    )
 
 
 def _object(line: bytes) -> dict[str, Any]:

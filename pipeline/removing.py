@@ -30,7 +30,9 @@ _QUIET: Final = 2.0
 Name = tuple[str, int]
 
 
-def removing(options: Options, queue: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def removing(
+    options: Options, queue: str
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """For ``mapInArrow``: from rows of :data:`DEAD` to those that are gone from the queue for it, confirmed.
 
     What is not there, or with another consumer, is left out.
@@ -41,8 +43,14 @@ def removing(options: Options, queue: str) -> Callable[[Iterator[pa.RecordBatch]
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             wanted = [(row["message_id"], row["died"]) for row in batch.to_pylist()]
-            gone = [name for part in _parts(wanted) for name in remove(options, Place.parse(queue), part)]
-            yield pa.RecordBatch.from_pylist([{"message_id": name, "died": died} for name, died in gone], schema=_SCHEMA)
+            gone = [
+                name
+                for part in _parts(wanted)
+                for name in remove(options, Place.parse(queue), part)
+            ]
+            yield pa.RecordBatch.from_pylist(
+                [{"message_id": name, "died": died} for name, died in gone], schema=_SCHEMA
+            )
 
     return work
 
@@ -54,7 +62,10 @@ def remove(options: Options, queue: Place, wanted: list[Name]) -> list[Name]:
     """
     names = sorted({name for name, _ in wanted})
     chosen = replace(
-        options, selector=f"JMSMessageID IN ({', '.join(map(_quoted, names))})", ack="client-individual", envelope=True
+        options,
+        selector=f"JMSMessageID IN ({', '.join(map(_quoted, names))})",
+        ack="client-individual",
+        envelope=True,
     )
     missing = set(wanted)
     found: list[tuple[Name, Frame]] = []

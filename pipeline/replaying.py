@@ -31,7 +31,15 @@ from pipeline.tables.messages import archived, browsed
 from pipeline.tables.replays import named, read, records, sent, written
 from pipeline.target import Target
 from pipeline.transforms.doubts import doubtful
-from pipeline.transforms.replay import candidates, choose, directed, outcomes, planned, replayed, sends
+from pipeline.transforms.replay import (
+    candidates,
+    choose,
+    directed,
+    outcomes,
+    planned,
+    replayed,
+    sends,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -73,14 +81,21 @@ class Outcome:
     removed: int = 0
 
 
-def looked_at(spark: SparkSession, request: Request, target: Target, ledger: Path | None) -> DataFrame:
+def looked_at(
+    spark: SparkSession, request: Request, target: Target, ledger: Path | None
+) -> DataFrame:
     """All messages that the request wants, with ``replayed``, ``problem`` and the other columns of :func:`pipeline.transforms.replay.planned`.
 
     :param ledger: the file; None where there is none yet.
     :raises PipelineError: the predicate is none, or the messages cannot be had.
     """
     lies = request.queue if request.source == request.target else None
-    rows = directed(choose(candidates(_messages(spark, request)), request.where), request.to, target.gateway, lies)
+    rows = directed(
+        choose(candidates(_messages(spark, request)), request.where),
+        request.to,
+        target.gateway,
+        lies,
+    )
     return replayed(planned(rows, target.gateway), sent(spark, ledger))
 
 
@@ -120,7 +135,9 @@ class Replay:
         self._now_us: Final = now_us
         self._rate: Final = rate
         # So that little is in doubt, and something is seen to happen, at a slow pace, too.
-        self._portion: Final = portion if rate is None else max(1, min(portion, math.ceil(rate * 10)))
+        self._portion: Final = (
+            portion if rate is None else max(1, min(portion, math.ceil(rate * 10)))
+        )
         self._reached: Final = reached
         self._address: Final = parse(request.target, Use.WRITE).address
         # Another one for each run: Spark's Java machine may go on for a moment when the process that drove it was killed.
@@ -174,7 +191,9 @@ class Replay:
         try:
             # What was approved, whatever becomes of the file meanwhile.
             copy = copy_plan(self._plan, self._stage)
-            found = replayed(named(self._spark, copy), sent(self._spark, self._ledger.path)).persist()
+            found = replayed(
+                named(self._spark, copy), sent(self._spark, self._ledger.path)
+            ).persist()
             if found.count() != self._plan.messages:
                 raise PipelineError(
                     f"--approve {self._plan.path}: Spark does not find its messages in {self._stage}: nothing was sent"
@@ -188,7 +207,9 @@ class Replay:
     def _doubted(self, pending: DataFrame) -> DataFrame:
         """Those that were intended and not sent, and that the broker would not know again."""
         all_records = records(self._spark, self._ledger.path, State.INTENDED, State.SENT)
-        return doubtful(pending, all_records, self._address if self._target.gateway else None, self._now_us())
+        return doubtful(
+            pending, all_records, self._address if self._target.gateway else None, self._now_us()
+        )
 
     def _staged(self, pending: DataFrame) -> Iterator[DataFrame]:
         """What is to be sent, in portions, in order, as it is when all of it was looked at: nothing is sent as long as anything is amiss."""
@@ -198,11 +219,13 @@ class Replay:
         made = sends(rows, _PASSED, self._target.gateway, now_ms, self._request.new_ids)
         # An archive may hold one by this name that is not what was approved, beside the one that is.
         made = made.where("digest = planned").dropDuplicates(["key"])
-        made = made.withColumn("portion", sql.floor((sql.col("place") - 1) / self._portion).cast("int"))
-        stage = self._stage / "messages"
-        made.repartition("portion").sortWithinPartitions("portion", "place").write.mode("overwrite").partitionBy("portion").parquet(
-            written(stage)
+        made = made.withColumn(
+            "portion", sql.floor((sql.col("place") - 1) / self._portion).cast("int")
         )
+        stage = self._stage / "messages"
+        made.repartition("portion").sortWithinPartitions("portion", "place").write.mode(
+            "overwrite"
+        ).partitionBy("portion").parquet(written(stage))
         whole = self._spark.read.schema(made.schema).parquet(read(stage))
         amiss = pending.join(whole.select("key"), "key", "left_anti").orderBy("place")
         first = [row[0] for row in amiss.select("message_id").limit(_SHOWN).collect()]
@@ -217,7 +240,9 @@ class Replay:
 
     def _send(self, part: DataFrame, remove: bool) -> tuple[int, int]:
         """Send one portion. :returns: how many messages that were, and how many dead ones were removed."""
-        names = part.select("key", "twin", "message_id", "queue", "target", sql.unix_millis("time").alias("died")).collect()
+        names = part.select(
+            "key", "twin", "message_id", "queue", "target", sql.unix_millis("time").alias("died")
+        ).collect()
         self._record(State.INTENDED, names)
         self._reached("intended")
         self._written(part)
@@ -230,14 +255,30 @@ class Replay:
         """:raises PipelineError: not all of it is at the broker."""
         options = {**self._request.target}
         if self._rate is not None:
-            options |= {"ratePerSecond": f"{self._rate:.3f}", "batchSize": str(max(1, min(1000, math.floor(self._rate))))}
+            options |= {
+                "ratePerSecond": f"{self._rate:.3f}",
+                "batchSize": str(max(1, min(1000, math.floor(self._rate)))),
+            }
         if self._target.gateway:
             options["idColumn"] = "id"
             name = sql.concat(sql.lit(f"replay-{self._ledger.id}/"), "key").alias("id")
-            frame = part.select(sql.col("target").alias("destination"), sql.col("body").alias("envelope"), name)
+            frame = part.select(
+                sql.col("target").alias("destination"), sql.col("body").alias("envelope"), name
+            )
         else:
-            expires = sql.when(sql.col("expires_ms") > 0, sql.timestamp_millis("expires_ms")).alias("expires")
-            same = ("body", "body_type", "headers", "persistent", "priority", "type", "correlation_id", "reply_to")
+            expires = sql.when(sql.col("expires_ms") > 0, sql.timestamp_millis("expires_ms")).alias(
+                "expires"
+            )
+            same = (
+                "body",
+                "body_type",
+                "headers",
+                "persistent",
+                "priority",
+                "type",
+                "correlation_id",
+                "reply_to",
+            )
             frame = part.select(sql.col("target").alias("destination"), *same, expires)
         register(self._spark)
         frame.write.format("stomp").mode("append").options(**options).save()
@@ -249,8 +290,13 @@ class Replay:
     def _remove(self, names: list[Row]) -> int:
         """Take the dead messages of one portion from their queue. :returns: how many were there."""
         options = parse({**self._request.source, "destination": names[0].queue}, Use.BROWSE)
-        rows = self._spark.createDataFrame([(row.message_id, row.died or 0) for row in names], DEAD).coalesce(1)
-        gone = {(row.message_id, row.died) for row in rows.mapInArrow(removing(options, names[0].queue), DEAD).collect()}
+        rows = self._spark.createDataFrame(
+            [(row.message_id, row.died or 0) for row in names], DEAD
+        ).coalesce(1)
+        gone = {
+            (row.message_id, row.died)
+            for row in rows.mapInArrow(removing(options, names[0].queue), DEAD).collect()
+        }
         taken = [row for row in names if (row.message_id, row.died or 0) in gone]
         self._record(State.REMOVED, taken)
         self._reached("removed")
@@ -259,7 +305,12 @@ class Replay:
     def _remove_rest(self, rows: DataFrame) -> int:
         """What an earlier run of this plan has sent, and did not come to remove. :param rows: of the plan."""
         of_plan = sql.col("plan") == self._plan.digest
-        sent = records(self._spark, self._ledger.path, State.SENT).where(of_plan).select("key").distinct()
+        sent = (
+            records(self._spark, self._ledger.path, State.SENT)
+            .where(of_plan)
+            .select("key")
+            .distinct()
+        )
         gone = records(self._spark, self._ledger.path, State.REMOVED).select("key")
         left = rows.join(sent, "key", "left_semi").join(gone, "key", "left_anti")
         removed, portion = 0, []
@@ -282,7 +333,14 @@ def plan_rows(rows: DataFrame) -> Iterator[dict[str, Any]]:
     # The gateway's ids end with a number that rises, so a longer one is a later one.
     ordered = rows.orderBy("timestamp", sql.length("message_id"), "message_id", "key")
     columns = ordered.select(
-        "key", "twin", "message_id", "queue", "target", "digest", "size", sql.unix_millis("time").alias("died")
+        "key",
+        "twin",
+        "message_id",
+        "queue",
+        "target",
+        "digest",
+        "size",
+        sql.unix_millis("time").alias("died"),
     )
     for place, row in enumerate(columns.toLocalIterator(), 1):
         yield {"place": place, **row.asDict()}

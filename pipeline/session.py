@@ -86,7 +86,9 @@ class SessionOptions:
 def session_options(command: _Function) -> _Function:
     """Gives a click command the options of a session, and the parameter ``session``, a :class:`SessionOptions`."""
 
-    def start(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
+    def start(
+        context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+    ) -> dict[str, str]:
         pairs = [text.partition("=") for text in value]
         for name, equals, _ in pairs:
             if not equals or not name:
@@ -94,19 +96,39 @@ def session_options(command: _Function) -> _Function:
         return {name: text for name, _, text in pairs}
 
     def with_session(
-        *arguments: Any, master: str | None, memory: str | None, conf: dict[str, str], spark_log: Path | None, **others: Any
+        *arguments: Any,
+        master: str | None,
+        memory: str | None,
+        conf: dict[str, str],
+        spark_log: Path | None,
+        **others: Any,
     ) -> Any:
-        return command(*arguments, session=SessionOptions(master, memory, conf, spark_log), **others)
+        return command(
+            *arguments, session=SessionOptions(master, memory, conf, spark_log), **others
+        )
 
     with_session.__doc__ = command.__doc__
     with_session.__name__ = command.__name__
     with_session.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
     for option in (
         click.option(
-            "--spark-log", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Where Spark's own log goes."
+            "--spark-log",
+            type=click.Path(dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Where Spark's own log goes.",
         ),
-        click.option("--conf", multiple=True, callback=start, metavar="NAME=VALUE", help="A setting of Spark's. May be repeated."),
-        click.option("--memory", metavar="SIZE", help="Memory of Spark's driver; on this machine that is all. [default: 2g]"),
+        click.option(
+            "--conf",
+            multiple=True,
+            callback=start,
+            metavar="NAME=VALUE",
+            help="A setting of Spark's. May be repeated.",
+        ),
+        click.option(
+            "--memory",
+            metavar="SIZE",
+            help="Memory of Spark's driver; on this machine that is all. [default: 2g]",
+        ),
         click.option("--master", metavar="URL", help=f"Where Spark runs. [default: {LOCAL}]"),
     ):
         with_session = option(with_session)
@@ -159,7 +181,9 @@ def spark_session(name: str, options: SessionOptions | None = None) -> Iterator[
                 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             # The workers need what this process has, and not what python3 on the path happens to have; on a cluster at the same place, as the driver has workers of
             # its own. PySpark heeds the setting of that name only where spark-submit has started Python.
-            os.environ.setdefault("PYSPARK_PYTHON", conf.get("spark.pyspark.python", None) or sys.executable)
+            os.environ.setdefault(
+                "PYSPARK_PYTHON", conf.get("spark.pyspark.python", None) or sys.executable
+            )
             gateway = _launch(launch_gateway, conf, log)
         try:
             context = SparkContext(conf=conf, gateway=gateway)
@@ -184,7 +208,9 @@ def spark_session(name: str, options: SessionOptions | None = None) -> Iterator[
                 SparkContext._gateway = SparkContext._jvm = None
 
 
-def settings(options: SessionOptions, submitted: bool = False, master: str | None = None) -> dict[str, str]:
+def settings(
+    options: SessionOptions, submitted: bool = False, master: str | None = None
+) -> dict[str, str]:
     """Spark's settings for a job.
 
     :param submitted: spark-submit has started the driver's Java machine, so its master, memory and addresses are settled.
@@ -274,4 +300,6 @@ def _launch(launch_gateway: Callable[..., Any], conf: Any, log: IO[bytes]) -> An
     except PySparkException as error:
         log.seek(0)
         said = log.read().decode(errors="replace").strip().splitlines()
-        raise PipelineError(f"Spark's Java machine did not start: {said[-1] if said else 'it said nothing'}") from error
+        raise PipelineError(
+            f"Spark's Java machine did not start: {said[-1] if said else 'it said nothing'}"
+        ) from error

@@ -51,11 +51,19 @@ def look_at(options: Mapping[str, str]) -> Target:
 
 def _restores(client: Client, options: Options) -> bool:
     """Whether an envelope that is sent becomes the message in it: seen at one to a queue that is this connection's, and gone with it."""
-    client.confirm([("SUBSCRIBE", [("id", "probe"), ("destination", _PROBE), ("ack", "auto")], b"")])
+    client.confirm(
+        [("SUBSCRIBE", [("id", "probe"), ("destination", _PROBE), ("ack", "auto")], b"")]
+    )
     body = encode(Message(Headers(Queue("probe"))))
-    headers = [("destination", _PROBE), ("content-type", CONTENT_TYPE), ("content-length", str(len(body)))]
+    headers = [
+        ("destination", _PROBE),
+        ("content-type", CONTENT_TYPE),
+        ("content-length", str(len(body))),
+    ]
     client.send(serialize("SEND", headers, body, client.version))
     found = client.receive(time.monotonic() + options.timeout)
     if not found:
-        raise PipelineError(f"the gateway at {options.address} did not deliver within {options.timeout:g} s what was sent to it")
+        raise PipelineError(
+            f"the gateway at {options.address} did not deliver within {options.timeout:g} s what was sent to it"
+        )
     return found[0].head.headers.get("content-type") != CONTENT_TYPE

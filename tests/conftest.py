@@ -18,16 +18,24 @@ from tests.needs import PARAMETER, needs_brokers, needs_spark, starts_processes
 # No deadline: the first example of a test also pays for imports, and a busy machine is no defect of the code.
 # The quick ones are the same at each run, so that a run fails for what was changed; it is the long ones that explore.
 settings.register_profile("quick", deadline=None, max_examples=100, derandomize=True)
-settings.register_profile("long", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "long", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow]
+)
 
 #: Of a processor that both want it has a third of what the other has.
 _GIVES_WAY: Final = 5
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--long", action="store_true", help="also run tests marked long, and take long samples in all of Hypothesis's")
     parser.addoption(
-        "--crash-matrix", metavar="FILE", help="write the crash matrix of transacted links there, for the documentation"
+        "--long",
+        action="store_true",
+        help="also run tests marked long, and take long samples in all of Hypothesis's",
+    )
+    parser.addoption(
+        "--crash-matrix",
+        metavar="FILE",
+        help="write the crash matrix of transacted links there, for the documentation",
     )
 
 
@@ -53,7 +61,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 f"{item.path} needs the fixture spark and does not say so: a parameter is expected as {PARAMETER!r}"
             )
     # What takes longest begins first, where tests are shared out in this order.
-    items.sort(key=lambda item: (not needs_spark(item.path), not needs_brokers(item.path), not starts_processes(item.path)))
+    items.sort(
+        key=lambda item: (
+            not needs_spark(item.path),
+            not needs_brokers(item.path),
+            not starts_processes(item.path),
+        )
+    )
     if config.getoption("--long"):
         return
     left_out = [item for item in items if item.get_closest_marker("long")]
@@ -93,8 +107,12 @@ def start_gateway(tmp_path: Path) -> Iterator[Callable[..., GatewayProcess]]:
         yield start
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    rows = once_table.rows(terminalreporter.getreports("passed") + terminalreporter.getreports("failed"))
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    rows = once_table.rows(
+        terminalreporter.getreports("passed") + terminalreporter.getreports("failed")
+    )
     if rows:
         terminalreporter.section("crash matrix of transacted links")
         for line in once_table.as_text(rows):

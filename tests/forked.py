@@ -59,7 +59,9 @@ _MOST: Final = 1 << 20
 class Forked:
     """One child, with as much of :class:`subprocess.Popen` as :class:`~tests.gateway_process.GatewayProcess` needs."""
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], output: int) -> None:
+    def __init__(
+        self, arguments: Sequence[str], environment: Mapping[str, str], output: int
+    ) -> None:
         self._told, theirs = socket.socketpair()
         with theirs:
             request = json.dumps({"arguments": list(arguments), "environment": dict(environment)})
@@ -101,7 +103,9 @@ class Forked:
 
 def _number(told: bytes) -> int:
     if len(told) != _NUMBER:
-        raise RuntimeError(f"the process that forks gateways has ended with {_origin().process.poll()}")
+        raise RuntimeError(
+            f"the process that forks gateways has ended with {_origin().process.poll()}"
+        )
     return int.from_bytes(told, "big", signed=True)
 
 
@@ -115,7 +119,9 @@ class _Origin:
         with theirs:
             command = [sys.executable, "-m", "tests.forked", str(theirs.fileno())]
             folder = Path(__file__).parents[1]
-            self.process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+            self.process = subprocess.Popen(
+                command, cwd=folder, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+            )
 
     def ask(self, request: str, files: Sequence[int]) -> None:
         with self._asking:

@@ -86,11 +86,16 @@ def make_certificates(directory: Path, client: str = "guest") -> Certificates:
 
     :param client: the common name of the client's certificate.
     """
-    for arguments in (("server", "--dns", "localhost", "--ip", HOST), ("client", "--name", client, "--key", "rsa")):
+    for arguments in (
+        ("server", "--dns", "localhost", "--ip", HOST),
+        ("client", "--name", client, "--key", "rsa"),
+    ):
         command = [sys.executable, "-m", "certs.command", *arguments, "--dir", str(directory)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise GatewayFailed(f"{' '.join(command)} exited with {done.returncode}:\n{done.stdout}{done.stderr}")
+            raise GatewayFailed(
+                f"{' '.join(command)} exited with {done.returncode}:\n{done.stdout}{done.stderr}"
+            )
     return Certificates(directory, client)
 
 
@@ -147,7 +152,9 @@ class GatewayProcess:
             made |= {
                 "imq.bridge.stomp.tls.enabled": "true",
                 "imq.bridge.stomp.tls.port": str(self.tls_port),
-                "imq.bridge.stomp.tls.requireClientAuth": "true" if require_client_certificate else "false",
+                "imq.bridge.stomp.tls.requireClientAuth": "true"
+                if require_client_certificate
+                else "false",
             }
         self.settings = made | dict(settings or {})
         self._command = command
@@ -209,13 +216,19 @@ class GatewayProcess:
         :raises GatewayFailed: it ended, or was not ready within :data:`PATIENCE`.
         """
         self.launch()
-        wanted = {self.port} if self.settings.get("imq.bridge.stomp.tcp.enabled", "true") == "true" else set()
+        wanted = (
+            {self.port}
+            if self.settings.get("imq.bridge.stomp.tcp.enabled", "true") == "true"
+            else set()
+        )
         if self.settings["imq.bridge.stomp.tls.enabled"] == "true":
             wanted.add(self.tls_port)
         until = time.monotonic() + PATIENCE
         while not wanted <= self.mapped_ports():
             if self._running().poll() is not None:
-                raise GatewayFailed(f"the gateway ended with {self.wait()} before it was ready:\n{self.said}")
+                raise GatewayFailed(
+                    f"the gateway ended with {self.wait()} before it was ready:\n{self.said}"
+                )
             if time.monotonic() > until:
                 said = self.said
                 self.kill()
@@ -226,7 +239,9 @@ class GatewayProcess:
     def mapped_ports(self) -> set[int]:
         """The ports of the STOMP bridge that the port mapper names now; none while nobody answers there."""
         try:
-            with socket.create_connection((HOST, self.port_mapper_port), timeout=PATIENCE) as mapper:
+            with socket.create_connection(
+                (HOST, self.port_mapper_port), timeout=PATIENCE
+            ) as mapper:
                 mapper.sendall(b"101\n")
                 answer = b"".join(iter(lambda: mapper.recv(4096), b""))
         except OSError:
@@ -287,7 +302,12 @@ class GatewayProcess:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.kill()
 
     def _running(self) -> subprocess.Popen[bytes] | Forked:

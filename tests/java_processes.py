@@ -22,7 +22,10 @@ def java_processes(gateway: int) -> list[psutil.Process]:
 
 def kill_java(gateway: int) -> None:
     """Kill the one that there is, by SIGKILL, and return when it is gone."""
-    until(lambda: len(java_processes(gateway)) == 1, lambda: f"one Java process: {java_processes(gateway)}")
+    until(
+        lambda: len(java_processes(gateway)) == 1,
+        lambda: f"one Java process: {java_processes(gateway)}",
+    )
     java = java_processes(gateway)[0]
     java.kill()
     until(lambda: java not in java_processes(gateway), "the Java process stays")

@@ -11,7 +11,9 @@ from typing import Final
 PARAMETER: Final = "spark: SparkSession"
 _SPARK: Final = re.compile(re.escape(PARAMETER))
 #: How it comes by the other brokers that all tests of a process share; one that it starts for itself is another matter.
-_SHARED: Final = re.compile(r"^from tests\.servers import .*\b(activemq|rabbitmq|started)\b", re.MULTILINE)
+_SHARED: Final = re.compile(
+    r"^from tests\.servers import .*\b(activemq|rabbitmq|started)\b", re.MULTILINE
+)
 
 _STARTS: Final = re.compile(r"^import subprocess$", re.MULTILINE)
 
@@ -49,7 +51,11 @@ def _has(pattern: re.Pattern[str], *paths: Path) -> bool:
         text = _text(path)
         if pattern.search(text):
             return True
-        left += [_ROOT.joinpath(*name.split(".")).with_suffix(".py") for name in _imported(text) if not name.endswith("conftest")]
+        left += [
+            _ROOT.joinpath(*name.split(".")).with_suffix(".py")
+            for name in _imported(text)
+            if not name.endswith("conftest")
+        ]
     return False
 
 

@@ -54,8 +54,16 @@ class RabbitMQ(peers.RabbitMQ):
 
         RabbitMQ does so some seconds after it has told the client. A queue whose declaration was lost by SIGKILL loses its confirmed messages too.
         """
-        command = ["/usr/lib/rabbitmq/bin/rabbitmqctl", "--node", "peer@localhost", "eval", "mnesia:sync_log()."]
-        done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, check=False)
+        command = [
+            "/usr/lib/rabbitmq/bin/rabbitmqctl",
+            "--node",
+            "peer@localhost",
+            "eval",
+            "mnesia:sync_log().",
+        ]
+        done = subprocess.run(
+            command, env=self.environment(), capture_output=True, text=True, check=False
+        )
         assert done.stdout.split() == ["ok"], f"{done.stdout}{done.stderr}"
 
 

@@ -45,16 +45,24 @@ def page(name: str) -> str:
 def rows(text: str) -> Iterator[list[str]]:
     """The rows of the list tables in a text, each cell as one line."""
     for row in re.split(r"^   \* - ", text, flags=re.MULTILINE)[1:]:
-        yield [" ".join(cell.split()) for cell in re.split(r"^     -(?: |$)", row, flags=re.MULTILINE)]
+        yield [
+            " ".join(cell.split()) for cell in re.split(r"^     -(?: |$)", row, flags=re.MULTILINE)
+        ]
 
 
 def attributes_table(element: str) -> dict[str, tuple[str, str]]:
     """What the page says of an element: type and default by attribute."""
     section = page("jmsbridge").split(f".. _{element}-attributes:\n")[1].split("\n.. _")[0]
-    return {cells[0].strip("`"): (cells[1], cells[2].strip("`")) for cells in rows(section) if cells[0] != "Attribute"}
+    return {
+        cells[0].strip("`"): (cells[1], cells[2].strip("`"))
+        for cells in rows(section)
+        if cells[0] != "Attribute"
+    }
 
 
-@pytest.mark.parametrize("element", ["jmsbridge", "link", "source", "target", "dmq", "connection-factory", "destination"])
+@pytest.mark.parametrize(
+    "element", ["jmsbridge", "link", "source", "target", "dmq", "connection-factory", "destination"]
+)
 def test_each_attribute_is_there_with_its_default(element: str) -> None:
     declared = declarations()[element].attributes
     shown = attributes_table(element)
@@ -66,13 +74,23 @@ def test_each_attribute_is_there_with_its_default(element: str) -> None:
             assert kind == "Boolean", name
         else:
             assert kind == (
-                "Choice" if attribute.choices else "Integer" if (attribute.default or "x").lstrip("-").isdigit() else kind
+                "Choice"
+                if attribute.choices
+                else "Integer"
+                if (attribute.default or "x").lstrip("-").isdigit()
+                else kind
             )
 
 
 def test_the_options_of_stomp_brokers_are_there_with_their_defaults() -> None:
-    shown = {cells[0].strip("`"): cells[1].strip("`") for cells in rows(page("jmsbridge")) if cells[0].startswith(f"``{PREFIX}")}
-    declared = {PREFIX + field.name.replace("_", "-"): field.default for field in fields(StompOptions)}
+    shown = {
+        cells[0].strip("`"): cells[1].strip("`")
+        for cells in rows(page("jmsbridge"))
+        if cells[0].startswith(f"``{PREFIX}")
+    }
+    declared = {
+        PREFIX + field.name.replace("_", "-"): field.default for field in fields(StompOptions)
+    }
     assert set(shown) == set(declared)
     for name, default in declared.items():
         if isinstance(default, int | float):
@@ -90,12 +108,20 @@ def test_what_each_stomp_broker_can_do_is_as_the_table_says() -> None:
 
 
 def test_the_properties_of_jms_factories_are_there() -> None:
-    shown = {cells[0].strip("`") for cells in rows(page("jmsbridge")) if cells[0].startswith(f"``{jms_properties.PREFIX}")}
+    shown = {
+        cells[0].strip("`")
+        for cells in rows(page("jmsbridge"))
+        if cells[0].startswith(f"``{jms_properties.PREFIX}")
+    }
     assert set(jms_properties.PROPERTIES) <= shown
 
 
 def test_the_properties_of_dead_messages_are_there() -> None:
-    shown = {cells[0].strip("`"): cells for cells in rows(page("jmsbridge")) if cells[0].startswith("``JMS_SUN_JMSBRIDGE_")}
+    shown = {
+        cells[0].strip("`"): cells
+        for cells in rows(page("jmsbridge"))
+        if cells[0].startswith("``JMS_SUN_JMSBRIDGE_")
+    }
     assert set(shown) == BRIDGE_PROPERTIES
     for reason in BridgeDeadReason:
         assert f"``{reason.value}``" in shown["JMS_SUN_JMSBRIDGE_DMQ_REASON"][2]
@@ -104,12 +130,30 @@ def test_the_properties_of_dead_messages_are_there() -> None:
 def test_each_command_in_each_state_has_a_cell() -> None:
     from bridge.status import LinkState
 
-    table = page("jmsbridge").split("What a command does in each of them:")[1].split("A command waits")[0]
+    table = (
+        page("jmsbridge")
+        .split("What a command does in each of them:")[1]
+        .split("A command waits")[0]
+    )
     assert re.findall(r"^``(\w+)``", table, flags=re.MULTILINE) == [
-        *("UNINITIALIZED", "STOPPED", "STARTING", "STARTED", "RETRYING", "PAUSING", "PAUSED", "STOPPING", "FAILED")
+        *(
+            "UNINITIALIZED",
+            "STOPPED",
+            "STARTING",
+            "STARTED",
+            "RETRYING",
+            "PAUSING",
+            "PAUSED",
+            "STOPPING",
+            "FAILED",
+        )
     ]
-    assert {state.value for state in LinkState} == set(re.findall(r"^``(\w+)``", table, flags=re.MULTILINE))
-    assert all(callable(getattr(Events, command)) for command in table.split("State", 1)[1].split()[:4])
+    assert {state.value for state in LinkState} == set(
+        re.findall(r"^``(\w+)``", table, flags=re.MULTILINE)
+    )
+    assert all(
+        callable(getattr(Events, command)) for command in table.split("State", 1)[1].split()[:4]
+    )
 
 
 def documents() -> list[Any]:
@@ -120,21 +164,35 @@ def documents() -> list[Any]:
             text = dedent(re.split(r"\n(?=\S)", block, maxsplit=1)[0])
             if "<jmsbridge" in text:
                 found.append(pytest.param(text, id=f"{name} {number}"))
-    readme = dedent(re.findall(r"^ +<jmsbridge.*?</jmsbridge>", (ROOT / "README.rst").read_text(), re.MULTILINE | re.DOTALL)[0])
+    readme = dedent(
+        re.findall(
+            r"^ +<jmsbridge.*?</jmsbridge>",
+            (ROOT / "README.rst").read_text(),
+            re.MULTILINE | re.DOTALL,
+        )[0]
+    )
     return [*found, pytest.param(readme, id="README")]
 
 
 @pytest.mark.parametrize("document", documents())
 def test_the_configurations_are_read_without_a_warning(document: str) -> None:
-    bridge, warnings = read(document.strip().encode(), "page", passwords={"rabbit": "secret", "activemq": "secret"})
+    bridge, warnings = read(
+        document.strip().encode(), "page", passwords={"rabbit": "secret", "activemq": "secret"}
+    )
     assert (warnings, [link.name for link in bridge.links if link.transacted]) == ([], [])
     assert bridge.links
 
 
 def test_the_error_message_is_as_it_is_shown() -> None:
-    shown = next(line.strip() for line in page("jmsbridge").splitlines() if line.startswith("    shop.xml:4:"))
+    shown = next(
+        line.strip()
+        for line in page("jmsbridge").splitlines()
+        if line.startswith("    shop.xml:4:")
+    )
     document: str = next(case.values[0] for case in documents() if case.id == "jmsbridge 1").strip()
-    wrong = document.replace('destination-ref="incoming"', 'destination-ref="incomming"').replace("\n    <source", "<source")
+    wrong = document.replace('destination-ref="incoming"', 'destination-ref="incomming"').replace(
+        "\n    <source", "<source"
+    )
     from bridge.config.problems import ConfigurationError
 
     with pytest.raises(ConfigurationError) as refused:
@@ -146,7 +204,9 @@ def test_the_transformer_sends_by_country() -> None:
     transformer = load_transformer("by_country.ByCountry", "message-transformer-class", DOCS)
 
     def after(**properties: Any) -> Any:
-        message = Message(Headers(Queue("orders"), body_type=BodyType.TEXT, properties=properties), b"one")
+        message = Message(
+            Headers(Queue("orders"), body_type=BodyType.TEXT, properties=properties), b"one"
+        )
         return transformed(
             transformer,
             BridgeType.JMS,
@@ -159,7 +219,11 @@ def test_the_transformer_sends_by_country() -> None:
         )
 
     sent = after(country="FR", weight="12")
-    assert (sent.branch_to, dict(sent.message.headers.properties), sent.no_transfer) == ("orders-fr", {"weight": "12"}, False)
+    assert (sent.branch_to, dict(sent.message.headers.properties), sent.no_transfer) == (
+        "orders-fr",
+        {"weight": "12"},
+        False,
+    )
     assert after(test=True).no_transfer
     assert (after().branch_to, after().no_transfer) == (None, False)
 
@@ -167,18 +231,27 @@ def test_the_transformer_sends_by_country() -> None:
 def factories(name: str) -> Factories:
     point = EntryPoint(name, f"{name}:provider", GROUP)
     nobody: Any = None
-    return Factories(reactor, Embedded(nobody, Credentials("", "")), JavaOptions, lambda: {name: point})
+    return Factories(
+        reactor, Embedded(nobody, Credentials("", "")), JavaOptions, lambda: {name: point}
+    )
 
 
 @pytest_twisted.ensureDeferred
-async def test_the_provider_writes_what_it_is_sent_into_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_provider_writes_what_it_is_sent_into_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(str(DOCS))
     factory = factories("written_down").get(
-        ConnectionFactory("archive", properties={"provider": "written_down", "directory": str(tmp_path)})
+        ConnectionFactory(
+            "archive", properties={"provider": "written_down", "directory": str(tmp_path)}
+        )
     )
     connection = await factory.connect(None, lambda error: None)
     session = connection.session(Mode.AUTO)
-    messages = [Message(Headers(Queue("orders"), body_type=BodyType.TEXT), body) for body in (b"one", b"two\nlines")]
+    messages = [
+        Message(Headers(Queue("orders"), body_type=BodyType.TEXT), body)
+        for body in (b"one", b"two\nlines")
+    ]
     session.send(messages)
     done: Deferred[MessagingError | None] = Deferred()
     session.completion(done.callback)

@@ -60,18 +60,31 @@ def capabilities() -> dict[str, tuple[str, Capabilities]]:
 
 def factory(ref_name: str, name: str) -> AdministeredFactory:
     kind, can = capabilities()[name]
-    config = model.ConnectionFactory(ref_name, lookup_name=None if kind == "embedded" else f"{kind}:{name}")
-    return AdministeredFactory(config, Kindred(can, f"{ref_name}:{name}"), Credentials("", ""), kind)  # type: ignore[arg-type]
+    config = model.ConnectionFactory(
+        ref_name, lookup_name=None if kind == "embedded" else f"{kind}:{name}"
+    )
+    return AdministeredFactory(
+        config,
+        Kindred(can, f"{ref_name}:{name}"),  # type: ignore[arg-type]
+        Credentials("", ""),
+        kind,
+    )
 
 
 def decided(source: str, target: str) -> tuple[str, str]:
     """What a link between the two relies on when both are connected, in the table's words; and why it is refused."""
     factories = factory("from", source), factory("to", target)
     destination = model.Destination("q", "q", Kind.QUEUE)
-    link = model.Link("orders", model.Source(factories[0].config, destination), model.Target(factories[1].config, destination))
+    link = model.Link(
+        "orders",
+        model.Source(factories[0].config, destination),
+        model.Target(factories[1].config, destination),
+    )
     transfer: Any = SimpleNamespace(marks_duplicates=False)
     nobody: Any = None
-    coordination: Any = SimpleNamespace(coordinator=lambda: nobody, under_way=lambda *_: SimpleNamespace(undecided=nobody))
+    coordination: Any = SimpleNamespace(
+        coordinator=lambda: nobody, under_way=lambda *_: SimpleNamespace(undecided=nobody)
+    )
     log = Logger()
     passages = Passages(
         Clock(),
@@ -91,7 +104,9 @@ def decided(source: str, target: str) -> tuple[str, str]:
         if passage.once_by is OnceBy.DUPLICATE_IDS:
             assert transfer.marks_duplicates
             refused: list[Any] = []
-            Deferred.fromCoroutine(passage.connected(None)).addErrback(lambda failure: refused.append(failure.value))
+            Deferred.fromCoroutine(passage.connected(None)).addErrback(
+                lambda failure: refused.append(failure.value)
+            )
             if refused:
                 raise refused[0]
     except NotOnce as error:
@@ -101,7 +116,9 @@ def decided(source: str, target: str) -> tuple[str, str]:
 
 def table() -> dict[tuple[str, str], str]:
     """The table's cells by source and target."""
-    bar, head, *rest = re.findall(r"^(?:=+  +=[= ]*|.+)$", PAGE.read_text().split(".. _guarantees:")[1], re.MULTILINE)
+    bar, head, *rest = re.findall(
+        r"^(?:=+  +=[= ]*|.+)$", PAGE.read_text().split(".. _guarantees:")[1], re.MULTILINE
+    )
     lines = [bar, head, *rest]
     bars = [number for number, line in enumerate(lines) if re.fullmatch(r"=+(  +=+)+", line)]
     columns = [(found.start(), found.end()) for found in re.finditer("=+", lines[bars[0]])]
@@ -119,7 +136,9 @@ def table() -> dict[tuple[str, str], str]:
 
 
 def test_the_table_has_every_pair() -> None:
-    assert set(table()) == {(source, target) for source in capabilities() for target in capabilities()}
+    assert set(table()) == {
+        (source, target) for source in capabilities() for target in capabilities()
+    }
 
 
 @pytest.mark.parametrize("source", capabilities())
@@ -160,4 +179,7 @@ def test_a_refusal_says_what_either_side_lacks(source: str, target: str, lacks: 
         "Expected XA on both sides (for JMS: a lookup-name that finds an XAConnectionFactory), or a target that remembers, "
         'or else quality-of-service="DUPLICATES_OK"'
     )
-    assert (word, reason) == (REFUSED, f"link orders is transacted, and cannot be: {lacks} {remedy}")
+    assert (word, reason) == (
+        REFUSED,
+        f"link orders is transacted, and cannot be: {lacks} {remedy}",
+    )

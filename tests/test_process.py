@@ -33,7 +33,11 @@ def commanded(varhome: Path, **options: Any) -> GatewayProcess:
 
 
 def files_below(directory: Path) -> set[str]:
-    return {str(path.relative_to(directory)) for path in directory.rglob("*")} if directory.exists() else set()
+    return (
+        {str(path.relative_to(directory)) for path in directory.rglob("*")}
+        if directory.exists()
+        else set()
+    )
 
 
 # A process that does not run for a while.
@@ -51,7 +55,10 @@ def beat_for(seconds: float, clients: Sequence[Client]) -> None:
 def test_clients_that_keep_their_promise_outlast_a_pause_of_the_process(tmp_path: Path) -> None:
     """What they send meanwhile lies in their sockets; the gateway reads it before it calls any of them silent."""
     with GatewayProcess(tmp_path) as gateway, ExitStack() as stack:
-        clients = [stack.enter_context(Client(gateway.port, headers={"heart-beat": "1000,0"})) for _ in range(20)]
+        clients = [
+            stack.enter_context(Client(gateway.port, headers={"heart-beat": "1000,0"}))
+            for _ in range(20)
+        ]
         for pause in (2.5, 5):
             gateway.signal(signal.SIGSTOP)
             try:
@@ -79,25 +86,44 @@ def answers_after(gateway: GatewayProcess, frames: bytes, *, pipelined: bool) ->
         client.shutdown(socket.SHUT_WR)
         while octets := client.recv(65536):
             answers += octets
-    return [line.strip(b"\0") for line in answers.split(b"\n") if line.strip(b"\0") in (b"CONNECTED", b"RECEIPT", b"ERROR")]
+    return [
+        line.strip(b"\0")
+        for line in answers.split(b"\n")
+        if line.strip(b"\0") in (b"CONNECTED", b"RECEIPT", b"ERROR")
+    ]
 
 
 def test_a_client_that_sends_no_more_gets_its_answers(tmp_path: Path) -> None:
-    sends = b"".join([encode("SEND", {"destination": QUEUE, "receipt": f"r{number}"}, b"x") for number in range(5)])
+    sends = b"".join(
+        [
+            encode("SEND", {"destination": QUEUE, "receipt": f"r{number}"}, b"x")
+            for number in range(5)
+        ]
+    )
     goodbye = encode("DISCONNECT", {"receipt": "bye"})
     answers = [b"CONNECTED", *[b"RECEIPT"] * 5]
     with GatewayProcess(tmp_path) as gateway:
         for pipelined in (False, True):
             assert answers_after(gateway, sends, pipelined=pipelined) == answers
-            assert answers_after(gateway, sends + goodbye, pipelined=pipelined) == [*answers, b"RECEIPT"]
-            assert answers_after(gateway, sends + b"NONSENSE\n\n\0", pipelined=pipelined) == [*answers, b"ERROR"]
+            assert answers_after(gateway, sends + goodbye, pipelined=pipelined) == [
+                *answers,
+                b"RECEIPT",
+            ]
+            assert answers_after(gateway, sends + b"NONSENSE\n\n\0", pipelined=pipelined) == [
+                *answers,
+                b"ERROR",
+            ]
         with Client(gateway.port) as consumer:
             consumer.ask("SUBSCRIBE", {"destination": QUEUE, "id": "1", "ack": "auto"})
             assert [consumer.message().body for _ in range(30)] == [b"x"] * 30
 
 
 def test_what_a_client_has_not_acknowledged_goes_back_when_it_sends_no_more(tmp_path: Path) -> None:
-    with GatewayProcess(tmp_path) as gateway, Client(gateway.port) as client, Client(gateway.port) as other:
+    with (
+        GatewayProcess(tmp_path) as gateway,
+        Client(gateway.port) as client,
+        Client(gateway.port) as other,
+    ):
         client.ask("SUBSCRIBE", {"destination": QUEUE, "id": "1", "ack": "client"})
         if not client.store(QUEUE, b"a"):
             client.message()
@@ -136,7 +162,12 @@ def test_a_signal_ends_it_in_order_under_load(number: signal.Signals, tmp_path: 
             thread.start()
         with Client(gateway.port, receive_buffer=4096) as paused, Client(gateway.port) as idle:
             # One who reads nothing holds nothing up.
-            paused.write(encode("SUBSCRIBE", {"destination": "/queue/process.paused", "id": "1", "ack": "client"}))
+            paused.write(
+                encode(
+                    "SUBSCRIBE",
+                    {"destination": "/queue/process.paused", "id": "1", "ack": "client"},
+                )
+            )
             for _ in range(2000):
                 idle.send("/queue/process.paused", b"x" * 2000)
             idle.ask("BEGIN", {"transaction": "t"})
@@ -164,7 +195,9 @@ def test_a_signal_ends_it_in_order_under_load(number: signal.Signals, tmp_path: 
         for half in (0, 1):
             mine = [number for number in found if number % 2 == half]
             assert mine == sorted(mine)
-        client.ask("SUBSCRIBE", {"destination": "/queue/process.transaction", "id": "2", "ack": "auto"})
+        client.ask(
+            "SUBSCRIBE", {"destination": "/queue/process.transaction", "id": "2", "ack": "auto"}
+        )
         client.send("/queue/process.transaction", b"end")
         assert client.message().body == b"end"
 
@@ -177,7 +210,11 @@ def test_it_can_be_ended_twice_while_it_ends(tmp_path: Path) -> None:
 
 
 def test_signals_while_it_ends_change_nothing(tmp_path: Path) -> None:
-    with commanded(tmp_path) as gateway, Client(gateway.port, receive_buffer=4096) as paused, Client(gateway.port) as idle:
+    with (
+        commanded(tmp_path) as gateway,
+        Client(gateway.port, receive_buffer=4096) as paused,
+        Client(gateway.port) as idle,
+    ):
         # One who reads nothing makes the end last for a while.
         paused.write(encode("SUBSCRIBE", {"destination": QUEUE, "id": "1", "ack": "client"}))
         for _ in range(2000):
@@ -237,7 +274,13 @@ def test_ports_and_files_are_let_go(tmp_path: Path) -> None:
 
 def run(*words: str | Path, input: str | None = None) -> None:
     done = subprocess.run(
-        [sys.executable, *map(str, words)], cwd=ROOT, input=input, capture_output=True, text=True, timeout=PATIENCE, check=False
+        [sys.executable, *map(str, words)],
+        cwd=ROOT,
+        input=input,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -251,7 +294,16 @@ def test_a_reload_keeps_connections_and_takes_users_and_rules(tmp_path: Path) ->
         with pytest.raises(Refused):
             Client(gateway.port, login="alice", passcode="secret")
         place = ("-varhome", tmp_path / "var", "--instance", gateway.directory.name)
-        run("-m", "gateway.broker.security.usermgr", "add", *place, "-u", "alice", "-passfile", passwords)
+        run(
+            "-m",
+            "gateway.broker.security.usermgr",
+            "add",
+            *place,
+            "-u",
+            "alice",
+            "-passfile",
+            passwords,
+        )
         rules = gateway.directory / "etc" / "accesscontrol.properties"
         kept = rules.read_text()
         rules.write_text(kept + "queue.process.secret.produce.deny.user=guest\n")
@@ -279,17 +331,33 @@ def test_a_reload_keeps_connections_and_takes_users_and_rules(tmp_path: Path) ->
             Client(gateway.port, login="alice", passcode="secret")
 
 
-@pytest.mark.parametrize("command", [("delete", "-u", "alice"), ("update", "-u", "alice", "-a", "false")])
-def test_a_user_who_is_one_no_more_is_disconnected_by_a_reload_and_nobody_else_is(command: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "command", [("delete", "-u", "alice"), ("update", "-u", "alice", "-a", "false")]
+)
+def test_a_user_who_is_one_no_more_is_disconnected_by_a_reload_and_nobody_else_is(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
     passwords = tmp_path / "passwords"
     passwords.write_text("imq.imqusermgr.password=secret\n")
     passwords.chmod(0o600)
     with commanded(tmp_path / "var") as gateway:
         place = ("-varhome", tmp_path / "var", "--instance", gateway.directory.name)
-        run("-m", "gateway.broker.security.usermgr", "add", *place, "-u", "alice", "-passfile", passwords)
+        run(
+            "-m",
+            "gateway.broker.security.usermgr",
+            "add",
+            *place,
+            "-u",
+            "alice",
+            "-passfile",
+            passwords,
+        )
         gateway.signal(signal.SIGHUP)
         until_logged(gateway, "users were read again")
-        with Client(gateway.port) as guest, Client(gateway.port, login="alice", passcode="secret") as alice:
+        with (
+            Client(gateway.port) as guest,
+            Client(gateway.port, login="alice", passcode="secret") as alice,
+        ):
             alice.ask("BEGIN", {"transaction": "t"})
             alice.send(QUEUE, b"never committed", transaction="t")
             alice.store("/queue/process.other", b"x")
@@ -329,7 +397,11 @@ def test_a_reload_takes_the_levels_of_the_logs(tmp_path: Path) -> None:
         until_logged(gateway, "settings were read again")
         assert told_of_a_connection() == 1, "the bridge's log is at WARNING"
         # What cannot be used leaves what was, all of it.
-        for wrong in ("imq.bridge.stomp.level=LOUD", "imq.log.level=LOUD", "imq.log.levle=INFO\nimq.log.level=\\u12"):
+        for wrong in (
+            "imq.bridge.stomp.level=LOUD",
+            "imq.log.level=LOUD",
+            "imq.log.levle=INFO\nimq.log.level=\\u12",
+        ):
             file.write_text(f"{kept}imq.bridge.stomp.level=INFO\n{wrong}\n")
             before = log_of(gateway).count("settings stay as they were")
             gateway.signal(signal.SIGHUP)
@@ -362,7 +434,9 @@ def client_context(certificates: Certificates) -> ssl.SSLContext:
     return context
 
 
-def test_a_revoked_certificate_is_refused_after_a_reload(tmp_path: Path, certificates: Certificates) -> None:
+def test_a_revoked_certificate_is_refused_after_a_reload(
+    tmp_path: Path, certificates: Certificates
+) -> None:
     context = client_context(certificates)
     with commanded(tmp_path, tls=certificates, require_client_certificate=True) as gateway:
         tls = gateway.directory / "etc" / "tls"
@@ -388,7 +462,9 @@ def test_a_revoked_certificate_is_refused_after_a_reload(tmp_path: Path, certifi
         assert bridge.read_text().count("certificate was revoked") == 1, log_of(gateway)
 
 
-def test_a_new_certificate_is_shown_after_a_reload(tmp_path: Path, certificates: Certificates) -> None:
+def test_a_new_certificate_is_shown_after_a_reload(
+    tmp_path: Path, certificates: Certificates
+) -> None:
     context = ssl.create_default_context(cafile=str(certificates.ca))
 
     def serial(gateway: GatewayProcess) -> object:
@@ -413,7 +489,9 @@ def test_a_new_certificate_is_shown_after_a_reload(tmp_path: Path, certificates:
         assert serial(gateway) == second
 
 
-def test_without_a_host_name_it_listens_to_both_families(tmp_path: Path, certificates: Certificates) -> None:
+def test_without_a_host_name_it_listens_to_both_families(
+    tmp_path: Path, certificates: Certificates
+) -> None:
     with commanded(tmp_path, tls=certificates, settings={"imq.hostname": ""}) as gateway:
         for host in (HOST, "::1"):
             for port, word in (
@@ -423,7 +501,12 @@ def test_without_a_host_name_it_listens_to_both_families(tmp_path: Path, certifi
             ):
                 with socket.create_connection((host, port), timeout=PATIENCE) as client:
                     # The user guest may connect from this machine only, and that it is, by either family.
-                    client.sendall(encode("CONNECT", {"accept-version": "1.2", "login": "guest", "passcode": "guest"})[:100])
+                    client.sendall(
+                        encode(
+                            "CONNECT",
+                            {"accept-version": "1.2", "login": "guest", "passcode": "guest"},
+                        )[:100]
+                    )
                     data = b""
                     while word not in data:
                         more = client.recv(4096)
@@ -440,7 +523,11 @@ def refused(gateway: GatewayProcess) -> str:
     """It ends with code 2 and says why in one line, besides what it has made by then. :returns: the line."""
     gateway.launch()
     assert gateway.wait() == 2, gateway.said
-    lines = [line for line in gateway.said.splitlines() if not line.startswith(("new instance", "the password of", "user 'guest'"))]
+    lines = [
+        line
+        for line in gateway.said.splitlines()
+        if not line.startswith(("new instance", "the password of", "user 'guest'"))
+    ]
     assert len(lines) == 1, lines
     assert "Traceback" not in lines[0]
     return lines[0]
@@ -461,7 +548,10 @@ def test_one_process_has_an_instance(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"imq.bridge.stomp.tcp.prot": "7672"}, ["imq.bridge.stomp.tcp.prot", "imq.bridge.stomp.tcp.port"]),
+        (
+            {"imq.bridge.stomp.tcp.prot": "7672"},
+            ["imq.bridge.stomp.tcp.prot", "imq.bridge.stomp.tcp.port"],
+        ),
         ({"imq.persist.stroe": "sqlite"}, ["imq.persist.stroe", "imq.persist.store"]),
         ({"imq.persist.store": "oracle"}, ["imq.persist.store=oracle", "sqlite"]),
         ({"imq.persist.store": "jdbc"}, ["jdbc"]),
@@ -469,12 +559,16 @@ def test_one_process_has_an_instance(tmp_path: Path) -> None:
         ({"imq.message.max_size": "-2x"}, ["imq.message.max_size"]),
     ],
 )
-def test_a_wrong_setting_is_named(settings: dict[str, str], words: Sequence[str], tmp_path: Path) -> None:
+def test_a_wrong_setting_is_named(
+    settings: dict[str, str], words: Sequence[str], tmp_path: Path
+) -> None:
     line = refused(commanded(tmp_path / "var", settings=settings))
     for word in words:
         assert word in line, line
     if "jdbc" not in words:
-        assert files_below(tmp_path / "var") == set(), "something was made though the command line is wrong"
+        assert files_below(tmp_path / "var") == set(), (
+            "something was made though the command line is wrong"
+        )
 
 
 def test_a_wrong_setting_of_the_file_is_named_with_its_line(tmp_path: Path) -> None:
@@ -530,7 +624,9 @@ def test_the_command_for_a_missing_certificate_works_and_keeps_the_authority(
 
 
 @pytest.mark.parametrize("missing", ["ca.pem", "ca.key"])
-def test_half_an_authority_is_to_be_restored(missing: str, tmp_path: Path, certificates: Certificates) -> None:
+def test_half_an_authority_is_to_be_restored(
+    missing: str, tmp_path: Path, certificates: Certificates
+) -> None:
     gateway = commanded(tmp_path, tls=certificates)
     shutil.copytree(certificates.directory, gateway.directory / "etc" / "tls")
     tls = gateway.directory / "etc" / "tls"
@@ -550,7 +646,9 @@ def test_half_an_authority_is_to_be_restored(missing: str, tmp_path: Path, certi
         Client(gateway.tls_port, tls=ssl.create_default_context(cafile=str(tls / "ca.pem"))).close()
 
 
-def test_a_revoked_certificate_stays_so_when_the_list_is_lost(tmp_path: Path, certificates: Certificates) -> None:
+def test_a_revoked_certificate_stays_so_when_the_list_is_lost(
+    tmp_path: Path, certificates: Certificates
+) -> None:
     context = client_context(certificates)
     with commanded(tmp_path, tls=certificates, require_client_certificate=True) as gateway:
         tls = gateway.directory / "etc" / "tls"
@@ -592,7 +690,9 @@ def test_a_file_that_cannot_be_understood_is_named(name: str, content: str, tmp_
     assert str(file) in refused(gateway)
 
 
-@pytest.mark.parametrize("name", ["etc/users", "etc/accesscontrol.properties", "etc/passfile", "store/messages.db"])
+@pytest.mark.parametrize(
+    "name", ["etc/users", "etc/accesscontrol.properties", "etc/passfile", "store/messages.db"]
+)
 def test_a_file_that_cannot_be_read_is_named(name: str, tmp_path: Path) -> None:
     """A directory in its place, because nothing else is unreadable for root."""
     gateway = commanded(tmp_path)
@@ -675,7 +775,12 @@ def environment() -> dict[str, str]:
 def test_twistd_in_the_foreground(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path / "var", "--nodaemon", "--pidfile=")
     process = subprocess.Popen(
-        daemon.command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        daemon.command,
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     try:
         until(lambda: process.poll() is not None or daemon.answers(), "it does not answer")
@@ -695,7 +800,13 @@ def test_twistd_as_a_daemon(tmp_path: Path) -> None:
     pidfile, logfile = tmp_path / "gateway.pid", tmp_path / "gateway.log"
     daemon = Daemon(tmp_path / "var", f"--pidfile={pidfile}", f"--logfile={logfile}")
     started = subprocess.run(
-        daemon.command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=False
+        daemon.command,
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert started.returncode == 0, started.stdout + started.stderr
     until(pidfile.exists, "there is no pid file")
@@ -708,16 +819,32 @@ def test_twistd_as_a_daemon(tmp_path: Path) -> None:
         assert "is ready" in logfile.read_text()
         second = Daemon(tmp_path / "var", "--nodaemon", f"--pidfile={tmp_path / 'second.pid'}")
         done = subprocess.run(
-            second.command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=False
+            second.command,
+            cwd=tmp_path,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
         )
         assert done.returncode == 2, done.stdout + done.stderr
         assert f"process {pid}" in done.stdout + done.stderr
         assert "Traceback" not in done.stdout + done.stderr
         assert not (tmp_path / "second.pid").exists()
         # One in the background has lost its terminal by then, and twistd shows 100 octets of a reason.
-        third = Daemon(tmp_path / "var", f"--pidfile={tmp_path / 'third.pid'}", f"--logfile={tmp_path / 'third.log'}")
+        third = Daemon(
+            tmp_path / "var",
+            f"--pidfile={tmp_path / 'third.pid'}",
+            f"--logfile={tmp_path / 'third.log'}",
+        )
         done = subprocess.run(
-            third.command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=False
+            third.command,
+            cwd=tmp_path,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
         )
         assert done.returncode == 1
         assert done.stderr.splitlines() == [
@@ -725,7 +852,10 @@ def test_twistd_as_a_daemon(tmp_path: Path) -> None:
             "An error has occurred: b'gateway.refusal.StartRefused: not started, for the reason above'",
             "Please look at log file for more information.",
         ]
-        assert f"{lock}: the instance is in use by process {pid}; stop" in (tmp_path / "third.log").read_text()
+        assert (
+            f"{lock}: the instance is in use by process {pid}; stop"
+            in (tmp_path / "third.log").read_text()
+        )
     finally:
         os.kill(pid, signal.SIGTERM)
     until(lambda: not pidfile.exists(), lambda: f"it does not end:\n{logfile.read_text()}")
@@ -736,7 +866,12 @@ def test_twistd_as_a_daemon(tmp_path: Path) -> None:
 def test_twistd_refuses_what_the_command_refuses(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path / "var", "--nodaemon", "--pidfile=")
     done = subprocess.run(
-        [*daemon.command, "-Dimq.persist.stroe=x"], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
+        [*daemon.command, "-Dimq.persist.stroe=x"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 2
     assert "imq.persist.store" in done.stderr

@@ -25,7 +25,12 @@ LINK = """\
 
 
 def written(
-    folder: Path, bridge: str = "orders", *, target: str = "here", port: int = 0, attributes: str = 'transacted="false"'
+    folder: Path,
+    bridge: str = "orders",
+    *,
+    target: str = "here",
+    port: int = 0,
+    attributes: str = 'transacted="false"',
 ) -> Path:
     """The file of a bridge with a link from queue A to queue B. :param port: of a STOMP broker called ``there``."""
     path = folder / f"{bridge}.xml"
@@ -71,7 +76,9 @@ def log_of(process: GatewayProcess, bridge: str) -> str:
     return (process.directory / "bridges" / bridge / f"{bridge}0.log").read_text()
 
 
-def test_a_link_takes_what_a_stomp_client_sends_to_where_another_receives_it(tmp_path: Path) -> None:
+def test_a_link_takes_what_a_stomp_client_sends_to_where_another_receives_it(
+    tmp_path: Path,
+) -> None:
     process = gateway(tmp_path, settings("stomp", "orders"))
     written(process.directory / "etc")
     with process, Client(process.port) as client:
@@ -128,16 +135,29 @@ def test_what_fails_harms_no_other(tmp_path: Path) -> None:
     process = gateway(tmp_path, given)
     written(process.directory / "etc")
     etc = process.directory / "etc"
-    (etc / "broken.xml").write_text('<jmsbridge name="broken">\n<link name="l"/>\n<lnk/>\n</jmsbridge>')
+    (etc / "broken.xml").write_text(
+        '<jmsbridge name="broken">\n<link name="l"/>\n<lnk/>\n</jmsbridge>'
+    )
     with process, Client(process.port) as client:
         process.wait_for_output("is ready")
         said = process.said
         assert f"bridge broken is not started: {etc}/broken.xml:2:" in said
         assert f"bridge broken is not started: {etc}/broken.xml:3:" in said
-        assert "bridge untyped is not started: imq.bridge.untyped.type is missing: expected JMS" in said
-        assert said.count("imq.bridge.elsewhere.type has no effect: imq.bridge.activelist has no elsewhere") == 1
+        assert (
+            "bridge untyped is not started: imq.bridge.untyped.type is missing: expected JMS"
+            in said
+        )
+        assert (
+            said.count(
+                "imq.bridge.elsewhere.type has no effect: imq.bridge.activelist has no elsewhere"
+            )
+            == 1
+        )
         assert "imq.bridge.strange.type=amqp" in said
-        assert f"bridge nowhere is not started: {etc}/nowhere.xml: expected a file that can be read" in said
+        assert (
+            f"bridge nowhere is not started: {etc}/nowhere.xml: expected a file that can be read"
+            in said
+        )
         assert "no bridge could be started" not in said
         # Once each, and in the log of the bridge and the instance's.
         lines = [line for line in said.splitlines() if f"{etc}/broken.xml:" in line]
@@ -161,7 +181,14 @@ def test_no_bridge_that_could_be_started_ends_it(tmp_path: Path) -> None:
 
 
 def test_without_the_bridges_user_a_jms_bridge_fails_by_name_and_stomp_runs(tmp_path: Path) -> None:
-    process = gateway(tmp_path, {**settings("stomp", "orders"), "imq.bridge.admin.user": "", "imq.passfile.enabled": "false"})
+    process = gateway(
+        tmp_path,
+        {
+            **settings("stomp", "orders"),
+            "imq.bridge.admin.user": "",
+            "imq.passfile.enabled": "false",
+        },
+    )
     written(process.directory / "etc")
     with process, Client(process.port) as client:
         process.wait_for_output("is ready")
@@ -213,11 +240,15 @@ def test_a_link_that_says_nothing_is_transacted_and_works(tmp_path: Path) -> Non
 def test_it_ends_in_time_while_a_link_tries_to_connect(tmp_path: Path, answers: bool) -> None:
     with silent() as silent_port:
         process = gateway(tmp_path, settings("stomp", "orders"))
-        written(process.directory / "etc", target="there", port=silent_port if answers else free_port())
+        written(
+            process.directory / "etc", target="there", port=silent_port if answers else free_port()
+        )
         with process, Client(process.port) as client:
             client.store("/queue/A", b"stays")
             process.wait_for_output("is ready")
-            until(lambda: answers or "attempt 2 in" in log_of(process, "orders"), lambda: process.log)
+            until(
+                lambda: answers or "attempt 2 in" in log_of(process, "orders"), lambda: process.log
+            )
             began = time.monotonic()
             process.signal(signal.SIGTERM)
             assert process.wait() == 0
@@ -250,7 +281,11 @@ def test_levels_of_the_bridges_logs_follow_the_settings(tmp_path: Path) -> None:
 @pytest.mark.parametrize("jms", [False, True])
 def test_what_only_jms_bridges_need_is_not_imported_without_one(tmp_path: Path, jms: bool) -> None:
     told = "import atexit, sys; from gateway.command import main; atexit.register(lambda: print('had', *sorted(sys.modules), '.')); main()"
-    process = GatewayProcess(tmp_path, settings=settings("stomp", "orders") if jms else None, command=(sys.executable, "-c", told))
+    process = GatewayProcess(
+        tmp_path,
+        settings=settings("stomp", "orders") if jms else None,
+        command=(sys.executable, "-c", told),
+    )
     process.directory.joinpath("etc").mkdir(parents=True)
     written(process.directory / "etc")
     with process:

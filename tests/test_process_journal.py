@@ -77,7 +77,13 @@ def test_each_message_has_its_journey(start_gateway: Callable[..., GatewayProces
         # Not stored, in a transaction, and one that was aborted.
         for end in ("ABORT", "COMMIT"):
             producer.write(encode("BEGIN", {"transaction": end}))
-            producer.write(encode("SEND", {"destination": QUEUE, "transaction": end, "persistent": "false"}, end.encode()))
+            producer.write(
+                encode(
+                    "SEND",
+                    {"destination": QUEUE, "transaction": end, "persistent": "false"},
+                    end.encode(),
+                )
+            )
             producer.ask(end, {"transaction": end})
         committed = consumer.message()
         assert committed.body == b"COMMIT"
@@ -95,7 +101,9 @@ def test_each_message_has_its_journey(start_gateway: Callable[..., GatewayProces
     gateway.terminate()
     found = events(gateway)
     of_queue = journeys(event for event in found if event.line["destination"] == "queue:journal")
-    graveyard = journeys(event for event in found if event.line["destination"] == "queue:mq.sys.dmq")
+    graveyard = journeys(
+        event for event in found if event.line["destination"] == "queue:mq.sys.dmq"
+    )
     # A consumer that waits is given a message before it is durable.
     died_of = of_queue[id_of(poison)]
     assert sorted(died_of[:4]) == sorted(stored)
@@ -105,14 +113,21 @@ def test_each_message_has_its_journey(start_gateway: Callable[..., GatewayProces
     assert "expired" in of_queue[dead[b"old"]]
     assert set(of_queue) == {*truth, dead[b"old"]}, "what was aborted never was"
     assert set(graveyard) == set(dead.values())
-    assert all(steps[-3:] == ["delivered", "acknowledged", "deleted"] for steps in graveyard.values())
+    assert all(
+        steps[-3:] == ["delivered", "acknowledged", "deleted"] for steps in graveyard.values()
+    )
     (died,) = [event for event in found if event.step == "dead"]
     assert died.line["reason"] == "UNDELIVERABLE"
     assert {event.line["user"] for event in found if "user" in event.line} == {"guest"}
-    assert {event.line["subscription"] for event in found if event.step == "delivered"} == {"s", "dmq"}
+    assert {event.line["subscription"] for event in found if event.step == "delivered"} == {
+        "s",
+        "dmq",
+    }
 
 
-def test_a_durable_subscription_takes_its_time(start_gateway: Callable[..., GatewayProcess]) -> None:
+def test_a_durable_subscription_takes_its_time(
+    start_gateway: Callable[..., GatewayProcess],
+) -> None:
     gateway = start_gateway(settings=ALL)
     topic = "/topic/journal"
     durable = {"headers": {"client-id": "me"}}
@@ -153,7 +168,11 @@ def test_what_was_written_survives_a_kill(start_gateway: Callable[..., GatewayPr
 
         def all_told() -> bool:
             (path,) = [path for path in journal_of(gateway).iterdir() if path.name.endswith(OPEN)]
-            lines = [json.loads(line) for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+            lines = [
+                json.loads(line)
+                for line in path.read_bytes().splitlines(keepends=True)
+                if line.endswith(b"\n")
+            ]
             return sum([event.step == "deleted" for event in events_of(lines)]) == 20
 
         until(all_told, "the journal did not get there")
@@ -163,7 +182,10 @@ def test_what_was_written_survives_a_kill(start_gateway: Callable[..., GatewayPr
     whole = path.read_bytes()
     path.write_bytes(whole + b'{"v":1,"run":"half')
     gateway.start()
-    until(lambda: (journal_of(gateway) / path.name.removesuffix(".open")).exists(), "it was not completed")
+    until(
+        lambda: (journal_of(gateway) / path.name.removesuffix(".open")).exists(),
+        "it was not completed",
+    )
     assert (journal_of(gateway) / path.name.removesuffix(".open")).read_bytes() == whole
     with Client(gateway.port) as consumer:
         subscribe(consumer, ack="auto")
@@ -180,7 +202,9 @@ def test_what_was_written_survives_a_kill(start_gateway: Callable[..., GatewayPr
         assert steps[id_of(frame)][4:] == ["delivered", "acknowledged", "deleted"]
 
 
-def test_a_full_disk_stops_the_journal_and_nothing_else(start_gateway: Callable[..., GatewayProcess]) -> None:
+def test_a_full_disk_stops_the_journal_and_nothing_else(
+    start_gateway: Callable[..., GatewayProcess],
+) -> None:
     room = 40_000
     limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, -1)); from gateway.command import main; main()"
     gateway = start_gateway(
@@ -195,7 +219,9 @@ def test_a_full_disk_stops_the_journal_and_nothing_else(start_gateway: Callable[
             assert consumer.message().body == b"%d" % number
         until_logged(gateway, "the journal has stopped")
         # There is room again.
-        resource.prlimit(gateway.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        resource.prlimit(
+            gateway.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+        )
         producer.store(QUEUE, b"on")
         assert consumer.message().body == b"on"
         nothing_left(producer)
@@ -203,13 +229,23 @@ def test_a_full_disk_stops_the_journal_and_nothing_else(start_gateway: Callable[
     gateway.terminate()
     lines = lines_of(journal_of(gateway))
     assert sum([path.stat().st_size for path in journal_of(gateway).iterdir()]) <= room
-    assert [line["line"] for line in lines] == list(range(1, len(lines) + 1)), "what is there is there to its end"
+    assert [line["line"] for line in lines] == list(range(1, len(lines) + 1)), (
+        "what is there is there to its end"
+    )
     assert {steps[0] for steps in journeys(events_of(lines)).values()} == {"produced"}
 
 
 @pytest.mark.parametrize("level", ["off", "dead", "links"])
-def test_below_all_it_tells_of_the_dead_or_of_nothing(start_gateway: Callable[..., GatewayProcess], level: str) -> None:
-    gateway = start_gateway(settings={"imq.journal.level": level, "imq.journal.headers": "true", "imq.journal.bodies": "true"})
+def test_below_all_it_tells_of_the_dead_or_of_nothing(
+    start_gateway: Callable[..., GatewayProcess], level: str
+) -> None:
+    gateway = start_gateway(
+        settings={
+            "imq.journal.level": level,
+            "imq.journal.headers": "true",
+            "imq.journal.bodies": "true",
+        }
+    )
     with Client(gateway.port) as client:
         subscribe(client, ack="client-individual")
         client.send(QUEUE, b"good", color="green")
@@ -221,7 +257,9 @@ def test_below_all_it_tells_of_the_dead_or_of_nothing(start_gateway: Callable[..
         nothing_left(client)
     gateway.terminate()
     found = events(gateway)
-    assert [(event.step, event.id) for event in found] == ([] if level == "off" else [("dead", id_of(bad))])
+    assert [(event.step, event.id) for event in found] == (
+        [] if level == "off" else [("dead", id_of(bad))]
+    )
     for event in found:
         (headers,) = event.line["headers"]
         assert (headers["color"], event.line["bodies"], event.line["size"]) == ("red", ["YmFk"], 3)
@@ -249,7 +287,9 @@ def test_old_segments_go_at_a_start(start_gateway: Callable[..., GatewayProcess]
             client.store(QUEUE, body)
             nothing_left(client)
         gateway.restart()
-    old, new = sorted(path for path in journal_of(gateway).iterdir() if not path.name.endswith(OPEN))
+    old, new = sorted(
+        path for path in journal_of(gateway).iterdir() if not path.name.endswith(OPEN)
+    )
     os.utime(old, (1, 1))
     gateway.restart()
     until(lambda: not old.exists(), "it was kept")

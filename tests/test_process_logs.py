@@ -32,7 +32,10 @@ def bridge_lines(gateway: GatewayProcess, word: str) -> list[str]:
 
 def the_line(gateway: GatewayProcess, word: str) -> str:
     """The one line of the bridge's log that has ``word``, as soon as it is there."""
-    until(lambda: bridge_lines(gateway, word), lambda: f"{word!r} is not in the bridge's log:\n{gateway.log}")
+    until(
+        lambda: bridge_lines(gateway, word),
+        lambda: f"{word!r} is not in the bridge's log:\n{gateway.log}",
+    )
     [line] = bridge_lines(gateway, word)
     return line
 
@@ -56,7 +59,9 @@ def test_each_connection_has_a_line_when_it_begins_and_one_when_it_ends(tmp_path
         with Client(gateway.port, headers={"client-id": "o'clock"}) as client:
             begins = who % port_of(client)
             line = the_line(gateway, "is CONNECTED")
-            assert fits(begins + r"is CONNECTED: STOMP 1\.2 over TCP, client-id 'o\\'clock'", line), line
+            assert fits(
+                begins + r"is CONNECTED: STOMP 1\.2 over TCP, client-id 'o\\'clock'", line
+            ), line
             client.store(QUEUE, b"x")
             client.ask("DISCONNECT", {})
         line = the_line(gateway, " ends")
@@ -64,7 +69,9 @@ def test_each_connection_has_a_line_when_it_begins_and_one_when_it_ends(tmp_path
         with Client(gateway.port) as client:
             begins = who % port_of(client)
         line = the_line(gateway, "without DISCONNECT")
-        assert fits(begins + "ends: the client has closed the connection without DISCONNECT", line), line
+        assert fits(
+            begins + "ends: the client has closed the connection without DISCONNECT", line
+        ), line
         with Client(gateway.port) as client:
             begins = who % port_of(client)
             client.send("/nothing", b"x")
@@ -79,7 +86,9 @@ def test_each_connection_has_a_line_when_it_begins_and_one_when_it_ends(tmp_path
             gateway.terminate()
         lines = bridge_lines(gateway, "gateway.stomp.connection")
         assert len(lines) == 8, lines
-        assert fits(who % port_of_line(lines[-1]) + "ends with ERROR: .*stop.*", lines[-1]), lines[-1]
+        assert fits(who % port_of_line(lines[-1]) + "ends with ERROR: .*stop.*", lines[-1]), lines[
+            -1
+        ]
 
 
 def port_of_line(line: str) -> int:
@@ -91,16 +100,19 @@ def port_of_line(line: str) -> int:
 def test_fine_tells_of_subscriptions_transactions_and_probes(tmp_path: Path) -> None:
     with GatewayProcess(tmp_path, settings={"imq.bridge.stomp.level": "FINE"}) as gateway:
         with Client(gateway.port) as client:
-            client.ask("SUBSCRIBE", {"destination": QUEUE, "id": "1", "ack": "client", "selector": "a = 'b'"})
+            client.ask(
+                "SUBSCRIBE",
+                {"destination": QUEUE, "id": "1", "ack": "client", "selector": "a = 'b'"},
+            )
             client.ask("UNSUBSCRIBE", {"id": "1"})
             for end in ("COMMIT", "ABORT"):
                 client.ask("BEGIN", {"transaction": "t"})
                 client.send(QUEUE, b"x", transaction="t")
                 client.ask(end, {"transaction": "t"})
             client.ask("DISCONNECT", {})
-        assert [line.split(" asks ")[1].split(" ")[0] for line in bridge_lines(gateway, " asks ")] == [
-            *("SUBSCRIBE", "UNSUBSCRIBE", "BEGIN", "COMMIT", "BEGIN", "ABORT", "DISCONNECT")
-        ]
+        assert [
+            line.split(" asks ")[1].split(" ")[0] for line in bridge_lines(gateway, " asks ")
+        ] == [*("SUBSCRIBE", "UNSUBSCRIBE", "BEGIN", "COMMIT", "BEGIN", "ABORT", "DISCONNECT")]
         line = the_line(gateway, "asks SUBSCRIBE")
         assert line.startswith("FINE ")
         assert f"SUBSCRIBE destination:{QUEUE} id:1 ack:client selector:a = 'b'" in line
@@ -109,7 +121,10 @@ def test_fine_tells_of_subscriptions_transactions_and_probes(tmp_path: Path) -> 
 
 
 def test_who_was_refused_and_from_where_is_a_warning(tmp_path: Path) -> None:
-    limits = {"imq.bridge.stomp.limit.connectionsPerUser": "1", "imq.bridge.stomp.limit.connectionsPerAddress": "2"}
+    limits = {
+        "imq.bridge.stomp.limit.connectionsPerUser": "1",
+        "imq.bridge.stomp.limit.connectionsPerAddress": "2",
+    }
     with GatewayProcess(tmp_path, settings=limits) as gateway:
         with pytest.raises(Refused):
             Client(gateway.port, login="mallory' at 192.0.2.1:1", passcode="guess")
@@ -123,8 +138,13 @@ def test_who_was_refused_and_from_where_is_a_warning(tmp_path: Path) -> None:
             with pytest.raises(Refused):
                 Client(gateway.port)
             line = the_line(gateway, "too many connections of user")
-            assert fits(rf"WARNING .* {SESSION} at {HOST}:\d+ of user 'guest' ends with ERROR: .*", line), line
-            with socket.create_connection((HOST, gateway.port)), Client(gateway.port, connect=False) as third:
+            assert fits(
+                rf"WARNING .* {SESSION} at {HOST}:\d+ of user 'guest' ends with ERROR: .*", line
+            ), line
+            with (
+                socket.create_connection((HOST, gateway.port)),
+                Client(gateway.port, connect=False) as third,
+            ):
                 third.error()
             line = the_line(gateway, "too many connections from")
             assert fits(rf"WARNING .* {SESSION} at {HOST}:\d+ ends with ERROR: .*", line), line
@@ -143,15 +163,17 @@ def context_of(certificates: Certificates, name: str | None) -> ssl.SSLContext:
     return context
 
 
-def test_who_is_refused_by_tls_is_in_the_log_with_address_and_reason(tmp_path: Path, certificates: Certificates) -> None:
+def test_who_is_refused_by_tls_is_in_the_log_with_address_and_reason(
+    tmp_path: Path, certificates: Certificates
+) -> None:
     with GatewayProcess(tmp_path, tls=certificates, require_client_certificate=True) as gateway:
         directory = gateway.directory / "etc" / "tls"
         mine = Certificates(directory, certificates.client)
         with Client(gateway.tls_port, tls=context_of(mine, certificates.client)) as client:
             line = the_line(gateway, "is CONNECTED")
-            assert line.endswith(f"of user 'guest' is CONNECTED: STOMP 1.2 over TLSv1.3 with the certificate of '{mine.client}'"), (
-                line
-            )
+            assert line.endswith(
+                f"of user 'guest' is CONNECTED: STOMP 1.2 over TLSv1.3 with the certificate of '{mine.client}'"
+            ), line
             assert f" at {HOST}:{port_of(client)} " in line
 
         def refused(context: ssl.SSLContext, word: str) -> str:
@@ -168,14 +190,25 @@ def test_who_is_refused_by_tls_is_in_the_log_with_address_and_reason(tmp_path: P
             old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
         line = refused(old, "unsupported protocol")
         assert fits("INFO" + begins + "unsupported protocol", line), line
-        revoke = [sys.executable, "-m", "certs.command", "revoke", mine.client, "--dir", str(directory)]
+        revoke = [
+            sys.executable,
+            "-m",
+            "certs.command",
+            "revoke",
+            mine.client,
+            "--dir",
+            str(directory),
+        ]
         subprocess.run(revoke, cwd=ROOT, check=True, capture_output=True)
         gateway.signal(signal.SIGHUP)
         until_logged(gateway, "certificates were read again")
         line = refused(context_of(mine, mine.client), "cert revoked")
         serial = ssl._ssl._test_decode_cert(str(mine.client_certificate))["serialNumber"].lower()  # type: ignore[attr-defined]
         assert fits(
-            "WARNING" + begins + f"the certificate of '{mine.client}' with serial number {serial.lstrip('0')}: cert revoked", line
+            "WARNING"
+            + begins
+            + f"the certificate of '{mine.client}' with serial number {serial.lstrip('0')}: cert revoked",
+            line,
         ), line
         assert "client certificate of" not in gateway.log, "it is said once"
 
@@ -197,9 +230,15 @@ def test_what_comes_into_being_by_use_and_what_is_removed_is_in_the_log(tmp_path
             client.ask("UNSUBSCRIBE", {"durable-subscriber-name": "d"})
         until_logged(gateway, "queue:logs is removed: nobody has used it for 1 seconds")
         log = (gateway.directory / "log" / "log.txt").read_text()
-        assert "INFO [gateway.broker.broker.Broker] queue:logs is made, because user 'guest' uses it" in log
+        assert (
+            "INFO [gateway.broker.broker.Broker] queue:logs is made, because user 'guest' uses it"
+            in log
+        )
         for what in ("made", "redefined", "made", "removed"):
-            assert f"durable subscription 'd' of client-id 'c' to topic:logs is {what} by user 'guest'" in log
+            assert (
+                f"durable subscription 'd' of client-id 'c' to topic:logs is {what} by user 'guest'"
+                in log
+            )
 
 
 def test_a_destination_at_its_limit_is_in_the_log(tmp_path: Path) -> None:
@@ -216,12 +255,17 @@ def test_a_destination_at_its_limit_is_in_the_log(tmp_path: Path) -> None:
         with Client(gateway.port) as sender, Client(gateway.port) as consumer:
             sender.store("/queue/slow", b"1")
             sender.send("/queue/slow", b"2", receipt="withheld")
-            gateway.wait_for_output("queue:slow is at its limit and begins to hold its senders back: maxNumMsgs is 2")
+            gateway.wait_for_output(
+                "queue:slow is at its limit and begins to hold its senders back: maxNumMsgs is 2"
+            )
             consumer.ask("SUBSCRIBE", {"destination": "/queue/slow", "id": "1"})
             assert sender.frame().headers == {"receipt-id": "withheld"}
             until_logged(gateway, "queue:slow has room again, and its senders go on")
         log = (gateway.directory / "log" / "log.txt").read_text()
-        assert log.count("queue:full is at its limit and begins to refuse messages: maxNumMsgs is 0") == 1
+        assert (
+            log.count("queue:full is at its limit and begins to refuse messages: maxNumMsgs is 0")
+            == 1
+        )
 
 
 # The start.
@@ -230,7 +274,9 @@ def test_a_destination_at_its_limit_is_in_the_log(tmp_path: Path) -> None:
 def test_a_new_instance_is_in_the_log_and_its_password_is_not(tmp_path: Path) -> None:
     with GatewayProcess(tmp_path) as gateway:
         passfile = gateway.directory / "etc" / "passfile"
-        [password] = {line.split("=", 1)[1] for line in passfile.read_text().splitlines() if "=" in line}
+        [password] = {
+            line.split("=", 1)[1] for line in passfile.read_text().splitlines() if "=" in line
+        }
         assert f"new instance {gateway.directory}" in gateway.log
         assert f"the password of user 'admin' is in {passfile}" in gateway.said
         assert password not in gateway.said + gateway.log
@@ -241,23 +287,30 @@ def test_a_new_instance_is_in_the_log_and_its_password_is_not(tmp_path: Path) ->
         assert "did not end in order" not in gateway.log
         assert gateway.log.count("new instance") == 1
         gateway.restart(crash=True)
-        gateway.wait_for_output("WARNING [gateway.broker.broker.Broker] the last run did not end in order")
+        gateway.wait_for_output(
+            "WARNING [gateway.broker.broker.Broker] the last run did not end in order"
+        )
         assert gateway.log.count("did not end in order") == 1
 
 
 def test_a_terminal_is_shown_the_password_of_a_new_instance(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    program = (
-        "from gateway.tap import Options, makeService; import sys; o = Options(); o.parseOptions(sys.argv[1:]); makeService(o)"
-    )
+    program = "from gateway.tap import Options, makeService; import sys; o = Options(); o.parseOptions(sys.argv[1:]); makeService(o)"
     try:
-        subprocess.run([sys.executable, "-c", program, "--varhome", str(tmp_path)], cwd=ROOT, stdout=theirs, check=True)
+        subprocess.run(
+            [sys.executable, "-c", program, "--varhome", str(tmp_path)],
+            cwd=ROOT,
+            stdout=theirs,
+            check=True,
+        )
         shown = os.read(ours, 65536).decode()
     finally:
         os.close(ours)
         os.close(theirs)
     passfile = tmp_path / "instances" / "imqbroker" / "etc" / "passfile"
-    [password] = {line.split("=", 1)[1] for line in passfile.read_text().splitlines() if "=" in line}
+    [password] = {
+        line.split("=", 1)[1] for line in passfile.read_text().splitlines() if "=" in line
+    }
     assert f"user 'admin' has the password {password}; it is not shown again" in shown
 
 
@@ -288,7 +341,9 @@ def test_no_bridge_at_all_is_a_warning(tmp_path: Path, name: str, value: str, wh
     gateway.launch()
     try:
         gateway.wait_for_output("is ready")
-        gateway.wait_for_output(f"WARNING [gateway.app.Gateway] no bridge runs, so no client can connect: {why}")
+        gateway.wait_for_output(
+            f"WARNING [gateway.app.Gateway] no bridge runs, so no client can connect: {why}"
+        )
     finally:
         gateway.kill()
 
@@ -296,7 +351,11 @@ def test_no_bridge_at_all_is_a_warning(tmp_path: Path, name: str, value: str, wh
 def test_a_reload_of_what_cannot_be_used_is_seen_in_the_foreground(tmp_path: Path) -> None:
     with GatewayProcess(tmp_path) as gateway:
         etc = gateway.directory / "etc"
-        places = (("users", "users"), ("accesscontrol.properties", "access rules"), ("gateway.properties", "settings"))
+        places = (
+            ("users", "users"),
+            ("accesscontrol.properties", "access rules"),
+            ("gateway.properties", "settings"),
+        )
         for number, (name, what) in enumerate(places, 1):
             path = etc / name
             path.write_text(path.read_text() + "\nimq.log.levle=nonsense\n")
@@ -311,7 +370,9 @@ def test_a_reload_of_what_cannot_be_used_is_seen_in_the_foreground(tmp_path: Pat
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_warnings_of_twistd_in_the_foreground_are_on_the_standard_error_once(tmp_path: Path, together: bool) -> None:
+def test_warnings_of_twistd_in_the_foreground_are_on_the_standard_error_once(
+    tmp_path: Path, together: bool
+) -> None:
     command = [
         str(TWISTD),
         "--nodaemon",
@@ -325,12 +386,17 @@ def test_warnings_of_twistd_in_the_foreground_are_on_the_standard_error_once(tmp
     files = [tmp_path / "out", tmp_path / "err"]
     with files[0].open("w") as out, files[1].open("w") as error:
         process = subprocess.Popen(
-            command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=out, stderr=out if together else error
+            command,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=out,
+            stderr=out if together else error,
         )
     try:
         shown = files[:1] if together else files
         until(
-            lambda: all("no bridge runs" in file.read_text() for file in shown), lambda: files[0].read_text() + files[1].read_text()
+            lambda: all("no bridge runs" in file.read_text() for file in shown),
+            lambda: files[0].read_text() + files[1].read_text(),
         )
         process.send_signal(signal.SIGTERM)
         process.wait(PATIENCE)
@@ -338,7 +404,9 @@ def test_warnings_of_twistd_in_the_foreground_are_on_the_standard_error_once(tmp
         process.kill()
         process.wait()
     assert files[0].read_text().count("no bridge runs") == 1
-    assert files[1].read_text().count("WARNING [gateway.app.Gateway] no bridge runs") == (0 if together else 1)
+    assert files[1].read_text().count("WARNING [gateway.app.Gateway] no bridge runs") == (
+        0 if together else 1
+    )
     instance = tmp_path / "var" / "instances" / "imqbroker"
     assert f"new instance {instance}" in (instance / "log" / "log.txt").read_text()
     assert f"new instance {instance}" in files[0].read_text()

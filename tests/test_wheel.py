@@ -19,7 +19,15 @@ from tests.hot_modules import hot_modules
 ROOT = Path(__file__).parents[1]
 COMMANDS = ("stomp-gateway", "imqkeytool", "imqusermgr", "imqdbmgr", "imqbridgemgr")
 NOT_SOURCES = shutil.ignore_patterns(
-    ".*", "__pycache__", "var", "build", "dist", "*.egg-info", "node_modules", "_build", "dropin.cache"
+    ".*",
+    "__pycache__",
+    "var",
+    "build",
+    "dist",
+    "*.egg-info",
+    "node_modules",
+    "_build",
+    "dropin.cache",
 )
 
 
@@ -36,7 +44,9 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, f"{command} exited with {done.returncode}:\n{done.stdout}{done.stderr}"
+    assert done.returncode == 0, (
+        f"{command} exited with {done.returncode}:\n{done.stdout}{done.stderr}"
+    )
     return done.stdout
 
 
@@ -46,7 +56,16 @@ def built(folder: Path, pure: str) -> Path:
     compiler = folder / "cc"
     compiler.write_text('#!/bin/sh\nexec cc "$@" -O0\n')
     compiler.chmod(0o755)
-    command = (sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", folder / "dist", folder / "source")
+    command = (
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--wheel-dir",
+        folder / "dist",
+        folder / "source",
+    )
     run(*command, cwd=folder, STOMP_GATEWAY_PURE=pure, CC=str(compiler))
     [wheel] = (folder / "dist").iterdir()
     return wheel
@@ -75,7 +94,10 @@ def sources() -> Iterator[str]:
     """What must be in the wheel: every module, and what they read."""
     for package in ("gateway", "bridge", "certs", "pipeline"):
         for path in (ROOT / package).rglob("*"):
-            if path.suffix in {".py", ".sql", ".dtd", ".java", ".jar", ".html"} or path.name == "py.typed":
+            if (
+                path.suffix in {".py", ".sql", ".dtd", ".java", ".jar", ".html"}
+                or path.name == "py.typed"
+            ):
                 yield path.relative_to(ROOT).as_posix()
     yield "twisted/plugins/stomp_gateway_plugin.py"
 
@@ -91,12 +113,17 @@ def contents(wheel: Path) -> set[str]:
 
 def has_these_sources(wheel: Path) -> bool:
     """Whether it is compiled, and was made of what the sources and settings are now."""
-    if any((ROOT / name).stat().st_mtime > wheel.stat().st_mtime for name in ("setup.py", "setup.cfg", "pyproject.toml")):
+    if any(
+        (ROOT / name).stat().st_mtime > wheel.stat().st_mtime
+        for name in ("setup.py", "setup.cfg", "pyproject.toml")
+    ):
         return False
     with zipfile.ZipFile(wheel) as archive:
         all_names = {name for name in archive.namelist() if ".dist-info/" not in name}
         names = {name for name in all_names if not name.endswith(SUFFIX)}
-        same = names == set(sources()) and all(archive.read(name) == (ROOT / name).read_bytes() for name in names)
+        same = names == set(sources()) and all(
+            archive.read(name) == (ROOT / name).read_bytes() for name in names
+        )
         return same and names != all_names
 
 
@@ -114,9 +141,7 @@ def test_the_compiled_wheel_has_the_same_and_compiled_modules(wheel: Path) -> No
 
 
 def test_the_compiled_modules_are_those_that_are_imported(installed: Path) -> None:
-    program = (
-        "import importlib, sys; print([importlib.import_module(name).__file__.endswith(sys.argv[1]) for name in sys.argv[2:]])"
-    )
+    program = "import importlib, sys; print([importlib.import_module(name).__file__.endswith(sys.argv[1]) for name in sys.argv[2:]])"
     found = run(installed / "python", "-c", program, SUFFIX, *hot_modules(), cwd=installed)
     assert found.strip() == str([True] * len(hot_modules()))
 

@@ -41,7 +41,9 @@ class Changes:
         """Whether anything changed at all."""
         links = self.added or self.removed or self.changed
         attributes = self.message_transfer_tag_bridge_name or self.log_message_transfer
-        return bool(links or self.connection_factories or self.destinations or self.dmqs or attributes)
+        return bool(
+            links or self.connection_factories or self.destinations or self.dmqs or attributes
+        )
 
 
 def changes(before: Bridge, after: Bridge) -> Changes:
@@ -50,11 +52,17 @@ def changes(before: Bridge, after: Bridge) -> Changes:
     :raises ValueError: they are two bridges, by their names.
     """
     if before.name != after.name:
-        raise ValueError(f"the bridges {before.name} and {after.name} cannot be compared: they are two")
+        raise ValueError(
+            f"the bridges {before.name} and {after.name} cannot be compared: they are two"
+        )
     old = {link.name: link for link in before.links}
     new = {link.name: link for link in after.links}
     destinations = _different(before.destinations, after.destinations)
-    same = {name for name, link in new.items() if link == old.get(name) and not (_may_branch(link) and destinations)}
+    same = {
+        name
+        for name, link in new.items()
+        if link == old.get(name) and not (_may_branch(link) and destinations)
+    }
     return Changes(
         added=tuple(name for name in new if name not in old),
         removed=tuple(name for name in old if name not in new),
@@ -63,17 +71,22 @@ def changes(before: Bridge, after: Bridge) -> Changes:
         destinations=destinations,
         connection_factories=_different(before.connection_factories, after.connection_factories),
         dmqs=_chain(before) != _chain(after),
-        message_transfer_tag_bridge_name=before.message_transfer_tag_bridge_name != after.message_transfer_tag_bridge_name,
+        message_transfer_tag_bridge_name=before.message_transfer_tag_bridge_name
+        != after.message_transfer_tag_bridge_name,
         log_message_transfer=before.log_message_transfer != after.log_message_transfer,
     )
 
 
 def _different(
-    before: Iterable[ConnectionFactory] | Iterable[Destination], after: Iterable[ConnectionFactory] | Iterable[Destination]
+    before: Iterable[ConnectionFactory] | Iterable[Destination],
+    after: Iterable[ConnectionFactory] | Iterable[Destination],
 ) -> tuple[str, ...]:
     """The names of those that are not in both, or not the same."""
     old, new = {one.ref_name: one for one in before}, {one.ref_name: one for one in after}
-    return (*(name for name in new if old.get(name) != new[name]), *(name for name in old if name not in new))
+    return (
+        *(name for name in new if old.get(name) != new[name]),
+        *(name for name in old if name not in new),
+    )
 
 
 def _may_branch(link: Link) -> bool:

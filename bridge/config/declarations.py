@@ -81,12 +81,17 @@ def _source() -> bytes:
 def _declaration(element: Any) -> Declaration:
     attributes = {
         attribute.name: Attribute(
-            attribute.name, attribute.default == "required", attribute.default_value, tuple(attribute.values())
+            attribute.name,
+            attribute.default == "required",
+            attribute.default_value,
+            tuple(attribute.values()),
         )
         for attribute in element.iterattributes()
     }
     text = element.content is not None and element.content.type == "pcdata"
-    return Declaration(element.name, attributes, () if text else tuple(_children(element.content)), text)
+    return Declaration(
+        element.name, attributes, () if text else tuple(_children(element.content)), text
+    )
 
 
 def _children(content: Any) -> Iterator[Child]:
@@ -97,6 +102,10 @@ def _children(content: Any) -> Iterator[Child]:
             yield from _children(content.left)
             yield from _children(content.right)
         case "element":
-            yield Child(content.name, content.occur in ("once", "plus"), content.occur in ("mult", "plus"))
+            yield Child(
+                content.name, content.occur in ("once", "plus"), content.occur in ("mult", "plus")
+            )
         case other:
-            raise ValueError(f"the DTD has content of the kind {other}, where only sequences of elements are read")
+            raise ValueError(
+                f"the DTD has content of the kind {other}, where only sequences of elements are read"
+            )

@@ -62,7 +62,11 @@ class Element:
     def shown(self, attribute: str) -> str | None:
         """The attribute's value, hidden where it may be a secret; None where it is not given."""
         value = self.attributes.get(attribute)
-        of_a_secret = self.tag == "property" and attribute != "name" and sounds_secret(self.attributes.get("name", ""))
+        of_a_secret = (
+            self.tag == "property"
+            and attribute != "name"
+            and sounds_secret(self.attributes.get("name", ""))
+        )
         return HIDDEN if value is not None and (of_a_secret or sounds_secret(attribute)) else value
 
 
@@ -95,14 +99,31 @@ def parse(data: bytes, origin: str) -> tuple[Element | None, list[Problem]]:
     problems = list(_doctype(tree.getroottree().docinfo.internalDTD, origin))
     root = _element(tree, None)
     if root.tag != ROOT:
-        return None, [*problems, Problem(origin, root.line, root.tag, "", None, f"a document whose outermost element is {ROOT}")]
+        return None, [
+            *problems,
+            Problem(
+                origin,
+                root.line,
+                root.tag,
+                "",
+                None,
+                f"a document whose outermost element is {ROOT}",
+            ),
+        ]
     problems += islice(_structure(root, origin), _MOST_PROBLEMS)
     grammar = dtd()
     if not problems and not grammar.validate(tree):
         # What is said above says all that the DTD demands; should it ever not, this is still no document for a bridge.
         wrong = grammar.error_log[0]
         problems.append(
-            Problem(origin, wrong.line, "", "", None, f"a document that conforms to the DTD: {_sentence(wrong.message)}")
+            Problem(
+                origin,
+                wrong.line,
+                "",
+                "",
+                None,
+                f"a document that conforms to the DTD: {_sentence(wrong.message)}",
+            )
         )
     return root, problems
 
@@ -118,7 +139,9 @@ def _syntax(log: Any, otherwise: str, origin: str) -> list[Problem]:
         else:
             expected = f"well-formed XML; {message}"
         problems.append(Problem(origin, wrong.line, "", "", None, expected))
-    return problems or [Problem(origin, 0, "", "", None, f"well-formed XML; {_sentence(otherwise)}")]
+    return problems or [
+        Problem(origin, 0, "", "", None, f"well-formed XML; {_sentence(otherwise)}")
+    ]
 
 
 def _sentence(message: str) -> str:
@@ -130,18 +153,26 @@ def _doctype(subset: Any, origin: str) -> Iterator[Problem]:
     if subset is None:
         return
     if subset.name != ROOT:
-        yield Problem(origin, 0, "DOCTYPE", "", None, f"a DOCTYPE for {ROOT}, and not for {subset.name}")
+        yield Problem(
+            origin, 0, "DOCTYPE", "", None, f"a DOCTYPE for {ROOT}, and not for {subset.name}"
+        )
     system, public = subset.system_url, subset.external_id
     names = [re.split(r"[/\\]", identifier)[-1] for identifier in (system, public) if identifier]
     if names and not set(names) & set(DTD_NAMES):
         kind = "SYSTEM" if system else "PUBLIC"
         expected = f"{' or '.join(DTD_NAMES)}, in whatever directory; it is not fetched"
-        yield Problem(origin, 0, "DOCTYPE", kind, system or public, expected, nearest(names[0], DTD_NAMES))
+        yield Problem(
+            origin, 0, "DOCTYPE", kind, system or public, expected, nearest(names[0], DTD_NAMES)
+        )
 
 
 def _element(node: Any, around: str | None) -> Element:
     attributes = {_plain(name): value for name, value in node.attrib.items()}
-    name = attributes.get("name") if node.tag == "property" else attributes.get("ref-name", attributes.get("name"))
+    name = (
+        attributes.get("name")
+        if node.tag == "property"
+        else attributes.get("ref-name", attributes.get("name"))
+    )
     label = _plain(node.tag) if name is None else f'{_plain(node.tag)} "{name}"'
     if around is not None:
         label = f"{label} of {around}"
@@ -149,7 +180,13 @@ def _element(node: Any, around: str | None) -> Element:
     children = tuple(_element(child, below) for child in node if isinstance(child.tag, str))
     text = "".join([node.text or "", *(child.tail or "" for child in node)])
     return Element(
-        _plain(node.tag), label, node.sourceline, attributes, children, text.strip(), node.text is None and len(node) == 0
+        _plain(node.tag),
+        label,
+        node.sourceline,
+        attributes,
+        children,
+        text.strip(),
+        node.text is None and len(node) == 0,
     )
 
 
@@ -173,20 +210,40 @@ def _attributes(element: Element, declaration: Declaration, origin: str) -> Iter
         if declared is None:
             known = sorted(declaration.attributes)
             expected = f"an attribute that {element.tag} has: {', '.join(known) or 'none'}"
-            yield Problem(origin, element.line, element.label, name, element.shown(name), expected, nearest(name, known))
+            yield Problem(
+                origin,
+                element.line,
+                element.label,
+                name,
+                element.shown(name),
+                expected,
+                nearest(name, known),
+            )
         elif declared.choices and value not in declared.choices:
             expected = Choice(*declared.choices).expected
             yield Problem(origin, element.line, element.label, name, element.shown(name), expected)
     for name, declared in declaration.attributes.items():
         if declared.required and name not in element.attributes:
-            yield Problem(origin, element.line, element.label, name, None, f"a value, which every {element.tag} must have")
+            yield Problem(
+                origin,
+                element.line,
+                element.label,
+                name,
+                None,
+                f"a value, which every {element.tag} must have",
+            )
 
 
 def _content(element: Element, declaration: Declaration, origin: str) -> Iterator[Problem]:
     if not declaration.children and not declaration.text:
         if not element.empty:
             yield Problem(
-                origin, element.line, element.label, "", None, f"nothing inside {element.tag}, not even a blank or a comment"
+                origin,
+                element.line,
+                element.label,
+                "",
+                None,
+                f"nothing inside {element.tag}, not even a blank or a comment",
             )
         return
     if element.text and not declaration.text:
@@ -202,12 +259,16 @@ def _children(element: Element, declaration: Declaration, origin: str) -> Iterat
     for child in element.children:
         if child.tag not in order:
             expected = f"an element that {element.tag} has: {', '.join(order) or 'none'}"
-            yield Problem(origin, child.line, child.label, "", None, expected, nearest(child.tag, order))
+            yield Problem(
+                origin, child.line, child.label, "", None, expected, nearest(child.tag, order)
+            )
             continue
         index = order.index(child.tag)
         before = first.setdefault(child.tag, child)
         if index < latest:
-            expected = f"it before {order[latest]}: the order in {element.tag} is {', '.join(order)}"
+            expected = (
+                f"it before {order[latest]}: the order in {element.tag} is {', '.join(order)}"
+            )
             yield Problem(origin, child.line, child.label, "", None, expected)
         elif before is not child and not declaration.children[index].repeated:
             expected = f"one {child.tag} only, and there is another on line {before.line}"
@@ -215,7 +276,9 @@ def _children(element: Element, declaration: Declaration, origin: str) -> Iterat
         latest = max(latest, index)
     for place in declaration.children:
         if place.required and place.name not in first:
-            yield Problem(origin, element.line, element.label, "", None, f"an element {place.name} in it")
+            yield Problem(
+                origin, element.line, element.label, "", None, f"an element {place.name} in it"
+            )
 
 
 def _beginning(text: str) -> str:

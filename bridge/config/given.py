@@ -12,7 +12,13 @@ from typing import Final
 
 from bridge.config.declarations import declarations
 from bridge.config.document import Element
-from bridge.config.model import AS_SOURCE, BRIDGE_NAME_PROPERTY, BUILT_IN_DMQ_DESTINATION, BUILT_IN_DMQ_NAME, NO_PROPERTIES
+from bridge.config.model import (
+    AS_SOURCE,
+    BRIDGE_NAME_PROPERTY,
+    BUILT_IN_DMQ_DESTINATION,
+    BUILT_IN_DMQ_NAME,
+    NO_PROPERTIES,
+)
 from bridge.config.problems import Problem, Severity
 from bridge.config.secrets import MalformedReference, reference, sounds_secret
 from bridge.settings import PASSWORD
@@ -50,7 +56,11 @@ class Report:
         :param shown: what to show as its value, if not the value as it may be shown.
         """
         value = shown if shown is not None else element.shown(attribute)
-        self.problems.append(Problem(self.origin, element.line, element.label, attribute, value, expected, near, severity))
+        self.problems.append(
+            Problem(
+                self.origin, element.line, element.label, attribute, value, expected, near, severity
+            )
+        )
 
     def warn(self, element: Element, attribute: str, expected: str) -> None:
         """The same, as a warning."""
@@ -73,7 +83,11 @@ class Given:
         """A text that is not blank; None where there is none."""
         value = self.element.attributes.get(attribute)
         if value is not None and not value.strip():
-            self.report.add(self.element, attribute, "a text that is not blank; without the attribute there is none")
+            self.report.add(
+                self.element,
+                attribute,
+                "a text that is not blank; without the attribute there is none",
+            )
             return None
         return value
 
@@ -82,14 +96,33 @@ class Given:
         value = self.element.attributes.get(attribute, "")
         if not self.has(attribute):
             return ""
-        taken = next((word for word in (*RESERVED_NAMES, *reserved) if word.lower() == value.strip().lower()), None)
+        taken = next(
+            (
+                word
+                for word in (*RESERVED_NAMES, *reserved)
+                if word.lower() == value.strip().lower()
+            ),
+            None,
+        )
         if taken is not None:
-            self.report.add(self.element, attribute, f"another name: {taken} is reserved, in any case")
+            self.report.add(
+                self.element, attribute, f"another name: {taken} is reserved, in any case"
+            )
         elif not value or not value.isprintable() or value != value.strip():
-            self.report.add(self.element, attribute, "a name: characters that can be printed, without blanks around them")
-        elif self.element.tag in ("link", "dmq") and any(part in ("", ".", "..") for part in value.split("/")):
+            self.report.add(
+                self.element,
+                attribute,
+                "a name: characters that can be printed, without blanks around them",
+            )
+        elif self.element.tag in ("link", "dmq") and any(
+            part in ("", ".", "..") for part in value.split("/")
+        ):
             # It is a part of URLs, and of what others make of these.
-            self.report.add(self.element, attribute, "a name that is no path: between slashes neither '.' nor '..' nor nothing")
+            self.report.add(
+                self.element,
+                attribute,
+                "a name that is no path: between slashes neither '.' nor '..' nor nothing",
+            )
         return value
 
     def flag(self, attribute: str) -> bool:
@@ -112,7 +145,9 @@ class Given:
             return value
         return int(self._declared[attribute].default or 0)
 
-    def optional_number(self, attribute: str, kind: ValueType[int], besides: int | None = None) -> int | None:
+    def optional_number(
+        self, attribute: str, kind: ValueType[int], besides: int | None = None
+    ) -> int | None:
         """A number; None where it is not given, or is none."""
         value = self.element.attributes.get(attribute)
         if value is None:
@@ -122,7 +157,11 @@ class Given:
         try:
             return kind.parse(value)
         except ValueError as refused:
-            self.report.add(self.element, attribute, str(refused) if besides is None else f"{besides}, or {refused}")
+            self.report.add(
+                self.element,
+                attribute,
+                str(refused) if besides is None else f"{besides}, or {refused}",
+            )
             return None
 
     def secret(self, attribute: str) -> str | None:
@@ -142,9 +181,17 @@ class Given:
             if not name.strip():
                 self.report.add(element, "name", "the name of a property")
             elif any(name.lower() == word.lower() for word in reserved):
-                self.report.add(element, "name", f"another name: {BRIDGE_NAME_PROPERTY} is reserved, in any case")
+                self.report.add(
+                    element,
+                    "name",
+                    f"another name: {BRIDGE_NAME_PROPERTY} is reserved, in any case",
+                )
             elif name in lines:
-                self.report.warn(element, "name", f"each property once: this one replaces that of line {lines[name]}")
+                self.report.warn(
+                    element,
+                    "name",
+                    f"each property once: this one replaces that of line {lines[name]}",
+                )
             lines[name] = element.line
             found[name] = given._resolved("value", value, is_secret=sounds_secret(name)) or ""
         return MappingProxyType(found) if found else NO_PROPERTIES
@@ -158,7 +205,11 @@ class Given:
         try:
             name = reference(value)
         except MalformedReference as malformed:
-            self.report.add(self.element, attribute, f"a password, or a reference to the passfile such as {malformed}")
+            self.report.add(
+                self.element,
+                attribute,
+                f"a password, or a reference to the passfile such as {malformed}",
+            )
             return None
         if name is None:
             if is_secret and value and self.report.exposed:

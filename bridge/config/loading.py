@@ -46,7 +46,9 @@ def load(
     return ensureDeferred(_loaded(settings, name, folder, reactor, trust, timeout_s))
 
 
-def read_path(path: Path, name: str | None = None, passwords: Mapping[str, str] | None = None) -> tuple[Bridge, list[Problem]]:
+def read_path(
+    path: Path, name: str | None = None, passwords: Mapping[str, str] | None = None
+) -> tuple[Bridge, list[Problem]]:
     """The same of a file, at once and on the thread that calls: for commands.
 
     :param name: the name that the bridge must have; None where any will do. :param passwords: as :func:`passwords` gives them.
@@ -62,18 +64,36 @@ def passwords(settings: Settings) -> dict[str, str]:
 
 
 async def _loaded(
-    settings: Settings, name: str, folder: Path, reactor: Any, trust: IPolicyForHTTPS | None, timeout_s: float
+    settings: Settings,
+    name: str,
+    folder: Path,
+    reactor: Any,
+    trust: IPolicyForHTTPS | None,
+    timeout_s: float,
 ) -> tuple[Bridge, list[Problem]]:
     location = locate(settings, name, folder)
     data, exposed = await _contents(location, reactor, trust, timeout_s)
     pool = reactor.getThreadPool()
-    return await deferToThreadPool(reactor, pool, read, data, str(location), name, passwords=passwords(settings), exposed=exposed)
+    return await deferToThreadPool(
+        reactor,
+        pool,
+        read,
+        data,
+        str(location),
+        name,
+        passwords=passwords(settings),
+        exposed=exposed,
+    )
 
 
-async def _contents(location: Location, reactor: Any, trust: IPolicyForHTTPS | None, timeout_s: float) -> tuple[bytes, str]:
+async def _contents(
+    location: Location, reactor: Any, trust: IPolicyForHTTPS | None, timeout_s: float
+) -> tuple[bytes, str]:
     if location.path is None:
         url = str(location)
-        return await fetch(url, reactor, trust, timeout_s), _IN_THE_CLEAR if url.startswith("http:") else ""
+        return await fetch(url, reactor, trust, timeout_s), _IN_THE_CLEAR if url.startswith(
+            "http:"
+        ) else ""
     reading = deferToThreadPool(reactor, reactor.getThreadPool(), read_file, location.path)
     # The thread itself waits on for a file server that is gone; the reactor does not.
     reading.addTimeout(timeout_s, reactor)

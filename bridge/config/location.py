@@ -54,7 +54,13 @@ def locate(settings: Settings, name: str, folder: Path) -> Location:
     text = url or xml
     if url and xml and url != xml:
         expected = f"the same as {XMLURL.full_name(name)}, or only one of the two"
-        raise SettingsError([settings.problem(XML, expected, name, severity=Severity.BRIDGE, value=_without_credentials(xml))])
+        raise SettingsError(
+            [
+                settings.problem(
+                    XML, expected, name, severity=Severity.BRIDGE, value=_without_credentials(xml)
+                )
+            ]
+        )
     if not text:
         expected = f"where the XML configuration of the bridge is: {_KINDS}"
         raise SettingsError([settings.problem(XMLURL, expected, name, severity=Severity.BRIDGE)])
@@ -62,7 +68,9 @@ def locate(settings: Settings, name: str, folder: Path) -> Location:
         return _located(text, folder, remote=settings[CONFIG_REMOTE])
     except _Refused as refused:
         shown = _without_credentials(text)
-        raise SettingsError([settings.problem(setting, str(refused), name, severity=Severity.BRIDGE, value=shown)]) from None
+        raise SettingsError(
+            [settings.problem(setting, str(refused), name, severity=Severity.BRIDGE, value=shown)]
+        ) from None
 
 
 def read_file(path: Path) -> tuple[bytes, str]:
@@ -82,11 +90,15 @@ def read_file(path: Path) -> tuple[bytes, str]:
             data = file.read(LARGEST + 1)
     except (OSError, ValueError) as failed:
         reason = failed.strerror if isinstance(failed, OSError) and failed.strerror else str(failed)
-        raise ConfigurationError([_unusable(path, f"a file that can be read: {reason}")]) from failed
+        raise ConfigurationError(
+            [_unusable(path, f"a file that can be read: {reason}")]
+        ) from failed
     if len(data) > LARGEST:
         raise ConfigurationError([too_large(str(path))])
     mode = stat.S_IMODE(status.st_mode)
-    exposed = f"others than its owner may read this file, with mode {mode:04o}" if mode & 0o044 else ""
+    exposed = (
+        f"others than its owner may read this file, with mode {mode:04o}" if mode & 0o044 else ""
+    )
     return data, exposed
 
 
@@ -104,13 +116,17 @@ def _located(text: str, folder: Path, *, remote: bool) -> Location:
         case "http:" | "https:" if remote:
             return Location(url=_remote(parts))
         case "http:" | "https:":
-            raise _Refused(f"a path or a file: URL; http: and https: URLs are read only with {CONFIG_REMOTE.name}=true")
+            raise _Refused(
+                f"a path or a file: URL; http: and https: URLs are read only with {CONFIG_REMOTE.name}=true"
+            )
     raise _Refused(_KINDS)
 
 
 def _path(parts: SplitResult, folder: Path) -> Path:
     if parts.netloc.lower() not in ("", "localhost"):
-        raise _Refused(f"a file: URL of this machine, such as file:///PATH, and not of {parts.netloc}")
+        raise _Refused(
+            f"a file: URL of this machine, such as file:///PATH, and not of {parts.netloc}"
+        )
     if parts.query or parts.fragment:
         raise _Refused("a file: URL with neither ? nor #, which are written %3F and %23 in it")
     if not parts.path or "\0" in unquote(parts.path):
@@ -129,7 +145,9 @@ def _remote(parts: SplitResult) -> str:
         raise _Refused("a URL with a host")
     url = parts._replace(scheme=parts.scheme.lower(), fragment="").geturl()
     if not url.isascii() or not url.isprintable() or " " in url:
-        raise _Refused("a URL in ASCII without blanks; other characters are written as %XX, and in host names as xn--")
+        raise _Refused(
+            "a URL in ASCII without blanks; other characters are written as %XX, and in host names as xn--"
+        )
     return url
 
 

@@ -283,7 +283,10 @@ class Bridge:
 
     def destination(self, ref_name: str) -> Destination | None:
         """The destination of that ``ref-name``, for a transformer's ``branch_to``; None where there is none."""
-        return next((destination for destination in self.destinations if destination.ref_name == ref_name), None)
+        return next(
+            (destination for destination in self.destinations if destination.ref_name == ref_name),
+            None,
+        )
 
     def secrets(self) -> frozenset[str]:
         """Every password in it, for the guard that keeps them out of the logs: those of users, and properties named like one."""
@@ -291,8 +294,14 @@ class Bridge:
 
     def usernames(self) -> frozenset[str]:
         """The names of users in it, which the guard leaves readable: those of connection factories, and of properties named like one."""
-        given = [name for property, value in self._properties() for name in usernames_in(property, value)]
-        return frozenset(name for name in (*given, *(factory.username for factory in self.connection_factories)) if name)
+        given = [
+            name for property, value in self._properties() for name in usernames_in(property, value)
+        ]
+        return frozenset(
+            name
+            for name in (*given, *(factory.username for factory in self.connection_factories))
+            if name
+        )
 
     def _secrets(self) -> Iterator[str]:
         for factory in self.connection_factories:
@@ -301,7 +310,10 @@ class Bridge:
             yield from secrets_in(name, value)
 
     def _properties(self) -> Iterator[tuple[str, str]]:
-        elements: list[ConnectionFactory | Destination | Target | Dmq] = [*self.connection_factories, *self.destinations]
+        elements: list[ConnectionFactory | Destination | Target | Dmq] = [
+            *self.connection_factories,
+            *self.destinations,
+        ]
         elements += [*(link.target for link in self.links), self.built_in_dmq, *self.dmqs]
         for element in elements:
             yield from element.properties.items()

@@ -67,7 +67,9 @@ class ConfigurationError(Exception):
 
 def ordered(problems: Iterable[Problem]) -> list[Problem]:
     """Errors before warnings, each in the order of their lines."""
-    return sorted(problems, key=lambda problem: (problem.severity is Severity.WARNING, problem.line))
+    return sorted(
+        problems, key=lambda problem: (problem.severity is Severity.WARNING, problem.line)
+    )
 
 
 def _shortened(value: str) -> str:

@@ -54,7 +54,12 @@ T = TypeVar("T", ConnectionFactory, Destination)
 
 
 def read(
-    data: bytes, origin: str, bridge: str | None = None, *, passwords: Mapping[str, str] | None = None, exposed: str = ""
+    data: bytes,
+    origin: str,
+    bridge: str | None = None,
+    *,
+    passwords: Mapping[str, str] | None = None,
+    exposed: str = "",
 ) -> tuple[Bridge, list[Problem]]:
     """The bridge that a document configures, and warnings.
 
@@ -92,7 +97,9 @@ class _Reading:
         given = Given(root, self.report)
         name = given.name("name")
         if wanted is not None and name and name != wanted:
-            self.report.add(root, "name", f"{wanted}, the name of this bridge in imq.bridge.activelist")
+            self.report.add(
+                root, "name", f"{wanted}, the name of this bridge in imq.bridge.activelist"
+            )
         elif wanted is None and name and not is_bridge_name(name):
             self.report.add(
                 root,
@@ -124,13 +131,19 @@ class _Reading:
     def _check_unique(self, elements: Iterable[Element]) -> None:
         named: dict[tuple[str, str], Element] = {}
         for element in elements:
-            attribute = "ref-name" if element.tag in ("connection-factory", "destination") else "name"
+            attribute = (
+                "ref-name" if element.tag in ("connection-factory", "destination") else "name"
+            )
             name = element.attributes.get(attribute)
             if name is None:
                 continue
             first = named.setdefault((element.tag, name), element)
             if first is not element:
-                self.report.add(element, attribute, f"a name that no other {element.tag} has, and that of line {first.line} has it")
+                self.report.add(
+                    element,
+                    attribute,
+                    f"a name that no other {element.tag} has, and that of line {first.line} has it",
+                )
 
     def _factory(self, element: Element) -> ConnectionFactory:
         given = Given(element, self.report)
@@ -138,13 +151,17 @@ class _Reading:
         if given.has("username") and not given.has("password"):
             self.report.add(element, "password", "a password, because there is a username")
         if given.has("password") and not given.has("username"):
-            self.report.warn(element, "password", "a username with it; without one the password is ignored")
+            self.report.warn(
+                element, "password", "a username with it; without one the password is ignored"
+            )
         factory = ConnectionFactory(
             ref_name=given.name("ref-name"),
             lookup_name=given.text("lookup-name"),
             multi_rm=given.flag("multi-rm"),
             connect_attempts=given.number("connect-attempts", _RETRIES),
-            connect_attempt_interval_s=given.number("connect-attempt-interval-in-seconds", _SECONDS),
+            connect_attempt_interval_s=given.number(
+                "connect-attempt-interval-in-seconds", _SECONDS
+            ),
             idle_timeout_s=given.number("idle-timeout-in-seconds", _SECONDS),
             username=username,
             password=None if username is None else password,
@@ -172,7 +189,11 @@ class _Reading:
             name = given.text("name")
             kind = Kind.TOPIC if given.choice("type") == "topic" else Kind.QUEUE
             if not given.has("name"):
-                self.report.add(element, "name", "the destination's name at its provider, or a lookup-name by which it is found")
+                self.report.add(
+                    element,
+                    "name",
+                    "the destination's name at its provider, or a lookup-name by which it is found",
+                )
         return Destination(
             ref_name=ref_name,
             name=name,
@@ -190,7 +211,9 @@ class _Reading:
         max_batch_size = given.optional_number("max-batch-size", _COUNT)
         max_batch_time_ms = given.number("max-batch-time", _MILLISECONDS, besides=-1)
         if given.has("max-batch-time") and not given.has("max-batch-size"):
-            self.report.warn(element, "max-batch-time", "max-batch-size, too: without it no batch waits")
+            self.report.warn(
+                element, "max-batch-time", "max-batch-size, too: without it no batch waits"
+            )
         failure_retry_interval_ms = given.optional_number("failure-retry-interval", _MILLISECONDS)
         max_retries = given.optional_number("max-retries", _RETRIES)
         inner = element.first("source"), element.first("target")
@@ -200,7 +223,9 @@ class _Reading:
             return None
         if _goes_round(source, target):
             self.report.warn(
-                inner[1], "destination-ref", "a destination that is not the link's source: its messages go round for ever"
+                inner[1],
+                "destination-ref",
+                "a destination that is not the link's source: its messages go round for ever",
             )
         return Link(
             name=name,
@@ -221,10 +246,16 @@ class _Reading:
     def _quality_of_service(self, given: Given) -> QualityOfService:
         word, transacted = given.choice("quality-of-service"), given.flag("transacted")
         if word is None:
-            return QualityOfService.ONCE_AND_ONLY_ONCE if transacted else QualityOfService.DUPLICATES_OK
+            return (
+                QualityOfService.ONCE_AND_ONLY_ONCE
+                if transacted
+                else QualityOfService.DUPLICATES_OK
+            )
         quality = QualityOfService(word)
         if given.has("transacted") and quality.transacted != transacted:
-            wanted = " or ".join(one.value for one in QualityOfService if one.transacted == transacted)
+            wanted = " or ".join(
+                one.value for one in QualityOfService if one.transacted == transacted
+            )
             written = given.element.attributes["transacted"]
             self.report.add(
                 given.element,
@@ -241,7 +272,11 @@ class _Reading:
         durable_sub, clientid = given.text("durable-sub"), given.text("clientid")
         if durable_sub is not None:
             if destination is not None and destination.kind is Kind.QUEUE:
-                self.report.warn(element, "durable-sub", "a source that is a topic; for a queue this attribute is ignored")
+                self.report.warn(
+                    element,
+                    "durable-sub",
+                    "a source that is a topic; for a queue this attribute is ignored",
+                )
             elif not given.has("clientid") and (factory is None or not _has_client_id(factory)):
                 self.report.warn(
                     element,
@@ -263,7 +298,9 @@ class _Reading:
         given = Given(element, self.report)
         factory = self._referred(given, "connection-factory-ref", self._factories)
         as_source = element.attributes.get("destination-ref") == AS_SOURCE
-        destination = None if as_source else self._referred(given, "destination-ref", self._destinations)
+        destination = (
+            None if as_source else self._referred(given, "destination-ref", self._destinations)
+        )
         clientid, transformer = given.text("clientid"), given.text("message-transformer-class")
         properties = given.properties(BRIDGE_NAME_PROPERTY)
         if factory is None or (destination is None and not as_source):
@@ -276,7 +313,9 @@ class _Reading:
             clientid=clientid,
             retain_replyto=given.flag("retain-replyto"),
             message_transformer_class=transformer,
-            consume_no_transfer_on_transform_error=given.flag("consume-no-transfer-on-transform-error"),
+            consume_no_transfer_on_transform_error=given.flag(
+                "consume-no-transfer-on-transform-error"
+            ),
             properties=properties,
             description=given.description(),
         )
@@ -293,8 +332,16 @@ class _Reading:
         enabled = built_in or given.flag("enabled")
         attribute = "clientid" if given.has("clientid") else "client-id"
         clientid = given.text(attribute)
-        if given.has("clientid") and given.has("client-id") and clientid != element.attributes["client-id"]:
-            self.report.add(element, "client-id", "the same as clientid, or only one of the two, which mean the same")
+        if (
+            given.has("clientid")
+            and given.has("client-id")
+            and clientid != element.attributes["client-id"]
+        ):
+            self.report.add(
+                element,
+                "client-id",
+                "the same as clientid, or only one of the two, which mean the same",
+            )
         if factory is not None:
             self._note_client(element, attribute, factory, clientid, enabled)
         return Dmq(
@@ -319,16 +366,24 @@ class _Reading:
         wanted = given.element.attributes.get(attribute)
         if wanted is None:
             if given.element.tag == "dmq":
-                self.report.add(given.element, attribute, f"a value, which every dmq but {BUILT_IN_DMQ_NAME} must have")
+                self.report.add(
+                    given.element,
+                    attribute,
+                    f"a value, which every dmq but {BUILT_IN_DMQ_NAME} must have",
+                )
         elif (tag, wanted) in self._unknown:
             self._unknown[tag, wanted][1].append(given.element.line)
         elif wanted not in known:
             self._unknown[tag, wanted] = len(self.report.problems), []
             expected = f"the ref-name of a {tag} of this file"
             if wanted.lower() == AS_SOURCE.lower():
-                expected += f"; {AS_SOURCE}, written so, can be only the destination-ref of a target"
+                expected += (
+                    f"; {AS_SOURCE}, written so, can be only the destination-ref of a target"
+                )
             few = len(known) <= _MOST_COMPARED and len(self.report.problems) < _MOST_GUESSES
-            self.report.add(given.element, attribute, expected, nearest(wanted, known) if few else "")
+            self.report.add(
+                given.element, attribute, expected, nearest(wanted, known) if few else ""
+            )
         return None if wanted is None else known.get(wanted)
 
     def _tell_of_others(self) -> None:
@@ -342,7 +397,12 @@ class _Reading:
                 problems[place] = replace(problems[place], expected=expected)
 
     def _note_client(
-        self, element: Element, attribute: str, factory: ConnectionFactory, clientid: str | None, enabled: bool
+        self,
+        element: Element,
+        attribute: str,
+        factory: ConnectionFactory,
+        clientid: str | None,
+        enabled: bool,
     ) -> None:
         """Warn where two connections to one provider would have one client identifier, of which the second is refused."""
         if clientid is None or not enabled:
@@ -355,11 +415,16 @@ class _Reading:
 
 def _has_client_id(factory: ConnectionFactory) -> bool:
     """Whether the file gives the factory's connections a client identifier. A JMS provider's own configuration may, which shows when it is connected."""
-    names = ("imqConfiguredClientID",) if factory.embedded else ("client-id", "imqConfiguredClientID")
+    names = (
+        ("imqConfiguredClientID",) if factory.embedded else ("client-id", "imqConfiguredClientID")
+    )
     return any(factory.properties.get(name, "").strip() for name in names)
 
 
 def _goes_round(source: Source, target: Target) -> bool:
     """Whether what comes from the source goes there again; a transformer may send it elsewhere."""
-    same = source.connection_factory == target.connection_factory and target.destination in (None, source.destination)
+    same = source.connection_factory == target.connection_factory and target.destination in (
+        None,
+        source.destination,
+    )
     return same and target.message_transformer_class is None

@@ -14,7 +14,13 @@ from twisted.internet.defer import CancelledError, Deferred, TimeoutError, ensur
 from twisted.internet.error import ConnectError, ConnectionClosed, DNSLookupError
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
-from twisted.web.client import Agent, BrowserLikePolicyForHTTPS, RequestTransmissionFailed, ResponseDone, ResponseFailed
+from twisted.web.client import (
+    Agent,
+    BrowserLikePolicyForHTTPS,
+    RequestTransmissionFailed,
+    ResponseDone,
+    ResponseFailed,
+)
 from twisted.web.http import PotentialDataLoss
 from twisted.web.iweb import IPolicyForHTTPS, IResponse
 
@@ -26,7 +32,9 @@ TIMEOUT_S: Final = 30.0
 """Seconds in which the whole document must have arrived."""
 
 
-def fetch(url: str, reactor: Any, trust: IPolicyForHTTPS | None = None, timeout_s: float = TIMEOUT_S) -> Deferred[bytes]:
+def fetch(
+    url: str, reactor: Any, trust: IPolicyForHTTPS | None = None, timeout_s: float = TIMEOUT_S
+) -> Deferred[bytes]:
     """What is at an ``http:`` or ``https:`` URL.
 
     :param reactor: Twisted's. :param trust: which certificates are believed; None is those that the system trusts.
@@ -60,7 +68,11 @@ async def _fetched(agent: Agent, url: str) -> bytes:
     if response.code != 200:
         status = f"{response.code} {bytes(response.phrase).decode('latin-1')}".strip()
         moved = response.headers.getRawHeaders(b"location") or []
-        leads = f", which leads to {moved[0].decode('latin-1')}; a redirection is not followed" if moved else ""
+        leads = (
+            f", which leads to {moved[0].decode('latin-1')}; a redirection is not followed"
+            if moved
+            else ""
+        )
         _discard(response, url)
         expected = f"a web server that has the document, and it answers {status}{leads}"
         raise ConfigurationError([Problem(url, 0, "", "", None, expected)])
@@ -118,7 +130,9 @@ def _timed_out(result: object, timeout_s: float) -> NoReturn:
 
 
 def _without(url: str, reason: str) -> ConfigurationError:
-    return ConfigurationError([Problem(url, 0, "", "", None, f"a web server that has the document: {reason}")])
+    return ConfigurationError(
+        [Problem(url, 0, "", "", None, f"a web server that has the document: {reason}")]
+    )
 
 
 def _sentence(error: BaseException | None) -> str:

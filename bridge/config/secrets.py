@@ -47,7 +47,9 @@ def usernames_in(name: str, value: str) -> list[str]:
     """The users' names in a property's value: all of it if its name says so, else those that a URL in it spells."""
     if _sounds_like_a_user(name):
         return [value]
-    return _USER.findall(value) + [given for option, given in _OPTION.findall(value) if _sounds_like_a_user(option)]
+    return _USER.findall(value) + [
+        given for option, given in _OPTION.findall(value) if _sounds_like_a_user(option)
+    ]
 
 
 def _sounds_like_a_user(name: str) -> bool:
@@ -63,5 +65,7 @@ def reference(value: str) -> str | None:
         return None
     found = _REFERENCE.fullmatch(value)
     if found is None:
-        raise MalformedReference("${passfile:NAME}, where NAME has letters, digits, '.', '_' and '-'")
+        raise MalformedReference(
+            "${passfile:NAME}, where NAME has letters, digits, '.', '_' and '-'"
+        )
     return found[1]

@@ -108,7 +108,9 @@ class AdministeredFactory:
         """
         return succeed(None) if self._find is None else self._find()
 
-    def connect(self, client_id: str | None, lost: Callable[[MessagingError], None]) -> Deferred[Connection]:
+    def connect(
+        self, client_id: str | None, lost: Callable[[MessagingError], None]
+    ) -> Deferred[Connection]:
         """Make one attempt to connect, as the user that is configured.
 
         Not to be cancelled, as not every provider would then close what it has opened: wait no longer, and close the connection when it comes.
@@ -117,13 +119,19 @@ class AdministeredFactory:
         :param lost: as in :meth:`gateway.messaging.provider.Provider.connect`.
         :returns: fails as there; whatever else a provider raises becomes ProviderUnavailable.
         """
-        return Deferred.fromCoroutine(self._connect(client_id or self.client_id, not client_id, lost))
+        return Deferred.fromCoroutine(
+            self._connect(client_id or self.client_id, not client_id, lost)
+        )
 
-    def connect_without_client_id(self, lost: Callable[[MessagingError], None]) -> Deferred[Connection]:
+    def connect_without_client_id(
+        self, lost: Callable[[MessagingError], None]
+    ) -> Deferred[Connection]:
         """As :meth:`connect`, with no client identifier, so that it takes none from anybody; but where the provider's own configuration has one."""
         return Deferred.fromCoroutine(self._connect(None, True, lost))
 
-    async def _connect(self, client_id: str | None, own: bool, lost: Callable[[MessagingError], None]) -> Connection:
+    async def _connect(
+        self, client_id: str | None, own: bool, lost: Callable[[MessagingError], None]
+    ) -> Connection:
         try:
             connection = await self.provider.connect(self._credentials, client_id, lost)
         except MessagingError:
@@ -132,9 +140,13 @@ class AdministeredFactory:
             # A provider of another package may raise anything.
             reason = masked(f"{type(error).__name__}: {error}", self.config)
             self._log.error(
-                "connection-factory {ref_name}: its provider failed with {reason}", ref_name=self.config.ref_name, reason=reason
+                "connection-factory {ref_name}: its provider failed with {reason}",
+                ref_name=self.config.ref_name,
+                reason=reason,
             )
-            raise ProviderUnavailable(f"connection-factory '{self.config.ref_name}': {reason}") from None
+            raise ProviderUnavailable(
+                f"connection-factory '{self.config.ref_name}': {reason}"
+            ) from None
         if own and not self.client_id_known:
             self.client_id = connection.client_id or None
             self.client_id_known = True
@@ -158,7 +170,9 @@ class AdministeredFactory:
         ref_name = self.config.ref_name
         if self._look_up is None:
             reason = "its provider looks nothing up: expected a destination with name and type"
-            raise FactoryError(ref_name, reason, f"lookup-name of destination '{destination.ref_name}'")
+            raise FactoryError(
+                ref_name, reason, f"lookup-name of destination '{destination.ref_name}'"
+            )
         try:
             found = await self._look_up(destination)
         except MessagingError:
@@ -183,7 +197,11 @@ def masked(text: str, *elements: model.ConnectionFactory | model.Destination) ->
     """A text of somebody else's without the secrets of these elements."""
     secrets: set[str] = set()
     for element in elements:
-        secrets |= {secret for name, value in element.properties.items() for secret in secrets_in(name, value)}
+        secrets |= {
+            secret
+            for name, value in element.properties.items()
+            for secret in secrets_in(name, value)
+        }
         if isinstance(element, model.ConnectionFactory):
             secrets.add(element.password or "")
     for secret in sorted(secrets - {""}, key=len, reverse=True):

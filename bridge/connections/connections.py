@@ -108,7 +108,9 @@ class Connections:
         self._leaving: dict[Pool, None] = {}
         self._closed: ProviderUnavailable | None = None
 
-    def dedicated(self, factory: AdministeredFactory, client_id: str | None, holder: str = "") -> Way:
+    def dedicated(
+        self, factory: AdministeredFactory, client_id: str | None, holder: str = ""
+    ) -> Way:
         """The way of a source: one connection, which stays until the way is closed or the connection lost.
 
         Who takes it several times at once has several leases of one connection.
@@ -117,7 +119,13 @@ class Connections:
         """
         return self._own(factory, client_id, None, holder)
 
-    def for_sending(self, factory: AdministeredFactory, stay_connected: bool, client_id: str | None, holder: str = "") -> Way:
+    def for_sending(
+        self,
+        factory: AdministeredFactory,
+        stay_connected: bool,
+        client_id: str | None,
+        holder: str = "",
+    ) -> Way:
         """The way of a target or a dead message queue. A connection that is dedicated only for its ``client_id`` is closed whenever it was given back.
 
         :param stay_connected: the attribute. :param client_id: the attribute ``clientid``; None if it is not given.
@@ -133,13 +141,27 @@ class Connections:
             # The attribute's 0 is for ever.
             linger_s = factory.config.idle_timeout_s or None
             pool = self._common[factory] = Pool(
-                self._reactor, factory, None, kind, linger_s, self._log, f"connection-factory {factory.config.ref_name}"
+                self._reactor,
+                factory,
+                None,
+                kind,
+                linger_s,
+                self._log,
+                f"connection-factory {factory.config.ref_name}",
             )
         pool.outdated = False
         return self._way(pool)
 
-    def _own(self, factory: AdministeredFactory, client_id: str | None, linger_s: float | None, holder: str) -> Way:
-        pool = Pool(self._reactor, factory, client_id, ConnectionKind.DEDICATED, linger_s, self._log, holder)
+    def _own(
+        self,
+        factory: AdministeredFactory,
+        client_id: str | None,
+        linger_s: float | None,
+        holder: str,
+    ) -> Way:
+        pool = Pool(
+            self._reactor, factory, client_id, ConnectionKind.DEDICATED, linger_s, self._log, holder
+        )
         self._dedicated[pool] = None
         return self._way(pool)
 
@@ -220,15 +242,21 @@ class Connections:
         return Deferred.fromCoroutine(self._close())
 
     async def _close(self) -> None:
-        error = self._closed = self._closed or ProviderUnavailable("the bridge has closed its connections")
+        error = self._closed = self._closed or ProviderUnavailable(
+            "the bridge has closed its connections"
+        )
         pools = [*self._dedicated, *self._common.values(), *self._leaving]
         for pool in pools:
             pool.refuse(error)
-        if not await within(self._reactor, GIVE_BACK_S, gatherResults([pool.all_back() for pool in pools])):
+        if not await within(
+            self._reactor, GIVE_BACK_S, gatherResults([pool.all_back() for pool in pools])
+        ):
             self._log.warn(
                 "{count} connections are closed although they are in use, because they were not given back within {seconds:g} s: {names}",
                 count=sum(pool.in_use for pool in pools),
                 seconds=GIVE_BACK_S,
-                names=", ".join(sorted({pool.factory.config.ref_name for pool in pools if pool.in_use})),
+                names=", ".join(
+                    sorted({pool.factory.config.ref_name for pool in pools if pool.in_use})
+                ),
             )
         await gatherResults([pool.close(error, tell=True) for pool in pools])

@@ -138,7 +138,9 @@ class Factories:
         if config.username is not None:
             credentials = _credentials(config)
         elif USERNAME in properties or PASSWORD in properties:
-            credentials = Credentials(properties.get(USERNAME, _DEFAULT), properties.get(PASSWORD, _DEFAULT))
+            credentials = Credentials(
+                properties.get(USERNAME, _DEFAULT), properties.get(PASSWORD, _DEFAULT)
+            )
         client_id = _client_id(config, CLIENT_ID)
         provider = self._embedded.provider
         return AdministeredFactory(
@@ -167,7 +169,13 @@ class Factories:
         except InvalidOption as error:
             raise FactoryError(config.ref_name, error.reason, f"property '{error.name}'") from None
         others = [name for name in config.properties if not name.startswith(PREFIX)]
-        self._warn_of_others(config, (STOMP_CLIENT_ID,), others, "a STOMP broker", f" and those that begin with {PREFIX}")
+        self._warn_of_others(
+            config,
+            (STOMP_CLIENT_ID,),
+            others,
+            "a STOMP broker",
+            f" and those that begin with {PREFIX}",
+        )
         if not address.tls and (options.ca is not None or options.certificate is not None):
             self._log.warn(
                 "connection-factory {ref_name}: it has a certificate and connects without TLS; for TLS its lookup-name begins with stomp+tls://",
@@ -175,13 +183,20 @@ class Factories:
             )
         provider = StompProvider(address, options, self._reactor)
         client_id = _client_id(config, STOMP_CLIENT_ID)
-        return AdministeredFactory(config, provider, _credentials(config), "stomp", client_id=client_id, log=self._log)
+        return AdministeredFactory(
+            config, provider, _credentials(config), "stomp", client_id=client_id, log=self._log
+        )
 
     def _jms(self, config: model.ConnectionFactory, lookup_name: str) -> AdministeredFactory:
         from bridge.providers.jms.provider import JMSFactory, JMSProvider
 
         environment, fields = jms_properties.split(config)
-        provider = JMSProvider(self._reactor, JMSFactory(lookup_name, environment, **fields), self._jvm(), config.ref_name)
+        provider = JMSProvider(
+            self._reactor,
+            JMSFactory(lookup_name, environment, **fields),
+            self._jvm(),
+            config.ref_name,
+        )
 
         def look_up(destination: model.Destination) -> Deferred[Destination]:
             return provider.look_up(destination.lookup_name or "", destination.properties)
@@ -233,7 +248,12 @@ class Factories:
         )
 
     def _warn_of_others(
-        self, config: model.ConnectionFactory, known: tuple[str, ...], given: Iterable[str], whose: str, also: str
+        self,
+        config: model.ConnectionFactory,
+        known: tuple[str, ...],
+        given: Iterable[str],
+        whose: str,
+        also: str,
     ) -> None:
         for name in given:
             if name not in known:
@@ -266,13 +286,17 @@ def _listed(points: Iterable[str]) -> str:
 
 
 def _credentials(config: model.ConnectionFactory) -> Credentials:
-    return _NOBODY if config.username is None else Credentials(config.username, config.password or "")
+    return (
+        _NOBODY if config.username is None else Credentials(config.username, config.password or "")
+    )
 
 
 def _client_id(config: model.ConnectionFactory, name: str) -> str | None:
     value = config.properties.get(name)
     if value is not None and not value.strip():
         raise FactoryError(
-            config.ref_name, "expected a client identifier; without the property there is none", f"property '{name}'"
+            config.ref_name,
+            "expected a client identifier; without the property there is none",
+            f"property '{name}'",
         )
     return value

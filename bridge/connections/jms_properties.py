@@ -63,7 +63,9 @@ def split(config: ConnectionFactory) -> tuple[dict[str, str], dict[str, Any]]:
             near = nearest(name, PROPERTIES)
             meant = f"; was {near} meant?" if near else ""
             raise FactoryError(
-                config.ref_name, f"there is no such property, but {', '.join(PROPERTIES)}{meant}", f"property '{name}'"
+                config.ref_name,
+                f"there is no such property, but {', '.join(PROPERTIES)}{meant}",
+                f"property '{name}'",
             )
     return environment, fields
 
@@ -75,15 +77,24 @@ def _seconds(config: ConnectionFactory, name: str, value: str) -> float:
         seconds = 0.0
     if not 0 < seconds <= _MOST_SECONDS:
         raise FactoryError(
-            config.ref_name, f"'{value[:40]}' is no number of seconds above 0 and up to {_MOST_SECONDS}", f"property '{name}'"
+            config.ref_name,
+            f"'{value[:40]}' is no number of seconds above 0 and up to {_MOST_SECONDS}",
+            f"property '{name}'",
         )
     return seconds
 
 
 def _mode(config: ConnectionFactory, name: str, value: str) -> int:
     text = value.strip()
-    if not text.isascii() or not text.isdecimal() or len(text) > len(str(_MOST)) or int(text) > _MOST:
+    if (
+        not text.isascii()
+        or not text.isdecimal()
+        or len(text) > len(str(_MOST))
+        or int(text) > _MOST
+    ):
         raise FactoryError(
-            config.ref_name, f"'{value[:40]}' is no acknowledge mode: expected a number from 0 to {_MOST}", f"property '{name}'"
+            config.ref_name,
+            f"'{value[:40]}' is no acknowledge mode: expected a number from 0 to {_MOST}",
+            f"property '{name}'",
         )
     return int(text)

@@ -173,7 +173,11 @@ class Opened:
     async def _close(self) -> None:
         closing: Deferred[None] = Deferred.fromCoroutine(self._close_connection())
         if not await within(self._reactor, CLOSE_S, closing):
-            self.log.warn("{what}: it is not closed after {seconds:g} s, and is left to itself", what=self._what, seconds=CLOSE_S)
+            self.log.warn(
+                "{what}: it is not closed after {seconds:g} s, and is left to itself",
+                what=self._what,
+                seconds=CLOSE_S,
+            )
 
     async def _close_connection(self) -> None:
         try:

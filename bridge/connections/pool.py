@@ -95,7 +95,9 @@ class Pool:
 
     def over(self) -> ProviderUnavailable:
         """What those are told who want a connection although they have closed their way."""
-        return ProviderUnavailable(f"the use of connection-factory '{self.factory.config.ref_name}' has ended")
+        return ProviderUnavailable(
+            f"the use of connection-factory '{self.factory.config.ref_name}' has ended"
+        )
 
     # --- taking
 
@@ -158,7 +160,9 @@ class Pool:
 
     def closings(self) -> Deferred[None]:
         """Fires when what is being closed now is closed."""
-        return gatherResults([opened.close() for opened in self._closing]).addCallback(lambda _: None)
+        return gatherResults([opened.close() for opened in self._closing]).addCallback(
+            lambda _: None
+        )
 
     # --- what becomes of one (bridge.connections.leases.Owner)
 
@@ -175,7 +179,9 @@ class Pool:
     def ended(self, opened: Opened, idle: bool) -> None:
         if opened in self._opened:
             if idle:
-                self._log.info("{what}: lost while nobody had it: {error}", what=self._what, error=opened.error)
+                self._log.info(
+                    "{what}: lost while nobody had it: {error}", what=self._what, error=opened.error
+                )
             # What the provider still keeps of it goes with this.
             self._close(opened)
         self._ring()
@@ -184,7 +190,14 @@ class Pool:
 
     def _available(self) -> Opened | None:
         several = self.kind is not ConnectionKind.POOLED
-        return next((opened for opened in reversed(self._opened) if opened.sound and (several or not opened.leases)), None)
+        return next(
+            (
+                opened
+                for opened in reversed(self._opened)
+                if opened.sound and (several or not opened.leases)
+            ),
+            None,
+        )
 
     def _connect(self) -> None:
         """As many attempts as are needed: one for each who waits where each has a connection of its own, else one for all."""
@@ -200,7 +213,9 @@ class Pool:
         try:
             if self._client_id is not None or self.factory.client_id is not None:
                 # One that is being closed has the same client identifier until it is. One that was lost has it no more.
-                await gatherResults([closing.close() for closing in self._closing if closing.error is None])
+                await gatherResults(
+                    [closing.close() for closing in self._closing if closing.error is None]
+                )
                 if opened not in self._attempts:
                     return
             error = await self._open(opened)
@@ -234,7 +249,9 @@ class Pool:
 
     def _arrived(self, opened: Opened) -> None:
         if self.kind is None:
-            self.kind = ConnectionKind.POOLED if self.factory.client_id is None else ConnectionKind.SHARED
+            self.kind = (
+                ConnectionKind.POOLED if self.factory.client_id is None else ConnectionKind.SHARED
+            )
         self._opened[opened] = None
         self._serve()
         if not opened.leases and opened in self._opened:
@@ -283,7 +300,11 @@ class Pool:
         return succeed(None)
 
     def _idle_for_long(self, opened: Opened) -> None:
-        self._log.debug("{what}: closed after {seconds:g} s without use", what=self._what, seconds=self._linger_s)
+        self._log.debug(
+            "{what}: closed after {seconds:g} s without use",
+            what=self._what,
+            seconds=self._linger_s,
+        )
         self._close(opened)
 
     def _close(self, opened: Opened) -> Deferred[None]:
@@ -299,6 +320,8 @@ class Pool:
 
     def _defect(self, failure: Any) -> None:
         """An attempt raised what the factory never raises: a defect of ours, after which who waits must not wait for ever."""
-        self._log.failure("{what}: connecting failed with what is no MessagingError", failure, what=self._what)
+        self._log.failure(
+            "{what}: connecting failed with what is no MessagingError", failure, what=self._what
+        )
         self._attempts.clear()
         self._refused(ProviderUnavailable(f"{self._what}: {failure.type.__name__}"))

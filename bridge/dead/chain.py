@@ -43,9 +43,13 @@ class NotBuried(MessagingError):
     :param message_id: of the original. :param failures: of each queue that did not take it. :param taken_by: queues that have it all the same.
     """
 
-    def __init__(self, message_id: str, failures: Sequence[NotTaken], taken_by: Sequence[str] = ()) -> None:
+    def __init__(
+        self, message_id: str, failures: Sequence[NotTaken], taken_by: Sequence[str] = ()
+    ) -> None:
         reasons = "; ".join([str(failure) for failure in failures]) or "the bridge is stopping"
-        super().__init__(f"message {message_id} is dead, and no dead message queue has taken it for good: {reasons}")
+        super().__init__(
+            f"message {message_id} is dead, and no dead message queue has taken it for good: {reasons}"
+        )
         self.message_id = message_id
         self.failures = tuple(failures)
         self.taken_by = tuple(taken_by)
@@ -79,7 +83,9 @@ class DeadMessageQueues:
 
     async def start(self) -> None:
         """Connect those queues that are enabled and stay connected. One that cannot be reached is logged; it is tried again for each message."""
-        await gatherResults([Deferred.fromCoroutine(queue.connect()) for queue in self._queues], consumeErrors=True)
+        await gatherResults(
+            [Deferred.fromCoroutine(queue.connect()) for queue in self._queues], consumeErrors=True
+        )
 
     async def bury(self, dead: DeadMessage) -> None:
         """Keep a dead message. When it returns, the message is durable in a dead message queue, and its source may forget it.
@@ -114,7 +120,9 @@ class DeadMessageQueues:
     async def stop(self) -> None:
         """Make no further attempt, and let the connections go. Whoever waits between two attempts gets :class:`NotBuried` at once."""
         self._stopped = True
-        await gatherResults([Deferred.fromCoroutine(queue.close()) for queue in self._queues], consumeErrors=True)
+        await gatherResults(
+            [Deferred.fromCoroutine(queue.close()) for queue in self._queues], consumeErrors=True
+        )
 
     def status(self) -> Sequence[DmqStatus]:
         """How each queue is now, the disabled ones too, in their order."""
@@ -123,8 +131,12 @@ class DeadMessageQueues:
     def _made(self, config: Dmq) -> DeadMessageQueue:
         transformer: MessageTransformer | None = None
         if config.message_transformer_class is not None and (config.enabled or config.built_in):
-            transformer = self._load_transformer(config.message_transformer_class, f"dmq {config.name}, message-transformer-class")
-        return DeadMessageQueue(self._reactor, config, self._factories, self._connections, transformer, self._log)
+            transformer = self._load_transformer(
+                config.message_transformer_class, f"dmq {config.name}, message-transformer-class"
+            )
+        return DeadMessageQueue(
+            self._reactor, config, self._factories, self._connections, transformer, self._log
+        )
 
     # --- the log
 
@@ -145,7 +157,9 @@ class DeadMessageQueues:
             properties=properties_line(dead.message.headers.properties),
         )
 
-    def _tell_last(self, burial: Burial, failures: Sequence[NotTaken], taken_by: Sequence[str]) -> None:
+    def _tell_last(
+        self, burial: Burial, failures: Sequence[NotTaken], taken_by: Sequence[str]
+    ) -> None:
         """Step 6 of the seed's sequence: the properties and headers of the original, and the properties that the dead message would have had."""
         dead = burial.dead
         everything = "; ".join(

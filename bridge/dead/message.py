@@ -100,7 +100,9 @@ def body_of(original: Message, content: Message | None = None) -> Body:
         return Body(whole(original), str(error))
 
 
-def headers_of(message: DeadMessage, properties: dict[str, Value], body: Body, destination: Destination) -> Headers:
+def headers_of(
+    message: DeadMessage, properties: dict[str, Value], body: Body, destination: Destination
+) -> Headers:
     """The headers of the dead message for one queue.
 
     The original's delivery mode, priority and properties, and over these ``properties``; what an earlier death of the message had added to it is gone.
@@ -109,7 +111,11 @@ def headers_of(message: DeadMessage, properties: dict[str, Value], body: Body, d
     :param properties: as :func:`bridge_properties` gives them.
     """
     original = message.message.headers
-    copied = {name: property_of(value) for name, value in original.properties.items() if name not in dead.BRIDGE_PROPERTIES}
+    copied = {
+        name: property_of(value)
+        for name, value in original.properties.items()
+        if name not in dead.BRIDGE_PROPERTIES
+    }
     if body.failure:
         properties = {**properties, dead.BRIDGE_BODY_TRUNCATED: "true"}
     return Headers(

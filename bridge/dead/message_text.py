@@ -15,7 +15,9 @@ from gateway.messaging.values import decode_map, decode_stream
 
 def headers_line(message: Message) -> str:
     """The JMS headers that it has, and those that are no JMS properties, separated by commas."""
-    return ", ".join([f"{name}={value if name in _BARE else repr(value)}" for name, value in _headers(message)])
+    return ", ".join(
+        [f"{name}={value if name in _BARE else repr(value)}" for name, value in _headers(message)]
+    )
 
 
 def properties_line(properties: Mapping[str, object]) -> str:
@@ -40,7 +42,16 @@ def whole(message: Message) -> bytes:
 
 #: Headers whose values need no quotes.
 _BARE = frozenset(
-    ("JMSDestination", "JMSDeliveryMode", "JMSPriority", "JMSTimestamp", "JMSExpiration", "JMSReplyTo", "body type", "body octets")
+    (
+        "JMSDestination",
+        "JMSDeliveryMode",
+        "JMSPriority",
+        "JMSTimestamp",
+        "JMSExpiration",
+        "JMSReplyTo",
+        "body type",
+        "body octets",
+    )
 )
 
 
@@ -48,7 +59,10 @@ def _headers(message: Message) -> Iterator[tuple[str, object]]:
     headers = message.headers
     yield "JMSMessageID", message.message_id
     yield "JMSDestination", headers.destination
-    yield "JMSDeliveryMode", (DeliveryMode.PERSISTENT if headers.persistent else DeliveryMode.NON_PERSISTENT).name
+    yield (
+        "JMSDeliveryMode",
+        (DeliveryMode.PERSISTENT if headers.persistent else DeliveryMode.NON_PERSISTENT).name,
+    )
     yield "JMSPriority", headers.priority
     yield "JMSTimestamp", message.timestamp
     yield "JMSExpiration", message.expires
@@ -68,14 +82,20 @@ def _headers(message: Message) -> Iterator[tuple[str, object]]:
 def _body(message: Message) -> list[str]:
     body_type, body = message.headers.body_type, message.body
     if isinstance(message, Unreadable):
-        return [f"(incomplete, as it cannot be read: {message.reason})", *([f"octets: {body.hex()}"] if body else [])]
+        return [
+            f"(incomplete, as it cannot be read: {message.reason})",
+            *([f"octets: {body.hex()}"] if body else []),
+        ]
     try:
         if body_type is BodyType.TEXT and message.headers.null_text:
             return ["(the text is null)"]
         if body_type is BodyType.TEXT:
             return [body.decode("utf-8", "surrogatepass")]
         if body_type is BodyType.MAP:
-            return [f"{name} ({type(value).__name__}): {value!r}" for name, value in decode_map(body).items()]
+            return [
+                f"{name} ({type(value).__name__}): {value!r}"
+                for name, value in decode_map(body).items()
+            ]
         if body_type is BodyType.STREAM:
             return [f"{type(value).__name__}: {value!r}" for value in decode_stream(body)]
     except (UnicodeDecodeError, MessagingError) as error:

@@ -25,10 +25,20 @@ from bridge.dead.message import Body, Burial, DeadMessage, body_of, headers_of
 from bridge.providers.jms.failures import JavaMissing
 from gateway.messaging.clocks import wall_ms
 from gateway.messaging.destination import Destination
-from gateway.messaging.errors import MessageRejected, MessagingError, OutcomeUnknown, ProviderUnavailable
+from gateway.messaging.errors import (
+    MessageRejected,
+    MessagingError,
+    OutcomeUnknown,
+    ProviderUnavailable,
+)
 from gateway.messaging.message import Message, Unreadable
 from gateway.messaging.provider import Mode
-from gateway.messaging.transformer import BridgeType, MessageTransformer, TransformFailed, transformed
+from gateway.messaging.transformer import (
+    BridgeType,
+    MessageTransformer,
+    TransformFailed,
+    transformed,
+)
 
 #: Seconds that closing waits for what is being sent.
 CLOSING_S: Final = 5.0
@@ -46,7 +56,9 @@ class NotTaken(MessagingError):
     """
 
     def __init__(self, queue: str, attempts: int, cause: str) -> None:
-        super().__init__(f"{queue}, after {attempts} attempt{'' if attempts == 1 else 's'}: {cause}")
+        super().__init__(
+            f"{queue}, after {attempts} attempt{'' if attempts == 1 else 's'}: {cause}"
+        )
         self.queue = queue
         self.attempts = attempts
         self.cause = cause
@@ -113,7 +125,9 @@ class DeadMessageQueue:
         self._factory: AdministeredFactory | None = None
         self._way: Way | None = None
         self._destination: Destination | None = (
-            BUILT_IN_DMQ_DESTINATION if config.built_in or config.destination is None else config.destination.by_name
+            BUILT_IN_DMQ_DESTINATION
+            if config.built_in or config.destination is None
+            else config.destination.by_name
         )
         self._closed = False
         #: Why it can never work; "" as long as it may.
@@ -142,7 +156,11 @@ class DeadMessageQueue:
             # A provider of another package may raise anything, and none of it may keep the bridge from starting.
             self._failed(error)
             if not self._final:
-                self._log.warn("dead message queue {queue} cannot be connected: {error}", queue=self.name, error=str(error))
+                self._log.warn(
+                    "dead message queue {queue} cannot be connected: {error}",
+                    queue=self.name,
+                    error=str(error),
+                )
 
     async def send(self, burial: Burial) -> None:
         """Send a dead message, up to ``send-attempts`` times. When it returns, the message is durable in the queue.
@@ -171,7 +189,9 @@ class DeadMessageQueue:
         if self._under_way:
             self._idle = Deferred()
             if not await within(self._reactor, CLOSING_S, self._idle):
-                self._log.warn("dead message queue {queue} is closed while it sends", queue=self.name)
+                self._log.warn(
+                    "dead message queue {queue} is closed while it sends", queue=self.name
+                )
         if self._way is not None:
             await self._way.close()
 
@@ -182,8 +202,12 @@ class DeadMessageQueue:
         return DmqStatus(
             name=self.name,
             destination=str(self._destination or unknown or ""),
-            connection_factory="" if config.built_in or config.connection_factory is None else config.connection_factory.ref_name,
-            embedded=config.built_in or config.connection_factory is None or config.connection_factory.embedded,
+            connection_factory=""
+            if config.built_in or config.connection_factory is None
+            else config.connection_factory.ref_name,
+            embedded=config.built_in
+            or config.connection_factory is None
+            or config.connection_factory.embedded,
             built_in=config.built_in,
             enabled=self.enabled,
             stay_connected=self.stay_connected,
@@ -206,7 +230,10 @@ class DeadMessageQueue:
                 config = _THIS_INSTANCE
             factory = self._factories.get(config)
             self._way = self._connections.for_sending(
-                factory, self.stay_connected, self.config.clientid, f"dead message queue {self.name}"
+                factory,
+                self.stay_connected,
+                self.config.clientid,
+                f"dead message queue {self.name}",
             )
             self._factory = factory
         return self._factory, self._way
@@ -245,7 +272,9 @@ class DeadMessageQueue:
                 )
                 return
 
-    async def _attempt(self, factory: AdministeredFactory, way: Way, burial: Burial, body: Body) -> Message:
+    async def _attempt(
+        self, factory: AdministeredFactory, way: Way, burial: Burial, body: Body
+    ) -> Message:
         destination, configured = self._destination, self.config.destination
         if destination is None or (configured is not None and configured.by_name is None):
             assert configured is not None
@@ -268,7 +297,11 @@ class DeadMessageQueue:
     def _body(self, burial: Burial, factory: AdministeredFactory) -> Body:
         """Steps 2 and 3 of the seed's sequence: what the transformer made of the original, or the original, as a body."""
         whole = not isinstance(burial.dead.message, Unreadable)
-        content = self._transformed(self._transformer, burial.dead, factory) if self._transformer is not None and whole else None
+        content = (
+            self._transformed(self._transformer, burial.dead, factory)
+            if self._transformer is not None and whole
+            else None
+        )
         body = burial.body if content is None else body_of(burial.dead.message, content)
         if body.failure:
             self._log.warn(
@@ -280,7 +313,9 @@ class DeadMessageQueue:
             )
         return body
 
-    def _transformed(self, transformer: MessageTransformer, dead: DeadMessage, factory: AdministeredFactory) -> Message | None:
+    def _transformed(
+        self, transformer: MessageTransformer, dead: DeadMessage, factory: AdministeredFactory
+    ) -> Message | None:
         """None where the original is to be used, for the transformer has failed."""
         try:
             result = transformed(
@@ -321,7 +356,9 @@ class DeadMessageQueue:
         if self._closed:
             return
         woken: Deferred[None] = Deferred()
-        self._pauses[woken] = call = self._reactor.callLater(self.config.send_attempt_interval_s, woken.callback, None)
+        self._pauses[woken] = call = self._reactor.callLater(
+            self.config.send_attempt_interval_s, woken.callback, None
+        )
         try:
             await woken
         finally:

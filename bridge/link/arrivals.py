@@ -63,11 +63,15 @@ class Arrivals:
         """The timestamps of what is here."""
         return [received.message.timestamp for received in self._buffer]
 
-    def put(self, first: int, messages: Sequence[Message], attempts: Sequence[int] | None = None) -> None:
+    def put(
+        self, first: int, messages: Sequence[Message], attempts: Sequence[int] | None = None
+    ) -> None:
         """These have come; ``first`` is the number of the first delivery. :param attempts: as of :class:`~gateway.messaging.provider.Deliver`."""
         was_empty = not self._buffer
         for number, message in enumerate(messages, first):
-            self._buffer.append(Received(number, message, 1 if attempts is None else attempts[number - first]))
+            self._buffer.append(
+                Received(number, message, 1 if attempts is None else attempts[number - first])
+            )
             self._octets += len(message.body)
         if was_empty and self._buffer:
             self._start_timer()
@@ -98,7 +102,11 @@ class Arrivals:
         batch: list[Received] = []
         octets = 0
         while self._buffer and len(batch) < size and octets < BATCH_OCTETS:
-            if self._alone and batch and Unreadable in (type(batch[-1].message), type(self._buffer[0].message)):
+            if (
+                self._alone
+                and batch
+                and Unreadable in (type(batch[-1].message), type(self._buffer[0].message))
+            ):
                 break
             received = self._buffer.popleft()
             octets += len(received.message.body)
@@ -132,7 +140,10 @@ class Arrivals:
         if self._error is not None:
             return True
         return bool(self._buffer) and (
-            not self._waits or self._due or len(self._buffer) >= self._size or self._octets >= BATCH_OCTETS
+            not self._waits
+            or self._due
+            or len(self._buffer) >= self._size
+            or self._octets >= BATCH_OCTETS
         )
 
     def _start_timer(self) -> None:

@@ -26,7 +26,9 @@ class Attempts:
     :param counters: the link's; tells whether anything was moved. :param seconds: a clock.
     """
 
-    def __init__(self, source: Retries, target: Retries, counters: LinkCounters, seconds: Callable[[], float]) -> None:
+    def __init__(
+        self, source: Retries, target: Retries, counters: LinkCounters, seconds: Callable[[], float]
+    ) -> None:
         #: How many have failed in a row.
         self.failed = 0
         #: Whether it was connected since :meth:`begin`.

@@ -44,11 +44,17 @@ class Item:
     @property
     def current(self) -> Destination | None:
         """Where it is going, after AS_SOURCE or ``branch_to``; None where that is not known."""
-        return self.outcome.message.headers.destination if isinstance(self.outcome, ToSend) else None
+        return (
+            self.outcome.message.headers.destination if isinstance(self.outcome, ToSend) else None
+        )
 
     def again(self, message: Message) -> Message:
         """A message to hand to the target: ``message`` itself at first, one alike from then on."""
-        self.outgoing = message if self.outgoing is None else Message(message.headers, message.body, expires=message.expires)
+        self.outgoing = (
+            message
+            if self.outgoing is None
+            else Message(message.headers, message.body, expires=message.expires)
+        )
         return self.outgoing
 
     def give_up(self, link: str, dead: Dead, sides: Sides) -> None:

@@ -91,7 +91,9 @@ class Ends:
         self._factories: Final = (source, target)
         self._log: Final = log
         self._tell_lost: Final = lost
-        self._source_way: Final = connections.dedicated(source, link.source.clientid, f"link {link.name}, source")
+        self._source_way: Final = connections.dedicated(
+            source, link.source.clientid, f"link {link.name}, source"
+        )
         self._choose: Final = choose
         self._passage: Passage | None = None
         self._warned = False
@@ -113,7 +115,10 @@ class Ends:
     def kinds(self) -> tuple[ConnectionKind | None, ConnectionKind | None]:
         """How source and target are connected; None until that is known."""
         passage = self._passage
-        return None if self._source is None else self._source_way.kind, None if passage is None else passage.target.kind
+        return (
+            None if self._source is None else self._source_way.kind,
+            None if passage is None else passage.target.kind,
+        )
 
     @property
     def in_flight(self) -> int:
@@ -142,7 +147,11 @@ class Ends:
     @property
     def doing(self) -> tuple[Doing, int]:
         """What the batch under way waits for, and since when, in epoch milliseconds."""
-        return (Doing.NOTHING, 0) if self._passage is None else (self._passage.pump.doing, self._passage.pump.doing_since_ms)
+        return (
+            (Doing.NOTHING, 0)
+            if self._passage is None
+            else (self._passage.pump.doing, self._passage.pump.doing_since_ms)
+        )
 
     @property
     def once_by(self) -> OnceBy | None:
@@ -153,7 +162,11 @@ class Ends:
     def transaction(self) -> tuple[str, str]:
         """The id and the state of the transaction under way; empty if there is none."""
         transaction = None if self._passage is None else self._passage.transaction
-        return ("", "") if transaction is None or transaction.over else (transaction.id, transaction.state.value)
+        return (
+            ("", "")
+            if transaction is None or transaction.over
+            else (transaction.id, transaction.state.value)
+        )
 
     # --- connecting
 
@@ -197,7 +210,9 @@ class Ends:
             if not self._destination or not passage.target.ready:
                 # Its provider may be another process by now, which is to find it before anything is sent there.
                 wanted = link.target.destination
-                self._destination = (None if wanted is None else await target_factory.destination(wanted),)
+                self._destination = (
+                    None if wanted is None else await target_factory.destination(wanted),
+                )
             if not passage.target.ready:
                 await passage.target.open()
         except MessagingError as error:
@@ -216,7 +231,12 @@ class Ends:
 
     def _warn_of(self, source: Destination) -> None:
         """What a transacted link cannot do is told at its start."""
-        if self._link.transacted and source.kind is Kind.TOPIC and self._link.source.durable_sub is None and not self._warned:
+        if (
+            self._link.transacted
+            and source.kind is Kind.TOPIC
+            and self._link.source.durable_sub is None
+            and not self._warned
+        ):
             self._warned = True
             self._log.warn(
                 "link {link}: its source, {source}, has no durable-sub: what is published while it is not connected does not come to this link, "
@@ -225,7 +245,9 @@ class Ends:
                 source=source,
             )
 
-    async def _find(self, factory: AdministeredFactory, failed: Callable[[str, MessagingError], MessagingError]) -> None:
+    async def _find(
+        self, factory: AdministeredFactory, failed: Callable[[str, MessagingError], MessagingError]
+    ) -> None:
         try:
             await factory.find()
         except MessagingError as error:
@@ -313,7 +335,12 @@ class Ends:
             )
 
     def _failed(self, what: str, failure: Failure) -> None:
-        self._log.warn("link {link}: {what} failed: {error}", link=self._link.name, what=what, error=failure.value)
+        self._log.warn(
+            "link {link}: {what} failed: {error}",
+            link=self._link.name,
+            what=what,
+            error=failure.value,
+        )
 
 
 def worth_a_retry(error: MessagingError, was_connected: bool) -> bool:

@@ -79,9 +79,17 @@ class Lag:
         self._see(UNKNOWN)
         error = failure.value
         if isinstance(error, MessagingError):
-            self._log.debug("link {link}: what waits at its source is unknown: {error}", link=self._link.name, error=error)
+            self._log.debug(
+                "link {link}: what waits at its source is unknown: {error}",
+                link=self._link.name,
+                error=error,
+            )
         else:
-            self._log.failure("link {link}: looking at what waits at its source failed", failure, link=self._link.name)
+            self._log.failure(
+                "link {link}: looking at what waits at its source failed",
+                failure,
+                link=self._link.name,
+            )
 
     def ms(self, held_ms: int) -> int:
         """The age of the oldest message that waits, in milliseconds; 0 when none does, -1 when unknown.
@@ -103,7 +111,11 @@ class Lag:
         return max(count, held) if self._browsed_at is not None else count + held
 
     def _believed(self) -> Waiting:
-        return UNKNOWN if self._seen_at is None or self._clock.seconds() - self._seen_at > BELIEVED_S else self._seen
+        return (
+            UNKNOWN
+            if self._seen_at is None or self._clock.seconds() - self._seen_at > BELIEVED_S
+            else self._seen
+        )
 
     def _see(self, waiting: Waiting) -> None:
         self._seen = waiting
@@ -112,9 +124,13 @@ class Lag:
     # --- looking
 
     async def _look(self, connection: Connection | None) -> None:
-        spec = subscription_of(self._link, await self._factory.destination(self._link.source.destination))
+        spec = subscription_of(
+            self._link, await self._factory.destination(self._link.source.destination)
+        )
         if self._factory.waiting is not None:
-            told = await self._factory.waiting(spec, self._link.source.clientid or self._factory.client_id)
+            told = await self._factory.waiting(
+                spec, self._link.source.clientid or self._factory.client_id
+            )
             if told is not None:
                 self._see(told)
                 return
@@ -165,7 +181,14 @@ class _Browse:
             return _NOTHING
         return Waiting(self._count if self._ended else -1, min(self._times, default=-1))
 
-    def _deliver(self, _consumer: Consumer, _first: int, messages: Sequence[Message], _attempts: Sequence[int] | None, /) -> None:
+    def _deliver(
+        self,
+        _consumer: Consumer,
+        _first: int,
+        messages: Sequence[Message],
+        _attempts: Sequence[int] | None,
+        /,
+    ) -> None:
         self._ended = self._ended or not messages
         self._count += len(messages)
         self._bytes += sum([len(message.body) for message in messages])

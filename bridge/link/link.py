@@ -96,14 +96,27 @@ class JMSLink:
         self._lag: Final = Lag(reactor, config, source, log)
         self._bridge = bridge
         self._transfer: Final = Transfer(
-            config, bridge, f"{instance}/{bridge.name}/{config.name}", transformer, self._resolve, self._now_ms
+            config,
+            bridge,
+            f"{instance}/{bridge.name}/{config.name}",
+            transformer,
+            self._resolve,
+            self._now_ms,
         )
         retries = Retries.of_link(config, source.config), Retries.of_link(config, target.config)
         self._attempts: Final = Attempts(*retries, self.counters, reactor.seconds)
         self._events: Final[Events] = machine(self)
-        names = {"source": source.config.ref_name, "target": target.config.ref_name, "destination": _place(config)}
-        self._stall: Final = Stall(reactor, config.name, names, log, self._progress, self._record_text)
-        refusals = Refusals(config.name, target.config.ref_name, log, reactor.seconds, self._record_text)
+        names = {
+            "source": source.config.ref_name,
+            "target": target.config.ref_name,
+            "destination": _place(config),
+        }
+        self._stall: Final = Stall(
+            reactor, config.name, names, log, self._progress, self._record_text
+        )
+        refusals = Refusals(
+            config.name, target.config.ref_name, log, reactor.seconds, self._record_text
+        )
         self._passages: Final = Passages(
             reactor,
             config,
@@ -155,7 +168,9 @@ class JMSLink:
         """
         state = self._state
         if state is LinkState.UNINITIALIZED:
-            return self._refuse("start", 'it is disabled: set enabled="true" in the file of the bridge')
+            return self._refuse(
+                "start", 'it is disabled: set enabled="true" in the file of the bridge'
+            )
         if state is LinkState.STOPPING:
             return self._refuse("start")
         if state in (LinkState.PAUSED, LinkState.PAUSING):
@@ -179,7 +194,12 @@ class JMSLink:
 
         :returns: fails with WrongState if it is not running.
         """
-        if self._state in (LinkState.UNINITIALIZED, LinkState.STOPPED, LinkState.STOPPING, LinkState.FAILED):
+        if self._state in (
+            LinkState.UNINITIALIZED,
+            LinkState.STOPPED,
+            LinkState.STOPPING,
+            LinkState.FAILED,
+        ):
             return self._refuse("pause")
         if self._state not in (LinkState.PAUSED, LinkState.PAUSING):
             self._events.pause()
@@ -190,7 +210,12 @@ class JMSLink:
 
         :returns: as that of :meth:`start`.
         """
-        if self._state in (LinkState.UNINITIALIZED, LinkState.STOPPED, LinkState.STOPPING, LinkState.FAILED):
+        if self._state in (
+            LinkState.UNINITIALIZED,
+            LinkState.STOPPED,
+            LinkState.STOPPING,
+            LinkState.FAILED,
+        ):
             return self._refuse("resume")
         if self._state in (LinkState.PAUSED, LinkState.PAUSING):
             self._events.resume()
@@ -224,7 +249,9 @@ class JMSLink:
             enabled=config.enabled,
             transacted=config.transacted,
             quality_of_service=config.quality_of_service.value,
-            source=_text(config.source.connection_factory.ref_name, kinds[0], config.source.destination),
+            source=_text(
+                config.source.connection_factory.ref_name, kinds[0], config.source.destination
+            ),
             target=_text(config.target.connection_factory.ref_name, kinds[1], destination),
             since_ms=self._since_ms,
             last_error=self._error,
@@ -255,7 +282,11 @@ class JMSLink:
 
     def _when_settled(self) -> Deferred[None]:
         if self._state not in _PASSING:
-            return fail(LinkFailed(self.name, self._error)) if self._state is LinkState.FAILED else succeed(None)
+            return (
+                fail(LinkFailed(self.name, self._error))
+                if self._state is LinkState.FAILED
+                else succeed(None)
+            )
         waiter: Deferred[None] = Deferred()
         self._settled.append(waiter)
         return waiter
@@ -268,7 +299,12 @@ class JMSLink:
         self._state = state
         self._since_ms = self._now_ms()
         level = self._log.error if state is LinkState.FAILED else self._log.info
-        level("{link} is {state}{why}", link=self, state=state.value, why=f": {self._error}" if state is LinkState.FAILED else "")
+        level(
+            "{link} is {state}{why}",
+            link=self,
+            state=state.value,
+            why=f": {self._error}" if state is LinkState.FAILED else "",
+        )
         if state is not LinkState.RETRYING:
             self._next_try_ms = 0
         if state in (LinkState.STARTED, LinkState.PAUSING):
@@ -280,7 +316,9 @@ class JMSLink:
             outcome = LinkFailed(self.name, self._error) if state is LinkState.FAILED else None
             for waiter in settled:
                 # Not from inside: who waits may ask for the next thing at once.
-                self._reactor.callLater(0, waiter.callback if outcome is None else waiter.errback, outcome)
+                self._reactor.callLater(
+                    0, waiter.callback if outcome is None else waiter.errback, outcome
+                )
 
     def connect(self) -> None:
         self._begin(Ends.connect, self._connected)
@@ -311,7 +349,16 @@ class JMSLink:
     def _new_ends(self) -> Ends:
         source, target = self._factories
         choose = partial(self._passages.choose, self._end_lost)
-        return Ends(self._reactor, self.config, source, target, self._connections, choose, self._end_lost, self._log)
+        return Ends(
+            self._reactor,
+            self.config,
+            source,
+            target,
+            self._connections,
+            choose,
+            self._end_lost,
+            self._log,
+        )
 
     def _begin(self, what: Callable[[Ends], Deferred[None]], done: Callable[[], None]) -> None:
         """Do this next, and what follows from it, unless something else was begun by then, or the link has let go of its ends."""
@@ -358,7 +405,9 @@ class JMSLink:
         if not isinstance(error, MessagingError):
             # A defect of ours must not end in a link that looks well.
             self._log.failure("{link} has failed unexpectedly", failure, link=self)
-            error = ProviderUnavailable(f"an unexpected error, which the log has: {type(error).__name__}")
+            error = ProviderUnavailable(
+                f"an unexpected error, which the log has: {type(error).__name__}"
+            )
         self._record(error)
         self._go_on(error)
 
@@ -415,7 +464,16 @@ class JMSLink:
         if state in _COMPLETING:
             # What the next transaction waits for meanwhile is another matter.
             return Progress(Doing.SENDING, (transaction, state))
-        return Progress(doing, (since_ms, counters.sent, counters.acknowledged, counters.refused, sum(counters.dead.values())))
+        return Progress(
+            doing,
+            (
+                since_ms,
+                counters.sent,
+                counters.acknowledged,
+                counters.refused,
+                sum(counters.dead.values()),
+            ),
+        )
 
     def _defect(self, failure: Failure) -> None:
         self._log.failure("{link}: a defect of the gateway", failure, link=self)
@@ -437,6 +495,8 @@ def _place(config: Link) -> str:
     return AS_SOURCE if destination is None else destination.shown
 
 
-def _text(ref_name: str, kind: ConnectionKind | None, destination: ConfiguredDestination | None) -> str:
+def _text(
+    ref_name: str, kind: ConnectionKind | None, destination: ConfiguredDestination | None
+) -> str:
     where = AS_SOURCE if destination is None else destination.shown
     return f"{ref_name}:{'' if kind is None else kind.value}:{where}"

@@ -110,7 +110,9 @@ class Passage(Protocol):
     def transaction(self) -> Transaction | None:
         """The transaction that was begun last."""
 
-    async def open_source(self, way: Way, destination: Destination, lost: Callable[[SourceLost], None]) -> AnySource:
+    async def open_source(
+        self, way: Way, destination: Destination, lost: Callable[[SourceLost], None]
+    ) -> AnySource:
         """Connect the source. :raises MessagingError: nothing is left open then."""
 
     async def connected(self, source: Any) -> None:
@@ -153,7 +155,9 @@ class PlainPassage:
         self.pump: Final = pump
         stays = link.target.stay_connected
         self.target: Final = Target(
-            connections.for_sending(target, stays, link.target.clientid, f"link {link.name}, target"),
+            connections.for_sending(
+                target, stays, link.target.clientid, f"link {link.name}, target"
+            ),
             target.provider,
             stays,
             # The embedded broker makes a run durable at once anyhow.
@@ -162,7 +166,9 @@ class PlainPassage:
             handed_over,
         )
 
-    async def open_source(self, way: Way, destination: Destination, lost: Callable[[SourceLost], None]) -> Source:
+    async def open_source(
+        self, way: Way, destination: Destination, lost: Callable[[SourceLost], None]
+    ) -> Source:
         return await open_source(self._reactor, way, self._link, destination, lost)
 
     async def connected(self, source: Source) -> None:

@@ -77,7 +77,10 @@ class Passages:
             # What is known already need not wait for a connection.
             self._check_memory(connected=False)
         self.transfer.marks_duplicates = True
-        return _ByMemory(self._plain(QualityOfService.DUPLICATES_OK, lost), lambda: self._check_memory(connected=True))
+        return _ByMemory(
+            self._plain(QualityOfService.DUPLICATES_OK, lost),
+            lambda: self._check_memory(connected=True),
+        )
 
     def _plain(self, quality: QualityOfService, lost: Callable[[Lost], None]) -> PlainPassage:
         pump = Pump(
@@ -94,12 +97,20 @@ class Passages:
             self.refused,
         )
         return PlainPassage(
-            self.reactor, self.link, self.target, self.connections, pump, lost, lambda: self.passed(crash_points.AFTER_SEND)
+            self.reactor,
+            self.link,
+            self.target,
+            self.connections,
+            pump,
+            lost,
+            lambda: self.passed(crash_points.AFTER_SEND),
         )
 
     def _by_xa(self, lost: Callable[[Lost], None]) -> OncePassage:
         coordinator = self.coordination.coordinator()
-        under_way = self.coordination.under_way(self.link.name, lambda: Undecided(self.link.name, self.dead_queues, self.log))
+        under_way = self.coordination.under_way(
+            self.link.name, lambda: Undecided(self.link.name, self.dead_queues, self.log)
+        )
         pump = OncePump(
             self.reactor,
             self.link.name,
@@ -117,7 +128,15 @@ class Passages:
             self.lines,
         )
         return OncePassage(
-            self.reactor, self.link, self.source, self.target, self.connections, self.coordination, pump, under_way, lost
+            self.reactor,
+            self.link,
+            self.source,
+            self.target,
+            self.connections,
+            self.coordination,
+            pump,
+            under_way,
+            lost,
         )
 
     def _check_memory(self, connected: bool) -> None:

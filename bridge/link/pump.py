@@ -28,7 +28,15 @@ from bridge.link.fair_share import FairShare
 from bridge.link.sending import Sending
 from bridge.link.source import Source, SourceLost
 from bridge.link.target import Target, TargetLost
-from bridge.link.transfer import Branched, CannotBeRead, Dead, NotTransferred, Outcome, Sides, Transfer
+from bridge.link.transfer import (
+    Branched,
+    CannotBeRead,
+    Dead,
+    NotTransferred,
+    Outcome,
+    Sides,
+    Transfer,
+)
 from bridge.once.errors import BatchRefused
 from bridge.once.poison import MOST, Poison
 from bridge.status import Doing, LinkCounters
@@ -78,7 +86,9 @@ class Pump:
         self._acknowledges_first: Final = quality is QualityOfService.AT_MOST_ONCE
         self._transfer: Final = transfer
         self._share: Final = FairShare(clock)
-        self._sending: Final = Sending(link, transfer, counters, self._acknowledges_first, self._share, clock, refused)
+        self._sending: Final = Sending(
+            link, transfer, counters, self._acknowledges_first, self._share, clock, refused
+        )
         self._dead_queues: Final = dead_queues
         self._counters: Final = counters
         self._journey: Final = journey
@@ -103,7 +113,11 @@ class Pump:
     def times(self) -> list[int]:
         """The timestamps of those messages."""
         batch = self._batch
-        return [] if batch is None or batch.acknowledged else [received.message.timestamp for received in batch.received]
+        return (
+            []
+            if batch is None or batch.acknowledged
+            else [received.message.timestamp for received in batch.received]
+        )
 
     async def run(self, source: Source, target: Target, sides: Sides) -> None:
         """Move messages until :meth:`halt`, which lets the batch under way be finished; not at all as long as that holds.
@@ -218,7 +232,11 @@ class Pump:
         # 8
         began = self._clock.seconds()
         self._journey.transferred(
-            [(item.received.message, item.outgoing) for item in batch.items if item.sent and item.outgoing is not None]
+            [
+                (item.received.message, item.outgoing)
+                for item in batch.items
+                if item.sent and item.outgoing is not None
+            ]
         )
         self._share.worked_since(began)
 
@@ -320,7 +338,11 @@ class Pump:
             # It never will: the source is lost, and gives it out again.
             batch.acknowledged = True
             for item in sent:
-                item.give_up(self._link, Dead(BridgeDeadReason.ACK_FAILURE, str(error.cause), item.current), sides)
+                item.give_up(
+                    self._link,
+                    Dead(BridgeDeadReason.ACK_FAILURE, str(error.cause), item.current),
+                    sides,
+                )
             self._log.error(
                 "link {link}: {count} messages were sent and could not be acknowledged: {error}",
                 link=self._link,

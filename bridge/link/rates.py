@@ -42,7 +42,9 @@ class Rate:
         self._drop(now)
         if self._began is None:
             return 0.0
-        return sum(count for _, count in self._slices) / min(WINDOW_S, max(_SLICE_S, now - self._began))
+        return sum(count for _, count in self._slices) / min(
+            WINDOW_S, max(_SLICE_S, now - self._began)
+        )
 
     def _drop(self, now: float) -> None:
         while self._slices and now - self._slices[0][0] > WINDOW_S:

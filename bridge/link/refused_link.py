@@ -31,7 +31,9 @@ class RefusedLink:
     :param bridge: the name of its bridge. :param reason: why, with the link's name. :param now_ms: the time, in epoch milliseconds.
     """
 
-    def __init__(self, config: model.Link, bridge: str, reason: str, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, config: model.Link, bridge: str, reason: str, now_ms: Callable[[], int]
+    ) -> None:
         self.config: Final = config
         self.reason: Final = reason
         self._bridge: Final = bridge

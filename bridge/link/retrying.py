@@ -38,7 +38,11 @@ class Retries:
     @classmethod
     def of_factory(cls, factory: ConnectionFactory) -> Retries:
         """As ``connect-attempts`` and ``connect-attempt-interval-in-seconds`` say (seed table 12-8)."""
-        return cls(factory.connect_attempts, float(factory.connect_attempt_interval_s), factory.connect_attempts == FOR_EVER)
+        return cls(
+            factory.connect_attempts,
+            float(factory.connect_attempt_interval_s),
+            factory.connect_attempts == FOR_EVER,
+        )
 
     @classmethod
     def of_link(cls, link: Link, factory: ConnectionFactory) -> Retries:
@@ -51,7 +55,9 @@ class Retries:
             attempts = FOR_EVER if link.max_retries == FOR_EVER else link.max_retries + 1
             retries = cls(attempts, retries.interval_s, attempts == FOR_EVER, loss=1)
         if link.failure_retry_interval_ms is not None:
-            retries = replace(retries, interval_s=link.failure_retry_interval_ms / 1000, grows=False)
+            retries = replace(
+                retries, interval_s=link.failure_retry_interval_ms / 1000, grows=False
+            )
         return retries
 
     def wait_s(self, failures: int) -> float | None:

@@ -92,7 +92,9 @@ class Sending:
     async def _sent(self, batch: Batch, run: list[Item], target: Target, sides: Sides) -> bool:
         """Send one run. :returns: False if it is to be sent again, what is dead of it left out. :raises TargetLost:"""
         began = self._clock.seconds()
-        messages = [item.again(item.outcome.message) for item in run if isinstance(item.outcome, ToSend)]
+        messages = [
+            item.again(item.outcome.message) for item in run if isinstance(item.outcome, ToSend)
+        ]
         batch.transfers.sent(run, messages)
         sending = Deferred.fromCoroutine(target.send(messages))
         # Not what it waits for.
@@ -100,7 +102,9 @@ class Sending:
         try:
             await sending
         except TargetLost as lost:
-            self._counters.possible_duplicates += len(run) if lost.sent and not self._nothing_twice else 0
+            self._counters.possible_duplicates += (
+                len(run) if lost.sent and not self._nothing_twice else 0
+            )
             self._doubt(batch, run, lost.sent, TARGET_LOST, lost.cause)
             raise
         except Refused as refused:
@@ -116,7 +120,9 @@ class Sending:
         self._run = min(self._longest, self._run * 2)
         return True
 
-    def _doubt(self, batch: Batch, run: list[Item], sent: bool, reason: str, cause: MessagingError) -> None:
+    def _doubt(
+        self, batch: Batch, run: list[Item], sent: bool, reason: str, cause: MessagingError
+    ) -> None:
         for item in run:
             item.doubtful = item.doubtful or sent
         if not sent:
@@ -143,4 +149,6 @@ class Sending:
 
     def _give_up(self, items: list[Item], error: MessagingError, sides: Sides) -> None:
         for item in items:
-            item.give_up(self._link, Dead(BridgeDeadReason.SEND_FAILURE, str(error), item.current), sides)
+            item.give_up(
+                self._link, Dead(BridgeDeadReason.SEND_FAILURE, str(error), item.current), sides
+            )

@@ -37,7 +37,9 @@ class Source:
     :param lost: called once if it ends without being closed; every wait fails with :class:`SourceLost` then, too.
     """
 
-    def __init__(self, reactor: Any, link: Link, destination: Destination, lost: Callable[[SourceLost], None]) -> None:
+    def __init__(
+        self, reactor: Any, link: Link, destination: Destination, lost: Callable[[SourceLost], None]
+    ) -> None:
         self.destination: Final = destination
         #: What the provider calls itself.
         self.product = ""
@@ -149,7 +151,9 @@ class Source:
         """
         settled: Deferred[None] = Deferred()
         if self.failed is not None or self._session is None or self._consumer is None:
-            settled.errback(self.failed or SourceLost(ProviderUnavailable("the link's source is closed")))
+            settled.errback(
+                self.failed or SourceLost(ProviderUnavailable("the link's source is closed"))
+            )
             return settled
 
         def done(error: MessagingError | None) -> None:
@@ -203,7 +207,14 @@ class Source:
 
     # --- inside
 
-    def _deliver(self, _consumer: Consumer, first: int, messages: Sequence[Message], attempts: Sequence[int] | None, /) -> None:
+    def _deliver(
+        self,
+        _consumer: Consumer,
+        first: int,
+        messages: Sequence[Message],
+        attempts: Sequence[int] | None,
+        /,
+    ) -> None:
         if self.failed is None:
             octets = sum([len(message.body) for message in messages])
             self._unsettled = self._unsettled[0] + len(messages), self._unsettled[1] + octets
@@ -214,10 +225,17 @@ def subscription_of(link: Link, destination: Destination) -> Subscription:
     """What a link's source asks for. :param destination: the source's own, looked up."""
     topic = destination.kind is Kind.TOPIC
     # What the guide says of durable-sub: ignored if the destination is no topic. A link's own messages never come back to it by a topic.
-    return Subscription(destination, link.source.selector, no_local=topic, durable_name=link.source.durable_sub if topic else None)
+    return Subscription(
+        destination,
+        link.source.selector,
+        no_local=topic,
+        durable_name=link.source.durable_sub if topic else None,
+    )
 
 
-async def open_source(reactor: Any, way: Way, link: Link, destination: Destination, lost: Callable[[SourceLost], None]) -> Source:
+async def open_source(
+    reactor: Any, way: Way, link: Link, destination: Destination, lost: Callable[[SourceLost], None]
+) -> Source:
     """Connect a link's source; its consumer is stopped.
 
     :param destination: the source's own, looked up.

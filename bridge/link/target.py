@@ -13,7 +13,12 @@ from typing import Final, Generic, TypeVar
 from twisted.internet.defer import Deferred
 
 from bridge.connections.connections import ConnectionKind, Lease, Way
-from gateway.messaging.errors import MessageRejected, MessagingError, OutcomeUnknown, ProviderUnavailable
+from gateway.messaging.errors import (
+    MessageRejected,
+    MessagingError,
+    OutcomeUnknown,
+    ProviderUnavailable,
+)
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Connection, Mode, Provider, Session
 
@@ -124,7 +129,9 @@ class TargetSession(ABC, Generic[S]):
     def _open_session(self) -> S:
         """:raises TargetLost: there is none."""
         if self._session is None:
-            raise TargetLost(self._loss or ProviderUnavailable("its connection has ended"), sent=False)
+            raise TargetLost(
+                self._loss or ProviderUnavailable("its connection has ended"), sent=False
+            )
         return self._session
 
     async def _writable(self) -> S:

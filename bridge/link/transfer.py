@@ -25,7 +25,13 @@ from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Headers, Message, Unreadable
 from gateway.messaging.provider import DUPLICATE_ID
-from gateway.messaging.transformer import BridgeType, MessageTransformer, Transformed, TransformFailed, transformed
+from gateway.messaging.transformer import (
+    BridgeType,
+    MessageTransformer,
+    Transformed,
+    TransformFailed,
+    transformed,
+)
 
 MESSAGE_IDS: Final = "HORNETQ_BRIDGE_MSG_ID_LIST"
 """The property to which each bridge on the way appends the message id that it saw, separated by commas (HornetQ, section 33.1)."""
@@ -44,7 +50,9 @@ class UnknownBranch(MessagingError):
     """A transformer branched to a ``ref-name`` that no ``destination`` has."""
 
     def __init__(self, ref_name: str) -> None:
-        super().__init__(f"it branched to {ref_name!r}, which is no ref-name of a destination of the bridge")
+        super().__init__(
+            f"it branched to {ref_name!r}, which is no ref-name of a destination of the bridge"
+        )
         self.ref_name = ref_name
 
 
@@ -53,7 +61,9 @@ class CannotBeRead(MessagingError):
 
     def __init__(self, message: Unreadable) -> None:
         where = message.headers.destination
-        super().__init__(f"message {message.message_id or 'without an id'} of {where} cannot be read: {message.reason}")
+        super().__init__(
+            f"message {message.message_id or 'without an id'} of {where} cannot be read: {message.reason}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,18 +178,27 @@ class Transfer:
         # 1
         if isinstance(message, Unreadable):
             # Who pumps has tried it again and again. No reason of the table is its own: this is that of all that cannot be sent as it is.
-            return Dead(BridgeDeadReason.SEND_FAILURE, str(CannotBeRead(message)), sides.destination)
+            return Dead(
+                BridgeDeadReason.SEND_FAILURE, str(CannotBeRead(message)), sides.destination
+            )
         # 2
         if self.has_expired(message):
             return self.expired(message)
         if self.marks_duplicates and not message.message_id:
-            return Dead(BridgeDeadReason.SEND_FAILURE, "it has no message id, by which its target could know it again")
+            return Dead(
+                BridgeDeadReason.SEND_FAILURE,
+                "it has no message id, by which its target could know it again",
+            )
         # 3
         reply_to = self._reply_to(message, sides)
         # 4
         if self._transformer is None:
             return self._addressed(message, message, None, reply_to, sides)
-        given = message if reply_to is message.headers.reply_to else _with_headers(message, reply_to=reply_to)
+        given = (
+            message
+            if reply_to is message.headers.reply_to
+            else _with_headers(message, reply_to=reply_to)
+        )
         try:
             result = self._transform(self._transformer, given, sides)
         except TransformFailed as failed:
@@ -189,7 +208,9 @@ class Transfer:
         if isinstance(result.branch_to, str):
             return Branched(result.branch_to, result.message, message)
         # Whatever the transformer made of it, if it made anything: it may set a reply-to.
-        return self._addressed(result.message, message, result.branch_to, result.message.headers.reply_to, sides)
+        return self._addressed(
+            result.message, message, result.branch_to, result.message.headers.reply_to, sides
+        )
 
     async def branch(self, branched: Branched, sides: Sides) -> Outcome:
         """Go on with a message whose transformer branched to a name.
@@ -208,7 +229,12 @@ class Transfer:
         return self._addressed(message, branched.before, branch, message.headers.reply_to, sides)
 
     def _addressed(
-        self, message: Message, before: Message, branch: Destination | None, reply_to: Destination | None, sides: Sides
+        self,
+        message: Message,
+        before: Message,
+        branch: Destination | None,
+        reply_to: Destination | None,
+        sides: Sides,
     ) -> Outcome:
         """Steps 5 and 6, for a message of which it is known where it goes.
 
@@ -229,16 +255,25 @@ class Transfer:
     def expired(self, message: Message) -> Dead:
         """What becomes of one that has."""
         late = self._now_ms() - message.expires
-        return Dead(BridgeDeadReason.MESSAGE_EXPIRED, f"it expired {late} milliseconds before it could be sent")
+        return Dead(
+            BridgeDeadReason.MESSAGE_EXPIRED,
+            f"it expired {late} milliseconds before it could be sent",
+        )
 
     def _reply_to(self, message: Message, sides: Sides) -> Destination | None:
         """Step 3: kept where the link retains it or both sides are the broker of this instance; a temporary one means nothing elsewhere."""
         reply_to = message.headers.reply_to
-        if reply_to is None or reply_to.temporary or not (self._link.target.retain_replyto or sides.both_embedded):
+        if (
+            reply_to is None
+            or reply_to.temporary
+            or not (self._link.target.retain_replyto or sides.both_embedded)
+        ):
             return None
         return reply_to
 
-    def _transform(self, transformer: MessageTransformer, message: Message, sides: Sides) -> Transformed:
+    def _transform(
+        self, transformer: MessageTransformer, message: Message, sides: Sides
+    ) -> Transformed:
         """Step 4: the transformed message, where it goes instead of the target's destination, and whether it goes nowhere.
 
         :raises TransformFailed:
@@ -257,12 +292,22 @@ class Transfer:
     def _failed(self, failed: TransformFailed, sides: Sides) -> Dead:
         """Step 4, the two policies."""
         cause = failed.__cause__
-        said = str(failed) if cause is None or isinstance(cause, UnknownBranch) else f"{failed}: {cause}"
+        said = (
+            str(failed)
+            if cause is None or isinstance(cause, UnknownBranch)
+            else f"{failed}: {cause}"
+        )
         if self._link.target.consume_no_transfer_on_transform_error:
             return Dead(BridgeDeadReason.TRANSFORM_FAILURE, said, sides.destination)
         raise LinkStops(said) from failed
 
-    def _tag(self, message: Message, before: Message, destination: Destination, reply_to: Destination | None) -> Headers:
+    def _tag(
+        self,
+        message: Message,
+        before: Message,
+        destination: Destination,
+        reply_to: Destination | None,
+    ) -> Headers:
         """Step 5, and the headers of what is sent."""
         headers = message.headers
         link = self._link
@@ -276,7 +321,9 @@ class Transfer:
         if self._tags:
             added[BRIDGE_NAME_PROPERTY] = self._bridge_name
         if link.add_message_id_in_header and before.message_id:
-            added[MESSAGE_IDS] = ",".join([*_listed(before.headers, MESSAGE_IDS), before.message_id])
+            added[MESSAGE_IDS] = ",".join(
+                [*_listed(before.headers, MESSAGE_IDS), before.message_id]
+            )
         if link.loop_guard:
             added[HOPS] = ",".join([*_listed(before.headers, HOPS), self._identity])
         if self.marks_duplicates:
@@ -284,7 +331,9 @@ class Transfer:
         changes: dict[str, object] = {"destination": destination, "reply_to": reply_to}
         if added or DUPLICATE_ID in headers.properties:
             # The producer's own id was for where it sent the message: elsewhere it may be another's, and a target that remembers would drop this one.
-            kept = {name: value for name, value in headers.properties.items() if name != DUPLICATE_ID}
+            kept = {
+                name: value for name, value in headers.properties.items() if name != DUPLICATE_ID
+            }
             changes["properties"] = {**kept, **added}
         made = headers.replace(**changes)
         if alike:

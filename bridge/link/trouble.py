@@ -32,15 +32,23 @@ LOOK_S: Final = 5.0
 
 _MAKE_ROOM: Final = "make room there: consume from it, purge it, or raise its limit"
 #: Words by which a broker says that it is full where it ends the connection or the transaction over that.
-_FULL: Final = re.compile(r"ResourceAllocationException|Usage Manager|\bis full\b|\bno space left\b", re.IGNORECASE)
+_FULL: Final = re.compile(
+    r"ResourceAllocationException|Usage Manager|\bis full\b|\bno space left\b", re.IGNORECASE
+)
 #: Words for a call that has no answer: some brokers let senders wait as long as they are full.
 _NO_ANSWER: Final = re.compile(r"did not return within|has yet to hear of a commit")
 _IF_FULL: Final = "if its destination or its broker is full, make room there (consume, purge, or raise the limit or the disk space); if the broker hangs, restart it"
 _REMEDIES: Final[tuple[tuple[type[MessagingError], str], ...]] = (
     (DestinationFull, _MAKE_ROOM),
-    (AuthenticationFailed, "correct the username and the password of the connection factory, or let the user in there"),
+    (
+        AuthenticationFailed,
+        "correct the username and the password of the connection factory, or let the user in there",
+    ),
     (AccessDenied, "give the user that right there, or connect as another user"),
-    (ClientIdInUse, "give each connection a client identifier of its own, or end the other connection"),
+    (
+        ClientIdInUse,
+        "give each connection a client identifier of its own, or end the other connection",
+    ),
     (DurableInUse, "end the other consumer, or give this link a durable-sub of its own"),
     (TooManyConsumers, "raise that limit, or end another consumer"),
 )
@@ -80,7 +88,14 @@ class Refusals:
     :param record: is given each one as the link's last error.
     """
 
-    def __init__(self, link: str, target: str, log: Logger, seconds: Callable[[], float], record: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        link: str,
+        target: str,
+        log: Logger,
+        seconds: Callable[[], float],
+        record: Callable[[str], None],
+    ) -> None:
         self._link: Final = link
         self._target: Final = target
         self._log: Final = log
@@ -91,7 +106,9 @@ class Refusals:
 
     def __call__(self, cause: MessagingError, count: int) -> None:
         """So many messages were refused for this."""
-        text = f"target, connection-factory '{self._target}', refuses messages: {with_remedy(cause)}"
+        text = (
+            f"target, connection-factory '{self._target}', refuses messages: {with_remedy(cause)}"
+        )
         self._record(text)
         self._since += count
         told, at = self._told
@@ -162,10 +179,16 @@ class Stall:
         progress, now = self._progress(), self._clock.seconds()
         if progress != self._seen:
             if self._told:
-                self._log.info("link {link}: goes on after {seconds:.0f} seconds", link=self._link, seconds=now - self._since)
+                self._log.info(
+                    "link {link}: goes on after {seconds:.0f} seconds",
+                    link=self._link,
+                    seconds=now - self._since,
+                )
             self._seen, self._since, self._told = progress, now, False
         elif progress.doing in _STALLS and not self._told and now - self._since >= STALLED_S:
             self._told = True
             text = _STALLS[progress.doing].format(seconds=f"{now - self._since:.0f}", **self._names)
             self._record(text)
-            self._log.warn("link {link}: {text}. Nothing is lost meanwhile", link=self._link, text=text)
+            self._log.warn(
+                "link {link}: {text}. Nothing is lost meanwhile", link=self._link, text=text
+            )

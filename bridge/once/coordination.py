@@ -39,7 +39,9 @@ class Coordination:
     :param log: the bridge's.
     """
 
-    def __init__(self, reactor: Any, open: Callable[[], Coordinator], left: Callable[[], bool], log: Logger) -> None:
+    def __init__(
+        self, reactor: Any, open: Callable[[], Coordinator], left: Callable[[], bool], log: Logger
+    ) -> None:
         self._reactor: Final = reactor
         self._open: Final = open
         self._left: Final = left
@@ -65,7 +67,9 @@ class Coordination:
             self._coordinator = self._open()
             self._coordinator.left = self._left_something
             bridge = self._coordinator.name.rpartition(":")[2]
-            self._reminders = Reminders(self._reactor, bridge, self._coordinator.transactions, self._log)
+            self._reminders = Reminders(
+                self._reactor, bridge, self._coordinator.transactions, self._log
+            )
         return self._coordinator
 
     def start(self, factories: Sequence[AdministeredFactory]) -> None:
@@ -139,7 +143,9 @@ class Coordination:
         factory = self._factories.get(ref_name)
         if factory is None or factory.config.multi_rm or ref_name in self._recovering:
             return
-        self._recovering[ref_name] = recovering = Deferred.fromCoroutine(self._recover(self.coordinator(), factory))
+        self._recovering[ref_name] = recovering = Deferred.fromCoroutine(
+            self._recover(self.coordinator(), factory)
+        )
 
         def asked(_: None) -> None:
             # Another may be asked in its stead by now.
@@ -207,7 +213,9 @@ class Coordination:
             raise
         try:
             session = connection.xa_session()
-            recovered = await coordinator.recover(factory.config.ref_name, factory.provider.resource, session.resource())
+            recovered = await coordinator.recover(
+                factory.config.ref_name, factory.provider.resource, session.resource()
+            )
         finally:
             connection.close()
         if recovered.committed or recovered.rolled_back or recovered.heuristic:

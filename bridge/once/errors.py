@@ -47,7 +47,11 @@ class NotOnce(MessagingError):
 def not_begun(failure: Failure) -> TargetLost:
     """Why the target's session could not begin a branch."""
     error = failure.value
-    return target_lost(error if isinstance(error, MessagingError) else ProviderUnavailable(f"{type(error).__name__}: {error}"))
+    return target_lost(
+        error
+        if isinstance(error, MessagingError)
+        else ProviderUnavailable(f"{type(error).__name__}: {error}")
+    )
 
 
 def not_rolled_back(ref_name: str) -> ProviderUnavailable:

@@ -31,7 +31,11 @@ from gateway.messaging.errors import MessagingError, ProviderUnavailable
 #: Seconds that connecting waits for what an earlier run had begun; then it fails, and is tried again.
 EARLIER_S: Final = 10.0
 #: States of a branch whose resource manager was asked something and has not answered.
-_ASKED: Final = (BranchState.PREPARING.value, BranchState.COMMITTING.value, BranchState.ROLLING_BACK.value)
+_ASKED: Final = (
+    BranchState.PREPARING.value,
+    BranchState.COMMITTING.value,
+    BranchState.ROLLING_BACK.value,
+)
 
 
 class OncePassage:
@@ -63,15 +67,21 @@ class OncePassage:
         self.pump: Final = pump
         self._under_way: Final = under_way
         stays = link.target.stay_connected
-        way = connections.for_sending(target, stays, link.target.clientid, f"link {link.name}, target")
+        way = connections.for_sending(
+            target, stays, link.target.clientid, f"link {link.name}, target"
+        )
         self.target: Final = OnceTarget(way, _rm(target, "target"), stays, lost)
 
     @property
     def transaction(self) -> Transaction | None:
         return self._under_way.shown
 
-    async def open_source(self, way: Way, destination: Destination, lost: Callable[[SourceLost], None]) -> OnceSource:
-        return await open_once_source(self._reactor, way, self._link, _rm(self._factories[0], "source"), destination, lost)
+    async def open_source(
+        self, way: Way, destination: Destination, lost: Callable[[SourceLost], None]
+    ) -> OnceSource:
+        return await open_once_source(
+            self._reactor, way, self._link, _rm(self._factories[0], "source"), destination, lost
+        )
 
     async def connected(self, source: OnceSource) -> None:
         """Have both resource managers commit what was decided and roll back what was not: else messages would overtake those that wait for that."""
@@ -90,7 +100,9 @@ class OncePassage:
             raise SourceLost(error) from error
         try:
             await self.target.open()
-            if self.target.rm == source.rm and await self._coordinator.have_one(self.target.resource, source.resource):
+            if self.target.rm == source.rm and await self._coordinator.have_one(
+                self.target.resource, source.resource
+            ):
                 return
             await self._coordinator.recover(names[1], self.target.rm, self.target.resource)
         except TargetLost:
@@ -108,7 +120,11 @@ class OncePassage:
                 error = ProviderUnavailable(
                     f"transaction {transaction.id}, over which the link was stopped, is {transaction.state.value}, and nothing may overtake its messages"
                 )
-                raise TargetLost(error, sent=False) if self._waits_for_target(transaction) else SourceLost(error)
+                raise (
+                    TargetLost(error, sent=False)
+                    if self._waits_for_target(transaction)
+                    else SourceLost(error)
+                )
 
     def _waits_for_target(self, transaction: Transaction) -> bool:
         """Whether only the target's resource manager has yet to answer."""

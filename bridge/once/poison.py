@@ -43,7 +43,13 @@ class Poison:
         #: What the limit is after the next success, and after the one behind that, where the target has named a message; else it doubles.
         self._next: tuple[int, ...] = ()
 
-    def refused(self, messages: Sequence[Message], reason: BridgeDeadReason, exception: str, bad: int | None = None) -> int:
+    def refused(
+        self,
+        messages: Sequence[Message],
+        reason: BridgeDeadReason,
+        exception: str,
+        bad: int | None = None,
+    ) -> int:
         """A transaction of these was refused, which are at their source again.
 
         :param reason: why the one message will be dead. :param exception: what was said. :param bad: which of them it is, if the target said.

@@ -147,7 +147,9 @@ class OncePump:
             while not self._halting and self._failed is None:
                 transaction = self._coordinator.begin()
                 self._under_way.began(transaction)
-                over = Deferred.fromCoroutine(self._one(_One(transaction, before, ending, source, target, sides)))
+                over = Deferred.fromCoroutine(
+                    self._one(_One(transaction, before, ending, source, target, sides))
+                )
                 over.addErrback(self._fail)
                 overlaps = await transaction.decided() and target.stays
                 if transaction.state in (TransactionState.COMMITTING, TransactionState.COMMITTED):
@@ -242,7 +244,11 @@ class OncePump:
 
         def not_started(failure: Failure) -> None:
             error = failure.value
-            source.lose(error if isinstance(error, MessagingError) else ProviderUnavailable(f"{type(error).__name__}: {error}"))
+            source.lose(
+                error
+                if isinstance(error, MessagingError)
+                else ProviderUnavailable(f"{type(error).__name__}: {error}")
+            )
 
         starting.addErrback(not_started)
         received = await source.batch(self._poison.limit)
@@ -279,16 +285,24 @@ class OncePump:
         self._passed(crash_points.AFTER_SETTLEMENT)
         done = partial(self._done, items, sending, transfers)
         if waiting:
-            self._under_way.waits(one.transaction, done, lambda: self._ended_otherwise(one, one.transaction.ending))
-            unheard = ProviderUnavailable(f"the resource manager of connection-factory {waiting[0]} has yet to hear of a commit")
+            self._under_way.waits(
+                one.transaction, done, lambda: self._ended_otherwise(one, one.transaction.ending)
+            )
+            unheard = ProviderUnavailable(
+                f"the resource manager of connection-factory {waiting[0]} has yet to hear of a commit"
+            )
             raise self._lost(waiting[0], unheard)
         done()
         await target.rest()
 
-    def _enlisting(self, transaction: Transaction, end: OnceSource | OnceTarget, ref_name: str) -> Deferred[None]:
+    def _enlisting(
+        self, transaction: Transaction, end: OnceSource | OnceTarget, ref_name: str
+    ) -> Deferred[None]:
         return Deferred.fromCoroutine(transaction.enlist(ref_name, end.rm, end.resource))
 
-    async def _sent(self, one: _One, sending: Sequence[Item], transfers: Transfers) -> Deferred[BaseException | None]:
+    async def _sent(
+        self, one: _One, sending: Sequence[Item], transfers: Transfers
+    ) -> Deferred[BaseException | None]:
         """:returns: why the target has not taken all: :class:`Refused` or :class:`TargetLost`; None where it has. Never fails, and need not be waited for
         before the commit, which fails where the target has not.
         """
@@ -296,7 +310,9 @@ class OncePump:
         await target.open()
         await transaction.meet(target.rm, target.resource)
         starting = self._enlisting(transaction, target, self._names[1])
-        messages = [item.again(item.outcome.message) for item in sending if isinstance(item.outcome, ToSend)]
+        messages = [
+            item.again(item.outcome.message) for item in sending if isinstance(item.outcome, ToSend)
+        ]
         transfers.sent(sending, messages)
         # What is sent into no branch is refused for that alone. A session that cannot begin one is of no use, whatever the reason.
         unbegun = starting.addErrback(not_begun)
@@ -310,7 +326,9 @@ class OncePump:
         why: Deferred[BaseException | None] = unbegun.addCallback(lambda lost: lost or refusal)
         return why
 
-    async def _committed(self, one: _One, refusal: Deferred[BaseException | None], transfers: Transfers) -> Sequence[str]:
+    async def _committed(
+        self, one: _One, refusal: Deferred[BaseException | None], transfers: Transfers
+    ) -> Sequence[str]:
         """:param refusal: of the target. :param transfers: what is told of it, which is to be known before the decision. :returns: the factories whose resource manager has yet to hear of it.
 
         :raises Refused: :raises TargetLost: why the target has not. :raises RolledBack: for a reason other than a lost provider.
@@ -330,7 +348,9 @@ class OncePump:
             # One resource manager has both sides, so what was not done at one was not done at the other.
             raise SourceLost(error) from error
 
-    async def _transformed(self, received: Sequence[Received], sides: Sides, items: list[Item]) -> None:
+    async def _transformed(
+        self, received: Sequence[Received], sides: Sides, items: list[Item]
+    ) -> None:
         for arrived in received:
             began = self._clock.seconds()
             outcome: Outcome | Branched
@@ -395,7 +415,10 @@ class OncePump:
     async def _bury_undecided(self, one: _One, heuristic: Heuristic) -> None:
         """The outcome is final and not clean: nobody will try these again, so each is told of. :raises NotBuried: of some; they are kept."""
         self._log.error(
-            "link {link}: {count} messages of one transaction: {error}", link=self._link, count=len(one.items), error=heuristic
+            "link {link}: {count} messages of one transaction: {error}",
+            link=self._link,
+            count=len(one.items),
+            error=heuristic,
         )
         await self._undecided.bury(self._ended_otherwise(one, heuristic), self._tally.dead)
 
@@ -403,8 +426,16 @@ class OncePump:
         """The messages that were to be sent in a transaction that has not ended as was decided."""
         sent = [item for item in one.items if item.to_be_sent]
         for item in sent:
-            item.give_up(self._link, Dead(BridgeDeadReason.COMMIT_FAILURE, str(heuristic), item.current), one.sides)
-        return [Lost(item.dead, partial(self._tell_buried, one, item, item.dead)) for item in sent if item.dead is not None]
+            item.give_up(
+                self._link,
+                Dead(BridgeDeadReason.COMMIT_FAILURE, str(heuristic), item.current),
+                one.sides,
+            )
+        return [
+            Lost(item.dead, partial(self._tell_buried, one, item, item.dead))
+            for item in sent
+            if item.dead is not None
+        ]
 
     def _tell_buried(self, one: _One, item: Item, dead: DeadMessage) -> None:
         for transfers in one.told:

@@ -19,12 +19,18 @@ from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.message import Unreadable
 
 
-def note(link: str, poison: Poison, items: Sequence[Item], refused: Refused | RolledBack, log: Logger) -> None:
+def note(
+    link: str, poison: Poison, items: Sequence[Item], refused: Refused | RolledBack, log: Logger
+) -> None:
     """The target is there and does not take these, or a resource manager would not prepare them.
 
     :param items: all of the transaction, which was rolled back. :raises BatchRefused: it is one message alone, and is to be tried again later.
     """
-    reason = BridgeDeadReason.SEND_FAILURE if isinstance(refused, Refused) else BridgeDeadReason.COMMIT_FAILURE
+    reason = (
+        BridgeDeadReason.SEND_FAILURE
+        if isinstance(refused, Refused)
+        else BridgeDeadReason.COMMIT_FAILURE
+    )
     messages = [item.received.message for item in items]
     times = poison.refused(messages, reason, str(refused.cause), _named(items, refused))
     log.debug(
@@ -40,7 +46,14 @@ def note(link: str, poison: Poison, items: Sequence[Item], refused: Refused | Ro
 def _named(items: Sequence[Item], refused: Refused | RolledBack) -> int | None:
     """Which of these it is; None where nobody said. The target counts what was sent to it."""
     if isinstance(refused.cause, CannotBeRead):
-        return next((number for number, item in enumerate(items) if isinstance(item.received.message, Unreadable)), None)
+        return next(
+            (
+                number
+                for number, item in enumerate(items)
+                if isinstance(item.received.message, Unreadable)
+            ),
+            None,
+        )
     if not isinstance(refused, Refused) or refused.index is None:
         return None
     sent = [number for number, item in enumerate(items) if item.to_be_sent]

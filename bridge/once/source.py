@@ -28,7 +28,14 @@ class OnceSource:
         :class:`~bridge.link.source.SourceLost` then, too.
     """
 
-    def __init__(self, reactor: Any, link: Link, rm: str, destination: Destination, lost: Callable[[SourceLost], None]) -> None:
+    def __init__(
+        self,
+        reactor: Any,
+        link: Link,
+        rm: str,
+        destination: Destination,
+        lost: Callable[[SourceLost], None],
+    ) -> None:
         #: What the provider calls itself.
         self.product = ""
         #: Why it is of no use any more.
@@ -41,7 +48,9 @@ class OnceSource:
         self._arrivals: Final = Arrivals(reactor, link.batch_time_ms)
         self._subscription: Final = subscription_of(link, destination)
         #: Whether there is no other consumer that could have what this one gives back.
-        self._stays: Final = destination.kind is Kind.TOPIC and self._subscription.durable_name is None
+        self._stays: Final = (
+            destination.kind is Kind.TOPIC and self._subscription.durable_name is None
+        )
         self._lease: Lease | None = None
         self._session: XASession | None = None
         self._consumer: XAConsumer | None = None
@@ -132,7 +141,13 @@ class OnceSource:
         if session is None or self.failed is not None:
             raise self.failed or SourceLost(ProviderUnavailable("the link's source is closed"))
 
-        def deliver(_consumer: object, first: int, messages: Sequence[Message], attempts: Sequence[int] | None, /) -> None:
+        def deliver(
+            _consumer: object,
+            first: int,
+            messages: Sequence[Message],
+            attempts: Sequence[int] | None,
+            /,
+        ) -> None:
             if session is self._session and self.failed is None:
                 self._messages -= len(messages)
                 self._octets -= sum([len(message.body) for message in messages])
@@ -263,7 +278,12 @@ class OnceSource:
 
 
 async def open_once_source(
-    reactor: Any, way: Way, link: Link, rm: str, destination: Destination, lost: Callable[[SourceLost], None]
+    reactor: Any,
+    way: Way,
+    link: Link,
+    rm: str,
+    destination: Destination,
+    lost: Callable[[SourceLost], None],
 ) -> OnceSource:
     """Connect a link's source.
 

@@ -35,11 +35,19 @@ class Tally:
             elif isinstance(item.outcome, NotTransferred):
                 counters.not_transferred += 1
         counters.sent += len(sending)
-        counters.octets += sum([len(item.outgoing.body) for item in sending if item.outgoing is not None])
+        counters.octets += sum(
+            [len(item.outgoing.body) for item in sending if item.outgoing is not None]
+        )
         counters.acknowledged += len(items)
         counters.batches += 1
         # 8
-        self._journey.transferred([(item.received.message, item.outgoing) for item in sending if item.outgoing is not None])
+        self._journey.transferred(
+            [
+                (item.received.message, item.outgoing)
+                for item in sending
+                if item.outgoing is not None
+            ]
+        )
 
     def dead(self, dead: DeadMessage) -> None:
         """A message is dead for good."""

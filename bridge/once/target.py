@@ -13,7 +13,12 @@ from twisted.internet.defer import Deferred
 from bridge.connections.connections import Way
 from bridge.link.fair_share import FairShare
 from bridge.link.target import Refused, TargetLost, TargetSession
-from gateway.messaging.errors import MessageRejected, MessagingError, OutcomeUnknown, ProviderUnavailable
+from gateway.messaging.errors import (
+    MessageRejected,
+    MessagingError,
+    OutcomeUnknown,
+    ProviderUnavailable,
+)
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Connection, XAResource, XASession
 

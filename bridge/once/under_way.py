@@ -36,7 +36,9 @@ class UnderWay:
         self.undecided: Final = undecided
         self._begun: Sequence[Transaction] = ()
         #: Those that are decided and not committed everywhere, and who is to know when they are.
-        self._decided: Sequence[tuple[Transaction, Callable[[], None], Callable[[], Sequence[Lost]]]] = ()
+        self._decided: Sequence[
+            tuple[Transaction, Callable[[], None], Callable[[], Sequence[Lost]]]
+        ] = ()
         self._waiting: Final[dict[Transaction, Deferred[None]]] = {}
 
     @property
@@ -62,10 +64,17 @@ class UnderWay:
         waiter: Deferred[None] = Deferred()
         self._waiting[transaction] = waiter
         if not is_waited_for:
-            Deferred.fromCoroutine(transaction.rollback()).addCallback(lambda _: self._waiting.pop(transaction).callback(None))
+            Deferred.fromCoroutine(transaction.rollback()).addCallback(
+                lambda _: self._waiting.pop(transaction).callback(None)
+            )
         return waiter
 
-    def waits(self, transaction: Transaction, committed: Callable[[], None], otherwise: Callable[[], Sequence[Lost]]) -> None:
+    def waits(
+        self,
+        transaction: Transaction,
+        committed: Callable[[], None],
+        otherwise: Callable[[], Sequence[Lost]],
+    ) -> None:
         """One is decided, and a resource manager has yet to hear of it.
 
         :param committed: called by :meth:`look` when it is committed everywhere. :param otherwise: called by it when it ended otherwise, as an operator
@@ -75,7 +84,10 @@ class UnderWay:
 
     def look(self) -> Sequence[Lost]:
         """Tell of those that have been committed everywhere since. :returns: the messages of those that ended otherwise, for a dead message queue."""
-        decided, self._decided = self._decided, [one for one in self._decided if one[0].state is TransactionState.WAITING]
+        decided, self._decided = (
+            self._decided,
+            [one for one in self._decided if one[0].state is TransactionState.WAITING],
+        )
         lost: list[Lost] = []
         for transaction, committed, otherwise in decided:
             if transaction.state is TransactionState.COMMITTED:

@@ -43,7 +43,10 @@ def to_commit(code: int, before: int, several: bool) -> Meaning:
         # It was committed before, and the answer was lost; also where the first commit is answered so, as client libraries connect and ask again on their
         # own. A hazard would have the messages in a dead message queue as well as at their target. But after an XAER_RMERR the specification has it
         # rolled back, while some providers say XAER_RMERR for anything.
-        return BranchState.HEURISTIC_HAZARD if before == codes.XAER_RMERR else BranchState.COMMITTED, False
+        return (
+            BranchState.HEURISTIC_HAZARD if before == codes.XAER_RMERR else BranchState.COMMITTED,
+            False,
+        )
     if codes.is_rolled_back(code):
         return BranchState.HEURISTIC_ROLLBACK, False
     return _HEURISTICS.get(code, BranchState.WAITING), False

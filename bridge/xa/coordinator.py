@@ -32,8 +32,14 @@ __all__ = ["Committed", "Coordinator", "Recovered", "Transaction"]
 
 #: In which states an order can be given, and what is said elsewhere.
 _ORDERS: Final[Mapping[Order, tuple[tuple[TransactionState, ...], str]]] = {
-    Order.COMMIT: ((TransactionState.WAITING,), "only one that is WAITING can be taken for committed"),
-    Order.ROLLBACK: ((TransactionState.WAITING,), "only one that is WAITING can be rolled back; a live one ends with its link"),
+    Order.COMMIT: (
+        (TransactionState.WAITING,),
+        "only one that is WAITING can be taken for committed",
+    ),
+    Order.ROLLBACK: (
+        (TransactionState.WAITING,),
+        "only one that is WAITING can be rolled back; a live one ends with its link",
+    ),
     Order.FORGET: (
         (TransactionState.HEURISTIC, TransactionState.FORGETTING),
         "only one that is HEURISTIC can be forgotten; for one that is WAITING there are commit and rollback",
@@ -55,7 +61,13 @@ class Coordinator:
     """
 
     def __init__(
-        self, clock: Clock, name: str, decisions: DecisionLog, ids: xids.Xids, passed: Callable[[str], None], log: Logger
+        self,
+        clock: Clock,
+        name: str,
+        decisions: DecisionLog,
+        ids: xids.Xids,
+        passed: Callable[[str], None],
+        log: Logger,
     ) -> None:
         self.name: Final = name
         self._clock: Final = clock
@@ -67,7 +79,9 @@ class Coordinator:
         self.counts: Final = TransactionCounts()
         #: Called with the ``ref-name`` of a resource manager that has yet to hear of a transaction: until then it may hold its messages.
         self.left: Callable[[str], None] = _nobody
-        self._around: Final = Surroundings(decisions, log, self._over, self._left, self._presume, passed, self._now_ms, self.counts)
+        self._around: Final = Surroundings(
+            decisions, log, self._over, self._left, self._presume, passed, self._now_ms, self.counts
+        )
         self._presumed: Final = Presumptions(decisions.presumed)
         self._courses: Final[dict[xids.Unique, Course]] = {}
         self._turns: Final[dict[str, DeferredLock]] = {}
@@ -107,7 +121,17 @@ class Coordinator:
             await turn.acquire()
             try:
                 self._resources[rm] = resource
-                run = Recovery(self._ids, self._courses, self._adopt, self._presumed, self._log, self._told, ref_name, rm, resource)
+                run = Recovery(
+                    self._ids,
+                    self._courses,
+                    self._adopt,
+                    self._presumed,
+                    self._log,
+                    self._told,
+                    ref_name,
+                    rm,
+                    resource,
+                )
                 did = await run.run()
             finally:
                 turn.release()
@@ -181,12 +205,21 @@ class Coordinator:
         if state not in states:
             return fail(WrongState(course.id, order.value, state.value, said))
         if any(branch.asking for branch in course.now.branches):
-            said = "a resource manager is being asked about it just now; see what comes of that first"
+            said = (
+                "a resource manager is being asked about it just now; see what comes of that first"
+            )
             return fail(WrongState(course.id, order.value, state.value, said))
         try:
             ordered = course.order(order)
         except Misuse:
-            return fail(WrongState(course.id, order.value, state.value, "its branches are ordered to roll back already"))
+            return fail(
+                WrongState(
+                    course.id,
+                    order.value,
+                    state.value,
+                    "its branches are ordered to roll back already",
+                )
+            )
         self._log.warn(
             "An operator ordered: {order} transaction {id}, which was {state}: {text}",
             order=order.value,
@@ -223,7 +256,9 @@ class Coordinator:
             return None
         else:
             now = GlobalTransaction(TransactionState.ROLLED_BACK, (branch,), told=True)
-        course = self._courses[unique] = Course(self._around, unique, gtrid, self._now_ms(), now, False)
+        course = self._courses[unique] = Course(
+            self._around, unique, gtrid, self._now_ms(), now, False
+        )
         return course
 
     def _presume(self, presumed: Presumed) -> None:
@@ -239,7 +274,9 @@ class Coordinator:
     def _load(self, entry: Entry) -> None:
         now = transaction_of(entry)
         origin = xids.origin(Xid(xids.FORMAT_ID, entry.gtrid, b"\0\1"))
-        if origin is None or not any(branch.state in UNFINISHED or branch.state in HEURISTIC for branch in now.branches):
+        if origin is None or not any(
+            branch.state in UNFINISHED or branch.state in HEURISTIC for branch in now.branches
+        ):
             self._decisions.note(Removed(entry.gtrid))
             return
         course = Course(self._around, origin.unique, entry.gtrid, entry.since_ms, now, False)

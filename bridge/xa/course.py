@@ -89,7 +89,13 @@ class Course:
     """
 
     def __init__(
-        self, around: Surroundings, unique: xids.Unique, gtrid: bytes, since_ms: int, now: GlobalTransaction, at_points: bool
+        self,
+        around: Surroundings,
+        unique: xids.Unique,
+        gtrid: bytes,
+        since_ms: int,
+        now: GlobalTransaction,
+        at_points: bool,
     ) -> None:
         self.unique: Final = unique
         self.gtrid: Final = gtrid
@@ -110,7 +116,9 @@ class Course:
         self._passed: Final = around.passed if at_points else _nowhere
         self._counts: Final[dict[tuple[str, str], int]] = {}
         self._ends = 0
-        self._events: Final[deque[tuple[Event, Callable[[LogFailed | None], None] | None]]] = deque()
+        self._events: Final[deque[tuple[Event, Callable[[LogFailed | None], None] | None]]] = (
+            deque()
+        )
         self._busy = False
         self._reached: Final[dict[int, tuple[XAResource, Xid, Deferred[Answered]]]] = {}
         self._last: Final[dict[int, Answered]] = {}
@@ -124,7 +132,9 @@ class Course:
     @property
     def settled(self) -> bool:
         """Whether it is a link's no more, and not over."""
-        return self.now.state in SETTLED or (self.now.state is TransactionState.ROLLED_BACK and self.now.told)
+        return self.now.state in SETTLED or (
+            self.now.state is TransactionState.ROLLED_BACK and self.now.told
+        )
 
     @property
     def over(self) -> bool:
@@ -145,7 +155,9 @@ class Course:
         """The id of a branch."""
         return Xid(xids.FORMAT_ID, self.gtrid, bqual)
 
-    def tell(self, event: Event, recorded: Callable[[LogFailed | None], None] | None = None) -> None:
+    def tell(
+        self, event: Event, recorded: Callable[[LogFailed | None], None] | None = None
+    ) -> None:
         """Something happened. What follows from it is begun before this returns, unless it is told from inside of that.
 
         :param recorded: called when the log has what is to be in it before anything else follows; with why, if it could not.
@@ -167,7 +179,9 @@ class Course:
             self._busy = False
         self._look_round()
 
-    def reach(self, index: int, resource: XAResource, xid: Xid, holds: bool = False) -> Deferred[Answered]:
+    def reach(
+        self, index: int, resource: XAResource, xid: Xid, holds: bool = False
+    ) -> Deferred[Answered]:
         """Go on with a branch by a session that its resource manager can be reached by; nothing must be under way with it.
 
         :param xid: as the resource manager writes it. :param holds: whether it says that it has the branch. :returns: the last answer; never fails. :raises Misuse: there is nothing to do.
@@ -213,7 +227,9 @@ class Course:
             and is_unheard_of(self.now, branch)
         )
 
-    def _perform(self, actions: Sequence[Action], recorded: Callable[[LogFailed | None], None] | None) -> None:
+    def _perform(
+        self, actions: Sequence[Action], recorded: Callable[[LogFailed | None], None] | None
+    ) -> None:
         for number, action in enumerate(actions):
             match action:
                 case Ask():
@@ -223,7 +239,9 @@ class Course:
                 case Note():
                     self._around.decisions.note(entry_of(self))
                 case Remove(now=False):
-                    self._around.decisions.note(Removed(self.gtrid), partial(self._passed, crash_points.AFTER_FORGET))
+                    self._around.decisions.note(
+                        Removed(self.gtrid), partial(self._passed, crash_points.AFTER_FORGET)
+                    )
                 case Record() | Remove():
                     change = entry_of(self) if isinstance(action, Record) else Removed(self.gtrid)
                     rest = actions[number + 1 :]
@@ -240,7 +258,12 @@ class Course:
         if recorded is not None:
             recorded(None)
 
-    def _unrecorded(self, failure: Failure, rest: Sequence[Action], recorded: Callable[[LogFailed | None], None] | None) -> None:
+    def _unrecorded(
+        self,
+        failure: Failure,
+        rest: Sequence[Action],
+        recorded: Callable[[LogFailed | None], None] | None,
+    ) -> None:
         failed = failure.value
         if not isinstance(failed, LogFailed):
             failure.raiseException()
@@ -284,7 +307,9 @@ class Course:
         if before.now.state is TransactionState.COMMITTED:
             self._decide_now()
             return
-        error = ProviderUnavailable(f"transaction {before.id}, which comes before, is {before.now.state.value}")
+        error = ProviderUnavailable(
+            f"transaction {before.id}, which comes before, is {before.now.state.value}"
+        )
         self.tell(NotDecided(Cause(codes.XAER_RMFAIL, "", error)))
 
     def _decide_now(self) -> None:
@@ -302,7 +327,9 @@ class Course:
             cause = Cause(codes.XAER_RMFAIL, "", error)
             self.tell(NotDecided(cause) if isinstance(error, NotWritten) else DecisionLost(cause))
 
-        self._around.decisions.write(entry_of(self)).addCallbacks(decided, failed).addErrback(self._broken)
+        self._around.decisions.write(entry_of(self)).addCallbacks(decided, failed).addErrback(
+            self._broken
+        )
 
     def _fire_decided(self) -> None:
         if not self.decided.called:
@@ -323,7 +350,9 @@ class Course:
             case Call.PREPARE:
                 self._await(ask, maybeDeferred(resource.prepare, xid))
             case Call.COMMIT | Call.COMMIT_ONE_PHASE:
-                self._await(ask, maybeDeferred(resource.commit, xid, ask.call is Call.COMMIT_ONE_PHASE))
+                self._await(
+                    ask, maybeDeferred(resource.commit, xid, ask.call is Call.COMMIT_ONE_PHASE)
+                )
             case Call.ROLLBACK:
                 self._await(ask, maybeDeferred(resource.rollback, xid))
             case Call.FORGET:
@@ -332,13 +361,19 @@ class Course:
     def _await(self, ask: Ask, answer: Deferred[Any]) -> None:
         def answered(result: object) -> None:
             self._pass(ask)
-            code = codes.XA_RDONLY if ask.call is Call.PREPARE and result is Vote.READ_ONLY else codes.OK
+            code = (
+                codes.XA_RDONLY
+                if ask.call is Call.PREPARE and result is Vote.READ_ONLY
+                else codes.OK
+            )
             self._answered(Answered(ask.call, ask.branch, code))
 
         def failed(failure: Failure) -> None:
             error = failure.value
             if not isinstance(error, MessagingError):
-                self._around.log.failure("A provider failed to {call} as it must not", failure, call=ask.call.value)
+                self._around.log.failure(
+                    "A provider failed to {call} as it must not", failure, call=ask.call.value
+                )
                 error = XAError(codes.XAER_RMFAIL, f"{type(error).__name__}: {error}")
             self._answered(Answered(ask.call, ask.branch, codes.code_of(error), error))
 
@@ -352,7 +387,9 @@ class Course:
         """The crash points of answers."""
         if ask.call is Call.END:
             self._ends += 1
-            if not ask.failed and self._ends == sum(branch.associations for branch in self.now.branches):
+            if not ask.failed and self._ends == sum(
+                branch.associations for branch in self.now.branches
+            ):
                 self._passed(crash_points.AFTER_END)
         elif ask.call in _POINTS:
             points = _POINTS[ask.call]
@@ -364,7 +401,10 @@ class Course:
     def _look_round(self) -> None:
         """Tell those who wait for branches, and whoever has a list of courses."""
         for index, (_, _, done) in list(self._reached.items()):
-            if self.now.branches[index].asking is None and self._reached.pop(index, None) is not None:
+            if (
+                self.now.branches[index].asking is None
+                and self._reached.pop(index, None) is not None
+            ):
                 done.callback(self._last[index])
         self._count()
         if not self.listed and not self._reached:
@@ -374,7 +414,11 @@ class Course:
 
     def _count(self) -> None:
         now, counts = self.now, self._around.counts
-        if self._counted or not now.branches or not (self.over or now.state is TransactionState.HEURISTIC):
+        if (
+            self._counted
+            or not now.branches
+            or not (self.over or now.state is TransactionState.HEURISTIC)
+        ):
             return
         self._counted = True
         match now.state:

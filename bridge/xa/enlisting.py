@@ -84,12 +84,18 @@ class Transaction:
     @property
     def left(self) -> Sequence[str]:
         """``ref-name`` of the resource managers that may hold a branch of it, though it is rolled back: recovery has yet to tell them."""
-        return [branch.ref_name for branch in self._course.now.branches if branch.state is BranchState.LEFT]
+        return [
+            branch.ref_name
+            for branch in self._course.now.branches
+            if branch.state is BranchState.LEFT
+        ]
 
     @property
     def ending(self) -> Heuristic:
         """How each branch ended, of one that has not ended as was decided."""
-        return Heuristic(self.id, {branch.ref_name: branch.state.value for branch in self._course.now.branches})
+        return Heuristic(
+            self.id, {branch.ref_name: branch.state.value for branch in self._course.now.branches}
+        )
 
     async def enlist(self, ref_name: str, rm: str, resource: XAResource) -> None:
         """Associate a session with this transaction; what is asked of that session from then on is work of it.
@@ -103,7 +109,9 @@ class Transaction:
         :raises TooManyBranches: :raises Misuse: commit or rollback was asked before.
         """
         if self._course.now.state is not TransactionState.ACTIVE:
-            raise Misuse(f"transaction {self.id} is {self._course.now.state.value}: nobody can take part any more")
+            raise Misuse(
+                f"transaction {self.id} is {self._course.now.state.value}: nobody can take part any more"
+            )
         self._enlisting += 1
         one = object()
         self._unasked.add(one)
@@ -159,12 +167,16 @@ class Transaction:
             if known:
                 # So one name is that of several.
                 for one_known in known:
-                    course.tell(Separated(one_known, _named_apart(rm, course.now.branches[one_known].bqual)))
+                    course.tell(
+                        Separated(one_known, _named_apart(rm, course.now.branches[one_known].bqual))
+                    )
                 rm = _named_apart(rm, bqual)
         else:
             bqual = course.now.branches[index].bqual
         try:
-            answer = resource.start(course.xid(bqual), Flags.NOFLAGS if index is None else Flags.JOIN)
+            answer = resource.start(
+                course.xid(bqual), Flags.NOFLAGS if index is None else Flags.JOIN
+            )
         except Exception as failed:
             course.tell(StartFailed(_cause(ref_name, failed)))
             raise
@@ -187,7 +199,9 @@ class Transaction:
         if self._started <= len(_POINTS):
             self._passed(_POINTS[self._started - 1])
 
-    async def commit(self, after: Transaction | None = None, first: Deferred[None] | None = None) -> Committed:
+    async def commit(
+        self, after: Transaction | None = None, first: Deferred[None] | None = None
+    ) -> Committed:
         """End the associations, then commit: by two phases, or by one where there is one branch.
 
         :param after: one that is decided, and whose messages are before these. Where its outcome is anything but committed everywhere, this one is rolled
@@ -199,7 +213,9 @@ class Transaction:
         :raises Misuse: it, or a rollback, was asked before, or somebody is being enlisted who was not asked yet to take part.
         """
         if self._unasked:
-            raise Misuse(f"transaction {self.id} cannot be committed while somebody is being enlisted")
+            raise Misuse(
+                f"transaction {self.id} cannot be committed while somebody is being enlisted"
+            )
         course = self._course
         course.after = None if after is None else after._course
         course.first = first
@@ -262,7 +278,10 @@ class Transaction:
         if not any(branch.state in HEURISTIC for branch in self._course.now.branches):
             return None
         heuristic = self.ending
-        self._log.error("{error}; it is listed until it is forgotten: imqbridgemgr forget transaction", error=str(heuristic))
+        self._log.error(
+            "{error}; it is listed until it is forgotten: imqbridgemgr forget transaction",
+            error=str(heuristic),
+        )
         return heuristic
 
 
@@ -273,7 +292,11 @@ def _named_apart(rm: str, bqual: bytes) -> str:
 
 def _cause(ref_name: str, failed: Exception) -> Cause:
     """Whatever a start has failed with, also what no provider may raise."""
-    error = failed if isinstance(failed, MessagingError) else XAError(codes.XAER_RMFAIL, f"{type(failed).__name__}: {failed}")
+    error = (
+        failed
+        if isinstance(failed, MessagingError)
+        else XAError(codes.XAER_RMFAIL, f"{type(failed).__name__}: {failed}")
+    )
     return Cause(codes.code_of(error), ref_name, error)
 
 

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from bridge.xa.course import Course
 
 #: Before the second phase, and during it: what is to be done by the next start.
-_LOGGED: Final = {BranchState.PREPARED: BranchState.WAITING, BranchState.COMMITTING: BranchState.WAITING}
+_LOGGED: Final = {
+    BranchState.PREPARED: BranchState.WAITING,
+    BranchState.COMMITTING: BranchState.WAITING,
+}
 #: Undecided states, in which a transaction has nothing to commit.
 _DECISIONS: Final = {BranchState.COMMITTED: "COMMIT", BranchState.ROLLED_BACK: "ROLLBACK"}
 
@@ -26,16 +29,27 @@ def entry_of(course: Course) -> Entry:
     now = course.now
     decided = now.decided or now.state is TransactionState.DECIDING
     branches = tuple(
-        LoggedBranch(branch.bqual, branch.ref_name, branch.rm, _LOGGED.get(branch.state, branch.state), branch.error)
+        LoggedBranch(
+            branch.bqual,
+            branch.ref_name,
+            branch.rm,
+            _LOGGED.get(branch.state, branch.state),
+            branch.error,
+        )
         for branch in now.branches
         if branch.state is not BranchState.READ_ONLY
     )
-    return Entry(course.gtrid, course.since_ms, decided, now.state is TransactionState.FORGETTING, branches)
+    return Entry(
+        course.gtrid, course.since_ms, decided, now.state is TransactionState.FORGETTING, branches
+    )
 
 
 def transaction_of(entry: Entry) -> GlobalTransaction:
     """How it goes on after a start."""
-    branches = tuple(Branch(one.bqual, one.ref_name, one.rm, one.state, associations=0, error=one.error) for one in entry.branches)
+    branches = tuple(
+        Branch(one.bqual, one.ref_name, one.rm, one.state, associations=0, error=one.error)
+        for one in entry.branches
+    )
     states = {branch.state for branch in branches}
     if states & UNFINISHED or (entry.decided and not states & HEURISTIC and not entry.forgetting):
         state = TransactionState.WAITING
@@ -48,12 +62,21 @@ def status_of(course: Course) -> TransactionStatus:
     """What operators see of it."""
     now = course.now
     branches = tuple(
-        BranchStatus(branch.ref_name, branch.rm, xids.shown(course.xid(branch.bqual)), branch.state.value, _reason(branch))
+        BranchStatus(
+            branch.ref_name,
+            branch.rm,
+            xids.shown(course.xid(branch.bqual)),
+            branch.state.value,
+            _reason(branch),
+        )
         for branch in now.branches
     )
     state = TransactionState.ROLLING_BACK if course.left else now.state
     decision = "COMMIT" if now.decided else ""
-    parts = ", ".join(f"{branch.bqual.hex()}({_DECISIONS.get(branch.state, branch.state.value)})" for branch in now.branches)
+    parts = ", ".join(
+        f"{branch.bqual.hex()}({_DECISIONS.get(branch.state, branch.state.value)})"
+        for branch in now.branches
+    )
     text = f"{course.gtrid.hex()}({decision or state.value})[{parts}]"
     return TransactionStatus(course.id, state.value, decision, course.since_ms, branches, text)
 

@@ -12,12 +12,24 @@ from typing import Any, Final
 
 from bridge.settings import BRIDGE_TM_PROPS, TM_PROPS
 from gateway.instance.declaration import nearest
-from gateway.instance.settings import Boolean, Octets, Problem, Setting, Settings, SettingsError, Severity, ValueType
+from gateway.instance.settings import (
+    Boolean,
+    Octets,
+    Problem,
+    Setting,
+    Settings,
+    SettingsError,
+    Severity,
+    ValueType,
+)
 
 SIZE: Final = "txlogSize"
 SYNC: Final = "txlogSync"
 
-_TYPES: Final[Mapping[str, ValueType[Any]]] = {SIZE: Octets(unlimited=False, minimum=1024), SYNC: Boolean()}
+_TYPES: Final[Mapping[str, ValueType[Any]]] = {
+    SIZE: Octets(unlimited=False, minimum=1024),
+    SYNC: Boolean(),
+}
 
 #: The original's other keys, each with why it has no effect.
 IGNORED: Final[Mapping[str, str]] = {
@@ -67,11 +79,19 @@ class TransactionProperties:
         if wrong:
             raise SettingsError(wrong)
         if not values.get(SYNC, True):
-            setting, name = (BRIDGE_TM_PROPS, bridge) if SYNC in settings.named(BRIDGE_TM_PROPS, bridge) else (TM_PROPS, "")
+            setting, name = (
+                (BRIDGE_TM_PROPS, bridge)
+                if SYNC in settings.named(BRIDGE_TM_PROPS, bridge)
+                else (TM_PROPS, "")
+            )
             expected = "txlogSync=true: without it a crash of the machine may lose or double what is moved exactly once"
-            warnings.append(_problem(settings, setting, name, f"{SYNC}=false", expected, Severity.WARNING))
+            warnings.append(
+                _problem(settings, setting, name, f"{SYNC}=false", expected, Severity.WARNING)
+            )
         defaults = TransactionProperties()
-        return TransactionProperties(values.get(SIZE, defaults.log_size), values.get(SYNC, defaults.log_sync)), tuple(warnings)
+        return TransactionProperties(
+            values.get(SIZE, defaults.log_size), values.get(SYNC, defaults.log_sync)
+        ), tuple(warnings)
 
 
 def _judged(pair: str, values: dict[str, Any]) -> tuple[str, str]:
@@ -84,7 +104,10 @@ def _judged(pair: str, values: dict[str, Any]) -> tuple[str, str]:
     kind = _TYPES.get(key)
     if kind is None:
         near = nearest(key, [*_TYPES, *IGNORED])
-        return key, f"one of the keys {', '.join([*_TYPES, *IGNORED])}{f'; the nearest is {near}' if near else ''}"
+        return (
+            key,
+            f"one of the keys {', '.join([*_TYPES, *IGNORED])}{f'; the nearest is {near}' if near else ''}",
+        )
     try:
         values[key] = kind.parse(value)
     except ValueError as refused:
@@ -92,5 +115,12 @@ def _judged(pair: str, values: dict[str, Any]) -> tuple[str, str]:
     return key, ""
 
 
-def _problem(settings: Settings, setting: Setting[Any], name: str, pair: str, expected: str, severity: Severity) -> Problem:
+def _problem(
+    settings: Settings,
+    setting: Setting[Any],
+    name: str,
+    pair: str,
+    expected: str,
+    severity: Severity,
+) -> Problem:
     return settings.problem(setting, expected, name, severity=severity, value=pair)

@@ -98,7 +98,11 @@ class Recovery:
         gtrid = xids.gtrid_without_padding(xid.gtrid)
         course = self._courses.get(origin.unique)
         # What is known of one is known, whichever run it is of, and wherever that was.
-        if (course is not None and course.gtrid == gtrid) or self._presumed.of(gtrid) or self._ids.made(origin):
+        if (
+            (course is not None and course.gtrid == gtrid)
+            or self._presumed.of(gtrid)
+            or self._ids.made(origin)
+        ):
             return origin.unique
         if origin.identity in self._ids.former:
             self._once(
@@ -122,7 +126,13 @@ class Recovery:
     async def _found(self, unique: xids.Unique, xid: Xid) -> None:
         """A branch that the resource manager has."""
         bqual = xids.without_padding(xid.bqual)
-        branch = Branch(bqual, xids.ref_name(bqual) or self._ref_name, self._rm, BranchState.LEFT, associations=0)
+        branch = Branch(
+            bqual,
+            xids.ref_name(bqual) or self._ref_name,
+            self._rm,
+            BranchState.LEFT,
+            associations=0,
+        )
         gtrid = xids.gtrid_without_padding(xid.gtrid)
         course = self._courses.get(unique) or self._adopt(unique, gtrid, branch)
         if course is None:
@@ -130,7 +140,10 @@ class Recovery:
             return
         if not course.settled:
             return
-        index = next((index for index, branch in enumerate(course.now.branches) if branch.bqual == bqual), None)
+        index = next(
+            (index for index, branch in enumerate(course.now.branches) if branch.bqual == bqual),
+            None,
+        )
         if index is None:
             if course.now.decided:
                 self._not_its_own(course.id, xid)
@@ -139,7 +152,10 @@ class Recovery:
             course.tell(Found(branch))
         branch = course.now.branches[index]
         # Taken for committed on an operator's word, or for rolled back as another broker did not know it, and it was not.
-        again = branch.state in (BranchState.COMMITTED, BranchState.ROLLED_BACK) and branch.asking is None
+        again = (
+            branch.state in (BranchState.COMMITTED, BranchState.ROLLED_BACK)
+            and branch.asking is None
+        )
         hazard = course.unheard_of(index)
         if hazard:
             self._log.warn(
@@ -169,7 +185,9 @@ class Recovery:
             if branch.state is BranchState.LEFT:
                 if branch.rm == self._rm or branch.ref_name == self._ref_name:
                     await self._reach(course, index, course.xid(branch.bqual), listed=False)
-            elif is_one_of_several(branch.rm) and (branch.rm == self._rm or branch.ref_name == self._ref_name):
+            elif is_one_of_several(branch.rm) and (
+                branch.rm == self._rm or branch.ref_name == self._ref_name
+            ):
                 self._missing(course, index, branch)
             elif branch.rm == self._rm:
                 await self._reach(course, index, course.xid(branch.bqual))
@@ -193,7 +211,9 @@ class Recovery:
             id=course.id,
         )
 
-    async def _reach(self, course: Course, index: int, xid: Xid, listed: bool = True, holds: bool = False) -> None:
+    async def _reach(
+        self, course: Course, index: int, xid: Xid, listed: bool = True, holds: bool = False
+    ) -> None:
         """:param listed: whether it holds messages, as far as is known; if not, nobody need wait for it. :param holds: whether it says that it has the branch."""
         self._handled.add((course.unique, index))
         answer = await course.reach(index, self._resource, xid, holds)
@@ -206,8 +226,15 @@ class Recovery:
             self._did = replace(did, rolled_back=did.rolled_back + 1)
         elif branch.state in HEURISTIC:
             self._did = replace(did, heuristic=did.heuristic + 1)
-        elif listed and branch.state is not BranchState.FORGOTTEN and not self._unknown(branch) and self._left is None:
-            self._left = answer.error or XAError(answer.code, f"transaction {course.id} is not completed")
+        elif (
+            listed
+            and branch.state is not BranchState.FORGOTTEN
+            and not self._unknown(branch)
+            and self._left is None
+        ):
+            self._left = answer.error or XAError(
+                answer.code, f"transaction {course.id} is not completed"
+            )
 
     def _unknown(self, branch: Branch) -> bool:
         """Whether it may be another resource manager that it waits for."""

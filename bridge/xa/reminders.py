@@ -31,7 +31,13 @@ class Reminders:
     :param log: the bridge's.
     """
 
-    def __init__(self, reactor: Any, bridge: str, transactions: Callable[[], Sequence[TransactionStatus]], log: Logger) -> None:
+    def __init__(
+        self,
+        reactor: Any,
+        bridge: str,
+        transactions: Callable[[], Sequence[TransactionStatus]],
+        log: Logger,
+    ) -> None:
         self._reactor: Final = reactor
         self._bridge: Final = bridge
         self._transactions: Final = transactions
@@ -54,7 +60,9 @@ class Reminders:
         for transaction in self._transactions():
             # Only the wall clock outlives a process; once seen, its age is measured by the clock of timers.
             key = transaction.id, transaction.since_ms
-            since = self._since[key] = known.get(key, now - max(0, wall_ms(self._reactor) - transaction.since_ms) / 1000)
+            since = self._since[key] = known.get(
+                key, now - max(0, wall_ms(self._reactor) - transaction.since_ms) / 1000
+            )
             words = _words(self._bridge, transaction)
             if not words or now - since < PATIENCE_S:
                 continue
@@ -70,20 +78,28 @@ def _words(bridge: str, transaction: TransactionStatus) -> str:
     """What is the matter with it; "" for nothing."""
     match transaction.state:
         case TransactionState.WAITING:
-            waiting = ", ".join(f"'{branch.ref_name}'" for branch in transaction.branches if branch.state in UNFINISHED)
+            waiting = ", ".join(
+                f"'{branch.ref_name}'"
+                for branch in transaction.branches
+                if branch.state in UNFINISHED
+            )
             return (
                 f"waits for {waiting}: it is decided, and is completed when that resource manager is back; for one that never will be there is "
                 f"imqbridgemgr commit transaction -bn {bridge} -tid {transaction.id}"
             )
         case TransactionState.ROLLING_BACK:
-            left = ", ".join(f"'{branch.ref_name}'" for branch in transaction.branches if branch.state == BranchState.LEFT)
+            left = ", ".join(
+                f"'{branch.ref_name}'"
+                for branch in transaction.branches
+                if branch.state == BranchState.LEFT
+            )
             if not left:
                 return _hangs(transaction, BranchState.ROLLING_BACK)
-            return (
-                f"is to be rolled back, and {left} has not answered to that: it may hold the branch, and its messages, until it has"
-            )
+            return f"is to be rolled back, and {left} has not answered to that: it may hold the branch, and its messages, until it has"
         case TransactionState.HEURISTIC:
-            branches = ", ".join(f"'{branch.ref_name}' {branch.state}" for branch in transaction.branches)
+            branches = ", ".join(
+                f"'{branch.ref_name}' {branch.state}" for branch in transaction.branches
+            )
             return (
                 f"is heuristic: {branches}; see what became of its messages, then have it forgotten: "
                 f"imqbridgemgr forget transaction -bn {bridge} -tid {transaction.id}"
@@ -104,5 +120,7 @@ def _words(bridge: str, transaction: TransactionStatus) -> str:
 
 
 def _hangs(transaction: TransactionStatus, asked: BranchState, so_far: str = "") -> str:
-    silent = ", ".join(f"'{branch.ref_name}'" for branch in transaction.branches if branch.state == asked)
+    silent = ", ".join(
+        f"'{branch.ref_name}'" for branch in transaction.branches if branch.state == asked
+    )
     return f"is {transaction.state} for long: {so_far}{silent or 'a resource manager'} has not answered; what is behind its messages waits for it"

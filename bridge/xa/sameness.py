@@ -18,6 +18,7 @@ async def have_one_rm(one: XAResource, other: XAResource, log: Logger) -> bool:
         return await one.is_same_rm(other)
     except MessagingError as error:
         log.debug(
-            "Whether two sessions have one resource manager is not known, so each has a branch of its own: {error}", error=error
+            "Whether two sessions have one resource manager is not known, so each has a branch of its own: {error}",
+            error=error,
         )
         return False

@@ -64,7 +64,9 @@ def step(now: GlobalTransaction, event: Event) -> Step:
     :raises Misuse: this cannot happen to a transaction in this state.
     """
     state = now.state
-    if isinstance(event, Answered | Joined | Separated | Reached | Missing) and event.branch >= len(now.branches):
+    if isinstance(event, Answered | Joined | Separated | Reached | Missing) and event.branch >= len(
+        now.branches
+    ):
         raise Misuse(f"there is no branch {event.branch}")
     match event:
         case Started(branch) if state is TransactionState.ACTIVE:
@@ -85,7 +87,11 @@ def step(now: GlobalTransaction, event: Event) -> Step:
         case RollbackAsked() if state is TransactionState.ACTIVE:
             return _end_and_abort(now)
         case Decided() if state is TransactionState.DECIDING:
-            return _ask_all(replace(now, state=TransactionState.COMMITTING, decided=True), BranchState.PREPARED, Call.COMMIT)
+            return _ask_all(
+                replace(now, state=TransactionState.COMMITTING, decided=True),
+                BranchState.PREPARED,
+                Call.COMMIT,
+            )
         case NotDecided(cause) if state is TransactionState.DECIDING:
             return _abort(replace(now, cause=cause))
         case DecisionLost(cause) if state is TransactionState.DECIDING:
@@ -99,9 +105,15 @@ def step(now: GlobalTransaction, event: Event) -> Step:
             if branch.error == codes.XAER_NOTA:
                 return now, []
             return _with(now, index, replace(branch, error=codes.XAER_NOTA)), [Note()]
-        case Found(branch) if state in (TransactionState.HEURISTIC, TransactionState.FORGETTING, TransactionState.ROLLED_BACK):
+        case Found(branch) if state in (
+            TransactionState.HEURISTIC,
+            TransactionState.FORGETTING,
+            TransactionState.ROLLED_BACK,
+        ):
             if not now.decided:
-                return replace(now, branches=(*now.branches, replace(branch, state=BranchState.LEFT))), []
+                return replace(
+                    now, branches=(*now.branches, replace(branch, state=BranchState.LEFT))
+                ), []
         case Ordered(order):
             return _ordered(now, order)
         case _:
@@ -115,7 +127,11 @@ def _not_started(now: GlobalTransaction, failed: int | None) -> GlobalTransactio
         return now
     branch = now.branches[failed]
     left = branch.associations - 1
-    return _with(now, failed, replace(branch, associations=left, state=branch.state if left else BranchState.ROLLED_BACK))
+    return _with(
+        now,
+        failed,
+        replace(branch, associations=left, state=branch.state if left else BranchState.ROLLED_BACK),
+    )
 
 
 def _end_and_prepare(now: GlobalTransaction) -> Step:
@@ -127,7 +143,9 @@ def _end_and_prepare(now: GlobalTransaction) -> Step:
         # What one session is asked takes effect in order, so its prepare need not wait for its end. Other sessions' ends it must wait for;
         # and a commit in one phase for all of them, as there is no vote that could still be refused.
         if branch.associations == 1 and not now.one_phase:
-            now = _with(now, index, replace(branch, state=BranchState.PREPARING, asking=Call.PREPARE))
+            now = _with(
+                now, index, replace(branch, state=BranchState.PREPARING, asking=Call.PREPARE)
+            )
             actions.append(Ask(Call.PREPARE, index))
     return now, actions
 
@@ -140,7 +158,9 @@ def _end_and_abort(now: GlobalTransaction) -> Step:
             continue
         actions.append(Ask(Call.END, index, failed=True))
         if branch.associations == 1:
-            now = _with(now, index, replace(branch, state=BranchState.ROLLING_BACK, asking=Call.ROLLBACK))
+            now = _with(
+                now, index, replace(branch, state=BranchState.ROLLING_BACK, asking=Call.ROLLBACK)
+            )
             actions.append(Ask(Call.ROLLBACK, index))
     return (now, actions) if actions else _settled(now)
 
@@ -151,7 +171,9 @@ def _abort(now: GlobalTransaction) -> Step:
     return _ask_all(now, (BranchState.IDLE, BranchState.PREPARED), Call.ROLLBACK)
 
 
-def _ask_all(now: GlobalTransaction, states: BranchState | tuple[BranchState, ...], call: Call) -> Step:
+def _ask_all(
+    now: GlobalTransaction, states: BranchState | tuple[BranchState, ...], call: Call
+) -> Step:
     """Ask every branch in one of these states, or settle where there is none."""
     wanted = states if isinstance(states, tuple) else (states,)
     asked: list[Action] = []
@@ -166,7 +188,10 @@ def _answered(now: GlobalTransaction, answer: Answered) -> Step:
     index = answer.branch
     branch = now.branches[index]
     if answer.call is Call.END:
-        if now.state not in (TransactionState.PREPARING, TransactionState.ROLLING_BACK) or branch.ended >= branch.associations:
+        if (
+            now.state not in (TransactionState.PREPARING, TransactionState.ROLLING_BACK)
+            or branch.ended >= branch.associations
+        ):
             raise Misuse(f"an answer to an end that was not asked, in the state {now.state.value}")
         return _ended(now, answer, replace(branch, ended=branch.ended + 1))
     if branch.asking is not answer.call:
@@ -183,7 +208,9 @@ def _answered(now: GlobalTransaction, answer: Answered) -> Step:
             before = now.branches[index].error
             meaning = answers.to_commit(answer.code, before, is_one_of_several(branch.rm))
             presumed = answer.code == codes.XAER_NOTA and meaning[0] is BranchState.COMMITTED
-            first: list[Action] = [Presume(index, at_first=not now.told and not before)] if presumed else []
+            first: list[Action] = (
+                [Presume(index, at_first=not now.told and not before)] if presumed else []
+            )
             now, actions = _means(now, index, branch, meaning)
             return now, first + actions
         case Call.COMMIT_ONE_PHASE:
@@ -265,12 +292,18 @@ def _forgotten(now: GlobalTransaction, answer: Answered, branch: Branch) -> Step
 
 def is_unheard_of(now: GlobalTransaction, branch: Branch) -> bool:
     """Whether it was to commit, and its resource manager, or another by its name, did not know it: should it come to light, it is to commit still."""
-    return now.decided and branch.error == codes.XAER_NOTA and branch.state in (BranchState.COMMITTED, BranchState.HEURISTIC_HAZARD)
+    return (
+        now.decided
+        and branch.error == codes.XAER_NOTA
+        and branch.state in (BranchState.COMMITTED, BranchState.HEURISTIC_HAZARD)
+    )
 
 
 def _presumed_anew(now: GlobalTransaction) -> list[Action]:
     """Of one that is forgotten: it may have been heuristic for longer than anything is remembered."""
-    return [Presume(index) for index, branch in enumerate(now.branches) if is_unheard_of(now, branch)]
+    return [
+        Presume(index) for index, branch in enumerate(now.branches) if is_unheard_of(now, branch)
+    ]
 
 
 def _reached(now: GlobalTransaction, index: int, holds: bool) -> Step:
@@ -287,7 +320,9 @@ def _reached(now: GlobalTransaction, index: int, holds: bool) -> Step:
                 return _forget(now, index, branch)
             case _:
                 pass
-    raise Misuse(f"there is nothing to do with a branch that is {branch.state.value} in the state {now.state.value}")
+    raise Misuse(
+        f"there is nothing to do with a branch that is {branch.state.value} in the state {now.state.value}"
+    )
 
 
 def _ordered(now: GlobalTransaction, order: Order) -> Step:
@@ -296,25 +331,41 @@ def _ordered(now: GlobalTransaction, order: Order) -> Step:
     states = {branch.state for branch in now.branches}
     match order, now.state:
         case Order.COMMIT, TransactionState.WAITING:
-            presumed = [Presume(index) for index, branch in enumerate(now.branches) if branch.state in UNFINISHED]
-            now = replace(now, branches=tuple(_if(branch, UNFINISHED, BranchState.COMMITTED) for branch in now.branches))
+            presumed = [
+                Presume(index)
+                for index, branch in enumerate(now.branches)
+                if branch.state in UNFINISHED
+            ]
+            now = replace(
+                now,
+                branches=tuple(
+                    _if(branch, UNFINISHED, BranchState.COMMITTED) for branch in now.branches
+                ),
+            )
             now, actions = _settled(now, durably=True)
             return now, [*presumed, *actions]
         case Order.ROLLBACK, TransactionState.WAITING if BranchState.WAITING in states:
             waiting = frozenset({BranchState.WAITING})
-            branches = tuple(_if(branch, waiting, BranchState.ROLLBACK_ORDERED) for branch in now.branches)
+            branches = tuple(
+                _if(branch, waiting, BranchState.ROLLBACK_ORDERED) for branch in now.branches
+            )
             return replace(now, branches=branches), [Record()]
         case Order.FORGET, TransactionState.HEURISTIC:
             return replace(now, state=TransactionState.FORGETTING), [Record()]
         case Order.FORGET, TransactionState.FORGETTING:
             return replace(now, state=_end(now)), [*_presumed_anew(now), Remove(now=True)]
         case _:
-            raise Misuse(f"{order.value} is no order for a transaction in the state {now.state.value}")
+            raise Misuse(
+                f"{order.value} is no order for a transaction in the state {now.state.value}"
+            )
 
 
 def _settled(now: GlobalTransaction, durably: bool = False) -> Step:
     """Go on, once everyone has answered in the second phase."""
-    if any(branch.asking or (not now.told and branch.ended < branch.associations) for branch in now.branches):
+    if any(
+        branch.asking or (not now.told and branch.ended < branch.associations)
+        for branch in now.branches
+    ):
         return now, []
     states = {branch.state for branch in now.branches}
     actions: list[Action] = []
@@ -322,7 +373,9 @@ def _settled(now: GlobalTransaction, durably: bool = False) -> Step:
         state = TransactionState.WAITING
         actions.append(Record() if states & HEURISTIC or durably else Note())
     elif states & HEURISTIC:
-        state = now.state if now.state is TransactionState.FORGETTING else TransactionState.HEURISTIC
+        state = (
+            now.state if now.state is TransactionState.FORGETTING else TransactionState.HEURISTIC
+        )
         actions.append(Record())
     else:
         state = _end(now)
@@ -347,7 +400,9 @@ def _because(now: GlobalTransaction, answer: Answered) -> GlobalTransaction:
     """With what went wrong first, where this did."""
     if answer.code in (codes.OK, codes.XA_RDONLY) or now.cause is not None:
         return now
-    return replace(now, cause=Cause(answer.code, now.branches[answer.branch].ref_name, answer.error))
+    return replace(
+        now, cause=Cause(answer.code, now.branches[answer.branch].ref_name, answer.error)
+    )
 
 
 def _asking(now: GlobalTransaction, index: int, call: Call) -> GlobalTransaction:

@@ -75,7 +75,12 @@ class Xids:
     """
 
     def __init__(
-        self, name: str, identity: bytes, generation: int, earlier: Iterable[Run] = (), former: Collection[bytes] = ()
+        self,
+        name: str,
+        identity: bytes,
+        generation: int,
+        earlier: Iterable[Run] = (),
+        former: Collection[bytes] = (),
     ) -> None:
         if len(identity) != IDENTITY_OCTETS:
             raise ValueError(f"an identity of {len(identity)} octets, not {IDENTITY_OCTETS}")
@@ -95,7 +100,9 @@ class Xids:
         """A unique part that never was, and the global id that has it."""
         self._counter += 1
         unique = Unique(self.generation, self._counter)
-        return unique, self._head + _UNIQUE.pack(unique.generation, unique.counter >> 32, unique.counter & 0xFFFFFFFF)
+        return unique, self._head + _UNIQUE.pack(
+            unique.generation, unique.counter >> 32, unique.counter & 0xFFFFFFFF
+        )
 
     def mine(self, origin: Origin) -> bool:
         """Whether the branch is of a run of this coordinator that is known."""
@@ -103,7 +110,9 @@ class Xids:
 
     def made(self, origin: Origin) -> bool:
         """Whether this coordinator has given it out, or may have before this start. If it is :meth:`mine` and not made, the log is older than the branch."""
-        if origin.identity == self.identity and origin.unique <= Unique(self.generation, self._counter):
+        if origin.identity == self.identity and origin.unique <= Unique(
+            self.generation, self._counter
+        ):
             return True
         return origin.unique.generation <= self._earlier.get(origin.identity, 0)
 
@@ -125,7 +134,9 @@ def origin(xid: Xid) -> Origin | None:
         return None
     name, rest = gtrid[1 : 1 + gtrid[0]], gtrid[1 + gtrid[0] :]
     # A provider may give an id back padded with zeros to 64 octets, as the original's ids are.
-    if len(rest) < IDENTITY_OCTETS + _UNIQUE.size or rest[IDENTITY_OCTETS + _UNIQUE.size :].strip(b"\0"):
+    if len(rest) < IDENTITY_OCTETS + _UNIQUE.size or rest[IDENTITY_OCTETS + _UNIQUE.size :].strip(
+        b"\0"
+    ):
         return None
     generation, high, low = _UNIQUE.unpack_from(rest, IDENTITY_OCTETS)
     try:

@@ -68,8 +68,14 @@ class Listener(stomp.ConnectionListener):
 
 def receive(connection, listener, destination, headers):
     # RabbitMQ shares a queue between connections only if each of them says so; other brokers do not mind.
-    durable = {"durable": "true", "auto-delete": "false", "exclusive": "false"} if destination.startswith("/queue/") else {}
-    connection.subscribe(destination, id="1", ack="client-individual", headers={**durable, **headers})
+    durable = (
+        {"durable": "true", "auto-delete": "false", "exclusive": "false"}
+        if destination.startswith("/queue/")
+        else {}
+    )
+    connection.subscribe(
+        destination, id="1", ack="client-individual", headers={**durable, **headers}
+    )
     message = listener.next(f"a message from {destination}")
     connection.ack(message.headers["ack"])
     return message
@@ -83,20 +89,36 @@ def send(connection, listener, destination, text, headers):
 def main(port, command, destination, *words):
     listener = Listener()
     # RabbitMQ has virtual hosts, and the one it comes with is "/"; text is sent as text, without its length.
-    connection = stomp.Connection12([("127.0.0.1", int(port))], vhost="/", auto_content_length=False)
+    connection = stomp.Connection12(
+        [("127.0.0.1", int(port))], vhost="/", auto_content_length=False
+    )
     connection.set_listener("", listener)
     connection.connect("guest", "guest", wait=True)
     if command == "send":
-        send(connection, listener, destination, words[0], dict(word.split("=", 1) for word in words[1:]))
+        send(
+            connection,
+            listener,
+            destination,
+            words[0],
+            dict(word.split("=", 1) for word in words[1:]),
+        )
     elif command == "receive":
-        message = receive(connection, listener, destination, dict(word.split("=", 1) for word in words))
+        message = receive(
+            connection, listener, destination, dict(word.split("=", 1) for word in words)
+        )
         print(message.body)
         for name in sorted(set(message.headers) - COMMON):
             print(f"  {name}: {message.headers[name]}")
     elif command == "answer":
         request = receive(connection, listener, destination, {})
         first = request.headers["HORNETQ_BRIDGE_MSG_ID_LIST"].split(",")[0]
-        send(connection, listener, words[0], f"an answer to: {request.body}", {"correlation-id": first})
+        send(
+            connection,
+            listener,
+            words[0],
+            f"an answer to: {request.body}",
+            {"correlation-id": first},
+        )
         print(f"answered the request {request.body!r}")
     else:
         sys.exit(f"there is no command {command}")

@@ -72,7 +72,9 @@ def admin_contexts(layout: Layout, settings: Settings) -> ServerContextFactory |
             ]
         )
     password = settings[settings_general.KEYSTORE_PASSWORD]
-    return ServerContextFactory(ServerFiles(certificate, key, password.encode() if password else None))
+    return ServerContextFactory(
+        ServerFiles(certificate, key, password.encode() if password else None)
+    )
 
 
 def admin_service(
@@ -146,8 +148,12 @@ def administrators(users: Users, rules: AccessRules) -> Callable[[str, str, str]
     return authenticate
 
 
-def _broker(configuration: Configuration, provider: EmbeddedProvider, bridges: BridgeServiceManager) -> BrokerAdministration:
-    store = "memory" if configuration.settings[broker_settings.PERSIST_STORE] == "memory" else "sqlite"
+def _broker(
+    configuration: Configuration, provider: EmbeddedProvider, bridges: BridgeServiceManager
+) -> BrokerAdministration:
+    store = (
+        "memory" if configuration.settings[broker_settings.PERSIST_STORE] == "memory" else "sqlite"
+    )
 
     def clients() -> list[Client]:
         return [client for service in _stomp(bridges) for client in service.clients]
@@ -159,7 +165,9 @@ def _broker(configuration: Configuration, provider: EmbeddedProvider, bridges: B
             for connection, whose in getattr(bridge, "open_connections", tuple)()
         }
 
-    return BrokerAdministration(provider, clients, holders=holders, varhome=str(configuration.layout.varhome), store=store)
+    return BrokerAdministration(
+        provider, clients, holders=holders, varhome=str(configuration.layout.varhome), store=store
+    )
 
 
 def _stomp_counters(bridges: BridgeServiceManager) -> object:

@@ -32,7 +32,15 @@ from gateway.broker.operator.purging import purge
 from gateway.broker.schedule import Schedule
 from gateway.broker.sessions.unacknowledged import Unacknowledged
 from gateway.broker.settings import DMQ_PROPERTIES, BrokerOptions
-from gateway.broker.store.interface import Batch, DestinationRow, Store, StoreDamaged, StoreError, StoreFailed, StoreFull
+from gateway.broker.store.interface import (
+    Batch,
+    DestinationRow,
+    Store,
+    StoreDamaged,
+    StoreError,
+    StoreFailed,
+    StoreFull,
+)
 from gateway.broker.xa.registry import Branches
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
@@ -91,7 +99,9 @@ class Broker:
         self.commits = GroupCommit(store, turn, failed)
         self.commits.on_undone = self._undone
         self.rows = Rows(store, self.commits, turn)
-        self.dead_letters = DeadLetters(self, truncate=options.truncate_dead, log_all=options.log_dead)
+        self.dead_letters = DeadLetters(
+            self, truncate=options.truncate_dead, log_all=options.log_dead
+        )
         self.most_rollbacks = options.most_rollbacks
         self.store_id = store_id
         #: Properties that the settings give, by destination.
@@ -140,7 +150,9 @@ class Broker:
         given = self.configured.get(destination)
         if given is not None:
             return given
-        auto = self.options.auto_queue if destination.kind is Kind.QUEUE else self.options.auto_topic
+        auto = (
+            self.options.auto_queue if destination.kind is Kind.QUEUE else self.options.auto_topic
+        )
         return auto or DestinationProperties()
 
     def find(self, destination: Destination) -> PhysicalQueue | PhysicalTopic | None:
@@ -151,9 +163,13 @@ class Broker:
         """Whether using the destination would create it."""
         if destination in self.configured or destination.temporary:
             return True
-        return (self.options.auto_queue if destination.kind is Kind.QUEUE else self.options.auto_topic) is not None
+        return (
+            self.options.auto_queue if destination.kind is Kind.QUEUE else self.options.auto_topic
+        ) is not None
 
-    def create(self, destination: Destination, given: DestinationProperties | None = None) -> PhysicalQueue | PhysicalTopic:
+    def create(
+        self, destination: Destination, given: DestinationProperties | None = None
+    ) -> PhysicalQueue | PhysicalTopic:
         """The physical destination, made if there is none.
 
         :raises InvalidDestination: the name is not one.
@@ -187,9 +203,15 @@ class Broker:
             if given is not None:
                 held = properties.over(held or DestinationProperties(), given)
             elif held is None:
-                held = DestinationProperties.from_text(row.properties) if row.properties else self.properties_for(destination)
+                held = (
+                    DestinationProperties.from_text(row.properties)
+                    if row.properties
+                    else self.properties_for(destination)
+                )
         except ValueError as error:
-            raise StoreError(f"the store holds {destination} with properties that cannot be read: {error}") from error
+            raise StoreError(
+                f"the store holds {destination} with properties that cannot be read: {error}"
+            ) from error
         made: PhysicalQueue | PhysicalTopic
         if destination.kind is Kind.QUEUE:
             made = PhysicalQueue(self, destination, number, held)
@@ -197,7 +219,9 @@ class Broker:
             made = PhysicalTopic(self, destination, number, held)
         made.stored = True
         made.administered = given
-        made.auto_created = destination not in self.configured and not row.properties and given is None
+        made.auto_created = (
+            destination not in self.configured and not row.properties and given is None
+        )
         self.used_number(number)
         self._register(made)
         return made
@@ -217,7 +241,11 @@ class Broker:
     def topic_of(self, message: Message) -> PhysicalTopic | None:
         """The topic that the message was sent to, unless it was removed."""
         physical = self.destinations.get(message.headers.destination)
-        return physical if isinstance(physical, PhysicalTopic) and message.seq > physical.since else None
+        return (
+            physical
+            if isinstance(physical, PhysicalTopic) and message.seq > physical.since
+            else None
+        )
 
     def queue(self, destination: Destination) -> PhysicalQueue:
         """The physical queue, made if there is none."""
@@ -226,7 +254,11 @@ class Broker:
         return physical
 
     def remove(
-        self, physical: PhysicalQueue | PhysicalTopic, done: Callable[[], None] = _nothing, *, keeps_ids: bool = False
+        self,
+        physical: PhysicalQueue | PhysicalTopic,
+        done: Callable[[], None] = _nothing,
+        *,
+        keeps_ids: bool = False,
     ) -> None:
         """The destination goes, with what waits in it and what its consumers have; subscriptions of a topic lose its messages only.
 
@@ -239,10 +271,19 @@ class Broker:
             return
         self.topics.pop(physical.destination, None)
         self.memory.stand(-of_destination(physical.destination.name))
-        if physical.stored and keeps_ids and self.duplicates.keep_away(physical.destination, physical.number):
+        if (
+            physical.stored
+            and keeps_ids
+            and self.duplicates.keep_away(physical.destination, physical.number)
+        ):
             # Its row stays as long as its ids are remembered.
             physical.stored = False
-        elif physical.stored and not physical.unburied and physical.burial is None and self._has_rows(physical):
+        elif (
+            physical.stored
+            and not physical.unburied
+            and physical.burial is None
+            and self._has_rows(physical)
+        ):
             # Until its last message is deleted, so that a restart does not find messages of no destination. It would delete them, too; those that
             # are dead, or are to be, may be nowhere else yet, and it is to find them again.
             self.rows.mark_removed(physical)
@@ -253,7 +294,9 @@ class Broker:
             done()
 
         if isinstance(physical, PhysicalQueue):
-            fail_consumers(physical, InvalidDestination(physical.destination, "the destination was removed"))
+            fail_consumers(
+                physical, InvalidDestination(physical.destination, "the destination was removed")
+            )
             purge(physical, emptied)
         self.limit_reports.forget(physical)
         if not keeps_ids:
@@ -290,7 +333,9 @@ class Broker:
     def subscribe(self, subscription: TopicSubscription) -> None:
         """Messages for the subscription's topic, or for the topics its pattern covers, come to it from now on."""
         pattern = subscription.pattern
-        self.memory.stand(of_subscription(subscription.selector.text if subscription.selector else ""))
+        self.memory.stand(
+            of_subscription(subscription.selector.text if subscription.selector else "")
+        )
         if is_wild(pattern.name):
             self.wild_made += 1
             subscription.ordinal = self.wild_made
@@ -316,10 +361,14 @@ class Broker:
         topic = None if is_wild(subscription.pattern.name) else self.topic(subscription.pattern)
         self.rows.insert_subscription(subscription, topic, self.new_number)
 
-    def end_subscription(self, subscription: TopicSubscription, done: Callable[[], None] = _nothing) -> None:
+    def end_subscription(
+        self, subscription: TopicSubscription, done: Callable[[], None] = _nothing
+    ) -> None:
         """No more messages come to it. What waits in one that is not durable is given up; ``done`` is called then."""
         if not subscription.ended:
-            self.memory.stand(-of_subscription(subscription.selector.text if subscription.selector else ""))
+            self.memory.stand(
+                -of_subscription(subscription.selector.text if subscription.selector else "")
+            )
         subscription.ended = True
         topic = self.topics.get(subscription.pattern)
         was_named = topic is not None and topic.named.pop(subscription, self) is None
@@ -351,7 +400,9 @@ class Broker:
         finally:
             self._telling = False
 
-    def end_durable(self, subscription: TopicSubscription, comment: str | None, done: Callable[[], None]) -> None:
+    def end_durable(
+        self, subscription: TopicSubscription, comment: str | None, done: Callable[[], None]
+    ) -> None:
         """A durable subscription goes, with its backlog, block by block; ``done`` is called when nothing is left of it but commits.
 
         :param comment: why, for the dead message queue; None sends nothing there.
@@ -374,7 +425,9 @@ class Broker:
             subscription.on_dead = None
             self._ending.pop(subscription, None)
             self.commits.remove_subscription(subscription.number)
-            if is_wild(pattern.name) and all(other.pattern != pattern for other in (*self.durables.values(), *self._ending)):
+            if is_wild(pattern.name) and all(
+                other.pattern != pattern for other in (*self.durables.values(), *self._ending)
+            ):
                 self.rows.forget_pattern(pattern)
             if topic is not None:
                 topic.cleared()
@@ -409,7 +462,9 @@ class Broker:
         if physical.properties.bounded:
             physical.make_room()
 
-    def undo_arrivals(self, batch: Batch, arrivals: Iterable[tuple[Physical, Sequence[Message]]]) -> bool:
+    def undo_arrivals(
+        self, batch: Batch, arrivals: Iterable[tuple[Physical, Sequence[Message]]]
+    ) -> bool:
         """The store could not keep a batch: what it was to keep of these arrivals never came. :returns: whether that is anything."""
         anything = False
         for physical, run in arrivals:
@@ -433,7 +488,9 @@ class Broker:
         for destination, run in spilled.items():
             physical = self.find(destination)
             if physical is not None:
-                for place in [physical] if isinstance(physical, PhysicalQueue) else physical.subscriptions:
+                for place in (
+                    [physical] if isinstance(physical, PhysicalQueue) else physical.subscriptions
+                ):
                     place.in_memory_again(run)
 
     # --- turns and the end
@@ -463,7 +520,9 @@ class Broker:
         """A message in the store is damaged: its destination is stopped. Where that is not known, everything is."""
         self.log.critical("{error}", error=str(error))
         if error.destination is None:
-            self.commits.give_up(StoreFailed(f"{error}; it is not known which destination this is about"))
+            self.commits.give_up(
+                StoreFailed(f"{error}; it is not known which destination this is about")
+            )
             return
         for physical in self.destinations.values():
             if physical.number == error.destination and not physical.damaged:

@@ -40,12 +40,21 @@ class DeadLetters:
         #: What tells the journal of the dead; None where nothing does.
         self.journey: Journey | None = None
 
-    def tell(self, source: Distribution, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
+    def tell(
+        self, source: Distribution, messages: Sequence[Message], reason: DeadReason, comment: str
+    ) -> None:
         """These are dead, and about to be settled: the journal hears of it."""
         if self.journey is not None:
             self.journey.buried(source, messages, reason, comment)
 
-    def bury(self, physical: Physical, source: Distribution, message: Message, reason: DeadReason, comment: str) -> None:
+    def bury(
+        self,
+        physical: Physical,
+        source: Distribution,
+        message: Message,
+        reason: DeadReason,
+        comment: str,
+    ) -> None:
         """Keep a dead message of ``physical``, where its properties or the message's own say so.
 
         The caller settles the message at ``source`` in the same batch, so that it is in one place or the other.
@@ -53,7 +62,10 @@ class DeadLetters:
         broker = self._broker
         headers = message.headers
         properties = headers.properties
-        lost = physical.destination == DMQ and reason not in (DeadReason.OLDEST, DeadReason.LOW_PRIORITY)
+        lost = physical.destination == DMQ and reason not in (
+            DeadReason.OLDEST,
+            DeadReason.LOW_PRIORITY,
+        )
         if lost or _wish(properties, dead.LOG_DEAD_MESSAGES, self._log_all):
             broker.log.info(
                 "message {id} of {destination} is dead: {reason}, {comment}",
@@ -78,7 +90,11 @@ class DeadLetters:
             # Without its duplicate id: who sends the copy back to where it came from means it.
             headers.replace(
                 destination=DMQ,
-                properties={name: value for name, value in (*properties.items(), *added.items()) if name != DUPLICATE_ID},
+                properties={
+                    name: value
+                    for name, value in (*properties.items(), *added.items())
+                    if name != DUPLICATE_ID
+                },
             ),
             b"" if truncate else message.body,
             timestamp=message.timestamp,
@@ -90,7 +106,9 @@ class DeadLetters:
             _Burial(physical, source, message, copy)
 
     def _keeps(self, physical: Physical, message: Message) -> bool:
-        wish = _wish(message.headers.properties, dead.PRESERVE_UNDELIVERED, physical.properties.use_dmq)
+        wish = _wish(
+            message.headers.properties, dead.PRESERVE_UNDELIVERED, physical.properties.use_dmq
+        )
         return wish and physical.destination != DMQ
 
     def prepare(self, physical: Physical, messages: Sequence[Message]) -> None:
@@ -98,7 +116,9 @@ class DeadLetters:
 
         For what is promised to its sender is the message, and it is kept by its copy, which a full disk may refuse.
         """
-        self._broker.commits.seal_if_inserted([message.seq for message in messages if self._keeps(physical, message)])
+        self._broker.commits.seal_if_inserted(
+            [message.seq for message in messages if self._keeps(physical, message)]
+        )
 
 
 class _Burial:
@@ -110,7 +130,9 @@ class _Burial:
 
     __slots__ = ("_broker", "_copy", "_kept", "_message", "_open", "_physical", "_source")
 
-    def __init__(self, physical: Physical, source: Distribution, message: Message, copy: Message) -> None:
+    def __init__(
+        self, physical: Physical, source: Distribution, message: Message, copy: Message
+    ) -> None:
         self._broker = physical.broker
         self._physical = physical
         self._source = source
@@ -185,7 +207,9 @@ class _Burial:
             return
         commits.begin()
         try:
-            self._broker.rows.insert(self._broker.queue(DMQ), self._copy, persistent=self._copy.headers.persistent)
+            self._broker.rows.insert(
+                self._broker.queue(DMQ), self._copy, persistent=self._copy.headers.persistent
+            )
             self._release(self._not_stored)
         finally:
             commits.end()

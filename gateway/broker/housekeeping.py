@@ -58,7 +58,9 @@ class Housekeeping:
         """Remove the destination if nobody uses it for the reap time."""
         if physical.destination not in self._reaping and self._broker.options.reap_time:
             self._reaping.add(physical.destination)
-            self._reap_at(physical.destination, physical.idle_since + self._broker.options.reap_time * 1000)
+            self._reap_at(
+                physical.destination, physical.idle_since + self._broker.options.reap_time * 1000
+            )
 
     def _reap_at(self, destination: Destination, when_ms: int) -> None:
         # Where many are due at once, the schedule does a part of them in each turn.
@@ -67,7 +69,14 @@ class Housekeeping:
     def _reap(self, destination: Destination, when_ms: int) -> None:
         self._reaping.discard(destination)
         there = self._broker.destinations.get(destination)
-        if there is None or not there.auto_created or there.removed or there.busy or there.arrivals or there.held:
+        if (
+            there is None
+            or not there.auto_created
+            or there.removed
+            or there.busy
+            or there.arrivals
+            or there.held
+        ):
             return
         due = there.idle_since + self._broker.options.reap_time * 1000
         if due <= when_ms:

@@ -39,7 +39,9 @@ class Named:
 
     __slots__ = ("destination", "ids", "numbers")
 
-    def __init__(self, destination: Destination, numbers: Sequence[int] | None, ids: list[str] | None) -> None:
+    def __init__(
+        self, destination: Destination, numbers: Sequence[int] | None, ids: list[str] | None
+    ) -> None:
         self.destination = destination
         self.numbers = numbers
         self.ids = ids
@@ -49,13 +51,21 @@ class Named:
 
     def same(self, other: Named) -> bool:
         """Whether the other names the same messages."""
-        return self.destination == other.destination and self.numbers == other.numbers and self.ids == other.ids
+        return (
+            self.destination == other.destination
+            and self.numbers == other.numbers
+            and self.ids == other.ids
+        )
 
     def and_then(self, other: Named) -> Named | None:
         """These messages, and then the other ones of the same destination; None where one kind of names does not do for both."""
         first, second = self.numbers, other.numbers
         if first is not None and second is not None:
-            if isinstance(first, range) and isinstance(second, range) and first.stop == second.start:
+            if (
+                isinstance(first, range)
+                and isinstance(second, range)
+                and first.stop == second.start
+            ):
                 return Named(self.destination, range(first.start, second.stop), None)
             return Named(self.destination, [*first, *second], None)
         if self.ids is not None and other.ids is not None:
@@ -94,7 +104,11 @@ class _Line:
                 return False
             self.steps += steps
             return True
-        if mine.destination != named.destination or self.values.keys() != values.keys() or len(mine) >= _LONG:
+        if (
+            mine.destination != named.destination
+            or self.values.keys() != values.keys()
+            or len(mine) >= _LONG
+        ):
             return False
         both = mine.and_then(named)
         if both is None:
@@ -143,7 +157,10 @@ def _both(first: Values, many: int, second: Values, more: int) -> Values:
     """The values of so many messages, and then of more."""
     if isinstance(first, int) and isinstance(second, int) and first == second:
         return first
-    return [*([first] * many if isinstance(first, int) else first), *([second] * more if isinstance(second, int) else second)]
+    return [
+        *([first] * many if isinstance(first, int) else first),
+        *([second] * more if isinstance(second, int) else second),
+    ]
 
 
 class JournalLines:
@@ -176,7 +193,9 @@ class JournalLines:
         said = said or {}
         if whole and (self._headers or self._bodies):
             self.flush()
-            self._add(_Line(time, steps, named, connection, subscription, values, said), list(whole))
+            self._add(
+                _Line(time, steps, named, connection, subscription, values, said), list(whole)
+            )
             return
         line = self._line
         if line is None:

@@ -14,7 +14,15 @@ from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.core.subscription import TopicSubscription
 from gateway.broker.core.topic import PhysicalTopic
 from gateway.broker.core.wildcards import is_wild
-from gateway.broker.journal_lines import JournalLines, Named, Steps, Values, names_of, sizes_of, timestamps_of
+from gateway.broker.journal_lines import (
+    JournalLines,
+    Named,
+    Steps,
+    Values,
+    names_of,
+    sizes_of,
+    timestamps_of,
+)
 from gateway.broker.store.interface import Row
 from gateway.journal.schema import Level, Step
 from gateway.messaging.dead import DeadReason
@@ -52,14 +60,20 @@ class _Sent:
 
     __slots__ = ("destination", "first", "ids", "last")
 
-    def __init__(self, destination: Destination, first: int, last: int, ids: list[str] | None) -> None:
+    def __init__(
+        self, destination: Destination, first: int, last: int, ids: list[str] | None
+    ) -> None:
         self.destination = destination
         self.first = first
         self.last = last
         self.ids = ids
 
     def named(self) -> Named:
-        return Named(self.destination, None if self.ids is not None else range(self.first, self.last + 1), self.ids)
+        return Named(
+            self.destination,
+            None if self.ids is not None else range(self.first, self.last + 1),
+            self.ids,
+        )
 
 
 class Unconfirmed:
@@ -76,7 +90,12 @@ class Unconfirmed:
         destination, first, last = physical.destination, run[0].seq, run[-1].seq
         if last - first != len(run) - 1 or first <= physical.identified:
             runs.append(_Sent(destination, first, last, [message.message_id for message in run]))
-        elif runs and runs[-1].ids is None and runs[-1].last == first - 1 and runs[-1].destination == destination:
+        elif (
+            runs
+            and runs[-1].ids is None
+            and runs[-1].last == first - 1
+            and runs[-1].destination == destination
+        ):
             runs[-1].last = last
         else:
             runs.append(_Sent(destination, first, last, None))
@@ -107,17 +126,32 @@ class Journey:
         for physical, run in arrivals:
             unconfirmed.add(physical, run)
 
-    def produced(self, connection: EmbeddedConnection, arrivals: Arrivals, *, held: bool = False) -> None:
+    def produced(
+        self, connection: EmbeddedConnection, arrivals: Arrivals, *, held: bool = False
+    ) -> None:
         """A client has sent these, and they are accepted. :param held: who is owed them is not known yet."""
         for physical, run in arrivals:
             values: dict[str, Values] = {"sizes": sizes_of(run), "timestamps": timestamps_of(run)}
             said: dict[str, object] = {}
             steps: Steps = _PRODUCED
             if not held and isinstance(physical, PhysicalTopic) and not physical.subscribed:
-                steps, said = _PRODUCED + _DELETED, {"reason": "unsubscribed", "comment": "nobody subscribes to the topic"}
-            self._lines.tell(steps, names_of(physical.destination, run, physical.identified), connection, "", values, said, run)
+                steps, said = (
+                    _PRODUCED + _DELETED,
+                    {"reason": "unsubscribed", "comment": "nobody subscribes to the topic"},
+                )
+            self._lines.tell(
+                steps,
+                names_of(physical.destination, run, physical.identified),
+                connection,
+                "",
+                values,
+                said,
+                run,
+            )
 
-    def confirming(self, session: EmbeddedSession, done: Callable[..., None]) -> Callable[..., None]:
+    def confirming(
+        self, session: EmbeddedSession, done: Callable[..., None]
+    ) -> Callable[..., None]:
         """What to call in place of ``done``, with the error or None, when a session is told how what it has sent until now went."""
         unconfirmed, session.unconfirmed = session.unconfirmed, None
         if unconfirmed is None or unconfirmed.journey is not self:
@@ -126,7 +160,11 @@ class Journey:
         return partial(self._told, session.connection, unconfirmed.runs, done)
 
     def _told(
-        self, connection: EmbeddedConnection, runs: Sequence[_Sent], done: Callable[..., None], error: Exception | None
+        self,
+        connection: EmbeddedConnection,
+        runs: Sequence[_Sent],
+        done: Callable[..., None],
+        error: Exception | None,
     ) -> None:
         if error is None:
             for run in runs:
@@ -136,7 +174,9 @@ class Journey:
     def confirmed(self, connection: EmbeddedConnection | None, arrivals: Arrivals) -> None:
         """These were sent in a transaction, which is committed."""
         for physical, run in arrivals:
-            self._lines.tell(_CONFIRMED, names_of(physical.destination, run, physical.identified), connection)
+            self._lines.tell(
+                _CONFIRMED, names_of(physical.destination, run, physical.identified), connection
+            )
 
     def refused(self, arrivals: Arrivals, comment: str) -> None:
         """These were accepted, and are not there after all."""
@@ -154,12 +194,21 @@ class Journey:
                 runs.setdefault(message.headers.destination, []).append(message)
         for destination, run in runs.items():
             physical = self._broker.find(destination)
-            self._lines.tell(_STORED, names_of(destination, run, run[-1].seq if physical is None else physical.identified))
+            self._lines.tell(
+                _STORED,
+                names_of(
+                    destination, run, run[-1].seq if physical is None else physical.identified
+                ),
+            )
 
     # --- consumers
 
     def delivered(
-        self, source: Distribution, consumer: EmbeddedConsumer, run: Sequence[Message], attempts: list[int] | None
+        self,
+        source: Distribution,
+        consumer: EmbeddedConsumer,
+        run: Sequence[Message],
+        attempts: list[int] | None,
     ) -> None:
         """These are handed to a consumer. :param attempts: for the how manieth time; None where it is the first for all."""
         connection, subscription = consumer.session.connection, _name(consumer)
@@ -170,7 +219,11 @@ class Journey:
         first = [message for message, attempt in zip(run, attempts, strict=True) if attempt == 1]
         for named in self._names(source, first):
             self._lines.tell(_DELIVERED, named, connection, subscription)
-        again = {message.seq: attempt for message, attempt in zip(run, attempts, strict=True) if attempt > 1}
+        again = {
+            message.seq: attempt
+            for message, attempt in zip(run, attempts, strict=True)
+            if attempt > 1
+        }
         for part in _by_destination(source, [message for message in run if message.seq in again]):
             tries = [again[message.seq] for message in part]
             for named in self._names(source, part):
@@ -185,18 +238,25 @@ class Journey:
         commits = self._broker.commits
         commits.begin()
         try:
-            self._gone(_ACKNOWLEDGED, source, messages, consumer.session.connection, _name(consumer))
+            self._gone(
+                _ACKNOWLEDGED, source, messages, consumer.session.connection, _name(consumer)
+            )
             source.settle(messages)
         finally:
             commits.end()
 
-    def taken(self, consumer: EmbeddedConsumer | None, source: object, messages: Sequence[Message]) -> None:
+    def taken(
+        self, consumer: EmbeddedConsumer | None, source: object, messages: Sequence[Message]
+    ) -> None:
         """These were acknowledged in a transaction, which is committed: that they are gone is durable."""
         if isinstance(source, (PhysicalQueue, TopicSubscription)):
             connection = None if consumer is None else consumer.session.connection
             for named in self._names(source, messages):
                 self._lines.tell(
-                    _ACKNOWLEDGED + _DELETED, named, connection, _subscription(source) if consumer is None else _name(consumer)
+                    _ACKNOWLEDGED + _DELETED,
+                    named,
+                    connection,
+                    _subscription(source) if consumer is None else _name(consumer),
                 )
 
     def returned(self, source: Distribution, messages: Sequence[Message], reason: str) -> None:
@@ -216,16 +276,22 @@ class Journey:
             return
         if isinstance(source, PhysicalQueue) and min(seqs) > source.identified:
             named = Named(source.destination, list(seqs), None)
-            self._broker.commits.after(partial(self._lines.tell, _DELETED, named, None, "", None, {"reason": "removed"}))
+            self._broker.commits.after(
+                partial(self._lines.tell, _DELETED, named, None, "", None, {"reason": "removed"})
+            )
         else:
             # Asked before they are deleted, and in order, therefore answered.
             self._broker.rows.read_back(seqs, partial(self._removed_later, source), in_order=True)
 
     def _removed_later(self, source: Distribution, messages: Sequence[Message]) -> None:
         for named in self._names(source, messages):
-            self._lines.tell(_DELETED, named, None, _subscription(source), None, {"reason": "removed"})
+            self._lines.tell(
+                _DELETED, named, None, _subscription(source), None, {"reason": "removed"}
+            )
 
-    def buried(self, source: Distribution, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
+    def buried(
+        self, source: Distribution, messages: Sequence[Message], reason: DeadReason, comment: str
+    ) -> None:
         """These are dead. To be called before they are settled."""
         said: dict[str, object] = {"reason": reason.value, "comment": comment}
         steps = _EXPIRED if reason is DeadReason.EXPIRED else _DEAD
@@ -269,26 +335,37 @@ class Journey:
         for named in self._names(source, waiting):
             if steps:
                 self._lines.tell(steps, named, connection, subscription, None, said)
-            self._broker.commits.after(partial(self._lines.tell, _DELETED, named, connection, subscription, None, said))
+            self._broker.commits.after(
+                partial(self._lines.tell, _DELETED, named, connection, subscription, None, said)
+            )
 
     def _stored(self, source: Distribution, messages: Sequence[Message]) -> list[Message]:
         """Those of which the store has to be told that they are gone from here."""
         commits = self._broker.commits
         if isinstance(source, PhysicalQueue):
             inserts = commits.inserts
-            return [message for message in messages if message.stored and message.seq not in inserts]
+            return [
+                message for message in messages if message.stored and message.seq not in inserts
+            ]
         number = source.owner
         if not number:
             return []
         owed = commits.owed
-        return [message for message in messages if message.headers.persistent and (number, message.seq) not in owed]
+        return [
+            message
+            for message in messages
+            if message.headers.persistent and (number, message.seq) not in owed
+        ]
 
     def _names(self, source: Distribution, messages: Sequence[Message]) -> list[Named]:
         """What messages of one source are called, by destination."""
         if isinstance(source, PhysicalQueue):
             return [names_of(source.destination, messages, source.identified)] if messages else []
         identified = self._broker.numbering.topics_identified
-        return [names_of(part[0].headers.destination, part, identified) for part in _by_destination(source, messages)]
+        return [
+            names_of(part[0].headers.destination, part, identified)
+            for part in _by_destination(source, messages)
+        ]
 
 
 def tell(broker: Broker, journal: Journal) -> None:

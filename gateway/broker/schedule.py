@@ -110,7 +110,9 @@ class Schedule:
             self._timer = None
         if self._heap and not self._closed:
             self._timer_at = self._heap[0][0]
-            self._timer = self._clock.callLater(max(0.0, self._timer_at / 1000 - self._clock.seconds()), self._run)
+            self._timer = self._clock.callLater(
+                max(0.0, self._timer_at / 1000 - self._clock.seconds()), self._run
+            )
 
     def _run(self) -> None:
         self._timer = None

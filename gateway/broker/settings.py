@@ -10,7 +10,16 @@ from typing import Any, Final
 
 from gateway.broker.core.limits import DestinationProperties, LimitBehavior
 from gateway.broker.core.wildcards import is_wild
-from gateway.instance.settings import Boolean, Choice, Decimal, Duration, Integer, Octets, Setting, Settings
+from gateway.instance.settings import (
+    Boolean,
+    Choice,
+    Decimal,
+    Duration,
+    Integer,
+    Octets,
+    Setting,
+    Settings,
+)
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.redelivery import RedeliveryPolicy
 
@@ -23,7 +32,9 @@ class _StoreKind(Choice):
 
     def parse(self, text: str) -> str:
         if text.strip().lower() == "jdbc":
-            raise ValueError(f"{self.expected}; a store shared by several brokers does not exist yet")
+            raise ValueError(
+                f"{self.expected}; a store shared by several brokers does not exist yet"
+            )
         return super().parse(text)
 
 
@@ -33,9 +44,14 @@ PERSIST_STORE: Final = Setting(
     "sqlite",
     "Where messages are kept: sqlite (file means the same), or memory, which forgets them with the process.",
 )
-MAX_SIZE: Final = Setting("imq.message.max_size", Octets(), 70 * 1024 * 1024, "Largest message, headers and body")
+MAX_SIZE: Final = Setting(
+    "imq.message.max_size", Octets(), 70 * 1024 * 1024, "Largest message, headers and body"
+)
 EXPIRATION_INTERVAL: Final = Setting(
-    "imq.message.expiration.interval", Duration("seconds"), 60, "Time between sweeps for expired messages"
+    "imq.message.expiration.interval",
+    Duration("seconds"),
+    60,
+    "Time between sweeps for expired messages",
 )
 MAX_ROLLBACKS: Final = Setting(
     "imq.transaction.message.maxConsecutiveRollbacks",
@@ -44,13 +60,24 @@ MAX_ROLLBACKS: Final = Setting(
     "Rollbacks, aborts and lost connections after which a message is dead; 0 is no limit",
 )
 TRANSACTION_MESSAGES: Final = Setting(
-    "imq.transaction.producer.maxNumMsgs", Integer(1), 10_000, "Messages that one transaction may send", unit="messages"
+    "imq.transaction.producer.maxNumMsgs",
+    Integer(1),
+    10_000,
+    "Messages that one transaction may send",
+    unit="messages",
 )
 TRANSACTION_OCTETS: Final = Setting(
-    "imq.transaction.producer.maxTotalMsgBytes", Octets(), 256 * 1024 * 1024, "Octets that one transaction may send"
+    "imq.transaction.producer.maxTotalMsgBytes",
+    Octets(),
+    256 * 1024 * 1024,
+    "Octets that one transaction may send",
 )
 TRANSACTION_ACKNOWLEDGEMENTS: Final = Setting(
-    "imq.transaction.consumer.maxNumMsgs", Integer(1), 100_000, "Messages that one transaction may acknowledge", unit="messages"
+    "imq.transaction.consumer.maxNumMsgs",
+    Integer(1),
+    100_000,
+    "Messages that one transaction may acknowledge",
+    unit="messages",
 )
 XA_TIMEOUT: Final = Setting(
     "imq.transaction.xa.timeout",
@@ -72,23 +99,45 @@ LOGIN_DELAY: Final = Setting(
     "Longest time for which the answer to a login that failed is held back. Five failures of an address are answered at once, "
     "then each is held back for twice as long as the one before, from 250 ms on; a minute without a failure forgets them. 0 holds back none.",
 )
-LOG_DEAD: Final = Setting("imq.destination.logDeadMsgs", Boolean(), False, "Log each message that dies")
-TRUNCATE_DEAD: Final = Setting(
-    "imq.destination.DMQ.truncateBody", Boolean(), False, "Keep only the headers of dead messages, not their bodies"
+LOG_DEAD: Final = Setting(
+    "imq.destination.logDeadMsgs", Boolean(), False, "Log each message that dies"
 )
-AUTOCREATE_QUEUE: Final = Setting("imq.autocreate.queue", Boolean(), True, "Create a queue when it is first used")
-AUTOCREATE_TOPIC: Final = Setting("imq.autocreate.topic", Boolean(), True, "Create a topic when it is first used")
+TRUNCATE_DEAD: Final = Setting(
+    "imq.destination.DMQ.truncateBody",
+    Boolean(),
+    False,
+    "Keep only the headers of dead messages, not their bodies",
+)
+AUTOCREATE_QUEUE: Final = Setting(
+    "imq.autocreate.queue", Boolean(), True, "Create a queue when it is first used"
+)
+AUTOCREATE_TOPIC: Final = Setting(
+    "imq.autocreate.topic", Boolean(), True, "Create a topic when it is first used"
+)
 REAP_TIME: Final = Setting(
-    "imq.autocreate.reaptime", Duration("seconds"), 120, "Time after which an unused auto-created destination is removed"
+    "imq.autocreate.reaptime",
+    Duration("seconds"),
+    120,
+    "Time after which an unused auto-created destination is removed",
 )
 AUTO_MAX_MESSAGES: Final = Setting(
-    "imq.autocreate.destination.maxNumMsgs", Integer(-1), -1, "maxNumMsgs of auto-created destinations", unit="messages"
+    "imq.autocreate.destination.maxNumMsgs",
+    Integer(-1),
+    -1,
+    "maxNumMsgs of auto-created destinations",
+    unit="messages",
 )
 AUTO_MAX_OCTETS: Final = Setting(
-    "imq.autocreate.destination.maxTotalMsgBytes", Octets(), 10 * 1024**3, "maxTotalMsgBytes of auto-created destinations"
+    "imq.autocreate.destination.maxTotalMsgBytes",
+    Octets(),
+    10 * 1024**3,
+    "maxTotalMsgBytes of auto-created destinations",
 )
 AUTO_MAX_MESSAGE_OCTETS: Final = Setting(
-    "imq.autocreate.destination.maxBytesPerMsg", Octets(), -1, "maxBytesPerMsg of auto-created destinations"
+    "imq.autocreate.destination.maxBytesPerMsg",
+    Octets(),
+    -1,
+    "maxBytesPerMsg of auto-created destinations",
 )
 AUTO_LIMIT_BEHAVIOR: Final = Setting(
     "imq.autocreate.destination.limitBehavior",
@@ -96,9 +145,15 @@ AUTO_LIMIT_BEHAVIOR: Final = Setting(
     LimitBehavior.REJECT_NEWEST.value,
     "limitBehavior of auto-created destinations",
 )
-AUTO_USE_DMQ: Final = Setting("imq.autocreate.destination.useDMQ", Boolean(), True, "useDMQ of auto-created destinations")
+AUTO_USE_DMQ: Final = Setting(
+    "imq.autocreate.destination.useDMQ", Boolean(), True, "useDMQ of auto-created destinations"
+)
 AUTO_MAX_CONSUMERS: Final = Setting(
-    "imq.autocreate.queue.maxNumActiveConsumers", Integer(-1), -1, "maxNumActiveConsumers of auto-created queues", unit="consumers"
+    "imq.autocreate.queue.maxNumActiveConsumers",
+    Integer(-1),
+    -1,
+    "maxNumActiveConsumers of auto-created queues",
+    unit="consumers",
 )
 
 SELECTOR_COST: Final = Setting(
@@ -124,7 +179,11 @@ DUPLICATE_COUNT: Final = Setting(
     unit="ids",
 )
 DUPLICATE_TOTAL: Final = Setting(
-    "imq.duplicateIds.maxTotalCount", Integer(1), 1_000_000, "Duplicate ids that are remembered in all", unit="ids"
+    "imq.duplicateIds.maxTotalCount",
+    Integer(1),
+    1_000_000,
+    "Duplicate ids that are remembered in all",
+    unit="ids",
 )
 DUPLICATE_OCTETS: Final = Setting(
     "imq.duplicateIds.maxTotalBytes",
@@ -133,7 +192,10 @@ DUPLICATE_OCTETS: Final = Setting(
     "About how much memory duplicate ids may take in all; the oldest are forgotten",
 )
 DUPLICATE_AGE: Final = Setting(
-    "imq.duplicateIds.maxAge", Duration("seconds", 1), 86_400, "Time for which a duplicate id is remembered"
+    "imq.duplicateIds.maxAge",
+    Duration("seconds", 1),
+    86_400,
+    "Time for which a duplicate id is remembered",
 )
 
 MAX_MESSAGES: Final = Setting(
@@ -145,18 +207,29 @@ MAX_MESSAGES: Final = Setting(
     unit="messages",
 )
 MAX_OCTETS: Final = Setting(
-    "imq.destination.NAME.maxTotalMsgBytes", Octets(), -1, "Octets of messages that the destination may hold"
+    "imq.destination.NAME.maxTotalMsgBytes",
+    Octets(),
+    -1,
+    "Octets of messages that the destination may hold",
 )
-MAX_MESSAGE_OCTETS: Final = Setting("imq.destination.NAME.maxBytesPerMsg", Octets(), -1, "Largest message for the destination")
+MAX_MESSAGE_OCTETS: Final = Setting(
+    "imq.destination.NAME.maxBytesPerMsg", Octets(), -1, "Largest message for the destination"
+)
 LIMIT_BEHAVIOR: Final = Setting(
     "imq.destination.NAME.limitBehavior",
     Choice(*_BEHAVIORS),
     LimitBehavior.REJECT_NEWEST.value,
     "What happens at maxNumMsgs or maxTotalMsgBytes",
 )
-USE_DMQ: Final = Setting("imq.destination.NAME.useDMQ", Boolean(), True, "Whether dead messages go to mq.sys.dmq")
+USE_DMQ: Final = Setting(
+    "imq.destination.NAME.useDMQ", Boolean(), True, "Whether dead messages go to mq.sys.dmq"
+)
 MAX_CONSUMERS: Final = Setting(
-    "imq.destination.NAME.maxNumActiveConsumers", Integer(-1), -1, "Consumers a queue may have at one time", unit="consumers"
+    "imq.destination.NAME.maxNumActiveConsumers",
+    Integer(-1),
+    -1,
+    "Consumers a queue may have at one time",
+    unit="consumers",
 )
 REDELIVERIES: Final = Setting(
     "imq.destination.NAME.maximumRedeliveries",
@@ -184,7 +257,10 @@ BACK_OFF: Final = Setting(
     "Whether each pause before a redelivery is longer than the one before",
 )
 BACK_OFF_MULTIPLIER: Final = Setting(
-    "imq.destination.NAME.backOffMultiplier", Decimal(1.0), _DEFAULTS.back_off_multiplier, "How many times longer"
+    "imq.destination.NAME.backOffMultiplier",
+    Decimal(1.0),
+    _DEFAULTS.back_off_multiplier,
+    "How many times longer",
 )
 MAXIMUM_DELAY: Final = Setting(
     "imq.destination.NAME.maximumRedeliveryDelay",
@@ -295,7 +371,11 @@ def broker_options(settings: Settings, name: str) -> BrokerOptions:
         use_dmq=settings[AUTO_USE_DMQ],
     )
     auto_queue = replace(auto, max_num_active_consumers=settings[AUTO_MAX_CONSUMERS])
-    named = {name for setting in (*PROPERTY_SETTINGS.values(), *POLICY_SETTINGS.values()) for name in settings.names(setting)}
+    named = {
+        name
+        for setting in (*PROPERTY_SETTINGS.values(), *POLICY_SETTINGS.values())
+        for name in settings.names(setting)
+    }
     return BrokerOptions(
         name=name,
         max_size=settings[MAX_SIZE],
@@ -317,7 +397,8 @@ def broker_options(settings: Settings, name: str) -> BrokerOptions:
         duplicate_octets=settings[DUPLICATE_OCTETS],
         duplicate_age=settings[DUPLICATE_AGE],
         destinations=tuple(
-            (_destination(name), _properties(settings, name, _destination(name), auto_queue, auto)) for name in sorted(named)
+            (_destination(name), _properties(settings, name, _destination(name), auto_queue, auto))
+            for name in sorted(named)
         ),
     )
 
@@ -325,14 +406,22 @@ def broker_options(settings: Settings, name: str) -> BrokerOptions:
 def _destination(name: str) -> Destination:
     kind, separator, rest = name.partition(".")
     if not separator or not rest or kind not in ("queue", "topic"):
-        raise ValueError(f"imq.destination.{name}: expected imq.destination.queue.NAME or imq.destination.topic.NAME")
+        raise ValueError(
+            f"imq.destination.{name}: expected imq.destination.queue.NAME or imq.destination.topic.NAME"
+        )
     if is_wild(rest):
-        raise ValueError(f"imq.destination.{name}: expected the name of one {kind}; wildcards are for subscriptions of topics")
+        raise ValueError(
+            f"imq.destination.{name}: expected the name of one {kind}; wildcards are for subscriptions of topics"
+        )
     return Destination(Kind.QUEUE if kind == "queue" else Kind.TOPIC, rest)
 
 
 def _properties(
-    settings: Settings, name: str, destination: Destination, auto_queue: DestinationProperties, auto_topic: DestinationProperties
+    settings: Settings,
+    name: str,
+    destination: Destination,
+    auto_queue: DestinationProperties,
+    auto_topic: DestinationProperties,
 ) -> DestinationProperties:
     """What was set for one destination, over the defaults that it would have otherwise."""
     if destination.name == "mq.sys.dmq":

@@ -69,7 +69,9 @@ class Setting(Generic[T]):
         if not self.is_named:
             return None
         prefix, suffix = self._around()
-        if not (full_name.startswith(prefix) and full_name.endswith(suffix)) or len(full_name) <= len(prefix) + len(suffix):
+        if not (full_name.startswith(prefix) and full_name.endswith(suffix)) or len(
+            full_name
+        ) <= len(prefix) + len(suffix):
             return None
         name = full_name[len(prefix) : len(full_name) - len(suffix)]
         if prefix == BRIDGES and ("." in name or name.lower() in RESERVED_BRIDGE_NAMES):
@@ -124,7 +126,9 @@ class Catalogue:
         for name in self._plain:
             for pattern in self._patterns:
                 if pattern.matched(name) is not None:
-                    raise ValueError(f"setting {name} is declared twice: {pattern.name} has that name, too")
+                    raise ValueError(
+                        f"setting {name} is declared twice: {pattern.name} has that name, too"
+                    )
 
     def require(self, setting: Setting[Any]) -> None:
         """Nothing, if ``setting`` is in the catalogue.
@@ -150,7 +154,10 @@ class Catalogue:
 
     def nearest(self, full_name: str) -> str:
         """The name that resembles ``full_name`` most; empty where none does."""
-        return nearest(full_name, [name for setting in self._settings if (name := setting.resembling(full_name))])
+        return nearest(
+            full_name,
+            [name for setting in self._settings if (name := setting.resembling(full_name))],
+        )
 
 
 def nearest(wanted: str, known: Iterable[str]) -> str:

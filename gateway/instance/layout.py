@@ -45,7 +45,9 @@ class InstanceLocked(LayoutError):
 
     def __init__(self, path: Path, pid: int | None) -> None:
         holder = "another process" if pid is None else f"process {pid}"
-        super().__init__(f"{path}: the instance is in use by {holder}; stop that first, or choose another instance")
+        super().__init__(
+            f"{path}: the instance is in use by {holder}; stop that first, or choose another instance"
+        )
         self.path = path
         self.pid = pid
 
@@ -108,7 +110,15 @@ class Layout:
         :return: whether the instance is new.
         :raises OSError: something could not be made.
         """
-        for directory in (self.etc, self.tls, self.store, self.bridges, self.journal, self.log, self.lib_ext):
+        for directory in (
+            self.etc,
+            self.tls,
+            self.store,
+            self.bridges,
+            self.journal,
+            self.log,
+            self.lib_ext,
+        ):
             make_directory(directory)
         if self.exists:
             return False
@@ -154,7 +164,9 @@ class Layout:
                 holder = os.read(descriptor, 32).strip()
             finally:
                 os.close(descriptor)
-            raise InstanceLocked(self.lock_file, int(holder) if holder.isdigit() else None) from None
+            raise InstanceLocked(
+                self.lock_file, int(holder) if holder.isdigit() else None
+            ) from None
         held = InstanceLock(self.lock_file, descriptor)
         held.write_pid()
         return held
@@ -185,7 +197,12 @@ class InstanceLock:
     def __enter__(self) -> InstanceLock:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        raised: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self.release()
 
 

@@ -25,7 +25,13 @@ class Level(IntEnum):
 LEVELS = tuple(level.name for level in (*list(Level)[1:], Level.OFF))
 """The names, from SEVERE down to FINEST, then ALL and OFF."""
 
-ALIASES = {"ERROR": "SEVERE", "NONE": "OFF", "DEBUG": "FINE", "DEBUGMED": "FINER", "DEBUGHIGH": "FINEST"}
+ALIASES = {
+    "ERROR": "SEVERE",
+    "NONE": "OFF",
+    "DEBUG": "FINE",
+    "DEBUGMED": "FINER",
+    "DEBUGHIGH": "FINEST",
+}
 """What ``imq.log.level`` calls them in the original."""
 
 DETAIL = "detail"

@@ -76,7 +76,9 @@ class _Watched:
     def _watch(self, port: Any) -> Any:
         if hasattr(port, "socket"):
             address = port.getHost()
-            port.socket = _WatchedSocket(port.socket, Shortage(self._reactor, f"{address.host or '*'}:{address.port}"))
+            port.socket = _WatchedSocket(
+                port.socket, Shortage(self._reactor, f"{address.host or '*'}:{address.port}")
+            )
         return port
 
 
@@ -115,7 +117,9 @@ class Shortage:
     def __call__(self, number: int) -> None:
         """A connection could not be accepted. :param number: the ``errno``."""
         self._count += 1
-        if not self._telling and (self._told is None or self._reactor.seconds() - self._told >= REPORT_S):
+        if not self._telling and (
+            self._told is None or self._reactor.seconds() - self._told >= REPORT_S
+        ):
             self._telling = True
             # Not now: Twisted has a descriptor in reserve, and closes the connection by it; a log file that is rotated must not take that.
             self._reactor.callLater(0, self._tell, number)
@@ -159,10 +163,14 @@ class _EveryAddress:
 
     def _listen(self, factory: IProtocolFactory) -> IListeningPort:
         try:
-            made = socket.create_server(("", self._port), family=socket.AF_INET6, backlog=self._backlog, dualstack_ipv6=True)
+            made = socket.create_server(
+                ("", self._port), family=socket.AF_INET6, backlog=self._backlog, dualstack_ipv6=True
+            )
         except OSError as error:
             raise CannotListenError("", self._port, error) from error  # type: ignore[no-untyped-call]
         with made:
             made.setblocking(False)
-            adopted: IListeningPort = self._reactor.adoptStreamPort(made.fileno(), socket.AF_INET6, factory)
+            adopted: IListeningPort = self._reactor.adoptStreamPort(
+                made.fileno(), socket.AF_INET6, factory
+            )
         return adopted

@@ -31,7 +31,9 @@ class LogFiles:
 
     def __init__(self, path: Callable[[int], Path], limit: int = 0, count: int = 1) -> None:
         if limit < 0 or count < 1:
-            raise ValueError(f"limit is {limit} and count {count}; expected at least 0 and at least 1")
+            raise ValueError(
+                f"limit is {limit} and count {count}; expected at least 0 and at least 1"
+            )
         self._path = path
         self._limit = limit
         self._count = count
@@ -66,7 +68,9 @@ class LogFiles:
             except OSError as failed:
                 if not self._failing:
                     self._failing = True
-                    print_error(f"{self.current}: the log cannot be written: {failed.strerror or failed}: {line}")
+                    print_error(
+                        f"{self.current}: the log cannot be written: {failed.strerror or failed}: {line}"
+                    )
 
     def reopen(self) -> None:
         """Close and open generation 0, for the operator's own tool that has moved it away.
@@ -91,7 +95,11 @@ class LogFiles:
             data = data[written:]
 
     def _open(self, flags: int) -> None:
-        opened = os.open(self.current, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | flags, PRIVATE_FILE)
+        opened = os.open(
+            self.current,
+            os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | flags,
+            PRIVATE_FILE,
+        )
         self._descriptor = opened
         self._size = os.fstat(opened).st_size
 

@@ -57,7 +57,12 @@ class Log:
     finest: bool
 
     def __init__(
-        self, name: str, files: _Lines, redaction: Redaction, level: Level = Level.INFO, also: ILogObserver | None = None
+        self,
+        name: str,
+        files: _Lines,
+        redaction: Redaction,
+        level: Level = Level.INFO,
+        also: ILogObserver | None = None,
     ) -> None:
         self.name = name
         self._files = files
@@ -83,7 +88,11 @@ class Log:
         if level < self.level:
             return
         many = event.get(LINES)
-        self._files.write(line_of(event, level, self._redaction) if many is None else lines_of(many, event, level, self._redaction))
+        self._files.write(
+            line_of(event, level, self._redaction)
+            if many is None
+            else lines_of(many, event, level, self._redaction)
+        )
         if self._also is not None and level >= Level.WARNING:
             self._also(event)
 
@@ -135,11 +144,24 @@ class Logs:
         self._bridges: dict[str, Log] = {}
         self._routes: dict[str, str] = {}
         self._files: dict[str, LogFiles] = {}
-        self._instance_files = LogFiles(lambda generation: instance_log(layout.log, generation), limit, count)
-        self.instance = Log("imq", self._instance_files, redaction, level, StandardError(redaction) if shown else None)
+        self._instance_files = LogFiles(
+            lambda generation: instance_log(layout.log, generation), limit, count
+        )
+        self.instance = Log(
+            "imq",
+            self._instance_files,
+            redaction,
+            level,
+            StandardError(redaction) if shown else None,
+        )
 
     def open_bridge(
-        self, name: str, level: Level = Level.INFO, limit: int = 0, count: int = 1, namespaces: Iterable[str] = ()
+        self,
+        name: str,
+        level: Level = Level.INFO,
+        limit: int = 0,
+        count: int = 1,
+        namespaces: Iterable[str] = (),
     ) -> Log:
         """Open the log of the bridge called ``name``: ``bridges/NAME/NAME0.log``. Its warnings are in the instance's log, too.
 
@@ -163,7 +185,9 @@ class Logs:
         """Close the log of a bridge that has stopped; what is still logged of it goes to the instance's. One that is not open is no error."""
         log = self._bridges.pop(name, None)
         self._files.pop(name, None)
-        self._routes = {namespace: bridge for namespace, bridge in self._routes.items() if bridge != name}
+        self._routes = {
+            namespace: bridge for namespace, bridge in self._routes.items() if bridge != name
+        }
         if log is not None:
             log.close()
 
@@ -231,7 +255,9 @@ def open_logs(layout: Layout, settings: Settings, *, shown: bool = False) -> Log
     )
 
 
-def open_bridge_log(logs: Logs, settings: Settings, name: str, namespaces: Iterable[str] = ()) -> Log:
+def open_bridge_log(
+    logs: Logs, settings: Settings, name: str, namespaces: Iterable[str] = ()
+) -> Log:
     """The log of the bridge called ``name`` as its settings want it; see :meth:`Logs.open_bridge`.
 
     :raises SettingsError: one of these settings is bad, so that the bridge must not start.
@@ -253,7 +279,9 @@ def set_levels(logs: Logs, settings: Settings) -> None:
     :raises SettingsError: the level of a bridge is bad; then none is changed.
     """
     levels = [(logs.instance, settings[general.LOG_LEVEL])]
-    levels += [(log, settings.named(general.BRIDGE_LEVEL, name)) for name, log in logs.bridges().items()]
+    levels += [
+        (log, settings.named(general.BRIDGE_LEVEL, name)) for name, log in logs.bridges().items()
+    ]
     for log, level in levels:
         log.set_level(Level[level])
 
@@ -278,9 +306,17 @@ def lines_of(texts: Iterable[str], event: LogEvent, level: Level, redaction: Red
 
 
 def _beginning(event: LogEvent, level: Level) -> str:
-    moment = datetime.fromtimestamp(event.get("log_time", 0.0), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    moment = (
+        datetime.fromtimestamp(event.get("log_time", 0.0), UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
     return f"{moment} {level.name} [{printable(str(event.get('log_namespace', '-')))}] "
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text) - _LONGEST} more characters)"
+    return (
+        text
+        if len(text) <= _LONGEST
+        else f"{text[:_LONGEST]}... ({len(text) - _LONGEST} more characters)"
+    )

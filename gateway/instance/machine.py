@@ -79,7 +79,12 @@ def _mounts(root: Path) -> dict[str, list[tuple[str, Path]]]:
         # proc(5): ID, parent, device, root, mount point, options, optional fields, "-", type, source, options of the file system.
         fields, separator, rest = line.partition(" - ")
         before, after = fields.split(), rest.split()
-        if not separator or len(before) < 5 or len(after) < 3 or after[0] not in ("cgroup", "cgroup2"):
+        if (
+            not separator
+            or len(before) < 5
+            or len(after) < 3
+            or after[0] not in ("cgroup", "cgroup2")
+        ):
             continue
         if after[0] == "cgroup" and "memory" not in after[2].split(","):
             continue

@@ -178,7 +178,13 @@ class MemoryBudget:
 
     _log = Logger()
 
-    def __init__(self, clock: IReactorTime, total: int, percent: Mapping[State, int] | None = None, patience: float = 10.0) -> None:
+    def __init__(
+        self,
+        clock: IReactorTime,
+        total: int,
+        percent: Mapping[State, int] | None = None,
+        patience: float = 10.0,
+    ) -> None:
         self._clock: Final = clock
         self.total: Final = total
         given = percent or {}
@@ -220,7 +226,11 @@ class MemoryBudget:
             return self.waiting_messages()
         if state is State.UNACKNOWLEDGED:
             return self.unacknowledged_messages()
-        return self._used[state] + self.transactions_inside() if state is State.TRANSACTIONS else self._used[state]
+        return (
+            self._used[state] + self.transactions_inside()
+            if state is State.TRANSACTIONS
+            else self._used[state]
+        )
 
     def left(self, state: State) -> int:
         """Bytes that may be taken in this state; negative when there are too many already."""
@@ -228,13 +238,20 @@ class MemoryBudget:
 
     def in_all(self) -> int:
         """Bytes held in all states now."""
-        return sum(self._used) + self.waiting_messages() + self.unacknowledged_messages() + self.transactions_inside()
+        return (
+            sum(self._used)
+            + self.waiting_messages()
+            + self.unacknowledged_messages()
+            + self.transactions_inside()
+        )
 
     def usage(self) -> Usage:
         """The budget as it is now."""
         used = {state: self.used(state) for state in State}
         waiting = sum(map(len, self._lines.values()))
-        return Usage(used, self.limits, self.total, waiting, self._ended, self.consumers_held_back())
+        return Usage(
+            used, self.limits, self.total, waiting, self._ended, self.consumers_held_back()
+        )
 
     def press(self) -> None:
         """Something had to be taken although there was nothing left. If the budget stays exceeded, the connection that holds most is ended."""
@@ -244,7 +261,9 @@ class MemoryBudget:
             self._look_soon()
 
     def __str__(self) -> str:
-        states = ", ".join(f"{state.word} {self.used(state)} of {self.limits[state]}" for state in State)
+        states = ", ".join(
+            f"{state.word} {self.used(state)} of {self.limits[state]}" for state in State
+        )
         return f"{self.in_all()} of {self.total} bytes: {states}"
 
     # For accounts.
@@ -291,12 +310,15 @@ class MemoryBudget:
             self._look = self._clock.callLater(_LOOK_S, self._serve)
             if self._moved - self._reported >= _REPORT_S:
                 self._reported = self._moved
-                self._log.warn("memory is short, so that clients wait until others give some back; used {budget}", budget=str(self))
+                self._log.warn(
+                    "memory is short, so that clients wait until others give some back; used {budget}",
+                    budget=str(self),
+                )
 
     def _has_room(self, state: State, more: int) -> bool:
-        return self.used(state) + more <= self._bound(self.limits[state], more) and self.in_all() + more <= self._bound(
-            self.total, more
-        )
+        return self.used(state) + more <= self._bound(
+            self.limits[state], more
+        ) and self.in_all() + more <= self._bound(self.total, more)
 
     def _bound(self, limit: int, more: int) -> int:
         return limit - limit // _KEPT_FOR_SMALL if more > _SMALL else limit
@@ -336,11 +358,16 @@ class MemoryBudget:
             state, extra = next(iter(line)).wanted
             if self.used(state) + extra > self._bound(self.limits[state], extra):
                 short = state
-        holds = {account: account.total if short is None else account.held[short] for account in self._accounts}
+        holds = {
+            account: account.total if short is None else account.held[short]
+            for account in self._accounts
+        }
         for account in sorted(holds, key=holds.__getitem__, reverse=True):
             if not account.total:
                 break
-            held = ", ".join(f"{each.word} {account.held[each]}" for each in State if each < State.WAITING)
+            held = ", ".join(
+                f"{each.word} {account.held[each]}" for each in State if each < State.WAITING
+            )
             held += f", {State.UNACKNOWLEDGED.word} {account.unacknowledged}"
             reason = (
                 f"this connection holds more of the gateway's memory than any other ({held} bytes), "
@@ -348,9 +375,15 @@ class MemoryBudget:
             )
             if account.end(reason):
                 self._ended += 1
-                self._log.warn("a connection is ended for the memory that it held; used {budget}", budget=str(self))
+                self._log.warn(
+                    "a connection is ended for the memory that it held; used {budget}",
+                    budget=str(self),
+                )
                 return
-        self._log.warn("memory is short, and no connection holds any that could be given back; used {budget}", budget=str(self))
+        self._log.warn(
+            "memory is short, and no connection holds any that could be given back; used {budget}",
+            budget=str(self),
+        )
 
 
 def _nothing() -> int:

@@ -67,12 +67,16 @@ jms.* ssljms.* httpjms.* httpsjms.* wsjms.* wssjms.* jmsdirect.* mqdirect.* mqdi
 """
 
 # The Java virtual machine's, and those of its logging, which stood in the same file or came by the same -D.
-_OTHERS = "java.* javax.* jakarta.* sun.* com.sun.* org.glassfish.* handlers .level user.* file.encoding"
+_OTHERS = (
+    "java.* javax.* jakarta.* sun.* com.sun.* org.glassfish.* handlers .level user.* file.encoding"
+)
 
 
 def _pattern(names: list[str]) -> re.Pattern[str]:
     bridge = rf"(?!(?i:{'|'.join(RESERVED_BRIDGE_NAMES)})\.)[^.]+"
-    return re.compile("|".join(re.escape(name).replace(r"\*", ".+").replace("BRIDGE", bridge) for name in names))
+    return re.compile(
+        "|".join(re.escape(name).replace(r"\*", ".+").replace("BRIDGE", bridge) for name in names)
+    )
 
 
 _KNOWN = _pattern([f"imq.{name}" for name in _BELOW_IMQ.split()] + _OTHERS.split())

@@ -71,7 +71,9 @@ def update(path: Path, changes: Mapping[str, str | None]) -> None:
     try:
         replace(path, properties.rewritten(before, changes), PRIVATE_FILE)
     except OSError as failed:
-        raise PassfileError(path, 0, f"a file that can be written: {failed.strerror or failed}") from failed
+        raise PassfileError(
+            path, 0, f"a file that can be written: {failed.strerror or failed}"
+        ) from failed
 
 
 def location(settings: Settings, layout: Layout) -> Path | None:
@@ -108,10 +110,15 @@ def unknown(settings: Settings, path: Path) -> list[Problem]:
         if entry.name in COMMAND_PASSWORDS or settings.is_declared(entry.name):
             continue
         if is_of_the_original(entry.name):
-            expected, near = "the name of a password that has a use here; this one of the original has none", ""
+            expected, near = (
+                "the name of a password that has a use here; this one of the original has none",
+                "",
+            )
         else:
             expected, near = "the name of a password that is known", nearest(entry.name, known)
-        problems.append(Problem(path, entry.line, entry.name, HIDDEN, expected, near, Severity.WARNING))
+        problems.append(
+            Problem(path, entry.line, entry.name, HIDDEN, expected, near, Severity.WARNING)
+        )
     return problems
 
 
@@ -120,15 +127,21 @@ def _contents(path: Path) -> bytes:
         # Without O_NONBLOCK a pipe in the file's place would hold the start up for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as failed:
-        raise PassfileError(path, 0, f"a file that can be read: {failed.strerror or failed}") from failed
+        raise PassfileError(
+            path, 0, f"a file that can be read: {failed.strerror or failed}"
+        ) from failed
     try:
-        _check(path, os.fstat(descriptor))  # of the open file, not of the path: that one may change in between
+        _check(
+            path, os.fstat(descriptor)
+        )  # of the open file, not of the path: that one may change in between
         data = b""
         while chunk := os.read(descriptor, _LARGEST):
             data += chunk
         return data
     except OSError as failed:
-        raise PassfileError(path, 0, f"a file that can be read: {failed.strerror or failed}") from failed
+        raise PassfileError(
+            path, 0, f"a file that can be read: {failed.strerror or failed}"
+        ) from failed
     finally:
         os.close(descriptor)
 
@@ -139,7 +152,9 @@ def _check(path: Path, status: os.stat_result) -> None:
     permissions = stat.S_IMODE(status.st_mode)
     if permissions & 0o077:
         raise PassfileError(
-            path, 0, f"permissions that let only its owner read it, found {permissions:04o}; chmod 600 makes them so"
+            path,
+            0,
+            f"permissions that let only its owner read it, found {permissions:04o}; chmod 600 makes them so",
         )
     if status.st_size > _LARGEST:
         raise PassfileError(path, 0, f"at most {_LARGEST} octets")

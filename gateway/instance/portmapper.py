@@ -68,12 +68,20 @@ class Entry:
     def __post_init__(self) -> None:
         for what, word in (("name", self.name), ("protocol", self.protocol), ("type", self.type)):
             if _WORD.fullmatch(word) is None:
-                raise ValueError(f"{what} of a port mapper entry is {word!r}; expected printable ASCII without blanks")
+                raise ValueError(
+                    f"{what} of a port mapper entry is {word!r}; expected printable ASCII without blanks"
+                )
         if not 0 <= self.port <= 65535:
             raise ValueError(f"port of entry {self.name} is {self.port}; expected 0 to 65535")
         for key, value in self.properties.items():
-            if _WORD.fullmatch(key) is None or "=" in key or _PROPERTY.fullmatch(key + value) is None:
-                raise ValueError(f"property {key!r} of entry {self.name} is {value!r}; expected text without ',', '[' and ']'")
+            if (
+                _WORD.fullmatch(key) is None
+                or "=" in key
+                or _PROPERTY.fullmatch(key + value) is None
+            ):
+                raise ValueError(
+                    f"property {key!r} of entry {self.name} is {value!r}; expected text without ',', '[' and ']'"
+                )
 
     def line(self) -> str:
         """The entry's line, without its end."""
@@ -104,7 +112,9 @@ class PortMapper:
         connections: int = 50,
     ) -> None:
         if _WORD.fullmatch(instance) is None or _WORD.fullmatch(version) is None:
-            raise ValueError(f"instance is {instance!r} and version {version!r}; expected printable ASCII without blanks")
+            raise ValueError(
+                f"instance is {instance!r} and version {version!r}; expected printable ASCII without blanks"
+            )
         self._reactor = reactor
         self._first_line = f"{PROTOCOL_VERSION} {instance} {version}"
         self._timeout = timeout / 1000
@@ -114,7 +124,12 @@ class PortMapper:
         self._connected: set[_Connection] = set()
 
     def register(
-        self, name: str, protocol: str, type: str, port: int, properties: Mapping[str, str] | None = None
+        self,
+        name: str,
+        protocol: str,
+        type: str,
+        port: int,
+        properties: Mapping[str, str] | None = None,
     ) -> Callable[[], None]:
         """Add a service to the end of the table.
 
@@ -134,7 +149,12 @@ class PortMapper:
 
     def table(self) -> str:
         """The answer to a request."""
-        lines = [self._first_line, self._own.line(), *(entry.line() for entry in self._entries.values()), "."]
+        lines = [
+            self._first_line,
+            self._own.line(),
+            *(entry.line() for entry in self._entries.values()),
+            ".",
+        ]
         return "".join(line + "\n" for line in lines)
 
     def listen(self, endpoint: IStreamServerEndpoint) -> Deferred[IListeningPort]:

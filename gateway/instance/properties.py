@@ -70,9 +70,13 @@ def line(name: str, value: str) -> str:
     :raises ValueError: one of them has half a surrogate pair, which no UTF-8 file can hold.
     """
     written = [_escape(character) for character in value]
-    if value[:1] == " ":  # only the first needs it: blanks after the separator are skipped up to there
+    if (
+        value[:1] == " "
+    ):  # only the first needs it: blanks after the separator are skipped up to there
         written[0] = "\\ "
-    key = "".join("\\" + character if character in " =:#!" else _escape(character) for character in name)
+    key = "".join(
+        "\\" + character if character in " =:#!" else _escape(character) for character in name
+    )
     return f"{key}={''.join(written)}"
 
 
@@ -86,10 +90,17 @@ def rewritten(data: bytes, changes: Mapping[str, str | None]) -> bytes:
     """
     entries, _ = parse(data)
     natural: list[bytes | None] = list(_AFTER_LINE_END.split(data))
-    pending = {name: line(name, value).encode() + b"\n" for name, value in changes.items() if value is not None}
+    pending = {
+        name: line(name, value).encode() + b"\n"
+        for name, value in changes.items()
+        if value is not None
+    }
     for entry in entries:
         if entry.name in changes:
-            natural[entry.line - 1 : entry.last] = [pending.pop(entry.name, None), *[None] * (entry.last - entry.line)]
+            natural[entry.line - 1 : entry.last] = [
+                pending.pop(entry.name, None),
+                *[None] * (entry.last - entry.line),
+            ]
     kept = b"".join(part for part in natural if part is not None)
     if kept and pending:
         if kept[-1:] not in (b"\n", b"\r"):
@@ -172,5 +183,7 @@ def _escape(character: str) -> str:
     try:
         units = character.encode("utf-16-be")
     except UnicodeEncodeError:
-        raise ValueError(f"half a surrogate pair, U+{ord(character):04X}, cannot be written") from None
+        raise ValueError(
+            f"half a surrogate pair, U+{ord(character):04X}, cannot be written"
+        ) from None
     return "".join(f"\\u{units[i]:02X}{units[i + 1]:02X}" for i in range(0, len(units), 2))

@@ -22,7 +22,9 @@ from zope.interface import implementer
 from gateway.instance.levels import DETAIL
 from gateway.instance.problems import HIDDEN
 
-_SECRET_NAME = re.compile(r"pass(?:code|word|phrase)|passwd|\bpwd\b|secret|private_?key", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"pass(?:code|word|phrase)|passwd|\bpwd\b|secret|private_?key", re.IGNORECASE
+)
 
 # "passcode:abc" is a STOMP header, whose value may hold blanks and ends with its line, or where a repr writes "\n" for that.
 # 'passcode': 'abc', ('passcode', 'abc') and b"passcode", b"abc" are fields in a repr; password=abc is an option or a property.
@@ -49,7 +51,11 @@ def hidden_by_value(secrets: Iterable[str], names: Iterable[str]) -> Iterator[st
         letters, such as ``wrong``.
     """
     known = frozenset(names)
-    return (secret for secret in secrets if secret not in known and (len(secret) >= _STRONG or not secret.isalpha()))
+    return (
+        secret
+        for secret in secrets
+        if secret not in known and (len(secret) >= _STRONG or not secret.isalpha())
+    )
 
 
 class Redaction:
@@ -108,7 +114,9 @@ class Redaction:
 
     def _compiled(self) -> re.Pattern[str]:
         # The longest first: one secret may begin another.
-        return re.compile("|".join(_literal(secret) for secret in sorted(self._secrets, key=len, reverse=True)))
+        return re.compile(
+            "|".join(_literal(secret) for secret in sorted(self._secrets, key=len, reverse=True))
+        )
 
 
 @implementer(ILogObserver)
@@ -144,9 +152,13 @@ def _inside(value: Any) -> Any:
     """Headers and the like: a mapping's values under a secret name, and pairs that begin with one."""
     if isinstance(value, Mapping):
         return {key: HIDDEN if _is_secret_name(key) else inner for key, inner in value.items()}
-    if isinstance(value, (list, tuple)) and any(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in value):
+    if isinstance(value, (list, tuple)) and any(
+        isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in value
+    ):
         pairs = [
-            (pair[0], HIDDEN) if isinstance(pair, (list, tuple)) and len(pair) == 2 and _is_secret_name(pair[0]) else pair
+            (pair[0], HIDDEN)
+            if isinstance(pair, (list, tuple)) and len(pair) == 2 and _is_secret_name(pair[0])
+            else pair
             for pair in value
         ]
         return pairs if isinstance(value, list) else tuple(pairs)

@@ -36,7 +36,11 @@ def page(title: str, introduction: str, sections: Iterable[Section]) -> str:
     :raises ValueError: a setting is in two places.
     """
     seen: set[str] = set()
-    parts = [_heading(title, "="), introduction.strip() + "\n"] if introduction.strip() else [_heading(title, "=")]
+    parts = (
+        [_heading(title, "="), introduction.strip() + "\n"]
+        if introduction.strip()
+        else [_heading(title, "=")]
+    )
     for section in sections:
         for setting in section.settings:
             if setting.name in seen:
@@ -54,7 +58,10 @@ def _heading(title: str, underline: str) -> str:
 
 
 def _table(settings: Sequence[Setting[Any]]) -> str:
-    rows = [("Name", "Type", "Default", "Unit", "Meaning"), *(_row(setting) for setting in settings)]
+    rows = [
+        ("Name", "Type", "Default", "Unit", "Meaning"),
+        *(_row(setting) for setting in settings),
+    ]
     lines = [".. list-table::", "   :header-rows: 1", "   :widths: 34 12 12 10 32", ""]
     for row in rows:
         for index, cell in enumerate(row):

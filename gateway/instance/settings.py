@@ -14,10 +14,34 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from gateway.instance import properties
-from gateway.instance.declaration import BRIDGES, RESERVED_BRIDGE_NAMES, Catalogue, Setting, is_of_a_bridge
+from gateway.instance.declaration import (
+    BRIDGES,
+    RESERVED_BRIDGE_NAMES,
+    Catalogue,
+    Setting,
+    is_of_a_bridge,
+)
 from gateway.instance.original import is_of_the_original, said_of
-from gateway.instance.problems import COMMAND_LINE, HIDDEN, Problem, SettingsError, Severity, printable
-from gateway.instance.values import Boolean, Choice, Decimal, Duration, Integer, Octets, Port, Text, ValueType, Words
+from gateway.instance.problems import (
+    COMMAND_LINE,
+    HIDDEN,
+    Problem,
+    SettingsError,
+    Severity,
+    printable,
+)
+from gateway.instance.values import (
+    Boolean,
+    Choice,
+    Decimal,
+    Duration,
+    Integer,
+    Octets,
+    Port,
+    Text,
+    ValueType,
+    Words,
+)
 
 __all__ = [
     "COMMAND_LINE",
@@ -140,7 +164,13 @@ class Settings:
         return self.source_of(self._full(setting, name))
 
     def problem(
-        self, setting: Setting[Any], expected: str, name: str = "", *, severity: Severity = Severity.ERROR, value: str | None = None
+        self,
+        setting: Setting[Any],
+        expected: str,
+        name: str = "",
+        *,
+        severity: Severity = Severity.ERROR,
+        value: str | None = None,
     ) -> Problem:
         """A problem with the value of ``setting`` that only a look at the world could find, such as a certificate that is not there.
 
@@ -155,7 +185,11 @@ class Settings:
             value = default if given is None else given.text
         origin = DEFAULT if given is None else given.origin
         if missing:
-            origin = self._secrets_from if setting.secret and self._secrets_from else "the settings of the instance"
+            origin = (
+                self._secrets_from
+                if setting.secret and self._secrets_from
+                else "the settings of the instance"
+            )
         return Problem(
             file=None if given is None else given.file,
             line=0 if given is None else given.line,
@@ -185,10 +219,18 @@ class Settings:
 
     def secrets(self) -> list[str]:
         """The values of the secret settings that are given, for the guard that keeps them out of the logs."""
-        matches = ((self._declared.find(full_name), given) for full_name, given in self._given.items())
-        return [given.text for match, given in matches if match is not None and match[0].secret and given.text]
+        matches = (
+            (self._declared.find(full_name), given) for full_name, given in self._given.items()
+        )
+        return [
+            given.text
+            for match, given in matches
+            if match is not None and match[0].secret and given.text
+        ]
 
-    def with_overrides(self, overrides: Sequence[str], source: str = COMMAND_LINE, secrets_from: str = "") -> Settings:
+    def with_overrides(
+        self, overrides: Sequence[str], source: str = COMMAND_LINE, secrets_from: str = ""
+    ) -> Settings:
         """These settings, with others over them.
 
         :param overrides: each as ``name=value``, verbatim: escapes are of the file's syntax, not of this one.
@@ -199,7 +241,9 @@ class Settings:
         settings, found = _judged(self._declared, {**self._given, **entries})
         settings._secrets_from = secrets_from or self._secrets_from
         problems += [problem for problem in found if problem.name in entries]
-        problems += [problem for full_name, problem in settings._bad.items() if full_name in entries]
+        problems += [
+            problem for full_name, problem in settings._bad.items() if full_name in entries
+        ]
         if any(problem.severity is not Severity.WARNING for problem in problems):
             raise SettingsError(problems)
         return settings
@@ -215,7 +259,9 @@ class Settings:
         return cast(T, self._values.get(full_name, setting.default))
 
 
-def read(declared: Sequence[Setting[Any]], file: Path | None, overrides: Sequence[str] = ()) -> tuple[Settings, list[Problem]]:
+def read(
+    declared: Sequence[Setting[Any]], file: Path | None, overrides: Sequence[str] = ()
+) -> tuple[Settings, list[Problem]]:
     """Read a file of settings and what stands over it.
 
     Only the value that holds is judged: a later line is over an earlier one, an override over both. Bad values under
@@ -255,12 +301,16 @@ def _from_file(file: Path) -> tuple[dict[str, _Given], list[Problem]]:
         if before is not None:
             expected = f"each name once: this line replaces line {before.line}"
             value = HIDDEN if _sounds_secret(entry.name) else entry.value
-            problems.append(Problem(file, entry.line, entry.name, value, expected, severity=Severity.WARNING))
+            problems.append(
+                Problem(file, entry.line, entry.name, value, expected, severity=Severity.WARNING)
+            )
         given[entry.name] = _Given(entry.value, file, entry.line, "")
     return given, problems
 
 
-def _from_command_line(overrides: Iterable[str], source: str) -> tuple[dict[str, _Given], list[Problem]]:
+def _from_command_line(
+    overrides: Iterable[str], source: str
+) -> tuple[dict[str, _Given], list[Problem]]:
     given: dict[str, _Given] = {}
     problems: list[Problem] = []
     for override in overrides:
@@ -268,7 +318,16 @@ def _from_command_line(overrides: Iterable[str], source: str) -> tuple[dict[str,
         name = name.strip()
         if not separator or not name:
             # Without a separator the whole might be a secret with its name forgotten; the name alone is shown.
-            problems.append(Problem(None, 0, name or "(no name)", HIDDEN if value else "", "name=value", origin=source))
+            problems.append(
+                Problem(
+                    None,
+                    0,
+                    name or "(no name)",
+                    HIDDEN if value else "",
+                    "name=value",
+                    origin=source,
+                )
+            )
             continue
         given[name] = _Given(value, None, 0, source)
     return given, problems
@@ -291,7 +350,15 @@ def _judged(declared: Catalogue, given: Mapping[str, _Given]) -> tuple[Settings,
             bridge = is_of_a_bridge(full_name)
             shown = HIDDEN if setting.secret else entry.text
             severity = Severity.BRIDGE if bridge else Severity.ERROR
-            problem = Problem(entry.file, entry.line, full_name, shown, str(refused), severity=severity, origin=entry.origin)
+            problem = Problem(
+                entry.file,
+                entry.line,
+                full_name,
+                shown,
+                str(refused),
+                severity=severity,
+                origin=entry.origin,
+            )
             if bridge:
                 bad[full_name] = problem
             else:
@@ -314,12 +381,29 @@ def _unknown(declared: Catalogue, full_name: str, entry: _Given) -> Problem:
     shown = HIDDEN if _sounds_secret(full_name) else entry.text
     if is_of_the_original(full_name):
         return Problem(
-            entry.file, entry.line, full_name, shown, "", severity=Severity.WARNING, said=said_of(full_name), origin=entry.origin
+            entry.file,
+            entry.line,
+            full_name,
+            shown,
+            "",
+            severity=Severity.WARNING,
+            said=said_of(full_name),
+            origin=entry.origin,
         )
-    return Problem(entry.file, entry.line, full_name, shown, "a known name", declared.nearest(full_name), origin=entry.origin)
+    return Problem(
+        entry.file,
+        entry.line,
+        full_name,
+        shown,
+        "a known name",
+        declared.nearest(full_name),
+        origin=entry.origin,
+    )
 
 
 def _sounds_secret(full_name: str) -> bool:
     """Whether a word of the name is, or was meant to be, one for a secret: what is misspelt is unknown, and would be shown."""
     words = re.split(r"[^a-z]+", full_name.lower())
-    return any(word and difflib.get_close_matches(word, _SECRETIVE, n=1, cutoff=0.7) for word in words)
+    return any(
+        word and difflib.get_close_matches(word, _SECRETIVE, n=1, cutoff=0.7) for word in words
+    )

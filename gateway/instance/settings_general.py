@@ -54,7 +54,10 @@ class BridgeNames(ValueType[tuple[str, ...]]):
 
     def parse(self, text: str) -> tuple[str, ...]:
         names = [STOMP if word.lower() == STOMP else word for word in Words().parse(text)]
-        if not all(_BRIDGE_NAME.fullmatch(name) and name.lower() not in RESERVED_BRIDGE_NAMES for name in names):
+        if not all(
+            _BRIDGE_NAME.fullmatch(name) and name.lower() not in RESERVED_BRIDGE_NAMES
+            for name in names
+        ):
             raise ValueError(self.expected)
         return tuple(dict.fromkeys(names))
 
@@ -64,19 +67,32 @@ class BridgeNames(ValueType[tuple[str, ...]]):
 
 def is_bridge_name(text: str) -> bool:
     """Whether a bridge of a type other than STOMP may be called so: its name is that of a directory, too."""
-    return _BRIDGE_NAME.fullmatch(text) is not None and text.lower() not in (*RESERVED_BRIDGE_NAMES, STOMP)
+    return _BRIDGE_NAME.fullmatch(text) is not None and text.lower() not in (
+        *RESERVED_BRIDGE_NAMES,
+        STOMP,
+    )
 
 
 HOSTNAME = Setting(
-    "imq.hostname", Text(), "", "Host name or address on which everything listens; none is all addresses, of IPv4 and IPv6."
+    "imq.hostname",
+    Text(),
+    "",
+    "Host name or address on which everything listens; none is all addresses, of IPv4 and IPv6.",
 )
 
 PORTMAPPER_PORT = Setting("imq.portmapper.port", Port(), 7676, "Port of the port mapper.")
 PORTMAPPER_HOSTNAME = Setting(
-    "imq.portmapper.hostname", Text(), "", "Host name or address on which the port mapper listens; none is that of imq.hostname."
+    "imq.portmapper.hostname",
+    Text(),
+    "",
+    "Host name or address on which the port mapper listens; none is that of imq.hostname.",
 )
 PORTMAPPER_BACKLOG = Setting(
-    "imq.portmapper.backlog", Integer(1, 65535), 50, "How many clients of the port mapper may be connected at once.", unit="clients"
+    "imq.portmapper.backlog",
+    Integer(1, 65535),
+    50,
+    "How many clients of the port mapper may be connected at once.",
+    unit="clients",
 )
 PORTMAPPER_SOTIMEOUT = Setting(
     "imq.portmapper.sotimeout",
@@ -85,7 +101,10 @@ PORTMAPPER_SOTIMEOUT = Setting(
     "How long the port mapper waits for a client's request before it answers without.",
 )
 PORTMAPPER_LEAST_INFO = Setting(
-    "imq.portmapper.leastInfo", Boolean(), False, "Whether the port mapper leaves out where the instance's directories are."
+    "imq.portmapper.leastInfo",
+    Boolean(),
+    False,
+    "Whether the port mapper leaves out where the instance's directories are.",
 )
 
 KEYSTORE_PASSWORD = Setting(
@@ -101,15 +120,34 @@ PASSFILE_ENABLED = Setting(
     False,
     "Whether passwords are read from a passfile. The gateway.properties of a new instance has true.",
 )
-PASSFILE_DIRPATH = Setting("imq.passfile.dirpath", Text(), "", "Directory of the passfile; none is the instance's etc directory.")
-PASSFILE_NAME = Setting("imq.passfile.name", Text(), "passfile", "Name of the passfile in that directory.")
+PASSFILE_DIRPATH = Setting(
+    "imq.passfile.dirpath",
+    Text(),
+    "",
+    "Directory of the passfile; none is the instance's etc directory.",
+)
+PASSFILE_NAME = Setting(
+    "imq.passfile.name", Text(), "passfile", "Name of the passfile in that directory."
+)
 
-LOG_LEVEL = Setting("imq.log.level", Choice(*LEVELS, aliases=ALIASES), "INFO", "Level of the instance's log.", reloadable=True)
+LOG_LEVEL = Setting(
+    "imq.log.level",
+    Choice(*LEVELS, aliases=ALIASES),
+    "INFO",
+    "Level of the instance's log.",
+    reloadable=True,
+)
 LOG_FILE_ROLLOVERBYTES = Setting(
-    "imq.log.file.rolloverbytes", Octets(), -1, "Size at which the instance's log is rotated; 0 and -1 are no limit."
+    "imq.log.file.rolloverbytes",
+    Octets(),
+    -1,
+    "Size at which the instance's log is rotated; 0 and -1 are no limit.",
 )
 LOG_FILE_COUNT = Setting(
-    "imq.log.file.count", Integer(1, 1000), 10, "How many files the instance's log has at most, the one being written included."
+    "imq.log.file.count",
+    Integer(1, 1000),
+    10,
+    "How many files the instance's log has at most, the one being written included.",
 )
 
 MEMORY_BUDGET = Setting(
@@ -135,7 +173,11 @@ MEMORY_TRANSACTIONS = Setting(
     unit="percent",
 )
 MEMORY_OUTPUT = Setting(
-    "imq.memory.output", Integer(1, 100), 75, "Part of the budget for output that clients have not read.", unit="percent"
+    "imq.memory.output",
+    Integer(1, 100),
+    75,
+    "Part of the budget for output that clients have not read.",
+    unit="percent",
 )
 MEMORY_WAITING = Setting(
     "imq.memory.waiting",
@@ -199,7 +241,11 @@ BRIDGE_AUTOSTART = Setting(
     "Whether the bridge is started when the instance is; imqbridgemgr can start it later.",
 )
 BRIDGE_LEVEL = Setting(
-    "imq.bridge.NAME.level", Choice(*LEVELS, aliases=ALIASES), "INFO", "Level of the bridge's log.", reloadable=True
+    "imq.bridge.NAME.level",
+    Choice(*LEVELS, aliases=ALIASES),
+    "INFO",
+    "Level of the bridge's log.",
+    reloadable=True,
 )
 BRIDGE_LOGFILE_LIMIT = Setting(
     "imq.bridge.NAME.logfile.limit",
@@ -208,7 +254,10 @@ BRIDGE_LOGFILE_LIMIT = Setting(
     "Approximate size at which the bridge's log file is rotated; 0 is no limit.",
 )
 BRIDGE_LOGFILE_COUNT = Setting(
-    "imq.bridge.NAME.logfile.count", Integer(1, 1000), 1, "How many log files the bridge cycles through."
+    "imq.bridge.NAME.logfile.count",
+    Integer(1, 1000),
+    1,
+    "How many log files the bridge cycles through.",
 )
 
 SETTINGS: tuple[Setting[Any], ...] = (
@@ -249,7 +298,10 @@ def memory_budget(settings: Settings, machine_memory: int) -> int:
 
     :param machine_memory: as :func:`gateway.instance.machine.memory` tells it.
     """
-    return min(settings[MEMORY_BUDGET] or machine.default_budget(machine_memory), machine.share(machine_memory))
+    return min(
+        settings[MEMORY_BUDGET] or machine.default_budget(machine_memory),
+        machine.share(machine_memory),
+    )
 
 
 def memory_warnings(settings: Settings, machine_memory: int) -> list[Problem]:
@@ -261,7 +313,9 @@ def memory_warnings(settings: Settings, machine_memory: int) -> list[Problem]:
     return [settings.problem(MEMORY_BUDGET, expected, severity=Severity.WARNING)]
 
 
-def make_memory_budget(settings: Settings, machine_memory: int, clock: IReactorTime) -> MemoryBudget:
+def make_memory_budget(
+    settings: Settings, machine_memory: int, clock: IReactorTime
+) -> MemoryBudget:
     """The memory budget that the settings ask for. :param clock: the reactor."""
     percent = {
         State.RECEIVING: settings[MEMORY_RECEIVING],
@@ -270,7 +324,9 @@ def make_memory_budget(settings: Settings, machine_memory: int, clock: IReactorT
         State.WAITING: settings[MEMORY_WAITING],
         State.UNACKNOWLEDGED: settings[MEMORY_UNACKNOWLEDGED],
     }
-    return MemoryBudget(clock, memory_budget(settings, machine_memory), percent, settings[MEMORY_PATIENCE])
+    return MemoryBudget(
+        clock, memory_budget(settings, machine_memory), percent, settings[MEMORY_PATIENCE]
+    )
 
 
 def bridge_type(settings: Settings, name: str) -> str:

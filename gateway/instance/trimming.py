@@ -47,7 +47,9 @@ class Trimming:
     :param trim: gives memory back; None does nothing at all.
     """
 
-    def __init__(self, reactor: Any, held: Callable[[], int], trim: Callable[[], object] | None) -> None:
+    def __init__(
+        self, reactor: Any, held: Callable[[], int], trim: Callable[[], object] | None
+    ) -> None:
         self._reactor: Final = reactor
         self._held: Final = held
         self._trim: Final = trim
@@ -77,7 +79,11 @@ class Trimming:
         now = self._reactor.seconds()
         fallen = self._most - held
         self._quiet = self._quiet + 1 if last - held < _FALLING else 0
-        enough = fallen >= _MUCH or (fallen >= _FALLEN and self._quiet > 0) or (fallen >= _LITTLE and self._quiet >= _QUIET)
+        enough = (
+            fallen >= _MUCH
+            or (fallen >= _FALLEN and self._quiet > 0)
+            or (fallen >= _LITTLE and self._quiet >= _QUIET)
+        )
         if enough and now - self._trimmed >= _PAUSE_S:
             self._most, self._trimmed = held, now
             self._reactor.callInThread(self._trim)

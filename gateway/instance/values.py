@@ -260,7 +260,9 @@ class Words(ValueType[tuple[str, ...]]):
         return "words separated by commas"
 
     def parse(self, text: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(word for word in (part.strip() for part in text.split(",")) if word))
+        return tuple(
+            dict.fromkeys(word for word in (part.strip() for part in text.split(",")) if word)
+        )
 
     def show(self, value: tuple[str, ...]) -> str:
         return ",".join(value)

@@ -72,8 +72,12 @@ class Journal:
         #: Whether headers, and bodies, are told.
         self.headers = options.headers
         self.bodies = options.bodies
-        bounds = Bounds(options.segment_size, options.segment_age, options.retention, options.retention_size)
-        self._writer = Writer(Segments(folder, run, bounds), Lines(run, instance), self._tell, most=most, retry=retry)
+        bounds = Bounds(
+            options.segment_size, options.segment_age, options.retention, options.retention_size
+        )
+        self._writer = Writer(
+            Segments(folder, run, bounds), Lines(run, instance), self._tell, most=most, retry=retry
+        )
         self._writer.start()
 
     def add(self, fields: dict[str, object], octets: int = 0) -> None:
@@ -102,8 +106,16 @@ class Journal:
     def standing(self) -> JournalStanding:
         """How it stands."""
         writer = self._writer
-        return JournalStanding(self.level.value, writer.written_lines, writer.written_octets, writer.lost, writer.stopped)
+        return JournalStanding(
+            self.level.value,
+            writer.written_lines,
+            writer.written_octets,
+            writer.lost,
+            writer.stopped,
+        )
 
     def _tell(self, news: News, said: dict[str, object]) -> None:
         # From the journal's thread, too.
-        self._reactor.callFromThread(self._log.emit, _LEVELS.get(news, LogLevel.info), news.value, **said)
+        self._reactor.callFromThread(
+            self._log.emit, _LEVELS.get(news, LogLevel.info), news.value, **said
+        )

@@ -45,7 +45,9 @@ class Lines:
             if name == "numbers":
                 if value is not None:
                     said["runs"] = runs_of(value)  # type: ignore[arg-type]
-            elif value is not None and value != "" and value != () and value != [] and name != "time":
+            elif (
+                value is not None and value != "" and value != () and value != [] and name != "time"
+            ):
                 said[name] = value
         for many, one in _FOLDED:
             values = said.get(many)
@@ -53,4 +55,6 @@ class Lines:
                 del said[many]
                 said[one] = values[0]
         rest = _encode(said)
-        return f'{self._head}{number},"time":{fields["time"]}{self._instance}{"," if said else ""}{rest[1:]}\n'.encode("ascii")
+        return f'{self._head}{number},"time":{fields["time"]}{self._instance}{"," if said else ""}{rest[1:]}\n'.encode(
+            "ascii"
+        )

@@ -24,7 +24,9 @@ def runs_of(numbers: Sequence[int]) -> list[list[int]]:
     if not count:
         return []
     first = numbers[0]
-    if numbers[-1] - first == count - 1 and (isinstance(numbers, range) or numbers == list(range(first, first + count))):
+    if numbers[-1] - first == count - 1 and (
+        isinstance(numbers, range) or numbers == list(range(first, first + count))
+    ):
         return [[first, count, 1]]
     runs: list[list[int]] = []
     first = last = numbers[0]
@@ -59,7 +61,11 @@ def numbered(ids: Sequence[str]) -> tuple[str, list[int]] | None:
         return None
     numbers = [int(end) for end in ends]
     # One with a leading zero, or too many digits, would not come back.
-    return (prefix, numbers) if max(map(len, ends)) <= _DIGITS and list(map(str, numbers)) == ends else None
+    return (
+        (prefix, numbers)
+        if max(map(len, ends)) <= _DIGITS and list(map(str, numbers)) == ends
+        else None
+    )
 
 
 def numbers_of(runs: Sequence[Sequence[int]]) -> list[int]:

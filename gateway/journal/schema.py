@@ -142,39 +142,85 @@ class Field:
 FIELDS: Final = (
     Field("v", "int", "the version of the line"),
     Field("run", "string", "the run of the gateway that wrote it"),
-    Field("line", "bigint", "its number within the run, from 1, rising with each line; a gap is a line that was lost"),
-    Field("time", "bigint", "when it happened, in microseconds since 1970-01-01 UTC, by the clock of the gateway"),
+    Field(
+        "line",
+        "bigint",
+        "its number within the run, from 1, rising with each line; a gap is a line that was lost",
+    ),
+    Field(
+        "time",
+        "bigint",
+        "when it happened, in microseconds since 1970-01-01 UTC, by the clock of the gateway",
+    ),
     Field("instance", "string", "the gateway's instance"),
-    Field("steps", "array<string>", "the steps, in order; each of them for each message of the line"),
+    Field(
+        "steps", "array<string>", "the steps, in order; each of them for each message of the line"
+    ),
     Field("prefix", "string", "with runs: what all ids begin with"),
-    Field("runs", "array<array<bigint>>", "with prefix: the numbers that the ids end with, as [first, count, step]"),
+    Field(
+        "runs",
+        "array<array<bigint>>",
+        "with prefix: the numbers that the ids end with, as [first, count, step]",
+    ),
     Field("ids", "array<string>", "else: the JMSMessageIDs"),
-    Field("destination", "string", "queue:NAME or topic:NAME: where the step happened; on a link: the destination at that side"),
-    Field("provider", "string", "on a link: the provider of that side, as the link's configuration names it"),
-    Field("connection", "bigint", "the number of the client's connection, as imqcmd list cxn shows it"),
-    Field("subscription", "string", "the id of the client's subscription, or the name of a durable one"),
+    Field(
+        "destination",
+        "string",
+        "queue:NAME or topic:NAME: where the step happened; on a link: the destination at that side",
+    ),
+    Field(
+        "provider",
+        "string",
+        "on a link: the provider of that side, as the link's configuration names it",
+    ),
+    Field(
+        "connection", "bigint", "the number of the client's connection, as imqcmd list cxn shows it"
+    ),
+    Field(
+        "subscription",
+        "string",
+        "the id of the client's subscription, or the name of a durable one",
+    ),
     Field("user", "string", "who the client is"),
     Field("link", "string", "BRIDGE/LINK"),
     Field("size", "bigint", "octets of each body, where all are of one size"),
     Field("sizes", "array<bigint>", "octets of each body"),
-    Field("attempts", "array<int>", "how often each was delivered, this time included, where that is more than once"),
+    Field(
+        "attempts",
+        "array<int>",
+        "how often each was delivered, this time included, where that is more than once",
+    ),
     Field(
         "reason",
         "string",
         "why it is dead, or was returned or rolled back: a word; with arrived: 'duplicate id' where the target keeps one of several with one id",
     ),
     Field("comment", "string", "the same: a sentence"),
-    Field("transfers", "array<bigint>", "on a link: the number of each message's transfer, which with link and run names it"),
+    Field(
+        "transfers",
+        "array<bigint>",
+        "on a link: the number of each message's transfer, which with link and run names it",
+    ),
     Field(
         "bodies_hash",
         "array<string>",
         "on a link: BLAKE2b of each body, 16 octets in hexadecimal; as received or as sent, as the step says",
     ),
-    Field("headers_hash", "array<string>", "the same of the headers that a link is to keep, as gateway.messaging.digest has them"),
     Field(
-        "target_ids", "array<string>", "with arrived: the ids of the messages at the target, where it says them; else empty texts"
+        "headers_hash",
+        "array<string>",
+        "the same of the headers that a link is to keep, as gateway.messaging.digest has them",
     ),
-    Field("headers", "array<map<string,string>>", "where imq.journal.headers is true: the headers, as text"),
+    Field(
+        "target_ids",
+        "array<string>",
+        "with arrived: the ids of the messages at the target, where it says them; else empty texts",
+    ),
+    Field(
+        "headers",
+        "array<map<string,string>>",
+        "where imq.journal.headers is true: the headers, as text",
+    ),
     Field("bodies", "array<string>", "where imq.journal.bodies is true: the bodies in Base64"),
     Field("body_types", "array<string>", "with bodies: TEXT, BYTES, MAP, STREAM, OBJECT, MESSAGE"),
     Field(

@@ -51,7 +51,13 @@ class Segments:
     :param folder: the journal's, which must be there. :param monotonic: the clock for ages of open segments, in seconds.
     """
 
-    def __init__(self, folder: Path, run: str, bounds: Bounds, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        run: str,
+        bounds: Bounds,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._folder: Final = folder
         self._run: Final = run
         self._bounds: Final = bounds
@@ -90,8 +96,12 @@ class Segments:
 
     def _open(self) -> None:
         self._number += 1
-        self._path = self._folder / (segment_name(self._run, self._number) + OPEN.removeprefix(SEGMENT))
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._path = self._folder / (
+            segment_name(self._run, self._number) + OPEN.removeprefix(SEGMENT)
+        )
+        descriptor = os.open(
+            self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600
+        )
         os.fchmod(descriptor, 0o600)
         self._descriptor = descriptor
         self._since = self._monotonic()
@@ -111,7 +121,11 @@ class Segments:
 
     def due_in(self) -> float | None:
         """Seconds until :meth:`roll_if_old` has something to do; None when nothing is open."""
-        return None if self._descriptor < 0 else max(0.0, self._since + self._bounds.age - self._monotonic())
+        return (
+            None
+            if self._descriptor < 0
+            else max(0.0, self._since + self._bounds.age - self._monotonic())
+        )
 
     def roll_if_old(self) -> None:
         """Roll the open segment if it is old enough. :raises OSError: as :meth:`roll`."""

@@ -22,7 +22,10 @@ HEADERS: Final = Setting(
     "Whether the journal has the headers of messages that are produced, received or given up",
 )
 BODIES: Final = Setting(
-    "imq.journal.bodies", Boolean(), False, "Whether the journal has the bodies of messages that are produced, received or given up"
+    "imq.journal.bodies",
+    Boolean(),
+    False,
+    "Whether the journal has the bodies of messages that are produced, received or given up",
 )
 SEGMENT_SIZE: Final = Setting(
     "imq.journal.segment.size",
@@ -37,7 +40,10 @@ SEGMENT_AGE: Final = Setting(
     "Time after which a segment of the journal can be read, and the next is begun",
 )
 RETENTION: Final = Setting(
-    "imq.journal.retention", Duration("days"), 7, "Time for which segments of the journal are kept; 0 is for ever"
+    "imq.journal.retention",
+    Duration("days"),
+    7,
+    "Time for which segments of the journal are kept; 0 is for ever",
 )
 RETENTION_SIZE: Final = Setting(
     "imq.journal.retention.size",
@@ -46,7 +52,15 @@ RETENTION_SIZE: Final = Setting(
     "Octets that the segments of the journal may take together; above it the oldest go, however new they are",
 )
 
-SETTINGS: Final[tuple[Setting[Any], ...]] = (LEVEL, HEADERS, BODIES, SEGMENT_SIZE, SEGMENT_AGE, RETENTION, RETENTION_SIZE)
+SETTINGS: Final[tuple[Setting[Any], ...]] = (
+    LEVEL,
+    HEADERS,
+    BODIES,
+    SEGMENT_SIZE,
+    SEGMENT_AGE,
+    RETENTION,
+    RETENTION_SIZE,
+)
 
 _DAY: Final = 86_400
 

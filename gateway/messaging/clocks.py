@@ -27,7 +27,9 @@ class Clock(Protocol):
 class Timers(Clock, Protocol):
     """The same with timers."""
 
-    def callLater(self, delay: float, function: Callable[..., Any], /, *args: Any) -> IDelayedCall: ...
+    def callLater(
+        self, delay: float, function: Callable[..., Any], /, *args: Any
+    ) -> IDelayedCall: ...
 
 
 class TimeLimit:
@@ -41,7 +43,9 @@ class TimeLimit:
 
     __slots__ = ("_arguments", "_call", "_clock", "_due", "_passed", "_seconds")
 
-    def __init__(self, clock: Timers, seconds: float, passed: Callable[..., object], *arguments: object) -> None:
+    def __init__(
+        self, clock: Timers, seconds: float, passed: Callable[..., object], *arguments: object
+    ) -> None:
         self._clock: Final = clock
         self._seconds: Final = seconds
         self._passed: Final = passed

@@ -48,12 +48,26 @@ from typing import Final
 
 from gateway.messaging.message import MEMO_DIGEST, BodyType, DeliveryMode, Headers, Message
 from gateway.messaging.provider import DUPLICATE_ID
-from gateway.messaging.values import MalformedValues, Value, decode_map, encode_map, encode_properties, encode_value
+from gateway.messaging.values import (
+    MalformedValues,
+    Value,
+    decode_map,
+    encode_map,
+    encode_properties,
+    encode_value,
+)
 
 #: Octets of a hash; it has twice as many digits.
 SIZE: Final = 16
 #: The names of properties that bridges add: their own name, the ids that a message had on the way, the links that it was on, and by what a target knows it again.
-ADDED: Final = frozenset(("JMS_SUN_JMSBRIDGE_NAME", "HORNETQ_BRIDGE_MSG_ID_LIST", "STOMP_GATEWAY_BRIDGE_HOPS", DUPLICATE_ID))
+ADDED: Final = frozenset(
+    (
+        "JMS_SUN_JMSBRIDGE_NAME",
+        "HORNETQ_BRIDGE_MSG_ID_LIST",
+        "STOMP_GATEWAY_BRIDGE_HOPS",
+        DUPLICATE_ID,
+    )
+)
 _SET_BY_PROVIDERS: Final = "JMSX"
 _VERSION: Final = 1
 
@@ -105,13 +119,19 @@ def _digest(headers: Headers) -> str:
         # As most of them are.
         return _plain(headers.persistent, headers.priority)
     ordered = {name: properties[name] for name in sorted(properties)}
-    said = encode_value(headers.correlation_id) + encode_value(headers.type) + encode_properties(ordered)
+    said = (
+        encode_value(headers.correlation_id)
+        + encode_value(headers.type)
+        + encode_properties(ordered)
+    )
     return _hashed(headers.persistent, headers.priority, said)
 
 
 @cache
 def _plain(persistent: bool, priority: int) -> str:
-    return _hashed(persistent, priority, encode_value(None) + encode_value(None) + encode_properties({}))
+    return _hashed(
+        persistent, priority, encode_value(None) + encode_value(None) + encode_properties({})
+    )
 
 
 def _hashed(persistent: bool, priority: int, said: bytes) -> str:
@@ -123,7 +143,11 @@ def _kept(properties: Mapping[str, Value]) -> Mapping[str, Value]:
     """Those that are in the hash."""
     if not properties:
         return properties
-    return {name: value for name, value in properties.items() if name not in ADDED and not name.startswith(_SET_BY_PROVIDERS)}
+    return {
+        name: value
+        for name, value in properties.items()
+        if name not in ADDED and not name.startswith(_SET_BY_PROVIDERS)
+    }
 
 
 def _say_the_same(one: Headers, other: Headers) -> bool:
@@ -139,7 +163,9 @@ def _say_the_same(one: Headers, other: Headers) -> bool:
         return True
     mine, theirs = _kept(one.properties), _kept(other.properties)
     # By identity: a number may be equal to one of another type.
-    return mine.keys() == theirs.keys() and all(theirs[name] is value for name, value in mine.items())
+    return mine.keys() == theirs.keys() and all(
+        theirs[name] is value for name, value in mine.items()
+    )
 
 
 def _in_order(body: bytes) -> bytes:

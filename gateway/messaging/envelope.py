@@ -138,9 +138,13 @@ def encode_head(message: Message) -> bytes:
     try:
         message_id = message.message_id.encode()
         user = message.user.encode()
-        fixed = _pack_fixed(_HEAD_VERSION, message.timestamp, message.expires, len(message_id), len(user))
+        fixed = _pack_fixed(
+            _HEAD_VERSION, message.timestamp, message.expires, len(message_id), len(user)
+        )
     except (struct.error, UnicodeEncodeError) as error:
-        raise EnvelopeError(f"message {message.message_id[:100]!r} does not fit into a head: {error}") from error
+        raise EnvelopeError(
+            f"message {message.message_id[:100]!r} does not fit into a head: {error}"
+        ) from error
     return fixed + message_id + user + block  # type: ignore[operator]
 
 
@@ -156,7 +160,9 @@ def decode_head(head: bytes, body: bytes) -> Message:
     try:
         version, timestamp, expires, id_length, user_length = _unpack_fixed(head)
         if version != _HEAD_VERSION:
-            raise EnvelopeError(f"the head of a message has version {version}; this program reads version {_HEAD_VERSION}")
+            raise EnvelopeError(
+                f"the head of a message has version {version}; this program reads version {_HEAD_VERSION}"
+            )
         user_start = 21 + id_length
         block_start = user_start + user_length
         block = head[block_start:]
@@ -193,24 +199,34 @@ def decode(envelope: bytes) -> Message:
     :raises EnvelopeError: it is none, is damaged, or is of an unknown version.
     """
     if envelope[:4] != _MAGIC:
-        raise EnvelopeError(f"not an envelope: it begins with {envelope[:4].hex(' ') or 'nothing'}, not with {_MAGIC.hex(' ')}")
+        raise EnvelopeError(
+            f"not an envelope: it begins with {envelope[:4].hex(' ') or 'nothing'}, not with {_MAGIC.hex(' ')}"
+        )
     if len(envelope) < 18:
         raise EnvelopeError(f"the envelope is cut short: {len(envelope)} octets, of 18 at least")
     version = _PREFIX.unpack_from(envelope)[1]
     if version != _ENVELOPE_VERSION:
-        raise EnvelopeError(f"the envelope has version {version}; this program reads version {_ENVELOPE_VERSION}")
+        raise EnvelopeError(
+            f"the envelope has version {version}; this program reads version {_ENVELOPE_VERSION}"
+        )
     (expected,) = _LENGTH.unpack_from(envelope, 6)
     found = crc32(memoryview(envelope)[10:], crc32(envelope[:6]))
     if found != expected:
-        raise EnvelopeError(f"the envelope is damaged or cut short: its checksum is {found:08x}, and it says {expected:08x}")
+        raise EnvelopeError(
+            f"the envelope is damaged or cut short: its checksum is {found:08x}, and it says {expected:08x}"
+        )
     head_length, body_length = _LENGTHS.unpack_from(envelope, 10)
     body_start = 18 + head_length
     end = body_start + body_length
     if end > len(envelope):
-        raise EnvelopeError(f"the envelope is too short: {len(envelope)} octets, of {end} that it announces")
+        raise EnvelopeError(
+            f"the envelope is too short: {len(envelope)} octets, of {end} that it announces"
+        )
     for tag, _ in _fields(envelope, end, "envelope"):
         if tag < _OPTIONAL:
-            raise EnvelopeError(f"the envelope has a field {tag}, which version {_ENVELOPE_VERSION} does not have")
+            raise EnvelopeError(
+                f"the envelope has a field {tag}, which version {_ENVELOPE_VERSION} does not have"
+            )
     return decode_head(envelope[18:body_start], envelope[body_start:end])
 
 
@@ -224,7 +240,10 @@ def _encode_headers(headers: Headers) -> bytes:
         raise EnvelopeError(f"priority {headers.priority} is not one of 0 to 9")
     mode = _PERSISTENT if headers.persistent else _NON_PERSISTENT
     try:
-        parts = [bytes((headers.body_type, mode, headers.priority)), _field(_DESTINATION, _encode_destination(headers.destination))]
+        parts = [
+            bytes((headers.body_type, mode, headers.priority)),
+            _field(_DESTINATION, _encode_destination(headers.destination)),
+        ]
         if headers.reply_to is not None:
             parts.append(_field(_REPLY_TO, _encode_destination(headers.reply_to)))
         if headers.correlation_id is not None:
@@ -235,12 +254,16 @@ def _encode_headers(headers: Headers) -> bytes:
             parts.append(_field(_PROPERTIES, encode_properties(headers.properties)))
         if headers.extras:
             texts = [_encode_text(text) for pair in headers.extras for text in pair]
-            extras = _LENGTH.pack(len(headers.extras)) + b"".join([_LENGTH.pack(len(text)) + text for text in texts])
+            extras = _LENGTH.pack(len(headers.extras)) + b"".join(
+                [_LENGTH.pack(len(text)) + text for text in texts]
+            )
             parts.append(_field(_EXTRAS, extras))
         if headers.null_text:
             parts.append(_field(_NULL_TEXT, b""))
     except (ValueError, TypeError, struct.error) as error:
-        raise EnvelopeError(f"the headers of a message to {headers.destination} cannot be encoded: {error}") from error
+        raise EnvelopeError(
+            f"the headers of a message to {headers.destination} cannot be encoded: {error}"
+        ) from error
     return b"".join(parts)
 
 
@@ -278,7 +301,9 @@ def _decode_headers(block: bytes) -> Headers:
     kind, mode, priority = block[:3]
     body_type = _BODY_TYPES.get(kind)
     if body_type is None or mode not in _MODES or priority > 9:
-        raise EnvelopeError(f"the head of a message is damaged: body type {kind}, delivery mode {mode}, priority {priority}")
+        raise EnvelopeError(
+            f"the head of a message is damaged: body type {kind}, delivery mode {mode}, priority {priority}"
+        )
     destination = reply_to = correlation_id = type_ = properties = None
     extras: tuple[tuple[str, str], ...] = ()
     null_text = False
@@ -299,7 +324,9 @@ def _decode_headers(block: bytes) -> Headers:
             elif tag == _NULL_TEXT:
                 null_text = True
             elif tag < _OPTIONAL:
-                raise EnvelopeError(f"the head of a message has a field {tag}, which version {_HEAD_VERSION} does not have")
+                raise EnvelopeError(
+                    f"the head of a message has a field {tag}, which version {_HEAD_VERSION} does not have"
+                )
     except (MalformedValues, UnicodeDecodeError) as error:
         raise EnvelopeError(f"the head of a message is damaged: {error}") from error
     if destination is None:
@@ -332,7 +359,9 @@ def _fields(octets: bytes, position: int, where: str) -> list[tuple[int, bytes]]
             raise EnvelopeError(f"field {tag} of the {where} is out of order")
         position = start + length
         if position > size:
-            raise EnvelopeError(f"field {tag} of the {where} is cut short: {size - start} octets of {length}")
+            raise EnvelopeError(
+                f"field {tag} of the {where} is cut short: {size - start} octets of {length}"
+            )
         before = tag
         fields.append((tag, octets[start:position]))
     return fields
@@ -344,7 +373,9 @@ def _decode_text(octets: bytes) -> str:
 
 def _decode_destination(octets: bytes) -> Destination:
     if len(octets) < 2 or octets[0] not in _KINDS or octets[1] > 1:
-        raise EnvelopeError(f"the head of a message has a destination that is none: {octets[:16].hex(' ')}")
+        raise EnvelopeError(
+            f"the head of a message has a destination that is none: {octets[:16].hex(' ')}"
+        )
     return Destination(_KINDS[octets[0]], _decode_text(octets[2:]), octets[1] == 1)
 
 
@@ -358,5 +389,7 @@ def _decode_extras(octets: bytes) -> tuple[tuple[str, str], ...]:
             raise EnvelopeError("the head of a message has a header that is cut short")
         texts.append(_decode_text(octets[start:position]))
     if len(texts) != 2 * int.from_bytes(octets[:4], "big"):
-        raise EnvelopeError(f"the head of a message has {len(texts)} texts for {int.from_bytes(octets[:4], 'big')} other headers")
+        raise EnvelopeError(
+            f"the head of a message has {len(texts)} texts for {int.from_bytes(octets[:4], 'big')} other headers"
+        )
     return tuple(zip(texts[::2], texts[1::2], strict=True))

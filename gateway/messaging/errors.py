@@ -79,7 +79,11 @@ class DestinationStopped(DestinationError):
     """The store holds a message of it that is damaged: nothing is delivered from it or taken for it until an operator has dealt with that."""
 
     def __init__(self, destination: Destination) -> None:
-        super().__init__("", destination, " is stopped: its messages in the store are damaged. The gateway's log says where")
+        super().__init__(
+            "",
+            destination,
+            " is stopped: its messages in the store are damaged. The gateway's log says where",
+        )
 
 
 class DestinationFull(DestinationError):
@@ -89,7 +93,9 @@ class DestinationFull(DestinationError):
     """
 
     def __init__(self, destination: Destination, limit: str, value: int) -> None:
-        super().__init__("", destination, f" is full: {limit}" if value < 0 else f" is full: {limit} is {value}")
+        super().__init__(
+            "", destination, f" is full: {limit}" if value < 0 else f" is full: {limit} is {value}"
+        )
         self.limit = limit
         self.value = value
 
@@ -98,7 +104,9 @@ class MessageTooLarge(DestinationError):
     """The message is above a limit on the size of one message; waiting would not help."""
 
     def __init__(self, destination: Destination, size: int, limit: str, value: int) -> None:
-        super().__init__(f"a message of {size} octets is too large for ", destination, f": {limit} is {value}")
+        super().__init__(
+            f"a message of {size} octets is too large for ", destination, f": {limit} is {value}"
+        )
         self.size = size
         self.limit = limit
         self.value = value
@@ -136,7 +144,9 @@ class InvalidSelector(MessagingError):
         where = f" at column {column}" if column else ""
         start = max(0, min(column - 1 - _QUOTED // 2, len(selector) - _QUOTED))
         end = start + _QUOTED
-        quoted = f"{'...' if start else ''}{selector[start:end]}{'...' if end < len(selector) else ''}"
+        quoted = (
+            f"{'...' if start else ''}{selector[start:end]}{'...' if end < len(selector) else ''}"
+        )
         super().__init__(f"selector {quoted!r} {self._verdict}{where}: {reason}")
         self.selector = selector
         self.column = column
@@ -170,7 +180,9 @@ class ClientIdRequired(MessagingError):
     """A durable subscription was named on a connection that has no client identifier."""
 
     def __init__(self, durable_name: str) -> None:
-        super().__init__(f"durable subscription '{durable_name}' needs a client-id on CONNECT, and this connection has none")
+        super().__init__(
+            f"durable subscription '{durable_name}' needs a client-id on CONNECT, and this connection has none"
+        )
         self.durable_name = durable_name
 
 
@@ -178,7 +190,9 @@ class DurableInUse(MessagingError):
     """The durable subscription has an active consumer."""
 
     def __init__(self, client_id: str, durable_name: str) -> None:
-        super().__init__(f"durable subscription '{durable_name}' of client-id '{client_id}' has an active consumer")
+        super().__init__(
+            f"durable subscription '{durable_name}' of client-id '{client_id}' has an active consumer"
+        )
         self.client_id = client_id
         self.durable_name = durable_name
 
@@ -204,7 +218,9 @@ class TooManyConsumers(DestinationError):
     """The destination's ``maxNumActiveConsumers`` is reached."""
 
     def __init__(self, destination: Destination, value: int) -> None:
-        super().__init__("", destination, f" has all the consumers it may have: maxNumActiveConsumers is {value}")
+        super().__init__(
+            "", destination, f" has all the consumers it may have: maxNumActiveConsumers is {value}"
+        )
         self.value = value
 
 
@@ -252,7 +268,11 @@ class StorageFailed(MessagingError):
         return "" if self.reason == self.public else self.reason
 
     def told(self, spell: Callable[[Destination], str]) -> str:
-        return f"the message store could not write: {self.public}" if self.public else "the message store could not write"
+        return (
+            f"the message store could not write: {self.public}"
+            if self.public
+            else "the message store could not write"
+        )
 
 
 class ProviderUnavailable(MessagingError):

@@ -45,7 +45,9 @@ class Entries(MutableMapping[str, Value]):
 
     __slots__ = ("_properties", "_values", "_write")
 
-    def __init__(self, values: dict[str, Value], write: Callable[[str], None], *, properties: bool) -> None:
+    def __init__(
+        self, values: dict[str, Value], write: Callable[[str], None], *, properties: bool
+    ) -> None:
         """:param write: called with the name of what is about to change, and raises if it must not. :param properties: they are those."""
         self._values = values
         self._write = write

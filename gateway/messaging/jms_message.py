@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gateway.messaging.destination import Destination
-from gateway.messaging.jms_contents import Entries, Items, MessageFormatInvalid, MessageNotWriteable, class_name
+from gateway.messaging.jms_contents import (
+    Entries,
+    Items,
+    MessageFormatInvalid,
+    MessageNotWriteable,
+    class_name,
+)
 from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.values import decode_map, decode_stream, encode_map, encode_stream
 
@@ -49,7 +55,9 @@ class JMSMessage:
         self._body_type = body_type
         self._body = b""
         self._null_text = False
-        self._entries: Entries | None = Entries({}, self._write, properties=False) if body_type is BodyType.MAP else None
+        self._entries: Entries | None = (
+            Entries({}, self._write, properties=False) if body_type is BodyType.MAP else None
+        )
         self._items: Items | None = Items([], self._write) if body_type is BodyType.STREAM else None
         self._correlation_id: str | None = None
         self._type: str | None = None
@@ -173,7 +181,9 @@ class JMSMessage:
     def reply_to(self, destination: Destination | None) -> None:
         self._write("JMSReplyTo")
         if destination is not None and not isinstance(destination, Destination):
-            raise MessageFormatInvalid(f"JMSReplyTo must be a destination, not {class_name(destination)}")
+            raise MessageFormatInvalid(
+                f"JMSReplyTo must be a destination, not {class_name(destination)}"
+            )
         self._reply_to = destination
 
     @property
@@ -232,7 +242,9 @@ class JMSMessage:
         try:
             return self._body.decode()
         except UnicodeDecodeError as error:
-            raise MessageFormatInvalid(f"the body of a TextMessage is not UTF-8: {error.reason} at octet {error.start}") from error
+            raise MessageFormatInvalid(
+                f"the body of a TextMessage is not UTF-8: {error.reason} at octet {error.start}"
+            ) from error
 
     @text.setter
     def text(self, text: str | None) -> None:
@@ -241,9 +253,13 @@ class JMSMessage:
         try:
             self._body = b"" if text is None else text.encode()
         except UnicodeEncodeError as error:
-            raise MessageFormatInvalid(f"the text cannot be written in UTF-8: {error.reason} at character {error.start}") from error
+            raise MessageFormatInvalid(
+                f"the text cannot be written in UTF-8: {error.reason} at character {error.start}"
+            ) from error
         except AttributeError:
-            raise MessageFormatInvalid(f"the body of a TextMessage must be a str or None, not {class_name(text)}") from None
+            raise MessageFormatInvalid(
+                f"the body of a TextMessage must be a str or None, not {class_name(text)}"
+            ) from None
         self._null_text = text is None
 
     @property
@@ -265,7 +281,9 @@ class JMSMessage:
         self._is(BodyType.BYTES, BodyType.OBJECT)
         self._write("the body")
         if not isinstance(octets, bytes | bytearray | memoryview):
-            raise MessageFormatInvalid(f"the body of a {self._body_type.name} message must be bytes, not {class_name(octets)}")
+            raise MessageFormatInvalid(
+                f"the body of a {self._body_type.name} message must be bytes, not {class_name(octets)}"
+            )
         self._body = bytes(octets)
 
     @property

@@ -118,12 +118,17 @@ class Headers:
         self.octets: Final = octets if octets >= 0 else self._count()
         #: Bytes that a message with these takes in memory beside its body. Each counts them, whether or not others share them: any of them may be the
         #: last. What names and values take is counted three times: for themselves, and for the blocks in :attr:`memo` for the store and for consumers.
-        self.weight: Final = OVERHEAD + 3 * self.octets + EACH * (len(self.properties) + len(self.extras))
+        self.weight: Final = (
+            OVERHEAD + 3 * self.octets + EACH * (len(self.properties) + len(self.extras))
+        )
 
     def _count(self) -> int:
         # An encoder says of a value that is none of JMS's where it is; compiled, Mapping[str, Value] would be refused here, without that.
         given: Mapping[str, object] = self.properties
-        properties = [len(name) + (len(value) if isinstance(value, (str, bytes)) else 8) for name, value in given.items()]
+        properties = [
+            len(name) + (len(value) if isinstance(value, (str, bytes)) else 8)
+            for name, value in given.items()
+        ]
         extras = [len(name) + len(value) for name, value in self.extras]
         return (
             len(self.destination.name)
@@ -250,6 +255,12 @@ class Unreadable(Message):
     __slots__ = ("reason",)
 
     def __init__(self, known: Message, reason: str) -> None:
-        super().__init__(known.headers, known.body, expires=known.expires, timestamp=known.timestamp, message_id=known.message_id)
+        super().__init__(
+            known.headers,
+            known.body,
+            expires=known.expires,
+            timestamp=known.timestamp,
+            message_id=known.message_id,
+        )
         self.user = known.user
         self.reason = reason

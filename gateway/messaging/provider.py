@@ -144,7 +144,10 @@ class Provider(Protocol):
         """Names the resource manager: equal strings, same resource manager (XA's ``isSameRM``)."""
 
     def connect(
-        self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]
+        self,
+        credentials: Credentials,
+        client_id: str | None,
+        lost: Callable[[MessagingError], None],
     ) -> Deferred[Connection]:
         """Open a connection.
 
@@ -212,7 +215,9 @@ class Session(Protocol):
     def on_writable(self, resume: Callable[[], None]) -> None:
         """Call ``resume`` once when the session can take more; at the end of this turn if it can now."""
 
-    def consumer(self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> Consumer:
+    def consumer(
+        self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]
+    ) -> Consumer:
         """A new consumer, stopped and without credit.
 
         :param failed: called at most once if the consumer ends without being closed: with an error that this raises, where the provider must
@@ -269,7 +274,14 @@ class Session(Protocol):
 class Deliver(Protocol):
     """The callback that receives a consumer's messages."""
 
-    def __call__(self, consumer: Consumer, first: int, messages: Sequence[Message], attempts: Sequence[int] | None, /) -> None:
+    def __call__(
+        self,
+        consumer: Consumer,
+        first: int,
+        messages: Sequence[Message],
+        attempts: Sequence[int] | None,
+        /,
+    ) -> None:
         """Deliveries ``first``, ``first + 1``, ... of this consumer.
 
         :param attempts: for each message how often it is being delivered now, from 1; None when all are first attempts.
@@ -307,7 +319,11 @@ class Consumer(Protocol):
         """Settle these, all or none. :raises UnknownDelivery: for the first that is not outstanding."""
 
     def reject(
-        self, numbers: Sequence[int], delay_ms: int | None = None, dead: DeadReason | None = None, within: Session | None = None
+        self,
+        numbers: Sequence[int],
+        delay_ms: int | None = None,
+        dead: DeadReason | None = None,
+        within: Session | None = None,
     ) -> None:
         """The user could not take these. All or none.
 
@@ -369,7 +385,9 @@ class XASession(Session, Protocol):
 
     def resource(self) -> XAResource: ...
 
-    def consumer(self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> XAConsumer:
+    def consumer(
+        self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]
+    ) -> XAConsumer:
         """As :meth:`Session.consumer`."""
 
 

@@ -64,4 +64,6 @@ class RedeliveryChanges:
     def over(self, policy: RedeliveryPolicy) -> RedeliveryPolicy:
         """The policy with these changes."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(policy, **{name: value for name, value in given.items() if value is not None})
+        return replace(
+            policy, **{name: value for name, value in given.items() if value is not None}
+        )

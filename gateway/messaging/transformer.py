@@ -46,7 +46,9 @@ class UnsupportedOperation(MessagingError):
     """
 
     def __init__(self, operation: str) -> None:
-        super().__init__(f"{operation} can be called only by a transformer of a JMS bridge, and from its transform()")
+        super().__init__(
+            f"{operation} can be called only by a transformer of a JMS bridge, and from its transform()"
+        )
         self.operation = operation
 
 
@@ -58,7 +60,9 @@ class TransformFailed(MessagingError):
     """
 
     def __init__(self, transformer: str, source: str, target: str, reason: str) -> None:
-        super().__init__(f"the message transformer {transformer} failed on a message from {source} to {target}: {reason}")
+        super().__init__(
+            f"the message transformer {transformer} failed on a message from {source} to {target}: {reason}"
+        )
         self.transformer = transformer
         self.source = source
         self.target = target
@@ -132,7 +136,9 @@ class MessageTransformer(ABC):
         if self._bridge_type is not BridgeType.JMS:
             raise UnsupportedOperation("branch_to")
         if not isinstance(destination, Destination | str) or not destination:
-            raise TypeError(f"branch_to takes a destination or the ref-name of one, not {destination!r}")
+            raise TypeError(
+                f"branch_to takes a destination or the ref-name of one, not {destination!r}"
+            )
         self._branch_to = destination
 
     def no_transfer(self) -> None:
@@ -193,10 +199,26 @@ def transformed(
     try:
         transformer.init(bridge_type)
         given = None if properties is None else dict(properties)
-        result = transformer.transform(JMSMessage.of(message, read_only=read_only), read_only, charset_name, source, target, given)
+        result = transformer.transform(
+            JMSMessage.of(message, read_only=read_only),
+            read_only,
+            charset_name,
+            source,
+            target,
+            given,
+        )
         if isinstance(result, JMSMessage):
-            return Transformed(result.to_message(message), transformer.get_branch_to(), transformer.is_no_transfer())
+            return Transformed(
+                result.to_message(message),
+                transformer.get_branch_to(),
+                transformer.is_no_transfer(),
+            )
     except Exception as error:
         # The class is the operator's own: it may raise anything, and whatever it is must not harm the bridge.
         raise TransformFailed(name, source, target, f"it raised {type(error).__name__}") from error
-    raise TransformFailed(name, source, target, f"it returned {'None' if result is None else type(result).__name__}, not a message")
+    raise TransformFailed(
+        name,
+        source,
+        target,
+        f"it returned {'None' if result is None else type(result).__name__}, not a message",
+    )

@@ -298,7 +298,9 @@ def _read_sized(data: bytes, position: int, what: str) -> tuple[bytes, int]:
         raise MalformedValues(position, f"the length of {what} is cut short")
     end: int = start + _LENGTH.unpack_from(data, position)[0]
     if end > len(data):
-        raise MalformedValues(position, f"{what} of {end - start} octets is cut short after {len(data) - start}")
+        raise MalformedValues(
+            position, f"{what} of {end - start} octets is cut short after {len(data) - start}"
+        )
     return data[start:end], end
 
 

@@ -40,5 +40,14 @@ def clients_of(connections: Iterable[StompConnection]) -> list[Client]:
         if session.connection is not None:
             service = "sslstomp" if each.secure else "stomp"
             protocol = f"STOMP {session.version!s}"
-            found.append(Client(session.connection, service, each.address, each.port, protocol, session.identifier))
+            found.append(
+                Client(
+                    session.connection,
+                    service,
+                    each.address,
+                    each.port,
+                    protocol,
+                    session.identifier,
+                )
+            )
     return found

@@ -22,7 +22,13 @@ _LONGEST: Final = 100
 _LONGEST_HEADERS: Final = 500
 
 #: Refusals that an operator looks for: somebody was not let in, or is let in no longer; or took more than there is.
-_WARNINGS: Final = (AuthenticationFailed, CertificateRevoked, FrameTooSlow, MemoryShort, TooManyConnections)
+_WARNINGS: Final = (
+    AuthenticationFailed,
+    CertificateRevoked,
+    FrameTooSlow,
+    MemoryShort,
+    TooManyConnections,
+)
 
 
 class Detail(Protocol):
@@ -46,9 +52,22 @@ class ConnectionLog:
     :param strangers: limits the lines of clients that were never CONNECTED; None does not.
     """
 
-    __slots__ = ("_connected", "_detail", "_dropped", "_host", "_over", "_strangers", "session", "transport", "user", "where")
+    __slots__ = (
+        "_connected",
+        "_detail",
+        "_dropped",
+        "_host",
+        "_over",
+        "_strangers",
+        "session",
+        "transport",
+        "user",
+        "where",
+    )
 
-    def __init__(self, session: str, host: str, port: int, detail: Detail, strangers: Strangers | None = None) -> None:
+    def __init__(
+        self, session: str, host: str, port: int, detail: Detail, strangers: Strangers | None = None
+    ) -> None:
         self.session: Final = session
         self.where: Final = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._host: Final = host
@@ -87,7 +106,9 @@ class ConnectionLog:
         """
         if not self._over:
             self._over = True
-            refused = isinstance(error, _WARNINGS) or (isinstance(error, AccessDenied) and not self._connected)
+            refused = isinstance(error, _WARNINGS) or (
+                isinstance(error, AccessDenied) and not self._connected
+            )
             level = LogLevel.warn if refused else LogLevel.info
             if self._connected or self._may_log(_kind(error), level):
                 self._write(level, f"ends with ERROR: {text}")
@@ -110,7 +131,9 @@ class ConnectionLog:
     def mismatched(self, what: str) -> None:
         """Client and port do not speak the same, TLS or not."""
         self._over = True
-        if self._may_log("connections of TLS clients to the plain port, or the other way round", LogLevel.warn):
+        if self._may_log(
+            "connections of TLS clients to the plain port, or the other way round", LogLevel.warn
+        ):
             _log.warn("{line}", line=f"connection from {self.where} is refused: {what}")
 
     def handshake_failed(self, reason: str, certificate: bool) -> None:
@@ -122,7 +145,11 @@ class ConnectionLog:
             self._over = True
             level = LogLevel.warn if certificate else LogLevel.info
             if self._may_log("connections refused in the TLS handshake", level):
-                _log.emit(level, "{line}", line=f"connection from {self.where} is refused in the TLS handshake: {reason}")
+                _log.emit(
+                    level,
+                    "{line}",
+                    line=f"connection from {self.where} is refused in the TLS handshake: {reason}",
+                )
 
     def _may_log(self, kind: str, level: LogLevel) -> bool:
         return self._strangers is None or self._strangers.may_log(kind, level, self._host)

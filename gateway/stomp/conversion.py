@@ -69,7 +69,11 @@ _LINKS: Final = "JMS_STOMP_"
 #: These are booleans to the broker, and STOMP has text only.
 _BOOLEANS: Final = frozenset((PRESERVE_UNDELIVERED, LOG_DEAD_MESSAGES, TRUNCATE_MSG_BODY))
 
-_MEMOS: Final = {Version.V1_0: MEMO_STOMP_10, Version.V1_1: MEMO_STOMP_11, Version.V1_2: MEMO_STOMP_12}
+_MEMOS: Final = {
+    Version.V1_0: MEMO_STOMP_10,
+    Version.V1_1: MEMO_STOMP_11,
+    Version.V1_2: MEMO_STOMP_12,
+}
 #: In the memo of headers whose body STOMP cannot carry.
 _UNSENDABLE: Final = b""
 
@@ -97,7 +101,18 @@ class SendPlan:
     :ivar plain: one destination, and neither transaction nor expiry nor envelope: nothing to do but to make the message and send it, if no receipt is asked for.
     """
 
-    __slots__ = ("copies", "envelope", "expires", "expiring", "headers", "personal", "plain", "text", "transaction", "ttl")
+    __slots__ = (
+        "copies",
+        "envelope",
+        "expires",
+        "expiring",
+        "headers",
+        "personal",
+        "plain",
+        "text",
+        "transaction",
+        "ttl",
+    )
 
     def __init__(
         self,
@@ -119,7 +134,9 @@ class SendPlan:
         self.transaction: Final = transaction
         self.personal: Final = personal
         self.text: Final = headers.body_type is BodyType.TEXT
-        self.plain: Final = not copies and not expires and not ttl and not envelope and transaction is None
+        self.plain: Final = (
+            not copies and not expires and not ttl and not envelope and transaction is None
+        )
 
 
 def plan_send(head: Head, resolve: Resolve, administers: bool) -> SendPlan:
@@ -155,7 +172,9 @@ def plan_send(head: Head, resolve: Resolve, administers: bool) -> SendPlan:
             if administers:
                 properties[name] = value
         elif role == _REFUSED:
-            raise CommandRefused(f"{name.strip()} on SEND: delivery at a later time is not supported, and the message was not sent")
+            raise CommandRefused(
+                f"{name.strip()} on SEND: delivery at a later time is not supported, and the message was not sent"
+            )
     expires, ttl = dialects.expiry(given) if expiring else (0, 0)
     persistent = given.get("persistent")
     reply_to = given.get("reply-to")
@@ -178,12 +197,20 @@ def plan_send(head: Head, resolve: Resolve, administers: bool) -> SendPlan:
     )
     content_type = given.get("content-type")
     # Nearly every other one is shorter, and this is done for each message of a producer whose headers vary.
-    envelope = content_type is not None and len(content_type) >= _SHORTEST_ENVELOPE and _is_envelope(content_type)
+    envelope = (
+        content_type is not None
+        and len(content_type) >= _SHORTEST_ENVELOPE
+        and _is_envelope(content_type)
+    )
     copies: tuple[Headers, ...] = ()
     if len(texts) > 1:
         others = dict.fromkeys([resolve(text, "destination") for text in texts[1:]])
-        copies = tuple([headers.replace(destination=other) for other in others if other != headers.destination])
-    return SendPlan(headers, copies, expires, ttl, expiring, envelope, given.get("transaction"), personal)
+        copies = tuple(
+            [headers.replace(destination=other) for other in others if other != headers.destination]
+        )
+    return SendPlan(
+        headers, copies, expires, ttl, expiring, envelope, given.get("transaction"), personal
+    )
 
 
 _SHORTEST_ENVELOPE: Final = len(CONTENT_TYPE)
@@ -205,8 +232,12 @@ def restore(plan: SendPlan, headers: Headers, body: bytes, expires: int) -> Mess
     try:
         message = decode(body)
     except EnvelopeError as error:
-        raise CommandRefused(f"the body is to be restored, as content-type is {CONTENT_TYPE}, and cannot be: {error}") from None
-    properties = {name: value for name, value in message.headers.properties.items() if name != DUPLICATE_ID}
+        raise CommandRefused(
+            f"the body is to be restored, as content-type is {CONTENT_TYPE}, and cannot be: {error}"
+        ) from None
+    properties = {
+        name: value for name, value in message.headers.properties.items() if name != DUPLICATE_ID
+    }
     if DUPLICATE_ID in plan.headers.properties:
         properties[DUPLICATE_ID] = plan.headers.properties[DUPLICATE_ID]
     restored = Message(
@@ -391,13 +422,27 @@ class MessageEncoder:
     def without_contents(self, message: Message, reason: str) -> bytes:
         """What a browser shows of a message that it cannot show: where it is and which one it is, and why there is no more."""
         headers = message.headers.replace(
-            body_type=BodyType.BYTES, reply_to=None, correlation_id=None, type=None, properties={}, extras=()
+            body_type=BodyType.BYTES,
+            reply_to=None,
+            correlation_id=None,
+            type=None,
+            properties={},
+            extras=(),
         )
-        shown = Message(headers, b"", expires=message.expires, timestamp=message.timestamp, message_id=message.message_id)
+        shown = Message(
+            headers,
+            b"",
+            expires=message.expires,
+            timestamp=message.timestamp,
+            message_id=message.message_id,
+        )
         return self._because(reason, self.tail(shown))
 
     def _because(self, reason: str, tail: bytes) -> bytes:
-        return b"transformation-error:%s\n%s" % (self._escape(reason).encode("utf-8", "replace"), tail)
+        return b"transformation-error:%s\n%s" % (
+            self._escape(reason).encode("utf-8", "replace"),
+            tail,
+        )
 
     def _in_envelope(self, message: Message) -> Message:
         """A BytesMessage that is sent as any other: what is remembered of its headers is beside that of the message's own."""
@@ -415,7 +460,13 @@ class MessageEncoder:
                 timestamp=message.timestamp,
                 message_id=message.message_id,
             )
-        outer = Message(around, encode(inner), expires=message.expires, timestamp=message.timestamp, message_id=message.message_id)
+        outer = Message(
+            around,
+            encode(inner),
+            expires=message.expires,
+            timestamp=message.timestamp,
+            message_id=message.message_id,
+        )
         outer.user = message.user
         return outer
 

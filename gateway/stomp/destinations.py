@@ -13,7 +13,10 @@ from gateway.messaging.destination import Destination, Kind
 from gateway.stomp.refusals import CommandRefused
 
 #: What follows the prefix in the form that other connections may reply to, with the name that the provider generated after it.
-_GENERATED: Final = {Kind.QUEUE: "temporary_destination://queue/", Kind.TOPIC: "temporary_destination://topic/"}
+_GENERATED: Final = {
+    Kind.QUEUE: "temporary_destination://queue/",
+    Kind.TOPIC: "temporary_destination://topic/",
+}
 _PREFIXES: Final = (
     ("/queue/", Kind.QUEUE, False),
     ("/topic/", Kind.TOPIC, False),
@@ -50,7 +53,9 @@ def split(text: str) -> list[str]:
     """
     parts = _BETWEEN.split(text)
     if len(parts) > _MOST_TOGETHER:
-        raise CommandRefused(f"destination names {len(parts)} destinations: {_MOST_TOGETHER} is the limit of one SEND")
+        raise CommandRefused(
+            f"destination names {len(parts)} destinations: {_MOST_TOGETHER} is the limit of one SEND"
+        )
     return parts
 
 
@@ -108,5 +113,13 @@ def spell(destination: Destination) -> str:
 
 def _spell(destination: Destination) -> str:
     if destination.kind is Kind.QUEUE:
-        return f"/temp-queue/{_GENERATED[Kind.QUEUE]}{destination.name}" if destination.temporary else f"/queue/{destination.name}"
-    return f"/temp-topic/{_GENERATED[Kind.TOPIC]}{destination.name}" if destination.temporary else f"/topic/{destination.name}"
+        return (
+            f"/temp-queue/{_GENERATED[Kind.QUEUE]}{destination.name}"
+            if destination.temporary
+            else f"/queue/{destination.name}"
+        )
+    return (
+        f"/temp-topic/{_GENERATED[Kind.TOPIC]}{destination.name}"
+        if destination.temporary
+        else f"/topic/{destination.name}"
+    )

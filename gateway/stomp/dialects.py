@@ -25,7 +25,9 @@ PREFETCHES: Final = ("prefetch-count", "activemq.prefetchSize", "credit")
 NO_LOCALS: Final = ("no-local", "activemq.noLocal")
 RELATIVE_EXPIRIES: Final = ("ttl", "expiration")
 #: ActiveMQ's headers for delivery at a later time.
-SCHEDULES: Final = frozenset(f"AMQ_SCHEDULED_{word}" for word in ("DELAY", "PERIOD", "CRON", "REPEAT", "TIME"))
+SCHEDULES: Final = frozenset(
+    f"AMQ_SCHEDULED_{word}" for word in ("DELAY", "PERIOD", "CRON", "REPEAT", "TIME")
+)
 #: Of SUBSCRIBE, ours: deliver whole messages, each in an envelope; and of a MESSAGE that is one.
 ENVELOPE: Final = "envelope"
 
@@ -133,7 +135,9 @@ def prefetch(headers: Headers) -> int | None:
     name, value = found
     number = value.partition(",")[0].strip() if name == "credit" else value
     if _NUMBER.fullmatch(number) is None or int(number) > 1_000_000:
-        raise CommandRefused(f"{name} '{value[:40]}' is no number of messages: expected 0 to 1000000")
+        raise CommandRefused(
+            f"{name} '{value[:40]}' is no number of messages: expected 0 to 1000000"
+        )
     return int(number) or None
 
 
@@ -169,8 +173,12 @@ def redelivery(headers: Headers) -> RedeliveryChanges | None:
     if not any(f"activemq.{name}" in headers for name in _POLICY):
         return None
     factor = headers.get("activemq.backOffMultiplier")
-    if factor is not None and (_FACTOR.fullmatch(factor.strip()) is None or not 1 <= float(factor) <= 1000):
-        raise CommandRefused(f"activemq.backOffMultiplier '{factor[:40]}' is no factor: expected 1 to 1000")
+    if factor is not None and (
+        _FACTOR.fullmatch(factor.strip()) is None or not 1 <= float(factor) <= 1000
+    ):
+        raise CommandRefused(
+            f"activemq.backOffMultiplier '{factor[:40]}' is no factor: expected 1 to 1000"
+        )
     exponential = headers.get("activemq.useExponentialBackOff")
     return RedeliveryChanges(
         maximum_redeliveries=_signed(headers, "maximumRedeliveries", -1),

@@ -40,7 +40,9 @@ def describe(error: BaseException, incident: str) -> tuple[str, bool]:
     return f"internal error, incident {incident}", False
 
 
-def error_frame(error: BaseException, version: Version, receipt: str | None, incident: str) -> bytes:
+def error_frame(
+    error: BaseException, version: Version, receipt: str | None, incident: str
+) -> bytes:
     """The ERROR frame for ``error``.
 
     It has ``message``, ``content-length``, a short text as body, and ``receipt-id`` when the frame that failed asked for a receipt

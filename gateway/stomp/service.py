@@ -55,7 +55,9 @@ class NoListener(Exception):
     """Neither TCP nor TLS is enabled, so there is nothing to start."""
 
     def __init__(self) -> None:
-        super().__init__("no protocol is enabled: set imq.bridge.stomp.tcp.enabled or imq.bridge.stomp.tls.enabled")
+        super().__init__(
+            "no protocol is enabled: set imq.bridge.stomp.tcp.enabled or imq.bridge.stomp.tls.enabled"
+        )
 
 
 class WrongState(Exception):
@@ -151,7 +153,10 @@ class StompService:
             self.state = ServiceState.STOPPED
             raise
         self.state = ServiceState.STARTED
-        self._log.info("STOMP bridge started: {ports}", ports=", ".join(f"{name} {port}" for name, port in self.ports.items()))
+        self._log.info(
+            "STOMP bridge started: {ports}",
+            ports=", ".join(f"{name} {port}" for name, port in self.ports.items()),
+        )
 
     async def _listen(self) -> None:
         """Open the ports, those of before where there are any."""
@@ -160,9 +165,17 @@ class StompService:
         if options.tcp_enabled:
             wanted.append(("tcp", options.tcp_port, self._factory))
         if options.tls_enabled:
-            wanted.append(("tls", options.tls_port, tls_factory(self._tls_context_factory, self._factory, self._reactor)))
+            wanted.append(
+                (
+                    "tls",
+                    options.tls_port,
+                    tls_factory(self._tls_context_factory, self._factory, self._reactor),
+                )
+            )
         for name, port, factory in wanted:
-            listening = await server_endpoint(self._reactor, options.hostname, self.ports.get(name, port), _BACKLOG).listen(factory)
+            listening = await server_endpoint(
+                self._reactor, options.hostname, self.ports.get(name, port), _BACKLOG
+            ).listen(factory)
             self._ports.append(listening)
             address: Any = listening.getHost()
             self.ports[name] = address.port
@@ -170,10 +183,16 @@ class StompService:
     def _announce(self) -> None:
         if self._register_port is not None:
             if "tcp" in self.ports:
-                self._unregister.append(self._register_port("stomp[bridge]", "stomp[TCP]", "stomp[bridge]", self.ports["tcp"]))
+                self._unregister.append(
+                    self._register_port(
+                        "stomp[bridge]", "stomp[TCP]", "stomp[bridge]", self.ports["tcp"]
+                    )
+                )
             if "tls" in self.ports:
                 self._unregister.append(
-                    self._register_port("sslstomp[bridge]", "stomp[SSL/TLS]", "stomp[bridge]", self.ports["tls"])
+                    self._register_port(
+                        "sslstomp[bridge]", "stomp[SSL/TLS]", "stomp[bridge]", self.ports["tls"]
+                    )
                 )
 
     def _withdraw(self) -> None:

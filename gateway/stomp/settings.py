@@ -9,12 +9,32 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gateway.instance.settings import Boolean, Choice, Decimal, Duration, Integer, Octets, Port, Setting, Settings, Text
+from gateway.instance.settings import (
+    Boolean,
+    Choice,
+    Decimal,
+    Duration,
+    Integer,
+    Octets,
+    Port,
+    Setting,
+    Settings,
+    Text,
+)
 
-HOSTNAME: Final = Setting("imq.bridge.stomp.hostname", Text(), "", "Address to listen on, over imq.hostname; empty is every one")
-TCP_ENABLED: Final = Setting("imq.bridge.stomp.tcp.enabled", Boolean(), True, "Whether TCP connections are accepted")
+HOSTNAME: Final = Setting(
+    "imq.bridge.stomp.hostname",
+    Text(),
+    "",
+    "Address to listen on, over imq.hostname; empty is every one",
+)
+TCP_ENABLED: Final = Setting(
+    "imq.bridge.stomp.tcp.enabled", Boolean(), True, "Whether TCP connections are accepted"
+)
 TCP_PORT: Final = Setting("imq.bridge.stomp.tcp.port", Port(), 7672, "Port for TCP connections")
-TLS_ENABLED: Final = Setting("imq.bridge.stomp.tls.enabled", Boolean(), False, "Whether TLS connections are accepted")
+TLS_ENABLED: Final = Setting(
+    "imq.bridge.stomp.tls.enabled", Boolean(), False, "Whether TLS connections are accepted"
+)
 TLS_PORT: Final = Setting("imq.bridge.stomp.tls.port", Port(), 7673, "Port for TLS connections")
 TLS_REQUIRE_CLIENT_AUTH: Final = Setting(
     "imq.bridge.stomp.tls.requireClientAuth",
@@ -36,10 +56,18 @@ CONSUMER_FLOW_LIMIT: Final = Setting(
     unit="messages",
 )
 MESSAGE_TRANSFORMER: Final = Setting(
-    "imq.bridge.stomp.messageTransformer", Text(), "", "Class of the message transformer, as package.module:Class"
+    "imq.bridge.stomp.messageTransformer",
+    Text(),
+    "",
+    "Class of the message transformer, as package.module:Class",
 )
 
-SERVER: Final = Setting("imq.bridge.stomp.server", Text(), "", "The server header of CONNECTED; empty is stomp-gateway/VERSION")
+SERVER: Final = Setting(
+    "imq.bridge.stomp.server",
+    Text(),
+    "",
+    "The server header of CONNECTED; empty is stomp-gateway/VERSION",
+)
 ACK_TRANSACTION: Final = Setting(
     "imq.bridge.stomp.ack.transaction",
     Choice("refuse", "join"),
@@ -53,11 +81,17 @@ UNSUBSCRIBE_GRACE: Final = Setting(
     "How long after UNSUBSCRIBE its deliveries may still be acknowledged before they go back",
 )
 SET_JMSX_USER_ID: Final = Setting(
-    "imq.bridge.stomp.setJMSXUserID", Boolean(), False, "Whether MESSAGE tells by JMSXUserID which user sent it"
+    "imq.bridge.stomp.setJMSXUserID",
+    Boolean(),
+    False,
+    "Whether MESSAGE tells by JMSXUserID which user sent it",
 )
 
 HEARTBEAT_SEND: Final = Setting(
-    "imq.bridge.stomp.heartbeat.send", Duration("milliseconds"), 500, "Shortest heart-beat promised to clients; 0 sends none"
+    "imq.bridge.stomp.heartbeat.send",
+    Duration("milliseconds"),
+    500,
+    "Shortest heart-beat promised to clients; 0 sends none",
 )
 HEARTBEAT_RECEIVE: Final = Setting(
     "imq.bridge.stomp.heartbeat.receive",
@@ -72,16 +106,32 @@ HEARTBEAT_TOLERANCE: Final = Setting(
     "How many promised intervals a client may be silent before it is dropped",
 )
 CONNECT_TIMEOUT: Final = Setting(
-    "imq.bridge.stomp.connect.timeout", Duration("seconds", 1), 10, "How long a new connection may take to be CONNECTED"
+    "imq.bridge.stomp.connect.timeout",
+    Duration("seconds", 1),
+    10,
+    "How long a new connection may take to be CONNECTED",
 )
 
 CONNECT_FRAME: Final = Setting(
-    "imq.bridge.stomp.limit.connectFrame", Octets(unlimited=False, minimum=1024), 64 * 1024, "Largest frame before CONNECTED"
+    "imq.bridge.stomp.limit.connectFrame",
+    Octets(unlimited=False, minimum=1024),
+    64 * 1024,
+    "Largest frame before CONNECTED",
 )
-BODY: Final = Setting("imq.bridge.stomp.limit.body", Octets(unlimited=False), 70 * 1024 * 1024, "Largest body of a frame")
-HEADER_COUNT: Final = Setting("imq.bridge.stomp.limit.headers", Integer(10), 1000, "Most headers of a frame", unit="headers")
+BODY: Final = Setting(
+    "imq.bridge.stomp.limit.body",
+    Octets(unlimited=False),
+    70 * 1024 * 1024,
+    "Largest body of a frame",
+)
+HEADER_COUNT: Final = Setting(
+    "imq.bridge.stomp.limit.headers", Integer(10), 1000, "Most headers of a frame", unit="headers"
+)
 HEADER_LINE: Final = Setting(
-    "imq.bridge.stomp.limit.headerLine", Octets(unlimited=False, minimum=256), 10 * 1024, "Longest header line"
+    "imq.bridge.stomp.limit.headerLine",
+    Octets(unlimited=False, minimum=256),
+    10 * 1024,
+    "Longest header line",
 )
 HEADER_BLOCK: Final = Setting(
     "imq.bridge.stomp.limit.headerBlock",
@@ -90,10 +140,18 @@ HEADER_BLOCK: Final = Setting(
     "Largest header block of a frame: its command and all its header lines",
 )
 MAX_CONNECTIONS: Final = Setting(
-    "imq.bridge.stomp.limit.connections", Integer(-1), 10_000, "Most connections; -1 is no limit", unit="connections"
+    "imq.bridge.stomp.limit.connections",
+    Integer(-1),
+    10_000,
+    "Most connections; -1 is no limit",
+    unit="connections",
 )
 MAX_CONNECTIONS_PER_USER: Final = Setting(
-    "imq.bridge.stomp.limit.connectionsPerUser", Integer(-1), -1, "Most connections of one user; -1 is no limit", unit="connections"
+    "imq.bridge.stomp.limit.connectionsPerUser",
+    Integer(-1),
+    -1,
+    "Most connections of one user; -1 is no limit",
+    unit="connections",
 )
 MAX_CONNECTIONS_PER_ADDRESS: Final = Setting(
     "imq.bridge.stomp.limit.connectionsPerAddress",
@@ -103,10 +161,18 @@ MAX_CONNECTIONS_PER_ADDRESS: Final = Setting(
     unit="connections",
 )
 MAX_SUBSCRIPTIONS: Final = Setting(
-    "imq.bridge.stomp.limit.subscriptions", Integer(1), 1000, "Most subscriptions of one connection", unit="subscriptions"
+    "imq.bridge.stomp.limit.subscriptions",
+    Integer(1),
+    1000,
+    "Most subscriptions of one connection",
+    unit="subscriptions",
 )
 MAX_TEMPORARIES: Final = Setting(
-    "imq.bridge.stomp.limit.temporaries", Integer(1), 1000, "Most temporary destinations of one connection", unit="destinations"
+    "imq.bridge.stomp.limit.temporaries",
+    Integer(1),
+    1000,
+    "Most temporary destinations of one connection",
+    unit="destinations",
 )
 OUTPUT_WINDOW: Final = Setting(
     "imq.bridge.stomp.output.window",

@@ -27,7 +27,15 @@ from pipeline.datasource.transport import Transport
 _PAUSES: Final = (0.1, 0.2, 0.5, 1.0)
 _SUBSCRIPTION: Final = "1"
 #: How a broker words that whoever it was may try again later.
-_PASSING: Final = ("in use", "already connected", "already exists", "client-id", "clientid", "client id", "durable")
+_PASSING: Final = (
+    "in use",
+    "already connected",
+    "already exists",
+    "client-id",
+    "clientid",
+    "client id",
+    "durable",
+)
 
 
 class Client:
@@ -81,7 +89,11 @@ class Client:
         self._waiting, self._early = [], []
         wanted = round(options.heart_beat * 1000)
         promised = wanted if self._receiving else 0
-        headers = [("accept-version", "1.0,1.1,1.2"), ("host", "/"), ("heart-beat", f"{promised},{wanted}")]
+        headers = [
+            ("accept-version", "1.0,1.1,1.2"),
+            ("host", "/"),
+            ("heart-beat", f"{promised},{wanted}"),
+        ]
         if options.login is not None:
             headers += [("login", options.login), ("passcode", passcode or "")]
         if options.client_id is not None:
@@ -96,11 +108,17 @@ class Client:
         if answer.head.command == "ERROR":
             said = _said(answer)
             text = f"the STOMP broker at {options.address} refused the login {options.login or '(none)'}: {said}"
-            passing = options.client_id is not None and any(word in said.lower() for word in _PASSING)
+            passing = options.client_id is not None and any(
+                word in said.lower() for word in _PASSING
+            )
             raise ConnectionLost(text) if passing else BrokerError(text)
         if answer.head.command != "CONNECTED":
-            raise BrokerError(f"{options.address} answered CONNECT by {answer.head.command}, expected CONNECTED")
-        self._version = {"1.2": Version.V1_2, "1.1": Version.V1_1}.get(headers.get("version", "1.0"), Version.V1_0)
+            raise BrokerError(
+                f"{options.address} answered CONNECT by {answer.head.command}, expected CONNECTED"
+            )
+        self._version = {"1.2": Version.V1_2, "1.1": Version.V1_1}.get(
+            headers.get("version", "1.0"), Version.V1_0
+        )
         ours = round(options.heart_beat * 1000)
         theirs, wants = _beats(headers.get("heart-beat", "0,0"))
         beats = max(ours, wants) / 1000 / 2 if ours and wants and self._receiving else 0.0
@@ -114,7 +132,8 @@ class Client:
             self.dialect = DIALECTS[options.broker]
         else:
             raise OptionError(
-                "broker", f"is {options.broker!r}, and {options.address} is {found.name} by its own word ({server!r})"
+                "broker",
+                f"is {options.broker!r}, and {options.address} is {found.name} by its own word ({server!r})",
             )
 
     def close(self) -> None:
@@ -137,7 +156,12 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if kind is None:
             self.disconnect()
         else:
@@ -181,7 +205,9 @@ class Client:
             frame = self._next(until, f"SUBSCRIBE to {place}")
             if frame.head.command == "ERROR":
                 text = f"the STOMP broker at {options.address} refused to {'show' if browse else 'deliver'} {place} to {options.login or 'this client'}: {_said(frame)}"
-                passing = options.subscription_name is not None and any(word in _said(frame).lower() for word in _PASSING)
+                passing = options.subscription_name is not None and any(
+                    word in _said(frame).lower() for word in _PASSING
+                )
                 raise ConnectionLost(text) if passing else BrokerError(text)
             if frame.head.command == "RECEIPT":
                 break
@@ -203,7 +229,9 @@ class Client:
                 return found
             if found[-1].head.command == "ERROR":
                 # Nobody asked: the broker ends the connection, as it does when it stops.
-                raise ConnectionLost(f"the STOMP broker at {self._options.address} ended the connection: {_said(found[-1])}")
+                raise ConnectionLost(
+                    f"the STOMP broker at {self._options.address} ended the connection: {_said(found[-1])}"
+                )
             found = [frame for frame in found if frame.head.command == "MESSAGE"]
             if found:
                 return found
@@ -245,10 +273,18 @@ class Client:
             # The last alone: what it syncs has those before it, and each ACK in a transaction costs more than the one before.
             _, named, body = asked.pop()
             transaction = [("transaction", "1")]
-            asked += [("BEGIN", transaction, b""), ("ACK", [*named, *transaction], body), ("COMMIT", transaction, b"")]
+            asked += [
+                ("BEGIN", transaction, b""),
+                ("ACK", [*named, *transaction], body),
+                ("COMMIT", transaction, b""),
+            ]
         self.confirm(asked, self._early if more else None)
 
-    def confirm(self, frames: list[tuple[str, list[tuple[str, str]], bytes]], meanwhile: list[Frame] | None = None) -> None:
+    def confirm(
+        self,
+        frames: list[tuple[str, list[tuple[str, str]], bytes]],
+        meanwhile: list[Frame] | None = None,
+    ) -> None:
         """Send frames, and wait until the broker has carried out the last, and so all.
 
         :param meanwhile: as for :meth:`wait_for`.
@@ -292,7 +328,9 @@ class Client:
         """
         self.wait_for_all({receipt}, what, meanwhile)
 
-    def wait_for_all(self, receipts: Iterable[str], what: str, meanwhile: list[Frame] | None = None) -> None:
+    def wait_for_all(
+        self, receipts: Iterable[str], what: str, meanwhile: list[Frame] | None = None
+    ) -> None:
         """As :meth:`wait_for`, for several in any order."""
         missing = set(receipts)
         until = time.monotonic() + self._options.timeout
@@ -311,7 +349,9 @@ class Client:
 
     def _refused(self, frame: Frame, what: str = "") -> None:
         about = f" {what}" if what else ""
-        raise BrokerError(f"the STOMP broker at {self._options.address} refused{about}: {_said(frame)}")
+        raise BrokerError(
+            f"the STOMP broker at {self._options.address} refused{about}: {_said(frame)}"
+        )
 
     # --- octets
 
@@ -337,7 +377,9 @@ class Client:
 
     def _living(self) -> Transport:
         if self._transport is None:
-            raise ConnectionLost(f"the connection to the STOMP broker at {self._options.address} is closed")
+            raise ConnectionLost(
+                f"the connection to the STOMP broker at {self._options.address} is closed"
+            )
         return self._transport
 
 
@@ -349,7 +391,9 @@ def tells_end(frame: Frame) -> bool:
 
 def _beats(text: str) -> tuple[int, int]:
     first, _, second = text.partition(",")
-    return (int(first) if first.strip().isdecimal() else 0), (int(second) if second.strip().isdecimal() else 0)
+    return (int(first) if first.strip().isdecimal() else 0), (
+        int(second) if second.strip().isdecimal() else 0
+    )
 
 
 def _said(frame: Frame) -> str:

@@ -39,7 +39,9 @@ class Place(NamedTuple):
                     return cls(kind, text[len(word) + 2 :])
             if text.startswith("/") and text.count("/") > 1 and not text.endswith("/"):
                 return cls(Kind.TOPIC if "topic" in text.split("/")[1] else Kind.QUEUE, text, text)
-        raise ValueError("expected queue:NAME, topic:NAME, or the broker's own spelling, which begins with a slash, as /queue/NAME")
+        raise ValueError(
+            "expected queue:NAME, topic:NAME, or the broker's own spelling, which begins with a slash, as /queue/NAME"
+        )
 
     @property
     def wild(self) -> bool:
@@ -101,7 +103,11 @@ class Dialect:
         """The ``destination`` header for a place."""
         if place.own:
             return place.own
-        name = quote(place.name, safe=" !\"#$&'()*+,:;<=>?@[\\]^`{|}~") if self.escapes_names else place.name
+        name = (
+            quote(place.name, safe=" !\"#$&'()*+,:;<=>?@[\\]^`{|}~")
+            if self.escapes_names
+            else place.name
+        )
         if not self.prefixes:
             return name
         return f"/{'queue' if place.kind is Kind.QUEUE else 'topic'}/{name}"
@@ -173,12 +179,16 @@ RABBITMQ: Final = Dialect(
     escapes_names=True,
     types_told=False,
 )
-OPEN_MQ: Final = Dialect("openmq", ("open message queue", "openmq"), stable_ids=True, transacted=True)
+OPEN_MQ: Final = Dialect(
+    "openmq", ("open message queue", "openmq"), stable_ids=True, transacted=True
+)
 #: A broker nobody knows: sends, receives and acknowledges, and nothing besides is relied on.
 UNKNOWN: Final = Dialect("unknown")
 
 #: By name, the more particular marks first: Artemis calls itself ``ActiveMQ-Artemis/``, and ActiveMQ ``ActiveMQ/``.
-DIALECTS: Final = {dialect.name: dialect for dialect in (GATEWAY, ARTEMIS, ACTIVEMQ, RABBITMQ, OPEN_MQ)}
+DIALECTS: Final = {
+    dialect.name: dialect for dialect in (GATEWAY, ARTEMIS, ACTIVEMQ, RABBITMQ, OPEN_MQ)
+}
 
 
 def recognise(server: str) -> Dialect:

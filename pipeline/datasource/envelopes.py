@@ -43,7 +43,9 @@ def opened(frames: Sequence[Frame]) -> list[Opened]:
 def _opened(frame: Frame) -> Opened:
     told = frame.head.headers
     if told.get(ENVELOPE) != "true":
-        raise BrokerError("the gateway sent a message as it is; expected it in an envelope, as this was asked for")
+        raise BrokerError(
+            "the gateway sent a message as it is; expected it in an envelope, as this was asked for"
+        )
     try:
         message = decode(frame.body)
     except EnvelopeError as error:

@@ -30,7 +30,17 @@ _LONGEST: Final = 1_000_000
 _PORT, _TLS_PORT = 7672, 7673
 _AUTO: Final = "auto"
 _CONNECTION: Final = (
-    *("host", "port", "login", "passcodeFile", "passcodeEnv", "tls", "caFile", "certFile", "keyFile"),
+    *(
+        "host",
+        "port",
+        "login",
+        "passcodeFile",
+        "passcodeEnv",
+        "tls",
+        "caFile",
+        "certFile",
+        "keyFile",
+    ),
     *("destination", "broker", "timeoutSeconds", "heartBeatSeconds", "ratePerSecond"),
 )
 
@@ -120,11 +130,16 @@ class Options:
         try:
             lines = Path(self.passcode_file).read_text(encoding="utf-8").splitlines()
         except OSError as error:
-            raise OptionError("passcodeFile", f"{self.passcode_file} cannot be read: {error.strerror}") from None
+            raise OptionError(
+                "passcodeFile", f"{self.passcode_file} cannot be read: {error.strerror}"
+            ) from None
         except UnicodeDecodeError:
             raise OptionError("passcodeFile", f"{self.passcode_file} is not UTF-8") from None
         if not lines or not lines[0]:
-            raise OptionError("passcodeFile", f"{self.passcode_file} is empty; its first line is expected to be the passcode")
+            raise OptionError(
+                "passcodeFile",
+                f"{self.passcode_file} is empty; its first line is expected to be the passcode",
+            )
         return lines[0]
 
 
@@ -137,7 +152,9 @@ def parse(given: Mapping[str, str], use: Use) -> Options:
     values = _named(given)
     for name in values:
         if name not in NAMES[use]:
-            raise OptionError(name, f"{use.value} has no such option; it has {', '.join(NAMES[use])}")
+            raise OptionError(
+                name, f"{use.value} has no such option; it has {', '.join(NAMES[use])}"
+            )
     options = _read(values)
     _check_connection(options)
     _CHECKS[use](options)
@@ -153,7 +170,9 @@ def parse_reading(given: Mapping[str, str]) -> Options:
     looks_like = Use.BROWSE
     if values.get("browse", "").strip().lower() == "false":
         looks_like = Use.CONSUME
-    elif {"partitions", "batchSize", "stagingPath", "subscriptionName", "clientId", "ack"} & set(values):
+    elif {"partitions", "batchSize", "stagingPath", "subscriptionName", "clientId", "ack"} & set(
+        values
+    ):
         looks_like = Use.STREAM
     try:
         return parse(given, looks_like)
@@ -172,12 +191,15 @@ def _named(given: Mapping[str, str]) -> dict[str, str]:
         small = key.lower()
         if small in _SECRETS:
             raise OptionError(
-                key, "options are seen in plans and on Spark's pages; expected passcodeFile or passcodeEnv, which only name it"
+                key,
+                "options are seen in plans and on Spark's pages; expected passcodeFile or passcodeEnv, which only name it",
             )
         if small in _OF_SPARK:
             continue
         if small == "path":
-            raise OptionError("path", "load() and save() take no path here; expected the option destination")
+            raise OptionError(
+                "path", "load() and save() take no path here; expected the option destination"
+            )
         name = known.get(small)
         if name is None:
             near = get_close_matches(small, known, 1)
@@ -196,7 +218,9 @@ def _read(values: Mapping[str, str]) -> Options:
         raise OptionError("ack", f"is {ack!r}, expected client or client-individual")
     broker = values.get("broker", _AUTO)
     if broker != _AUTO and broker not in DIALECTS:
-        raise OptionError("broker", f"is {broker!r}, expected {_AUTO} or one of {', '.join(DIALECTS)}")
+        raise OptionError(
+            "broker", f"is {broker!r}, expected {_AUTO} or one of {', '.join(DIALECTS)}"
+        )
     port = _whole(values, "port", 1, 65535)
     return Options(
         host=_host(values) or "127.0.0.1",
@@ -233,9 +257,15 @@ def _read(values: Mapping[str, str]) -> Options:
 def _check_connection(options: Options) -> None:
     if options.passcode_file is not None and options.passcode_env is not None:
         raise OptionError("passcodeEnv", "passcodeFile is given as well; expected one of them")
-    if options.login is None and (options.passcode_file is not None or options.passcode_env is not None):
+    if options.login is None and (
+        options.passcode_file is not None or options.passcode_env is not None
+    ):
         raise OptionError("login", "is missing beside the passcode")
-    for name, value in (("caFile", options.ca_file), ("certFile", options.cert_file), ("keyFile", options.key_file)):
+    for name, value in (
+        ("caFile", options.ca_file),
+        ("certFile", options.cert_file),
+        ("keyFile", options.key_file),
+    ):
         if value is not None and not options.tls:
             raise OptionError(name, "is of use with TLS only; expected tls=true beside it")
     if options.key_file is not None and options.cert_file is None:
@@ -246,40 +276,51 @@ def _check_source(options: Options, reading: Use) -> None:
     place = options.destination
     if place is None:
         raise OptionError(
-            "destination", f"is missing: {reading.value} needs it; expected queue:NAME, topic:NAME or the broker's own spelling"
+            "destination",
+            f"is missing: {reading.value} needs it; expected queue:NAME, topic:NAME or the broker's own spelling",
         )
     if place.kind is Kind.TOPIC:
         if options.subscription_name is None:
             raise OptionError(
-                "subscriptionName", f"is missing: {place} is a topic, and what is consumed of one is a durable subscription"
+                "subscriptionName",
+                f"is missing: {place} is a topic, and what is consumed of one is a durable subscription",
             )
         if options.client_id is None:
             raise OptionError("clientId", "is missing: a durable subscription belongs to one")
         if options.partitions > 1:
             raise OptionError(
-                "partitions", f"is {options.partitions}, and {place} is a topic; a durable subscription has 1 consumer"
+                "partitions",
+                f"is {options.partitions}, and {place} is a topic; a durable subscription has 1 consumer",
             )
     else:
-        for name, value in (("subscriptionName", options.subscription_name), ("clientId", options.client_id)):
+        for name, value in (
+            ("subscriptionName", options.subscription_name),
+            ("clientId", options.client_id),
+        ):
             if value is not None:
                 raise OptionError(name, f"is for topics, and {place} is a queue")
     if options.staging_path is None:
         raise OptionError(
-            "stagingPath", f"is missing: {reading.value} needs it; expected a folder on a file system that all executors share"
+            "stagingPath",
+            f"is missing: {reading.value} needs it; expected a folder on a file system that all executors share",
         )
 
 
 def _check_browse(options: Options) -> None:
     place = options.destination
     if place is None:
-        raise OptionError("destination", "is missing; expected queue:NAME, or the broker's own spelling of a queue")
+        raise OptionError(
+            "destination",
+            "is missing; expected queue:NAME, or the broker's own spelling of a queue",
+        )
     if place.kind is Kind.TOPIC:
         raise OptionError("destination", f"{place} is a topic, and only queues can be browsed")
     if options.browse is False:
         raise OptionError("browse", "is false")
     if options.broker is not None and not DIALECTS[options.broker].browse:
         raise OptionError(
-            "broker", f"{options.broker} cannot browse over STOMP; expected browse=false, and a stagingPath, to consume"
+            "broker",
+            f"{options.broker} cannot browse over STOMP; expected browse=false, and a stagingPath, to consume",
         )
 
 
@@ -289,13 +330,17 @@ def _check_consume(options: Options) -> None:
     _check_source(options, Use.CONSUME)
     if options.max_messages is None and options.max_seconds is None:
         raise OptionError(
-            "maxMessages", "is missing, and maxSeconds, too; expected one of them, or both: what is consumed has an end"
+            "maxMessages",
+            "is missing, and maxSeconds, too; expected one of them, or both: what is consumed has an end",
         )
 
 
 def _check_write(options: Options) -> None:
     if options.destination is not None and options.destination.wild:
-        raise OptionError("destination", f"{options.destination} has wildcards, and messages are sent to one destination")
+        raise OptionError(
+            "destination",
+            f"{options.destination} has wildcards, and messages are sent to one destination",
+        )
 
 
 _CHECKS: Final = {
@@ -331,7 +376,11 @@ def _whole(values: Mapping[str, str], name: str, least: int, most: int | None = 
     value = values.get(name)
     if value is None:
         return None
-    expected = f"a whole number of {least} or more" if most is None else f"a whole number from {least} to {most}"
+    expected = (
+        f"a whole number of {least} or more"
+        if most is None
+        else f"a whole number from {least} to {most}"
+    )
     if not re.fullmatch(r"[0-9]{1,12}", value.strip()):
         raise OptionError(name, f"is {value!r}, expected {expected}")
     number = int(value)
@@ -344,8 +393,12 @@ def _number(values: Mapping[str, str], name: str, zero: bool = False) -> float |
     value = values.get(name)
     if value is None:
         return None
-    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value.strip()) or (float(value) == 0 and not zero):
-        raise OptionError(name, f"is {value!r}, expected a number {'of 0 or more' if zero else 'above 0'}")
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value.strip()) or (
+        float(value) == 0 and not zero
+    ):
+        raise OptionError(
+            name, f"is {value!r}, expected a number {'of 0 or more' if zero else 'above 0'}"
+        )
     return float(value)
 
 
@@ -379,5 +432,8 @@ def _folder(values: Mapping[str, str], name: str) -> str | None:
         return None
     path = value.removeprefix("file://")
     if "://" in path or not path.startswith("/"):
-        raise OptionError(name, f"is {value!r}, expected an absolute path of a folder on a file system that all executors share")
+        raise OptionError(
+            name,
+            f"is {value!r}, expected an absolute path of a folder on a file system that all executors share",
+        )
     return path

@@ -89,7 +89,9 @@ class Rows:
         return self.batches
 
 
-def read(options: Options, staging: Staging, task: Task, reached: Callable[[str], None]) -> Iterator[pa.RecordBatch]:
+def read(
+    options: Options, staging: Staging, task: Task, reached: Callable[[str], None]
+) -> Iterator[pa.RecordBatch]:
     """The rows of a task: those that are staged, else those that it receives, stages and acknowledges now.
 
     :param reached: told where it has come to: ``received``, ``staged``, ``acknowledged``, ``yielded``.
@@ -105,7 +107,9 @@ def read(options: Options, staging: Staging, task: Task, reached: Callable[[str]
     reached("yielded")
 
 
-def _receive_and_stage(options: Options, staging: Staging, task: Task, reached: Callable[[str], None]) -> Staged:
+def _receive_and_stage(
+    options: Options, staging: Staging, task: Task, reached: Callable[[str], None]
+) -> Staged:
     until: float | None = None
     while True:
         client = Client(options, receiving=True).open()
@@ -126,7 +130,9 @@ def _receive_and_stage(options: Options, staging: Staging, task: Task, reached: 
             time.sleep(0.2)
 
 
-def _all(client: Client, options: Options, staging: Staging, task: Task, reached: Callable[[str], None]) -> Staged:
+def _all(
+    client: Client, options: Options, staging: Staging, task: Task, reached: Callable[[str], None]
+) -> Staged:
     """Every piece, each staged and acknowledged before the next is received."""
     place = options.destination
     assert place is not None
@@ -137,7 +143,14 @@ def _all(client: Client, options: Options, staging: Staging, task: Task, reached
         reached("received")
         # A broker that thinks it dead delivers again, and if the disk is slow each time, for ever.
         with client.beating():
-            piece = staging.publish(task.batch, task.partition, len(pieces), task.epoch, received, client.dialect.stable_ids)
+            piece = staging.publish(
+                task.batch,
+                task.partition,
+                len(pieces),
+                task.epoch,
+                received,
+                client.dialect.stable_ids,
+            )
         reached("staged")
         if not piece.mine:
             # Another task was first, or has ended it; what came here goes back.
@@ -149,7 +162,10 @@ def _all(client: Client, options: Options, staging: Staging, task: Task, reached
                 client.acknowledge(frames, more=piece.ended is End.MORE)
             except BrokerError as error:
                 # It is staged, and will be known when it comes again.
-                _log.warning("%s; the messages are staged, and will be dropped when they are delivered again", error)
+                _log.warning(
+                    "%s; the messages are staged, and will be dropped when they are delivered again",
+                    error,
+                )
                 client.close()
                 return staging.find(task.batch, task.partition) or whole(pieces)
         staging.settled(task.batch, task.partition, len(pieces) - 1)

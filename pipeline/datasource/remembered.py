@@ -84,7 +84,9 @@ class Remembered:
             self._ids.update(batch.column(_COLUMN).to_pylist())
         self._known.add(name)
 
-    def keep(self, pieces: Sequence[Path], folder: Path, end: str, sync: Callable[[Path], None]) -> None:
+    def keep(
+        self, pieces: Sequence[Path], folder: Path, end: str, sync: Callable[[Path], None]
+    ) -> None:
         """Write the ids of a partition's staged files into one of its own, which appears by rename, and is synced where that matters."""
         ids = [one for path in pieces for one in ids_of(path)]
         if not ids:

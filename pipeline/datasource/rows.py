@@ -50,7 +50,9 @@ _find_nul: Final = re.compile(b"\0").search
 _TRUE: Final = frozenset(("true", "1"))
 
 
-def record_batch(frames: Sequence[Frame], dialect: Dialect, enveloped: bool = False) -> pa.RecordBatch:
+def record_batch(
+    frames: Sequence[Frame], dialect: Dialect, enveloped: bool = False
+) -> pa.RecordBatch:
     """The rows of these MESSAGEs, in their order.
 
     ``destination`` and ``reply_to`` are ``queue:NAME`` and ``topic:NAME`` where they are plain ones; the octets of every header are in ``headers``.
@@ -99,13 +101,21 @@ def _check_whole(heads: list[dict[str, str]]) -> None:
     for head in heads:
         reason = head.get("transformation-error")
         if reason is not None:
-            raise BrokerError(f"STOMP cannot carry message {head.get('message-id', '')}: {reason}; expected the option envelope")
+            raise BrokerError(
+                f"STOMP cannot carry message {head.get('message-id', '')}: {reason}; expected the option envelope"
+            )
 
 
 def _message_ids(heads: list[dict[str, str]], dialect: Dialect) -> pa.Array:
     if not dialect.id_after:
         return _strings(heads, "message-id")
-    return pa.array([None if (said := head.get("message-id")) is None else dialect.message_id(said) for head in heads], pa.string())
+    return pa.array(
+        [
+            None if (said := head.get("message-id")) is None else dialect.message_id(said)
+            for head in heads
+        ],
+        pa.string(),
+    )
 
 
 def without_text(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -122,20 +132,26 @@ def with_text(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.set_column(1, SCHEMA.field(1), texts)
 
 
-def _body_types(heads: list[dict[str, str]], bodies: list[bytes], body: pa.Array, dialect: Dialect) -> list[str]:
+def _body_types(
+    heads: list[dict[str, str]], bodies: list[bytes], body: pa.Array, dialect: Dialect
+) -> list[str]:
     if dialect.types_told:
         found = [_BYTES if "content-length" in head else _TEXT for head in heads]
     else:
         found = [_TEXT if _is_textual(head.get("content-type")) else _BYTES for head in heads]
         values = body.buffers()[2]
         if values is not None and _find_nul(values):
-            found = [_BYTES if kind is _TEXT and b"\0" in octets else kind for kind, octets in zip(found, bodies, strict=True)]
+            found = [
+                _BYTES if kind is _TEXT and b"\0" in octets else kind
+                for kind, octets in zip(found, bodies, strict=True)
+            ]
     found = _marked(found, heads)
     try:
         body.cast(pa.string())
     except pa.ArrowInvalid:
         found = [
-            _BYTES if kind is _TEXT and text_of_body(octets) is None else kind for kind, octets in zip(found, bodies, strict=True)
+            _BYTES if kind is _TEXT and text_of_body(octets) is None else kind
+            for kind, octets in zip(found, bodies, strict=True)
         ]
     return found
 
@@ -145,7 +161,10 @@ def _marked(types: list[str], heads: list[dict[str, str]]) -> list[str]:
     said = [head.get(_BODY) for head in heads]
     if not any(said):
         return types
-    return [kind if mark is None else _BODY_TYPES.get(mark, kind) for kind, mark in zip(types, said, strict=True)]
+    return [
+        kind if mark is None else _BODY_TYPES.get(mark, kind)
+        for kind, mark in zip(types, said, strict=True)
+    ]
 
 
 def _is_textual(content_type: str | None) -> bool:
@@ -159,7 +178,10 @@ def _is_textual(content_type: str | None) -> bool:
 def _texts(bodies: list[bytes], body: pa.Array, types: list[str]) -> pa.Array:
     texts = _all_text(body, types)
     if texts is None:
-        found = [text_of_body(octets) if kind == _TEXT else None for kind, octets in zip(types, bodies, strict=True)]
+        found = [
+            text_of_body(octets) if kind == _TEXT else None
+            for kind, octets in zip(types, bodies, strict=True)
+        ]
         texts = pa.array(found, pa.string())
     return texts
 
@@ -185,14 +207,22 @@ def _times(heads: list[dict[str, str]], name: str) -> pa.Array:
         numbers = texts.cast(pa.int64())
     except pa.ArrowInvalid:
         numbers = pa.array(
-            [int(text) if text and text.isdecimal() and len(text) < 16 else None for text in texts.to_pylist()], pa.int64()
+            [
+                int(text) if text and text.isdecimal() and len(text) < 16 else None
+                for text in texts.to_pylist()
+            ],
+            pa.int64(),
         )
     known = pc.and_(pc.greater(numbers, 0), pc.less_equal(numbers, LATEST))
-    return pc.multiply(pc.if_else(known, numbers, pa.scalar(None, pa.int64())), 1000).cast(SCHEMA.field(name).type)
+    return pc.multiply(pc.if_else(known, numbers, pa.scalar(None, pa.int64())), 1000).cast(
+        SCHEMA.field(name).type
+    )
 
 
 def _priority(text: str | None) -> int:
-    return int(text) if text is not None and len(text) == 1 and text.isdecimal() else DEFAULT_PRIORITY
+    return (
+        int(text) if text is not None and len(text) == 1 and text.isdecimal() else DEFAULT_PRIORITY
+    )
 
 
 def plain(text: str) -> str:
@@ -222,11 +252,14 @@ def _headers(heads: list[dict[str, str]]) -> pa.Array:
         names += head
         values += head.values()
     offsets = pa.array([0, *accumulate([len(head) for head in heads])], pa.int32())
-    return pa.MapArray.from_arrays(offsets, pa.array(names, pa.string()), pa.array(values, pa.string()))
+    return pa.MapArray.from_arrays(
+        offsets, pa.array(names, pa.string()), pa.array(values, pa.string())
+    )
 
 
 def _envelopes(heads: list[dict[str, str]], bodies: list[bytes]) -> pa.Array:
     found: list[Any] = [
-        octets if head.get("content-type") == CONTENT_TYPE else None for head, octets in zip(heads, bodies, strict=True)
+        octets if head.get("content-type") == CONTENT_TYPE else None
+        for head, octets in zip(heads, bodies, strict=True)
     ]
     return pa.array(found, pa.binary())

@@ -101,7 +101,15 @@ _RESERVED: Final = frozenset(
             "JMSXDeliveryCount",
             "_AMQ_DUPL_ID",
         ),
-        *("JMSXUserID", "durable", "auto-delete", "exclusive", "subscription-type", "selector", "amqp-message-id"),
+        *(
+            "JMSXUserID",
+            "durable",
+            "auto-delete",
+            "exclusive",
+            "subscription-type",
+            "selector",
+            "amqp-message-id",
+        ),
     )
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -116,25 +124,41 @@ def check_columns(schema: StructType, options: Options) -> None:
         if field.name == options.id_column and field.name not in _COLUMNS:
             if not isinstance(field.dataType, (StringType, *_NUMBERS)):
                 raise OptionError(
-                    "idColumn", f"the column {field.name} is {field.dataType.simpleString()}, expected string or a whole number"
+                    "idColumn",
+                    f"the column {field.name} is {field.dataType.simpleString()}, expected string or a whole number",
                 )
             continue
         types = _COLUMNS.get(field.name)
         if types is None:
-            raise PipelineError(f"column {field.name}: no message has such a thing; expected some of {', '.join(_COLUMNS)}")
+            raise PipelineError(
+                f"column {field.name}: no message has such a thing; expected some of {', '.join(_COLUMNS)}"
+            )
         good = isinstance(field.dataType, types)
         if isinstance(field.dataType, MapType):
-            good = isinstance(field.dataType.keyType, StringType) and isinstance(field.dataType.valueType, StringType)
+            good = isinstance(field.dataType.keyType, StringType) and isinstance(
+                field.dataType.valueType, StringType
+            )
         if not good:
-            expected = "map<string,string>" if types == (MapType,) else " or ".join([kind.typeName() for kind in types])
-            raise PipelineError(f"column {field.name}: is {field.dataType.simpleString()}, expected {expected}")
+            expected = (
+                "map<string,string>"
+                if types == (MapType,)
+                else " or ".join([kind.typeName() for kind in types])
+            )
+            raise PipelineError(
+                f"column {field.name}: is {field.dataType.simpleString()}, expected {expected}"
+            )
     names = set(schema.names)
     if not names & set(_CONTENTS):
-        raise PipelineError(f"columns: there is no body to send; expected one of {', '.join(_CONTENTS)}")
+        raise PipelineError(
+            f"columns: there is no body to send; expected one of {', '.join(_CONTENTS)}"
+        )
     if options.destination is None and "destination" not in names:
         raise OptionError("destination", "is missing, and there is no column destination")
     if options.id_column is not None and options.id_column not in names:
-        raise OptionError("idColumn", f"there is no column {options.id_column}; there are {', '.join(schema.names)}")
+        raise OptionError(
+            "idColumn",
+            f"there is no column {options.id_column}; there are {', '.join(schema.names)}",
+        )
 
 
 class Sending:
@@ -143,7 +167,9 @@ class Sending:
     :param run: names the query and its micro-batch, the same at each attempt. :param partition: which of its partitions.
     """
 
-    def __init__(self, options: Options, dialect: Dialect, version: Version, run: str, partition: int) -> None:
+    def __init__(
+        self, options: Options, dialect: Dialect, version: Version, run: str, partition: int
+    ) -> None:
         self._options: Final = options
         self._dialect: Final = dialect
         self._version: Final = version
@@ -180,9 +206,13 @@ class Sending:
         for name, value in row.get("headers") or ():
             if name and value is not None and name not in _RESERVED and name not in given:
                 headers.append((name, value))
-        return serialize("SEND", [*headers, *extra, *self._id(row, headers, body)], body, self._version)
+        return serialize(
+            "SEND", [*headers, *extra, *self._id(row, headers, body)], body, self._version
+        )
 
-    def _id(self, row: dict[str, Any], headers: list[tuple[str, str]], body: bytes) -> list[tuple[str, str]]:
+    def _id(
+        self, row: dict[str, Any], headers: list[tuple[str, str]], body: bytes
+    ) -> list[tuple[str, str]]:
         name = self._dialect.duplicate_ids
         if not name:
             return []
@@ -204,9 +234,14 @@ class Sending:
     def _body(self, row: dict[str, Any]) -> tuple[bytes, list[tuple[str, str]]]:
         """The octets, and the headers that say what they are."""
         if (envelope := row.get("envelope")) is not None:
-            return envelope, [("content-type", CONTENT_TYPE), ("content-length", str(len(envelope)))]
+            return envelope, [
+                ("content-type", CONTENT_TYPE),
+                ("content-length", str(len(envelope))),
+            ]
         body, text = row.get("body"), row.get("text")
-        if text is None and (isinstance(body, str) or (body is not None and row.get("body_type") == "TEXT")):
+        if text is None and (
+            isinstance(body, str) or (body is not None and row.get("body_type") == "TEXT")
+        ):
             text = body if isinstance(body, str) else text_of_body(body)
         kind = self._dialect.text_type
         if text is not None:
@@ -218,7 +253,10 @@ class Sending:
             raise PipelineError(
                 "column body: is null, and so are text and envelope, as far as they are there: there is nothing to send"
             )
-        return body, [*([(kind[0], kind[2])] if kind is not None else []), ("content-length", str(len(body)))]
+        return body, [
+            *([(kind[0], kind[2])] if kind is not None else []),
+            ("content-length", str(len(body))),
+        ]
 
     def _destination(self, text: str | None) -> list[tuple[str, str]]:
         key = text or ""
@@ -226,8 +264,13 @@ class Sending:
         if found is None:
             place = self._place("destination", text) if text else self._options.destination
             if place is None:
-                raise PipelineError("column destination: is null, and there is no option destination")
-            found = [("destination", self._dialect.spelled(place)), *self._dialect.kind_headers(place, "destination-type")]
+                raise PipelineError(
+                    "column destination: is null, and there is no option destination"
+                )
+            found = [
+                ("destination", self._dialect.spelled(place)),
+                *self._dialect.kind_headers(place, "destination-type"),
+            ]
             self._places[key] = found
         return found
 
@@ -241,5 +284,7 @@ class Sending:
         except ValueError as error:
             raise PipelineError(f"column {column}: is {text[:100]!r}: {error}") from None
         if place.wild and place.kind is Kind.TOPIC:
-            raise PipelineError(f"column {column}: {place} has wildcards, and messages are sent to one destination")
+            raise PipelineError(
+                f"column {column}: {place} has wildcards, and messages are sent to one destination"
+            )
         return place

@@ -70,7 +70,11 @@ def read(path: Path, rows: bool = True) -> Staged:
         # Not mapped: the file may be removed while Spark has its rows still.
         with pa.OSFile(str(path), "rb") as file, pa.ipc.open_file(file) as reader:
             said = reader.schema.metadata
-            found = [reader.get_batch(number) for number in range(reader.num_record_batches)] if rows else []
+            found = (
+                [reader.get_batch(number) for number in range(reader.num_record_batches)]
+                if rows
+                else []
+            )
     except (OSError, pa.ArrowInvalid) as error:
         raise _damaged(path, error) from None
     batches = [with_text(batch.replace_schema_metadata(None)) for batch in found]
@@ -91,7 +95,9 @@ def column_of(path: Path, name: str) -> list[pa.Array]:
     options = pa.ipc.IpcReadOptions(included_fields=[SCHEMA.get_field_index(name)])
     try:
         with pa.memory_map(str(path)) as file, pa.ipc.open_file(file, options=options) as reader:
-            return [reader.get_batch(number).column(name) for number in range(reader.num_record_batches)]
+            return [
+                reader.get_batch(number).column(name) for number in range(reader.num_record_batches)
+            ]
     except (OSError, pa.ArrowInvalid) as error:
         raise _damaged(path, error) from None
 

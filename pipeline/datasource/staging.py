@@ -99,7 +99,9 @@ class Staging:
             for path in made:
                 sync(path.parent)
         except OSError as error:
-            raise StagingError(f"stagingPath {self.folder} cannot be used: {error.strerror}") from None
+            raise StagingError(
+                f"stagingPath {self.folder} cannot be used: {error.strerror}"
+            ) from None
         with self._locked():
             state = self.state()
             state = replace(state, epoch=state.epoch + 1, identity=state.identity or uuid4().hex)
@@ -122,7 +124,9 @@ class Staging:
             raise StagingError(f"{path} is of another version of this format, expected {_VERSION}")
         state = State(**found)
         if state.source != self.source:
-            raise StagingError(f"stagingPath {self.folder} is that of {state.source}, and this query reads {self.source}")
+            raise StagingError(
+                f"stagingPath {self.folder} is that of {state.source}, and this query reads {self.source}"
+            )
         return state
 
     def plan(self, epoch: int, batch: int, partitions: int) -> int:
@@ -166,7 +170,9 @@ class Staging:
             if batch > state.committed:
                 self._write_state(replace(state, committed=batch))
             for path in self.folder.iterdir():
-                over = path.suffix in (".arrow", ".settled") and int(path.name.split("-")[0]) <= batch
+                over = (
+                    path.suffix in (".arrow", ".settled") and int(path.name.split("-")[0]) <= batch
+                )
                 # A day old: left behind by a task that was killed.
                 if over or (path.suffix == ".tmp" and path.stat().st_mtime < time.time() - 86_400):
                     path.unlink()
@@ -198,7 +204,15 @@ class Staging:
             pieces = self._ended(batch, partition)
         return self._read(pieces, rows=True) if pieces else None
 
-    def publish(self, batch: int, partition: int, piece: int, epoch: int | None, received: Staged, stable_ids: bool) -> Staged:
+    def publish(
+        self,
+        batch: int,
+        partition: int,
+        piece: int,
+        epoch: int | None,
+        received: Staged,
+        stable_ids: bool,
+    ) -> Staged:
         """Have that partition be these messages, or go on with them, unless it is others already; they are synced when this returns.
 
         :param piece: how many this task has published of it before; it publishes more if their ``ended`` was ``MORE``.
@@ -215,10 +229,14 @@ class Staging:
                 if epoch is not None and state.epoch != epoch:
                     raise self._superseded()
                 if batch <= state.committed:
-                    raise StagingError(f"micro-batch {batch} is over; this task of it came too late")
+                    raise StagingError(
+                        f"micro-batch {batch} is over; this task of it came too late"
+                    )
                 there = self._pieces(batch, partition)
                 if len(there) < piece:
-                    raise StagingError(f"stagingPath {self.folder} has lost files of micro-batch {batch} while it ran")
+                    raise StagingError(
+                        f"stagingPath {self.folder} has lost files of micro-batch {batch} while it ran"
+                    )
                 if len(there) > piece or not self._goes_on(there):
                     return self._read(self._ended(batch, partition), rows=True)
                 self._remembered.belongs(state.identity)
@@ -281,7 +299,9 @@ class Staging:
         )
 
     def _superseded(self) -> StagingError:
-        return StagingError(f"another run of the query has begun with stagingPath {self.folder}; this one ends")
+        return StagingError(
+            f"another run of the query has begun with stagingPath {self.folder}; this one ends"
+        )
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -316,12 +336,18 @@ class Staging:
         except OSError as error:
             with suppress(OSError):
                 made.unlink()
-            raise StagingError(f"stagingPath {self.folder} cannot be written to: {error.strerror or error}") from None
+            raise StagingError(
+                f"stagingPath {self.folder} cannot be written to: {error.strerror or error}"
+            ) from None
         return made
 
     def _remember(self, pieces: list[Path]) -> None:
         """Keep the ids of a partition whose files are to go."""
-        end = "settled" if all(path.with_suffix(".settled").exists() for path in pieces) else "unsettled"
+        end = (
+            "settled"
+            if all(path.with_suffix(".settled").exists() for path in pieces)
+            else "unsettled"
+        )
         self._remembered.keep(pieces, self.folder / _IDS, end, sync)
 
     def _forget(self) -> None:
@@ -331,7 +357,10 @@ class Staging:
             if path.suffix == ".tmp":
                 path.unlink()
             elif path.suffix in bounds:
-                old = path.suffix == ".unsettled" and path.stat().st_mtime < time.time() - UNSETTLED_AGE
+                old = (
+                    path.suffix == ".unsettled"
+                    and path.stat().st_mtime < time.time() - UNSETTLED_AGE
+                )
                 # The newest file is kept, however many ids it has.
                 if old or bounds[path.suffix] <= 0:
                     path.unlink()

@@ -74,7 +74,11 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         staging = self._staging()
         parts = staging.counts(batch)
         if self._available is not None:
-            if batch == self._offered and parts and (_drained(parts) or staging.younger(batch, self._available * 1000)):
+            if (
+                batch == self._offered
+                and parts
+                and (_drained(parts) or staging.younger(batch, self._available * 1000))
+            ):
                 return start
         elif parts:
             self._idle = not any(part.received for part in parts)
@@ -92,7 +96,8 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._epoch:
             self._epoch = staging.begin().epoch
         return [
-            TaskPartition(self._task(last, number)) for number in range(staging.plan(self._epoch, last, self._options.partitions))
+            TaskPartition(self._task(last, number))
+            for number in range(staging.plan(self._epoch, last, self._options.partitions))
         ]
 
     def _task(self, batch: int, partition: int) -> Task:
@@ -103,7 +108,16 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             first, quiet = (_FIRST if self._can_look() else seconds), _QUIET
         rate = None if options.rate is None else options.rate / options.partitions
-        return Task(batch, partition, self._epoch, options.batch or READ_BATCH, min(first, seconds), quiet, seconds, rate)
+        return Task(
+            batch,
+            partition,
+            self._epoch,
+            options.batch or READ_BATCH,
+            min(first, seconds),
+            quiet,
+            seconds,
+            rate,
+        )
 
     def commit(self, end: dict[str, Any]) -> None:
         self._staging().commit(int(end["batch"]))

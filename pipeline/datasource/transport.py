@@ -50,7 +50,9 @@ class Transport:
         try:
             plain = socket.create_connection((options.host, options.port), timeout=options.timeout)
         except OSError as error:
-            raise ConnectionLost(f"no connection to the STOMP broker at {self._address}: {_reason(error)}") from None
+            raise ConnectionLost(
+                f"no connection to the STOMP broker at {self._address}: {_reason(error)}"
+            ) from None
         self._socket: socket.socket | None = plain
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -59,10 +61,14 @@ class Transport:
                 self._socket = context.wrap_socket(plain, server_hostname=options.host)
         except ssl.SSLError as error:
             plain.close()
-            raise BrokerError(f"TLS with the STOMP broker at {self._address} failed: {error.reason or error}") from None
+            raise BrokerError(
+                f"TLS with the STOMP broker at {self._address} failed: {error.reason or error}"
+            ) from None
         except OSError as error:
             plain.close()
-            raise ConnectionLost(f"the STOMP broker at {self._address} ended the TLS handshake: {_reason(error)}") from None
+            raise ConnectionLost(
+                f"the STOMP broker at {self._address} ended the TLS handshake: {_reason(error)}"
+            ) from None
         self._sent = self._heard = time.monotonic()
 
     def agreed(self, version: Version, beats: float, silence: float) -> None:
@@ -89,7 +95,9 @@ class Transport:
             try:
                 found = self._parser.frames(_RUN)
             except ProtocolError as error:
-                raise BrokerError(f"{self._address} sent what is no STOMP: {error.message}") from None
+                raise BrokerError(
+                    f"{self._address} sent what is no STOMP: {error.message}"
+                ) from None
             if found:
                 return found
             now = time.monotonic()
@@ -106,7 +114,9 @@ class Transport:
             if not self._read(max(wait, 0.001)) and self._silence:
                 silent = time.monotonic() - self._heard
                 if silent > self._silence:
-                    raise ConnectionLost(f"the STOMP broker at {self._address} has been silent for {silent:.0f} s")
+                    raise ConnectionLost(
+                        f"the STOMP broker at {self._address} has been silent for {silent:.0f} s"
+                    )
 
     def underway(self, since: float) -> bool:
         """Whether a part of a frame has come, and some of it since then, by ``time.monotonic()``."""
@@ -171,7 +181,9 @@ class Transport:
         return self._socket
 
     def _lost(self, error: OSError) -> ConnectionLost:
-        return ConnectionLost(f"the connection to the STOMP broker at {self._address} is lost: {_reason(error)}")
+        return ConnectionLost(
+            f"the connection to the STOMP broker at {self._address} is lost: {_reason(error)}"
+        )
 
 
 def _context(options: Options) -> ssl.SSLContext:
@@ -183,7 +195,11 @@ def _context(options: Options) -> ssl.SSLContext:
         try:
             context.load_cert_chain(options.cert_file, options.key_file, password=lambda: b"")
         except (OSError, ssl.SSLError) as error:
-            files = f"{options.cert_file} and {options.key_file}" if options.key_file else options.cert_file
+            files = (
+                f"{options.cert_file} and {options.key_file}"
+                if options.key_file
+                else options.cert_file
+            )
             raise OptionError("certFile", f"{files} cannot be used: {_reason(error)}") from None
     return context
 

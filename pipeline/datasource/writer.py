@@ -15,7 +15,11 @@ from uuid import uuid4
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import StructType
 
 from pipeline.datasource.client import Client
@@ -101,7 +105,8 @@ def send(options: Options, rows: Iterator[pa.RecordBatch], run: str) -> Sent:
                 client = Client(options).open()
                 if options.id_column is not None and not client.dialect.duplicate_ids:
                     raise OptionError(
-                        "idColumn", f"the broker at {options.address} is {client.dialect.name}, which keeps no duplicate ids"
+                        "idColumn",
+                        f"the broker at {options.address} is {client.dialect.name}, which keeps no duplicate ids",
                     )
                 sending = Sending(options, client.dialect, client.version, run, partition)
                 flow = Flow(client)
@@ -135,7 +140,11 @@ class Flow:
         self._number += 1
         if client.dialect.transacted:
             name, receipt = f"tx-{self._number}", client.receipt()
-            frames = [control("BEGIN", name), *sending.frames(rows, (("transaction", name),)), control("COMMIT", name, receipt)]
+            frames = [
+                control("BEGIN", name),
+                *sending.frames(rows, (("transaction", name),)),
+                control("COMMIT", name, receipt),
+            ]
             receipts: tuple[str, ...] = (receipt,)
         else:
             receipts = tuple([client.receipt() for _ in range(rows.num_rows)])

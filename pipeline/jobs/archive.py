@@ -41,9 +41,15 @@ _SHOWN: Final = 14
 @click.argument("folder")
 @click.option("--selector", metavar="TEXT", help="Only messages that it matches.")
 @click.option("--consume", is_flag=True, help="Take the messages from there. Needs --staging.")
-@click.option("--continuously", is_flag=True, help="With --consume: go on until it is stopped. [default: until nothing is left]")
 @click.option(
-    "--staging", metavar="DIR", help="With --consume: keeps what was received until it is in the archive; this job's alone."
+    "--continuously",
+    is_flag=True,
+    help="With --consume: go on until it is stopped. [default: until nothing is left]",
+)
+@click.option(
+    "--staging",
+    metavar="DIR",
+    help="With --consume: keeps what was received until it is in the archive; this job's alone.",
 )
 @click.option(
     "--every",
@@ -53,9 +59,23 @@ _SHOWN: Final = 14
     metavar="SECONDS",
     help="With --continuously: write files so often.",
 )
-@click.option("--batch", type=click.IntRange(1), metavar="N", help="With --consume: messages of a file, at most.")
-@click.option("--partitions", type=click.IntRange(1), metavar="N", help="With --consume: as many consumers of a queue.")
-@click.option("--subscription", metavar="NAME", help="Of a topic: the durable subscription to consume, with --client-id.")
+@click.option(
+    "--batch",
+    type=click.IntRange(1),
+    metavar="N",
+    help="With --consume: messages of a file, at most.",
+)
+@click.option(
+    "--partitions",
+    type=click.IntRange(1),
+    metavar="N",
+    help="With --consume: as many consumers of a queue.",
+)
+@click.option(
+    "--subscription",
+    metavar="NAME",
+    help="Of a topic: the durable subscription to consume, with --client-id.",
+)
 @click.option("--client-id", metavar="ID", help="Of a topic: whose durable subscription it is.")
 @connection_options()
 @output_options
@@ -72,7 +92,16 @@ def check(given: Mapping[str, Any]) -> None:
     """Whether the options go together. :raises PipelineError: they do not."""
     if not given["consume"]:
         of_consuming = [
-            name for name in ("continuously", "staging", "batch", "partitions", "subscription", "client_id") if given[name]
+            name
+            for name in (
+                "continuously",
+                "staging",
+                "batch",
+                "partitions",
+                "subscription",
+                "client_id",
+            )
+            if given[name]
         ]
         if of_consuming:
             raise PipelineError(
@@ -83,7 +112,9 @@ def check(given: Mapping[str, Any]) -> None:
                 "a topic cannot be browsed: expected --consume, with --subscription and --client-id of a durable subscription"
             )
     elif not given["staging"]:
-        raise PipelineError("--consume needs --staging with a folder that keeps what was received until it is in the archive")
+        raise PipelineError(
+            "--consume needs --staging with a folder that keeps what was received until it is in the archive"
+        )
 
 
 def run(
@@ -112,9 +143,13 @@ def run(
     source = as_destination(destination)
     streamed, filled = _holds(spark, place)
     if consume and filled and not streamed:
-        raise PipelineError(f"{place} has an archive made by browsing: expected another folder for --consume")
+        raise PipelineError(
+            f"{place} has an archive made by browsing: expected another folder for --consume"
+        )
     if streamed and not consume:
-        raise PipelineError(f"{place} has an archive made by --consume: expected another folder to browse into")
+        raise PipelineError(
+            f"{place} has an archive made by --consume: expected another folder to browse into"
+        )
     if not consume:
         added = _browse(spark, source, place, filled, selector, connection)
     else:
@@ -126,19 +161,38 @@ def run(
             "stagingPath": staging if "://" in staging else str(Path(staging).absolute()),
             **{
                 name: str(value)
-                for name, value in (("selector", selector), ("batchSize", batch), ("partitions", partitions))
+                for name, value in (
+                    ("selector", selector),
+                    ("batchSize", batch),
+                    ("partitions", partitions),
+                )
                 if value
             },
-            **{name: value for name, value in (("subscriptionName", subscription), ("clientId", client_id)) if value},
+            **{
+                name: value
+                for name, value in (("subscriptionName", subscription), ("clientId", client_id))
+                if value
+            },
         }
         added = _consume(spark, options, place, every if continuously else None)
     facts = {"messages added": added, "from": f"{source} at {connection.address}", "to": place}
     tables = []
     days = _days(spark, place) if _holds(spark, place)[1] else None
-    output.write(spark.createDataFrame([], "day string, messages bigint, octets bigint") if days is None else days)
+    output.write(
+        spark.createDataFrame([], "day string, messages bigint, octets bigint")
+        if days is None
+        else days
+    )
     if days is not None:
         rows = [tuple(row) for row in days.limit(_SHOWN).collect()]
-        tables.append(Table("The archive", tuple(days.columns), rows, chart=Chart("bar", "day", ("messages",), unit="messages")))
+        tables.append(
+            Table(
+                "The archive",
+                tuple(days.columns),
+                rows,
+                chart=Chart("bar", "day", ("messages",), unit="messages"),
+            )
+        )
         if output.report is not None:
             tables += _traffic(spark, place)
     output.finish(Summary("Archived", facts, tables))
@@ -154,20 +208,31 @@ def _holds(spark: SparkSession, place: str) -> tuple[bool, bool]:
     return bool(files.exists(path)), days is not None and len(days) > 0
 
 
-def _browse(spark: SparkSession, source: str, place: str, filled: bool, selector: str | None, connection: Connection) -> int:
+def _browse(
+    spark: SparkSession,
+    source: str,
+    place: str,
+    filled: bool,
+    selector: str | None,
+    connection: Connection,
+) -> int:
     from pyspark.sql import Observation
     from pyspark.sql import functions as sql
 
     from pipeline.tables.messages import browsed
     from pipeline.transforms.archive import BY, archived, missing
 
-    options = connection.options if selector is None else {**connection.options, "selector": selector}
+    options = (
+        connection.options if selector is None else {**connection.options, "selector": selector}
+    )
     rows = archived(browsed(spark, options, source))
     if filled:
         rows = missing(rows, spark.read.parquet(place))
     counted = Observation()
     with progress(spark, "archiving"):
-        rows.observe(counted, sql.count("*").alias("messages")).write.mode("append").partitionBy(BY).parquet(place)
+        rows.observe(counted, sql.count("*").alias("messages")).write.mode("append").partitionBy(
+            BY
+        ).parquet(place)
     return int(counted.get.get("messages") or 0)
 
 
@@ -187,7 +252,11 @@ def _consume(spark: SparkSession, options: dict[str, str], place: str, every: in
         .option("checkpointLocation", f"{place}/{_CHECKPOINT}")
         .option("path", place)
     )
-    query = (writer.trigger(availableNow=True) if every is None else writer.trigger(processingTime=f"{every} seconds")).start()
+    query = (
+        writer.trigger(availableNow=True)
+        if every is None
+        else writer.trigger(processingTime=f"{every} seconds")
+    ).start()
     try:
         return _followed(query)
     finally:
@@ -219,7 +288,9 @@ def _days(spark: SparkSession, place: str) -> DataFrame:
     from pyspark.sql import functions as sql
 
     days = spark.read.parquet(place).groupBy(sql.col("day").cast("string").alias("day"))
-    return days.agg(sql.count("*").alias("messages"), sql.sum(sql.length("body")).alias("octets")).orderBy(sql.col("day").desc())
+    return days.agg(
+        sql.count("*").alias("messages"), sql.sum(sql.length("body")).alias("octets")
+    ).orderBy(sql.col("day").desc())
 
 
 def _traffic(spark: SparkSession, place: str) -> list[Table]:

@@ -31,7 +31,9 @@ _HOURS = 48
 )
 @click.argument("journal", nargs=-1)
 @click.option(
-    "--queue", metavar="NAME", help="Instead of a journal: browse this dead message queue, as mq.sys.dmq or imq.bridge.jms.dmq."
+    "--queue",
+    metavar="NAME",
+    help="Instead of a journal: browse this dead message queue, as mq.sys.dmq or imq.bridge.jms.dmq.",
 )
 @click.option("--since", metavar="TIME", help="Only what died at this time, in UTC, or later.")
 @click.option("--until", metavar="TIME", help="Only what died before this time. [default: now]")
@@ -44,7 +46,12 @@ _HOURS = 48
     help="The trend is of this time against as much before it.",
 )
 @click.option(
-    "--examples", type=click.IntRange(0, 100), default=3, show_default=True, metavar="N", help="Messages to show of each trouble."
+    "--examples",
+    type=click.IntRange(0, 100),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Messages to show of each trouble.",
 )
 @connection_options()
 @output_options
@@ -64,7 +71,17 @@ def command(
     if queue is not None:
         connection.check()
     with spark_session("dead-letters", session) as spark:
-        run(spark, journal, queue, connection, output, since=since, until=until, period=period, examples=examples)
+        run(
+            spark,
+            journal,
+            queue,
+            connection,
+            output,
+            since=since,
+            until=until,
+            period=period,
+            examples=examples,
+        )
 
 
 def run(
@@ -104,7 +121,12 @@ def run(
             output.write(hours(deaths), "hours")
             first = found.limit(_SHOWN + 1).collect()
             # The latest are what a trend is seen by.
-            latest = hours(deaths).orderBy(sql.col("hour").desc(), sql.col("reason").desc()).limit(_HOURS).collect()
+            latest = (
+                hours(deaths)
+                .orderBy(sql.col("hour").desc(), sql.col("reason").desc())
+                .limit(_HOURS)
+                .collect()
+            )
             drawn: list[Table] = []
             if output.report is not None:
                 drawn = [
@@ -117,12 +139,28 @@ def run(
     if not total[0]:
         output.finish(Summary(f"No dead messages in {where}"))
         return
-    facts = {"dead messages": total[0], "first": _utc(total[1]), "last": _utc(total[2]), "period": f"{period} h"}
-    output.finish(Summary(f"Dead messages of {where}", facts, [*drawn, _troubles(first), _examples(first), _by_hour(latest)]))
+    facts = {
+        "dead messages": total[0],
+        "first": _utc(total[1]),
+        "last": _utc(total[2]),
+        "period": f"{period} h",
+    }
+    output.finish(
+        Summary(
+            f"Dead messages of {where}",
+            facts,
+            [*drawn, _troubles(first), _examples(first), _by_hour(latest)],
+        )
+    )
 
 
 def _deaths(
-    spark: SparkSession, journal: tuple[str, ...], queue: str | None, connection: Connection, since: str | None, until: str | None
+    spark: SparkSession,
+    journal: tuple[str, ...],
+    queue: str | None,
+    connection: Connection,
+    since: str | None,
+    until: str | None,
 ) -> tuple[DataFrame, str]:
     from pyspark.sql import functions as sql
 
@@ -131,15 +169,23 @@ def _deaths(
     from pipeline.transforms.dead_letters import of_events, of_messages
 
     if bool(journal) == (queue is not None):
-        raise PipelineError("expected a journal's folder, or --queue with the name of a dead message queue, and not both")
+        raise PipelineError(
+            "expected a journal's folder, or --queue with the name of a dead message queue, and not both"
+        )
     if queue is None:
-        return of_events(read_events(spark, journal, since=since, until=until).frame), ", ".join(journal)
+        return of_events(read_events(spark, journal, since=since, until=until).frame), ", ".join(
+            journal
+        )
     deaths = of_messages(browsed(spark, connection.options, as_destination(queue)))
     # What does not say when it died is not left out.
     if since is not None:
-        deaths = deaths.where(sql.coalesce(sql.col("time") >= sql.lit(since).cast("timestamp"), sql.lit(True)))
+        deaths = deaths.where(
+            sql.coalesce(sql.col("time") >= sql.lit(since).cast("timestamp"), sql.lit(True))
+        )
     if until is not None:
-        deaths = deaths.where(sql.coalesce(sql.col("time") < sql.lit(until).cast("timestamp"), sql.lit(True)))
+        deaths = deaths.where(
+            sql.coalesce(sql.col("time") < sql.lit(until).cast("timestamp"), sql.lit(True))
+        )
     return deaths, f"{as_destination(queue)} at {connection.address}"
 
 
@@ -150,7 +196,9 @@ def _time(spark: SparkSession, option: str, text: str | None) -> datetime | None
         return None
     row = spark.range(1).select(sql.unix_micros(sql.try_to_timestamp(sql.lit(text)))).collect()[0]
     if row[0] is None:
-        raise PipelineError(f"{option} {text}: expected a time in UTC such as 2026-03-01 or 2026-03-01T14:30:00")
+        raise PipelineError(
+            f"{option} {text}: expected a time in UTC such as 2026-03-01 or 2026-03-01T14:30:00"
+        )
     return datetime.fromtimestamp(row[0] / 1_000_000, UTC)
 
 
@@ -160,7 +208,17 @@ def _utc(time: Any) -> datetime | None:
 
 
 def _troubles(rows: list[Row]) -> Table:
-    columns = ("", "count", "an hour", "trend", "last", "reason", "destination", "link", "exception")
+    columns = (
+        "",
+        "count",
+        "an hour",
+        "trend",
+        "last",
+        "reason",
+        "destination",
+        "link",
+        "exception",
+    )
     shown = [
         (
             number,
@@ -181,7 +239,13 @@ def _troubles(rows: list[Row]) -> Table:
 
 def _examples(rows: list[Row]) -> Table:
     shown = [
-        (number, each.message_id, each.found if each.found != each.message_id else None, _utc(each.time), each.comment)
+        (
+            number,
+            each.message_id,
+            each.found if each.found != each.message_id else None,
+            _utc(each.time),
+            each.comment,
+        )
         for number, row in enumerate(rows[:_SHOWN], 1)
         for each in row.examples
     ]

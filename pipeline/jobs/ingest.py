@@ -62,10 +62,23 @@ def run(
     """
     check_folders(spark, journals)
     kept = Ingested(spark, table)
-    if not continuous and not kept.exists() and not any(has_segments(spark, folder) for folder in journals):
+    if (
+        not continuous
+        and not kept.exists()
+        and not any(has_segments(spark, folder) for folder in journals)
+    ):
         raise PipelineError(no_segments(journals))
     with alone(spark, kept.path):
-        return _run(spark, journals, kept, every if continuous else None, octets, shared, skip_missing, over or threading.Event())
+        return _run(
+            spark,
+            journals,
+            kept,
+            every if continuous else None,
+            octets,
+            shared,
+            skip_missing,
+            over or threading.Event(),
+        )
 
 
 def _run(
@@ -87,7 +100,11 @@ def _run(
             batch = f"{_stream_name(lines.sparkSession, kept.checkpoint)}-{number:010d}"
             # A stream that was killed between the ledger and its own log of commits gives the batch out again.
             if not of_stream.has(batch):
-                gone = [] if skip_missing else missing_segments(lines.sparkSession, kept.checkpoint, number)
+                gone = (
+                    []
+                    if skip_missing
+                    else missing_segments(lines.sparkSession, kept.checkpoint, number)
+                )
                 if gone:
                     more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
                     raise PipelineError(_removed(f"{gone[0]}{more}: removed before it was read"))
@@ -98,7 +115,11 @@ def _run(
 
     stream = line_stream(spark, journals, octets, skip_missing).writeStream.foreachBatch(write)
     stream = stream.option("checkpointLocation", kept.checkpoint)
-    query = (stream.trigger(availableNow=True) if every is None else stream.trigger(processingTime=f"{every} seconds")).start()
+    query = (
+        stream.trigger(availableNow=True)
+        if every is None
+        else stream.trigger(processingTime=f"{every} seconds")
+    ).start()
     try:
         # Never interrupted while it waits for Java's answer: the next one would be taken for it.
         while not over.is_set() and not query.awaitTermination(_POLL_SECONDS):
@@ -114,7 +135,9 @@ def _run(
     return done
 
 
-def summary(spark: SparkSession, table: str, done: dict[str, Written], drawn: bool = False) -> Summary:
+def summary(
+    spark: SparkSession, table: str, done: dict[str, Written], drawn: bool = False
+) -> Summary:
     """What was ingested, for people. :param drawn: also what only a report has room for."""
     facts: dict[str, object] = {
         "events": sum(one.events for one in done.values()),
@@ -127,7 +150,9 @@ def summary(spark: SparkSession, table: str, done: dict[str, Written], drawn: bo
         return Summary(f"Nothing new for {table}" if not done else f"Ingested into {table}", facts)
     new = Ingested(spark, table).files_of(filled)
     busiest = (
-        new.groupBy("destination").agg(sql.count("*").alias("events"), sql.max("time").alias("last")).orderBy(sql.desc("events"))
+        new.groupBy("destination")
+        .agg(sql.count("*").alias("events"), sql.max("time").alias("last"))
+        .orderBy(sql.desc("events"))
     )
     tables = [top(busiest, 20, "Events by destination", Chart("bar", "destination", ("events",)))]
     if drawn:
@@ -141,9 +166,27 @@ def summary(spark: SparkSession, table: str, done: dict[str, Written], drawn: bo
 
 
 @click.command("ingest")
-@click.option("--journal", "journals", multiple=True, required=True, metavar="DIR", help="A journal's folder. May be repeated.")
-@click.option("--into", "table", required=True, metavar="DIR", help="The table's folder; made where it is not there.")
-@click.option("--continuously", "continuous", is_flag=True, help="Go on, until interrupted, with what is still to come.")
+@click.option(
+    "--journal",
+    "journals",
+    multiple=True,
+    required=True,
+    metavar="DIR",
+    help="A journal's folder. May be repeated.",
+)
+@click.option(
+    "--into",
+    "table",
+    required=True,
+    metavar="DIR",
+    help="The table's folder; made where it is not there.",
+)
+@click.option(
+    "--continuously",
+    "continuous",
+    is_flag=True,
+    help="Go on, until interrupted, with what is still to come.",
+)
 @click.option(
     "--every",
     type=click.IntRange(0),
@@ -153,7 +196,12 @@ def summary(spark: SparkSession, table: str, done: dict[str, Written], drawn: bo
     help="With --continuously: look so often.",
 )
 @click.option(
-    "--batch-size", type=click.IntRange(1), default=BATCH // _MIB, show_default=True, metavar="MIB", help="Of segments, about."
+    "--batch-size",
+    type=click.IntRange(1),
+    default=BATCH // _MIB,
+    show_default=True,
+    metavar="MIB",
+    help="Of segments, about.",
 )
 @click.option(
     "--destination-folders",
@@ -163,7 +211,11 @@ def summary(spark: SparkSession, table: str, done: dict[str, Written], drawn: bo
     metavar="N",
     help="All destinations in so many folders a day.",
 )
-@click.option("--skip-missing", is_flag=True, help="Go on without segments that are gone before they were read.")
+@click.option(
+    "--skip-missing",
+    is_flag=True,
+    help="Go on without segments that are gone before they were read.",
+)
 @click.option("--compact", is_flag=True, help="Then put small batches together.")
 @report_option
 @session_options
@@ -188,7 +240,11 @@ def command(
     signals = (signal.SIGINT, signal.SIGTERM) if continuous else (signal.SIGINT,)
     over = threading.Event()
     # Spark has a way with SIGINT of its own, from when its session is there.
-    with _set_by(over, signals), spark_session("gateway-pipeline ingest", session) as spark, _set_by(over, signals):
+    with (
+        _set_by(over, signals),
+        spark_session("gateway-pipeline ingest", session) as spark,
+        _set_by(over, signals),
+    ):
         with progress(spark, "Ingesting"):
             done = run(
                 spark,
@@ -206,7 +262,11 @@ def command(
         found = summary(spark, table, done, drawn=report is not None)
         if compact:
             with progress(spark, "Compacting"):
-                found = Summary(found.title, {**found.facts, "batches compacted": Ingested(spark, table).compact()}, found.tables)
+                found = Summary(
+                    found.title,
+                    {**found.facts, "batches compacted": Ingested(spark, table).compact()},
+                    found.tables,
+                )
         Output(report=report).finish(found)
 
 

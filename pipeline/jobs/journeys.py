@@ -28,7 +28,16 @@ from pipeline.transforms.latency import latencies
 HOPS: Final = 10
 _SHOWN: Final = 10
 _STEPS_SHOWN: Final = 500
-_BRIEF: Final = ("message_id", "destination", "outcome", "gap", "began", "ended", "last_step", "attempts")
+_BRIEF: Final = (
+    "message_id",
+    "destination",
+    "outcome",
+    "gap",
+    "began",
+    "ended",
+    "last_step",
+    "attempts",
+)
 
 
 @dataclass(frozen=True)
@@ -86,7 +95,10 @@ def summary(found: DataFrame, end: datetime, limits: Limits, drawn: bool = False
     :param end: the journal's, until when a message waits. :param drawn: also what only a report has room for.
     """
     questions = needing_a_look(end, limits)
-    counts = {name: sql.count_if(sql.coalesce(where, sql.lit(False))).alias(name) for name, where in questions.items()}
+    counts = {
+        name: sql.count_if(sql.coalesce(where, sql.lit(False))).alias(name)
+        for name, where in questions.items()
+    }
     row = found.agg(sql.count("*").alias("journeys"), *counts.values()).first()
     assert row is not None
     outcomes = (
@@ -103,16 +115,28 @@ def summary(found: DataFrame, end: datetime, limits: Limits, drawn: bool = False
         top(outcomes, _SHOWN, "Outcomes", Chart("bar", "outcome", ("messages",))),
         *(drawn_journeys.drawn(found) if drawn else ()),
         top(
-            by_destination.orderBy(sql.desc("messages"), "destination", "latency").select("destination", *shown),
+            by_destination.orderBy(sql.desc("messages"), "destination", "latency").select(
+                "destination", *shown
+            ),
             2 * _SHOWN,
             "Latency by destination",
         ),
-        top(by_link.orderBy(sql.desc("messages"), "link", "latency").select("link", *shown), 2 * _SHOWN, "Latency by link"),
+        top(
+            by_link.orderBy(sql.desc("messages"), "link", "latency").select("link", *shown),
+            2 * _SHOWN,
+            "Latency by link",
+        ),
     ]
     for name, where in questions.items():
         if row[name]:
             order = sql.desc("total_ms") if name == "slow" else sql.asc("ended")
-            tables.append(top(found.where(where).select(*_BRIEF).orderBy(order, "message_id"), _SHOWN, name.capitalize()))
+            tables.append(
+                top(
+                    found.where(where).select(*_BRIEF).orderBy(order, "message_id"),
+                    _SHOWN,
+                    name.capitalize(),
+                )
+            )
     return Summary("Journeys", {**row.asDict(), "journal's end": end}, tables)
 
 
@@ -146,7 +170,8 @@ def time_line(spark: SparkSession, paths: Sequence[str], message: str) -> Summar
             break
         met |= new
         linked = frame.where(
-            sql.col("target_id").isNotNull() & (sql.col("message_id").isin(list(new)) | sql.col("target_id").isin(list(new)))
+            sql.col("target_id").isNotNull()
+            & (sql.col("message_id").isin(list(new)) | sql.col("target_id").isin(list(new)))
         )
         pairs = linked.select("message_id", "target_id").distinct().limit(_STEPS_SHOWN).collect()
         ids |= {one for pair in pairs for one in pair}
@@ -166,16 +191,26 @@ def time_line(spark: SparkSession, paths: Sequence[str], message: str) -> Summar
         "comment",
     )
     said = Chart("timeline", "time", ("step", "destination", "subscription", "link", "reason"))
-    table = top(steps.orderBy("time", "run", "line", "place").select(*columns), _STEPS_SHOWN, "Steps", said)
+    table = top(
+        steps.orderBy("time", "run", "line", "place").select(*columns), _STEPS_SHOWN, "Steps", said
+    )
     if not table.rows:
         raise PipelineError(f"the journal knows no message {message}")
-    return Summary(f"Journey of {message}", {"steps": len(table.rows), "ids": len(ids)}, [_without_empty_columns(table)])
+    return Summary(
+        f"Journey of {message}",
+        {"steps": len(table.rows), "ids": len(ids)},
+        [_without_empty_columns(table)],
+    )
 
 
 @click.command("journeys")
 @click.argument("paths", nargs=-1, required=True, metavar="EVENTS...")
 @click.option(
-    "--destination", "destinations", multiple=True, metavar="queue:NAME", help="Only what happened there. May be repeated."
+    "--destination",
+    "destinations",
+    multiple=True,
+    metavar="queue:NAME",
+    help="Only what happened there. May be repeated.",
 )
 @click.option("--since", metavar="TIME", help="Only what happened not before; UTC.")
 @click.option("--until", metavar="TIME", help="Only what happened before; UTC.")
@@ -195,7 +230,11 @@ def time_line(spark: SparkSession, paths: Sequence[str], message: str) -> Summar
     metavar="SECONDS",
     help="A journey that took longer.",
 )
-@click.option("--message", metavar="ID", help="Show the journey of this message as a time line, and nothing else.")
+@click.option(
+    "--message",
+    metavar="ID",
+    help="Show the journey of this message as a time line, and nothing else.",
+)
 @output_options
 @session_options
 def command(
@@ -220,7 +259,15 @@ def command(
                 found = time_line(spark, paths, message)
                 output = Output(report=output.report)
             else:
-                found = run(spark, paths, output, destinations=destinations, since=since, until=until, limits=Limits(stuck, slow))
+                found = run(
+                    spark,
+                    paths,
+                    output,
+                    destinations=destinations,
+                    since=since,
+                    until=until,
+                    limits=Limits(stuck, slow),
+                )
         output.finish(found)
 
 
@@ -235,8 +282,14 @@ def _newest(rows: DataFrame, time: str) -> datetime | None:
 
 def _without_empty_columns(table: Table) -> Table:
     """The table without columns that say nothing."""
-    used = [place for place in range(len(table.columns)) if any(row[place] is not None for row in table.rows)]
+    used = [
+        place
+        for place in range(len(table.columns))
+        if any(row[place] is not None for row in table.rows)
+    ]
     rows = [[row[place] for place in used] for row in table.rows]
     columns = tuple(table.columns[place] for place in used)
-    chart = table.chart and replace(table.chart, y=tuple(name for name in table.chart.y if name in columns))
+    chart = table.chart and replace(
+        table.chart, y=tuple(name for name in table.chart.y if name in columns)
+    )
     return Table(table.title, columns, rows, table.note, chart)

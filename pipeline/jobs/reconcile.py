@@ -26,12 +26,30 @@ from pipeline.output import Output, output_options, progress, top
 from pipeline.session import SessionOptions, session_options, spark_session
 from pipeline.summary import Chart, Summary, Table
 from pipeline.tables.events import read_events
-from pipeline.transforms.reconcile import Outcome, Reordered, compared, counts, gaps, messages, transfers
+from pipeline.transforms.reconcile import (
+    Outcome,
+    Reordered,
+    compared,
+    counts,
+    gaps,
+    messages,
+    transfers,
+)
 
 #: What a window is read with before and after it, for transfers that begin in it and end behind it, and for those that came before of the same messages.
 MARGIN: Final = "1 day"
 _SHOWN: Final = 10
-_BRIEF: Final = ("link", "id", "source", "target", "outcome", "received", "arrived", "transfers", "arrivals")
+_BRIEF: Final = (
+    "link",
+    "id",
+    "source",
+    "target",
+    "outcome",
+    "received",
+    "arrived",
+    "transfers",
+    "arrivals",
+)
 #: Bodies that a target gives in no other form than the link sent them.
 _PLAIN: Final = (BodyType.TEXT, BodyType.BYTES, BodyType.MESSAGE)
 
@@ -53,7 +71,9 @@ class Wanted:
     browse: Connection | None = None
 
 
-def run(spark: SparkSession, paths: Sequence[str], output: Output, wanted: Wanted) -> tuple[bool, Summary]:
+def run(
+    spark: SparkSession, paths: Sequence[str], output: Output, wanted: Wanted
+) -> tuple[bool, Summary]:
     """Judge each message of the window, write the messages as the output says, and sum them up.
 
     Written are ``messages``, a row for each, ``links``, a row for each link, and with a target ``target``, a row for each message that should lie there.
@@ -62,13 +82,18 @@ def run(spark: SparkSession, paths: Sequence[str], output: Output, wanted: Wante
     :returns: whether all agrees.
     :raises PipelineError: there is nothing to read, or nothing of what was asked for.
     """
-    since, until = _around(spark, "--since", wanted.since, -1), _around(spark, "--until", wanted.until, 1)
+    since, until = (
+        _around(spark, "--since", wanted.since, -1),
+        _around(spark, "--until", wanted.until, 1),
+    )
     events = read_events(spark, paths, (), since, until)
     frame = events.frame.where(sql.col("link").isNotNull())
     if wanted.links:
         frame = frame.where(sql.col("link").isin(list(wanted.links)))
     found = transfers(frame).persist(StorageLevel.MEMORY_AND_DISK)
-    judged = messages(found, events.seen, wanted.since, wanted.until, wanted.late).persist(StorageLevel.MEMORY_AND_DISK)
+    judged = messages(found, events.seen, wanted.since, wanted.until, wanted.late).persist(
+        StorageLevel.MEMORY_AND_DISK
+    )
     try:
         by_link = counts(judged).collect()
         _check_links(wanted, paths, by_link)
@@ -111,7 +136,9 @@ def hashed(lying: DataFrame) -> DataFrame:
     :param lying: of :data:`pipeline.columns.MESSAGES`.
     """
 
-    def body_hashes(kind: str | None, body: bytes | None, envelope: bytes | None) -> list[str] | None:
+    def body_hashes(
+        kind: str | None, body: bytes | None, envelope: bytes | None
+    ) -> list[str] | None:
         if envelope is not None:
             try:
                 whole = decode(bytes(envelope))
@@ -128,14 +155,31 @@ def hashed(lying: DataFrame) -> DataFrame:
 
 @click.command("reconcile")
 @click.argument("paths", nargs=-1, required=True, metavar="EVENTS...")
-@click.option("--link", "links", multiple=True, metavar="BRIDGE/LINK", help="Only this link. May be repeated. [default: all]")
+@click.option(
+    "--link",
+    "links",
+    multiple=True,
+    metavar="BRIDGE/LINK",
+    help="Only this link. May be repeated. [default: all]",
+)
 @click.option("--since", metavar="TIME", help="Only transfers that begin not before; UTC.")
 @click.option("--until", metavar="TIME", help="Only transfers that begin before; UTC.")
-@click.option("--late", type=click.FloatRange(0), metavar="SECONDS", help="A message that takes longer is late. [default: none is]")
 @click.option(
-    "--duplicates-ok", is_flag=True, help="A message may arrive more than once, as some links' quality of service has it."
+    "--late",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="A message that takes longer is late. [default: none is]",
 )
-@click.option("--browse-target", is_flag=True, help="Look at what lies in the target's queues, too. Nothing is taken from there.")
+@click.option(
+    "--duplicates-ok",
+    is_flag=True,
+    help="A message may arrive more than once, as some links' quality of service has it.",
+)
+@click.option(
+    "--browse-target",
+    is_flag=True,
+    help="Look at what lies in the target's queues, too. Nothing is taken from there.",
+)
 @connection_options("target", "target-", "The target")
 @output_options
 @session_options
@@ -156,7 +200,9 @@ def command(
     EVENTS is the folder that ingest has written, or folders of a journal as they are. The exit code is 1 if it cannot be proved.
     """
     if target.options and not browse_target:
-        raise PipelineError("--target-... says where the target is, which is looked at only with --browse-target")
+        raise PipelineError(
+            "--target-... says where the target is, which is looked at only with --browse-target"
+        )
     if browse_target:
         target.check()
     wanted = Wanted(links, since, until, late, duplicates_ok, target if browse_target else None)
@@ -176,9 +222,13 @@ def _around(spark: SparkSession, option: str, text: str | None, sign: int) -> st
         return None
     margin = sql.expr(f"interval {MARGIN}")
     time = sql.try_to_timestamp(sql.lit(text))
-    row = spark.range(1).select((time - margin if sign < 0 else time + margin).cast("string")).first()
+    row = (
+        spark.range(1).select((time - margin if sign < 0 else time + margin).cast("string")).first()
+    )
     if row is None or row[0] is None:
-        raise PipelineError(f"{option} {text}: expected a time in UTC such as 2026-03-01 or 2026-03-01T14:30:00")
+        raise PipelineError(
+            f"{option} {text}: expected a time in UTC such as 2026-03-01 or 2026-03-01T14:30:00"
+        )
     return str(row[0])
 
 
@@ -192,20 +242,31 @@ def _check_links(wanted: Wanted, paths: Sequence[str], by_link: Sequence[Row]) -
         )
 
 
-def _at_target(spark: SparkSession, judged: DataFrame, connection: Connection, output: Output) -> list[Table]:
+def _at_target(
+    spark: SparkSession, judged: DataFrame, connection: Connection, output: Output
+) -> list[Table]:
     """A table of what lies in each of the target's destinations."""
     from pipeline.datasource.source import register
 
     register(spark)
     destinations = [
-        row.target for row in judged.where("target is not null").select("target").distinct().orderBy("target").collect()
+        row.target
+        for row in judged.where("target is not null")
+        .select("target")
+        .distinct()
+        .orderBy("target")
+        .collect()
     ]
     tables, wrote = [], None
     for destination in destinations:
         if not destination.startswith("queue:"):
-            raise PipelineError(f"--browse-target: {destination} cannot be browsed: only queues keep what nobody has taken")
+            raise PipelineError(
+                f"--browse-target: {destination} cannot be browsed: only queues keep what nobody has taken"
+            )
         options = {**connection.options, "destination": destination, "browse": "true"}
-        there = hashed(spark.read.format("stomp").options(**options).load()).persist(StorageLevel.MEMORY_AND_DISK)
+        there = hashed(spark.read.format("stomp").options(**options).load()).persist(
+            StorageLevel.MEMORY_AND_DISK
+        )
         lies = compared(judged, there, destination)
         wrote = lies if wrote is None else wrote.unionByName(lies)
         shown = lies.groupBy("outcome", "known_by").agg(
@@ -219,7 +280,10 @@ def _at_target(spark: SparkSession, judged: DataFrame, connection: Connection, o
             Table(
                 f"In {destination} at {connection.address}: {total} messages",
                 ("outcome", "lies there, known by", "messages", "more than once", "altered there"),
-                [(row.outcome, row.known_by or "not there, or not to be told", *tuple(row)[2:]) for row in rows],
+                [
+                    (row.outcome, row.known_by or "not there, or not to be told", *tuple(row)[2:])
+                    for row in rows
+                ],
             )
         )
     if wrote is not None:
@@ -231,7 +295,11 @@ def _at_target(spark: SparkSession, judged: DataFrame, connection: Connection, o
 
 
 def _summary(
-    judged: DataFrame, by_link: Sequence[Row], missing: Sequence[Row], lying: Sequence[Table], wanted: Wanted
+    judged: DataFrame,
+    by_link: Sequence[Row],
+    missing: Sequence[Row],
+    lying: Sequence[Table],
+    wanted: Wanted,
 ) -> tuple[bool, Summary]:
     questions = wrong(wanted)
     totals = {name: sum(row[name.replace(" ", "_")] for row in by_link) for name in questions}
@@ -248,13 +316,34 @@ def _summary(
         facts["doubled, as they may be"] = sum(row.doubled for row in by_link)
     facts["journal lines missing"] = lines
     said = Chart("bar", "finding", ("messages",))
-    tables = [Table("What does not agree", ("finding", "messages"), list(totals.items()), chart=said, long=True), _links(by_link)]
+    tables = [
+        Table(
+            "What does not agree",
+            ("finding", "messages"),
+            list(totals.items()),
+            chart=said,
+            long=True,
+        ),
+        _links(by_link),
+    ]
     for name, where in questions.items():
         if totals[name]:
             columns = (*_BRIEF, *_MORE.get(name, ()))
-            tables.append(top(judged.where(where).select(*columns).orderBy("received", "id"), _SHOWN, name.capitalize()))
+            tables.append(
+                top(
+                    judged.where(where).select(*columns).orderBy("received", "id"),
+                    _SHOWN,
+                    name.capitalize(),
+                )
+            )
     if lines:
-        tables.append(Table("Missing lines of the journal", ("run", "missing"), [(row.run, row.missing) for row in missing]))
+        tables.append(
+            Table(
+                "Missing lines of the journal",
+                ("run", "missing"),
+                [(row.run, row.missing) for row in missing],
+            )
+        )
     return agrees, Summary("Reconciliation of links", facts, [*tables, *lying])
 
 
@@ -268,11 +357,41 @@ _MORE: Final = {
 
 def _links(by_link: Sequence[Row]) -> Table:
     columns = (
-        *("messages", "arrived", "buried", "expired", "not_transferred", "given_back", "lost", "in_doubt", "doubled"),
-        *("possibly_doubled", "repeated", "reordered", "reordered_by_redelivery", "altered", "transformed", "late", "redelivered"),
+        *(
+            "messages",
+            "arrived",
+            "buried",
+            "expired",
+            "not_transferred",
+            "given_back",
+            "lost",
+            "in_doubt",
+            "doubled",
+        ),
+        *(
+            "possibly_doubled",
+            "repeated",
+            "reordered",
+            "reordered_by_redelivery",
+            "altered",
+            "transformed",
+            "late",
+            "redelivered",
+        ),
     )
-    rows = [(row.link, name.replace("_", " "), row[name]) for row in by_link for name in columns if name == "messages" or row[name]]
-    return Table("Links", ("link", "what", "messages"), rows, "", Chart("bar", "what", ("messages",), by="link"))
+    rows = [
+        (row.link, name.replace("_", " "), row[name])
+        for row in by_link
+        for name in columns
+        if name == "messages" or row[name]
+    ]
+    return Table(
+        "Links",
+        ("link", "what", "messages"),
+        rows,
+        "",
+        Chart("bar", "what", ("messages",), by="link"),
+    )
 
 
 __all__ = ["Wanted", "command", "hashed", "run", "wrong"]

@@ -46,16 +46,40 @@ _ANEW = ("login", "passcodeFile", "passcodeEnv", "caFile", "certFile", "keyFile"
     "replay",
     help="Send dead or archived messages again, each once. Says what it would do; --plan writes it down, and --approve does it.",
 )
-@click.option("--queue", metavar="NAME", help="Messages of this dead message queue, as imq.bridge.jms.dmq; it is browsed.")
-@click.option("--archive", metavar="DIR", help="Messages of this folder, which the job archive has written.")
-@click.option("--where", metavar="SQL", help="""Only those, as "reason = 'TRANSFORM_FAILURE' and destination like '%orders%'".""")
-@click.option("--to", metavar="DESTINATION", help="queue:NAME or topic:NAME. [default: where each was first]")
-@click.option("--new-ids", is_flag=True, help="Let the gateway give new message ids and timestamps.")
-@click.option("--strict", is_flag=True, help="Refuse if any message cannot be sent, or not as it was.")
 @click.option(
-    "--plan", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write down which messages would go where."
+    "--queue",
+    metavar="NAME",
+    help="Messages of this dead message queue, as imq.bridge.jms.dmq; it is browsed.",
 )
-@click.option("--approve", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Carry out this plan, exactly.")
+@click.option(
+    "--archive", metavar="DIR", help="Messages of this folder, which the job archive has written."
+)
+@click.option(
+    "--where",
+    metavar="SQL",
+    help="""Only those, as "reason = 'TRANSFORM_FAILURE' and destination like '%orders%'".""",
+)
+@click.option(
+    "--to", metavar="DESTINATION", help="queue:NAME or topic:NAME. [default: where each was first]"
+)
+@click.option(
+    "--new-ids", is_flag=True, help="Let the gateway give new message ids and timestamps."
+)
+@click.option(
+    "--strict", is_flag=True, help="Refuse if any message cannot be sent, or not as it was."
+)
+@click.option(
+    "--plan",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write down which messages would go where.",
+)
+@click.option(
+    "--approve",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Carry out this plan, exactly.",
+)
 @click.option(
     "--ledger",
     type=click.Path(file_okay=False, path_type=Path),
@@ -68,8 +92,15 @@ _ANEW = ("login", "passcodeFile", "passcodeEnv", "caFile", "certFile", "keyFile"
     metavar="DIR",
     help="The gateway's journal, for the place of the ledger.",
 )
-@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="Messages a second, at most.")
-@click.option("--remove", is_flag=True, help="Take each dead message from its queue once it was sent.")
+@click.option(
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    metavar="N",
+    help="Messages a second, at most.",
+)
+@click.option(
+    "--remove", is_flag=True, help="Take each dead message from its queue once it was sent."
+)
 @click.option(
     "--in-doubt",
     type=click.Choice(("send", "skip")),
@@ -103,15 +134,25 @@ def check(given: Mapping[str, Any]) -> None:
     """Whether the options go together. :raises PipelineError: they do not."""
     sources = [name for name in ("queue", "archive") if given[name] is not None]
     if given["where"] is not None and not given["where"].strip():
-        raise PipelineError("--where is empty: expected an SQL predicate, or no --where, by which all are chosen")
+        raise PipelineError(
+            "--where is empty: expected an SQL predicate, or no --where, by which all are chosen"
+        )
     if given["rate"] is not None and not _SLOWEST <= given["rate"] <= _FASTEST:
-        raise PipelineError(f"--rate {given['rate']:g}: expected {_SLOWEST:g} to {_FASTEST:,} messages a second")
+        raise PipelineError(
+            f"--rate {given['rate']:g}: expected {_SLOWEST:g} to {_FASTEST:,} messages a second"
+        )
     if given["approve"] is not None:
-        of_plan = [name for name in ("queue", "archive", "where", "to", "new_ids", "strict", "plan") if given[name]]
+        of_plan = [
+            name
+            for name in ("queue", "archive", "where", "to", "new_ids", "strict", "plan")
+            if given[name]
+        ]
         of_plan += [f"target-{name}" for name in given["target"].options if name not in _ANEW]
         of_plan += [name for name in given["connection"].options if name not in _ANEW]
         if of_plan:
-            raise PipelineError(f"--approve carries out the plan as it is: --{of_plan[0].replace('_', '-')} belongs to making one")
+            raise PipelineError(
+                f"--approve carries out the plan as it is: --{of_plan[0].replace('_', '-')} belongs to making one"
+            )
     elif len(sources) != 1:
         raise PipelineError(
             "expected --queue with the name of a dead message queue, or --archive with a folder, or --approve with a plan"
@@ -119,7 +160,9 @@ def check(given: Mapping[str, Any]) -> None:
     else:
         of_approval = [name for name in ("rate", "remove", "in_doubt") if given[name]]
         if of_approval:
-            raise PipelineError(f"--{of_approval[0].replace('_', '-')} belongs to --approve: nothing is sent without a plan")
+            raise PipelineError(
+                f"--{of_approval[0].replace('_', '-')} belongs to --approve: nothing is sent without a plan"
+            )
     if _folder(given["ledger"], given["journal"]) is None and (given["approve"] or given["plan"]):
         raise PipelineError(
             "expected --ledger with the folder of the ledger, or --journal with that of the gateway's journal: without one messages could be sent twice"
@@ -173,7 +216,11 @@ def run(
         )
     request = Request(
         None if queue is None else as_destination(queue),
-        None if archive is None else str(Path(archive).absolute()) if "://" not in archive else archive,
+        None
+        if archive is None
+        else str(Path(archive).absolute())
+        if "://" not in archive
+        else archive,
         where,
         None if to is None else as_destination(to),
         new_ids,
@@ -184,7 +231,14 @@ def run(
     return None
 
 
-def _look(spark: SparkSession, request: Request, folder: Path | None, plan: Path | None, strict: bool, output: Output) -> None:
+def _look(
+    spark: SparkSession,
+    request: Request,
+    folder: Path | None,
+    plan: Path | None,
+    strict: bool,
+    output: Output,
+) -> None:
     from pyspark import StorageLevel
 
     from pipeline.drawn_replays import looked
@@ -205,27 +259,44 @@ def _look(spark: SparkSession, request: Request, folder: Path | None, plan: Path
                 raise PipelineError(f"--strict: {refused}")
             output.write(rows)
             if plan is not None:
-                written = write_plan(plan, asdict(request), datetime.now(UTC).isoformat(timespec="seconds"), plan_rows(wanted))
-                summary = replace(summary, facts={**summary.facts, "plan": f"{plan} ({written.digest[:16]})"})
+                written = write_plan(
+                    plan,
+                    asdict(request),
+                    datetime.now(UTC).isoformat(timespec="seconds"),
+                    plan_rows(wanted),
+                )
+                summary = replace(
+                    summary, facts={**summary.facts, "plan": f"{plan} ({written.digest[:16]})"}
+                )
             else:
                 summary = replace(
-                    summary, facts={**summary.facts, "sent": "nothing: this is a dry run; --plan FILE writes down what to approve"}
+                    summary,
+                    facts={
+                        **summary.facts,
+                        "sent": "nothing: this is a dry run; --plan FILE writes down what to approve",
+                    },
                 )
     finally:
         rows.unpersist()
     output.finish(summary)
 
 
-def _summary(rows: DataFrame, wanted: DataFrame, request: Request, target: Target, folder: Path | None) -> tuple[Summary, str]:
+def _summary(
+    rows: DataFrame, wanted: DataFrame, request: Request, target: Target, folder: Path | None
+) -> tuple[Summary, str]:
     """What is shown, and why ``--strict`` would refuse it."""
     from pyspark.sql import functions as sql
 
     source = request.queue or request.archive
     total, before, problems = rows.agg(
-        sql.count("*"), sql.count("replayed"), sql.count_if(sql.expr("problem is not null and replayed is null"))
+        sql.count("*"),
+        sql.count("replayed"),
+        sql.count_if(sql.expr("problem is not null and replayed is null")),
     ).collect()[0]
     if not total:
-        return Summary(f"No messages in {source}" + (f" where {request.where}" if request.where else "")), ""
+        return Summary(
+            f"No messages in {source}" + (f" where {request.where}" if request.where else "")
+        ), ""
     targets = (
         wanted.groupBy("target", "reason")
         .agg(sql.count("*").alias("messages"), sql.sum("size").alias("octets"))
@@ -242,18 +313,31 @@ def _summary(rows: DataFrame, wanted: DataFrame, request: Request, target: Targe
         "target": f"{target.broker}, {_address(request.target)}",
     }
     first = sql.min("message_id").alias("first")
-    amiss = rows.where("problem is not null and replayed is null").groupBy("problem").agg(sql.count("*").alias("messages"), first)
+    amiss = (
+        rows.where("problem is not null and replayed is null")
+        .groupBy("problem")
+        .agg(sql.count("*").alias("messages"), first)
+    )
     lost = (
-        wanted.select(sql.explode("lost").alias("lost"), "message_id").groupBy("lost").agg(sql.count("*").alias("messages"), first)
+        wanted.select(sql.explode("lost").alias("lost"), "message_id")
+        .groupBy("lost")
+        .agg(sql.count("*").alias("messages"), first)
     )
     shown = wanted.orderBy("timestamp", sql.length("message_id"), "message_id", "key").limit(_SHOWN)
     died = sql.date_format("time", "yyyy-MM-dd HH:mm:ss.SSS").alias("died")
     columns = shown.select(
-        sql.col("message_id").alias("message"), died, "target", sql.col("body_type").alias("type"), sql.col("size").alias("octets")
+        sql.col("message_id").alias("message"),
+        died,
+        "target",
+        sql.col("body_type").alias("type"),
+        sql.col("size").alias("octets"),
     )
     tables = [
         Table(
-            "Where they would go", ("target", "reason", "messages", "octets"), [tuple(row) for row in going[:_SHOWN]], _more(going)
+            "Where they would go",
+            ("target", "reason", "messages", "octets"),
+            [tuple(row) for row in going[:_SHOWN]],
+            _more(going),
         ),
         _table("Cannot be sent", amiss),
         _table("Cannot be carried to this broker", lost),
@@ -347,7 +431,13 @@ def _now_us() -> int:
 
 
 def _folder(ledger: Path | None, journal: Path | None) -> Path | None:
-    return ledger if ledger is not None else None if journal is None else journal.absolute().parent / "replay"
+    return (
+        ledger
+        if ledger is not None
+        else None
+        if journal is None
+        else journal.absolute().parent / "replay"
+    )
 
 
 def _address(options: Mapping[str, str]) -> str:

@@ -61,7 +61,11 @@ def measure(axis: Axis, found: Data, logarithmic: bool) -> None:
     axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: quantity(value, found.unit)))
     if not logarithmic and (scale := in_seconds(found.unit)) and max(map(abs, found.values)):
         # Nobody counts minutes by thousands of milliseconds.
-        axis.set_major_locator(ticker.MultipleLocator(round_duration(max(map(abs, found.values)) * scale / _MARKS) / scale))
+        axis.set_major_locator(
+            ticker.MultipleLocator(
+                round_duration(max(map(abs, found.values)) * scale / _MARKS) / scale
+            )
+        )
     elif logarithmic:
         axis.set_major_locator(ticker.LogLocator(numticks=8))
         axis.set_minor_formatter(ticker.NullFormatter())

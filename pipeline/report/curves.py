@@ -78,15 +78,33 @@ def columns(found: Data) -> Figure:
             heights[x] = low + y
             left = x if found.along == "time" else x - step * _FULL / 2
             sides = _at(left, found), _at(left + step * _FULL, found)
-            corners += [(sides[0], low), (sides[0], low + y), (sides[1], low + y), (sides[1], low), (sides[0], low)]
+            corners += [
+                (sides[0], low),
+                (sides[0], low + y),
+                (sides[1], low + y),
+                (sides[1], low),
+                (sides[0], low),
+            ]
         # One path for all columns of a series: there may be a thousand.
-        codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(series.points)
+        codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(
+            series.points
+        )
         edge = 0.4 if len(series.points) <= 2 * _MARKED else 0
         colour = colour_of(series.name, number)
-        axes.add_patch(PathPatch(Path(corners, codes), facecolor=colour, edgecolor=PAPER, linewidth=edge, zorder=3))
+        axes.add_patch(
+            PathPatch(
+                Path(corners, codes), facecolor=colour, edgecolor=PAPER, linewidth=edge, zorder=3
+            )
+        )
     axes.set_ylim(*span(heights.values(), 1.05))
     _upright(axes, found, logarithmic=False)
-    _along(axes, found, step, step * (0.15 if found.along == "time" else 0.6), step if found.along == "time" else 0)
+    _along(
+        axes,
+        found,
+        step,
+        step * (0.15 if found.along == "time" else 0.6),
+        step if found.along == "time" else 0,
+    )
     return figure
 
 
@@ -127,7 +145,9 @@ def _along(axes: Axes, found: Data, step: float, margin: float, beyond: float = 
         shown.formats[5] = "%H:%M:%S"
     axes.xaxis.set_major_formatter(shown)
     began, ended = moment(places[0]), moment(places[-1])
-    axes.set_xlabel(f"{began if began == ended else f'{began} to {ended}'} UTC", loc="right", fontsize=SIZE)
+    axes.set_xlabel(
+        f"{began if began == ended else f'{began} to {ended}'} UTC", loc="right", fontsize=SIZE
+    )
 
 
 def _at(place: float, found: Data) -> float:

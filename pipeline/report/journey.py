@@ -62,8 +62,12 @@ def journeys(table: Table, chart: Chart) -> tuple[list[Journey], str]:
         at = seconds(row[x])
         if at is None:
             continue
-        about = label(" · ".join(str(row[name]) for name in names[1:] if row[name] not in (None, "")), _ABOUT)
-        step = Taken(at, label(row[names[0]], _NAME), about if len(names) > 1 and about != "(empty)" else "")
+        about = label(
+            " · ".join(str(row[name]) for name in names[1:] if row[name] not in (None, "")), _ABOUT
+        )
+        step = Taken(
+            at, label(row[names[0]], _NAME), about if len(names) > 1 and about != "(empty)" else ""
+        )
         found.setdefault("" if by is None else label(row[by], 80), []).append(step)
     drawn: list[Journey] = []
     left = MOST_ROWS
@@ -75,7 +79,12 @@ def journeys(table: Table, chart: Chart) -> tuple[list[Journey], str]:
         drawn.append(Journey(name, tuple(sorted(steps, key=lambda step: step.at)[: left - head])))
         left -= head + len(drawn[-1].steps)
     total, shown = sum(map(len, found.values())), sum(len(one.steps) for one in drawn)
-    return drawn, "" if total == shown else f"The first {shown} of {total} steps are drawn; all are in the table."
+    return (
+        drawn,
+        ""
+        if total == shown
+        else f"The first {shown} of {total} steps are drawn; all are in the table.",
+    )
 
 
 def told(found: list[Journey]) -> str:
@@ -84,7 +93,9 @@ def told(found: list[Journey]) -> str:
     for journey in found:
         first = journey.steps[0]
         steps = [f"{first.name} at {moment(first.at, 'milliseconds')} UTC"]
-        steps += [f"{step.name} after {quantity(step.at - first.at, 's')}" for step in journey.steps[1:]]
+        steps += [
+            f"{step.name} after {quantity(step.at - first.at, 's')}" for step in journey.steps[1:]
+        ]
         each.append(f"{journey.name}{': ' if journey.name else ''}{', '.join(steps)}")
     return f"Time line of {len(found)} {'journey' if len(found) == 1 else 'journeys'}. {'; '.join(each)}."
 
@@ -95,7 +106,9 @@ def draw(found: list[Journey]) -> Figure:
     inside = (rows + 0.6) * _ROW
     total = inside + _AXIS
     figure = Figure((WIDTH, total))
-    names = [journey.name[:_NAME] for journey in found] + [step.name for journey in found for step in journey.steps]
+    names = [journey.name[:_NAME] for journey in found] + [
+        step.name for journey in found for step in journey.steps
+    ]
     inset = _SIDE * (2 if found[0].name else 1)
     side = inset + _SIDE + _LETTER * max(map(_width, names))
     wide = WIDTH - side - _SIDE
@@ -113,22 +126,54 @@ def draw(found: list[Journey]) -> Figure:
     for journey in found:
         first = journey.steps[0]
         if journey.name:
-            axes.text((_SIDE - side) / wide, row, journey.name, transform=left, va="center", color=INK)
+            axes.text(
+                (_SIDE - side) / wide, row, journey.name, transform=left, va="center", color=INK
+            )
             row += 1
         before, about = first.at, ""
         for step in journey.steps:
             at, since = step.at - first.at, step.at - before
-            axes.text((inset - side) / wide, row, step.name, transform=left, va="center", color=MUTED if journey.name else INK)
+            axes.text(
+                (inset - side) / wide,
+                row,
+                step.name,
+                transform=left,
+                va="center",
+                color=MUTED if journey.name else INK,
+            )
             if since:
-                axes.plot([at - since, at], [row, row], color=series_colour(0), linewidth=2.4, alpha=0.45, zorder=2)
+                axes.plot(
+                    [at - since, at],
+                    [row, row],
+                    color=series_colour(0),
+                    linewidth=2.4,
+                    alpha=0.45,
+                    zorder=2,
+                )
             if step is not first:
-                axes.plot([at - since, at - since], [row - 1, row], color=GRID, linewidth=1, zorder=1)
-            axes.plot([at], [row], "o", color=series_colour(0), markersize=4.5, zorder=3, clip_on=False)
-            said = f"+{quantity(since, 's')}" if step is not first else f"{moment(first.at, 'milliseconds')} UTC"
+                axes.plot(
+                    [at - since, at - since], [row - 1, row], color=GRID, linewidth=1, zorder=1
+                )
+            axes.plot(
+                [at], [row], "o", color=series_colour(0), markersize=4.5, zorder=3, clip_on=False
+            )
+            said = (
+                f"+{quantity(since, 's')}"
+                if step is not first
+                else f"{moment(first.at, 'milliseconds')} UTC"
+            )
             # What is said of several steps in a row is said of the first.
             said = f"{said}   {step.about}" if step.about not in ("", about) else said
             about = step.about
-            axes.annotate(said, (at, row), (7, 0), textcoords="offset points", va="center", color=MUTED, fontsize=SIZE - 0.5)
+            axes.annotate(
+                said,
+                (at, row),
+                (7, 0),
+                textcoords="offset points",
+                va="center",
+                color=MUTED,
+                fontsize=SIZE - 0.5,
+            )
             before = step.at
             row += 1
     between = round_duration(longest / _MARKS) if longest else 1.0

@@ -31,7 +31,11 @@ MOST_ROWS: Final = 1_000
 _SHORT: Final = 40
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _TEMPLATES: Final = Environment(
-    loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
 )
 
 
@@ -60,7 +64,9 @@ class _Section:
     drawing: _Drawing | None
 
 
-def write_page(folder: Path, summary: Summary, job: str, given: Mapping[str, str], when: datetime) -> Path:
+def write_page(
+    folder: Path, summary: Summary, job: str, given: Mapping[str, str], when: datetime
+) -> Path:
     """Write a summary as ``folder/job.html``, whole or not at all, in place of the one of an earlier run.
 
     :param folder: made where it is not there. :param job: its name. :param given: what it was asked for: options and their values, none of them secret.
@@ -87,7 +93,9 @@ def write_page(folder: Path, summary: Summary, job: str, given: Mapping[str, str
 def page(summary: Summary, job: str, given: Mapping[str, str], when: datetime) -> str:
     """The page as text. The parameters are those of :func:`write_page`."""
     sections = [_section(table, number) for number, table in enumerate(summary.tables, 1)]
-    facts = [(plain(name, 100), _text(value), _is_number(value)) for name, value in summary.facts.items()]
+    facts = [
+        (plain(name, 100), _text(value), _is_number(value)) for name, value in summary.facts.items()
+    ]
     # What a job says before all figures, such as its verdict, stands before them.
     numbers = next((place for place, (_, _, is_number) in enumerate(facts) if is_number), 0)
     return _TEMPLATES.get_template("page.html").render(
@@ -107,14 +115,18 @@ def page(summary: Summary, job: str, given: Mapping[str, str], when: datetime) -
 def _section(table: Table, number: int) -> _Section:
     rows = [[_text(value) for value in row] for row in table.rows[:MOST_ROWS]]
     columns = tuple(
-        _Column(plain(name), _kind([row[place] for row in table.rows], [row[place] for row in rows]))
+        _Column(
+            plain(name), _kind([row[place] for row in table.rows], [row[place] for row in rows])
+        )
         for place, name in enumerate(table.columns)
     )
     notes = [plain(table.note)] if table.note else []
     if len(table.rows) > MOST_ROWS:
         notes.append(f"{MOST_ROWS:,} of {len(table.rows):,} rows are shown.")
     name = f"part-{number}"
-    drawn = plot(table, table.chart, f"{name}-plot") if table.chart is not None and table.rows else None
+    drawn = (
+        plot(table, table.chart, f"{name}-plot") if table.chart is not None and table.rows else None
+    )
     return _Section(
         name,
         plain(table.title, 300),
@@ -127,7 +139,9 @@ def _section(table: Table, number: int) -> _Section:
 
 
 def _kind(values: list[object], texts: list[str]) -> str:
-    if any(value is not None for value in values) and all(_is_number(value) or value is None for value in values):
+    if any(value is not None for value in values) and all(
+        _is_number(value) or value is None for value in values
+    ):
         return "number"
     return "short" if all(len(text) <= _SHORT and "\n" not in text for text in texts) else "text"
 

@@ -56,19 +56,25 @@ def plot(table: Table, chart: Chart, name: str) -> Plot | None:
             if not journeys:
                 return None
             text = journey.told(journeys)
-            return Plot(inlined(journey.draw(journeys), name, label(table.title, 200), text), (), note, text)
+            return Plot(
+                inlined(journey.draw(journeys), name, label(table.title, 200), text), (), note, text
+            )
         found = data(table, chart)
         if not found.series:
             return None
         text = told(chart, found)
         if found.along == "name":
-            figure = rows.ranges(found) if chart.kind == "range" else rows.bars(found, bool(chart.by))
+            figure = (
+                rows.ranges(found) if chart.kind == "range" else rows.bars(found, bool(chart.by))
+            )
             legend = _legend(found, False)
         elif chart.kind == "bar":
             figure, legend = curves.columns(found), tuple(reversed(_legend(found, False)))
         else:
             figure, legend = curves.lines(found), _legend(found, True)
-        return Plot(inlined(figure, name, label(table.title, 200), text), legend, found.left_out, text)
+        return Plot(
+            inlined(figure, name, label(table.title, 200), text), legend, found.left_out, text
+        )
 
 
 def told(chart: Chart, found: Data) -> str:
@@ -82,7 +88,10 @@ def told(chart: Chart, found: Data) -> str:
         span = f"{first} to {last}" if len(places) > 1 else f"at {first}"
     each = []
     for series in found.series:
-        lowest, highest = min(series.points, key=lambda point: point[1]), max(series.points, key=lambda point: point[1])
+        lowest, highest = (
+            min(series.points, key=lambda point: point[1]),
+            max(series.points, key=lambda point: point[1]),
+        )
         between = quantity(highest[1], found.unit)
         if lowest[1] != highest[1]:
             between = f"{quantity(lowest[1], found.unit)} to {between}"
@@ -100,6 +109,10 @@ def _legend(found: Data, dashed: bool) -> tuple[Key, ...]:
     if len(found.series) < 2:
         return ()
     return tuple(
-        Key(series.name, colour_number(series.name, number), curves.DASHES[number] if dashed else None)
+        Key(
+            series.name,
+            colour_number(series.name, number),
+            curves.DASHES[number] if dashed else None,
+        )
         for number, series in enumerate(found.series)
     )

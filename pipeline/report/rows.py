@@ -77,14 +77,34 @@ def ranges(found: Data) -> Figure:
         top = _top(row, _BAR)
         middle = top + 0.02 + 0.5 * _BAR
         there = [(number, one[name]) for number, one in enumerate(values) if name in one]
-        said = "   ".join(f"{label(found.series[number].name, 16)} {quantity(value, found.unit)}" for number, value in there)
-        axes.text(0, top, label(name, 56), transform=axes.get_yaxis_transform(), va="bottom", color=INK)
-        axes.text(1, top, said, transform=axes.get_yaxis_transform(), va="bottom", ha="right", color=MUTED)
+        said = "   ".join(
+            f"{label(found.series[number].name, 16)} {quantity(value, found.unit)}"
+            for number, value in there
+        )
+        axes.text(
+            0, top, label(name, 56), transform=axes.get_yaxis_transform(), va="bottom", color=INK
+        )
+        axes.text(
+            1, top, said, transform=axes.get_yaxis_transform(), va="bottom", ha="right", color=MUTED
+        )
         every = [value for _, value in there]
-        axes.plot([min(every), max(every)], [middle, middle], color=GRID, linewidth=3, zorder=2, solid_capstyle="round")
+        axes.plot(
+            [min(every), max(every)],
+            [middle, middle],
+            color=GRID,
+            linewidth=3,
+            zorder=2,
+            solid_capstyle="round",
+        )
         for number, value in there:
             axes.plot(
-                [value], [middle], _MARKS[number], color=_colour(found.series, number), markersize=4.5, zorder=3, clip_on=False
+                [value],
+                [middle],
+                _MARKS[number],
+                color=_colour(found.series, number),
+                markersize=4.5,
+                zorder=3,
+                clip_on=False,
             )
     low, high = min(found.values), max(found.values)
     if logarithmic:
@@ -115,7 +135,11 @@ def _top(row: int, height: float) -> float:
 
 
 def _at_end(axes: Axes, value: float, middle: float, found: Data) -> None:
-    text = f"{int(value):,}" if value == int(value) and abs(value) < 1e9 and not found.unit else quantity(value, found.unit)
+    text = (
+        f"{int(value):,}"
+        if value == int(value) and abs(value) < 1e9 and not found.unit
+        else quantity(value, found.unit)
+    )
     away = 4 if value >= 0 else -4
     axes.annotate(
         text,

@@ -95,21 +95,36 @@ def data(table: Table, chart: Chart) -> Data:
         series.sort(key=lambda each: (each.name == OTHERS, -each.total))
     sentences = []
     if len(series) > MOST_SERIES:
-        sentences.append(f"The {MOST_SERIES} largest of {len(series)} series are drawn; all are in the table.")
+        sentences.append(
+            f"The {MOST_SERIES} largest of {len(series)} series are drawn; all are in the table."
+        )
         series = sorted(series, key=lambda each: -each.total)[:MOST_SERIES]
     if along == "name":
         names = list(dict.fromkeys(place for each in series for place, _ in each.points))
         if len(names) > MOST_NAMES:
-            sentences.append(f"The first {MOST_NAMES} of {len(names)} are drawn; all are in the table.")
+            sentences.append(
+                f"The first {MOST_NAMES} of {len(names)} are drawn; all are in the table."
+            )
             kept = set(names[:MOST_NAMES])
-            series = [Series(each.name, tuple(point for point in each.points if point[0] in kept)) for each in series]
-    return Data(along, tuple(each for each in series if each.points), chart.unit, " ".join(sentences), chart.every)
+            series = [
+                Series(each.name, tuple(point for point in each.points if point[0] in kept))
+                for each in series
+            ]
+    return Data(
+        along,
+        tuple(each for each in series if each.points),
+        chart.unit,
+        " ".join(sentences),
+        chart.every,
+    )
 
 
 def column(table: Table, name: str) -> int:
     """Which column of the table has this name. :raises ValueError: none."""
     if name not in table.columns:
-        raise ValueError(f"the chart of the table {table.title!r} speaks of a column {name!r}; it has {', '.join(table.columns)}")
+        raise ValueError(
+            f"the chart of the table {table.title!r} speaks of a column {name!r}; it has {', '.join(table.columns)}"
+        )
     return table.columns.index(name)
 
 

@@ -91,7 +91,12 @@ def inlined(figure: Figure, name: str, title: str, description: str) -> str:
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]
         element.attrib = dict(_attributes(element, used, name))
-    size = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-labelledby": f"{name}-title {name}-text", "class": "plot"}
+    size = {
+        "viewBox": root.attrib["viewBox"],
+        "role": "img",
+        "aria-labelledby": f"{name}-title {name}-text",
+        "class": "plot",
+    }
     root.attrib = size
     for place, (tag, text) in enumerate((("title", title), ("text", description))):
         told = ElementTree.Element("desc" if tag == "text" else tag, {"id": f"{name}-{tag}"})
@@ -108,7 +113,9 @@ def _references(root: ElementTree.Element) -> Iterator[str]:
             yield from _REFERENCE.findall(value)
 
 
-def _attributes(element: ElementTree.Element, used: set[str], name: str) -> Iterator[tuple[str, str]]:
+def _attributes(
+    element: ElementTree.Element, used: set[str], name: str
+) -> Iterator[tuple[str, str]]:
     for key, value in element.attrib.items():
         key = key.rpartition("}")[2]
         if key == "id":
@@ -117,6 +124,9 @@ def _attributes(element: ElementTree.Element, used: set[str], name: str) -> Iter
         elif key == "href":
             yield key, f"#{name}-{value.removeprefix('#')}"
         else:
-            value = _COLOUR.sub(lambda found: f"var(--{_NAMED.get(found[1]) or f'series-{int(found[1], 16)}'})", value)
+            value = _COLOUR.sub(
+                lambda found: f"var(--{_NAMED.get(found[1]) or f'series-{int(found[1], 16)}'})",
+                value,
+            )
             value = _FONT.sub(r"font-size: \1px", value)
             yield key, _REFERENCE.sub(rf"url(#{name}-\1)", value)

@@ -21,8 +21,22 @@ LAST: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
 #: Needed inside words of several scripts, and harmless.
 _JOINERS: Final = frozenset("\u200c\u200d")
 _UNSEEN: Final = frozenset(("Cc", "Cf", "Cs", "Cn", "Zl", "Zp"))
-_DURATIONS: Final = ((1e-3, 1e-6, "µs"), (1.0, 1e-3, "ms"), (120.0, 1.0, "s"), (7_200.0, 60.0, "min"), (172_800.0, 3_600.0, "h"))
-_SECONDS: Final = {"s": 1.0, "seconds": 1.0, "ms": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "µs": 1e-6, "microseconds": 1e-6}
+_DURATIONS: Final = (
+    (1e-3, 1e-6, "µs"),
+    (1.0, 1e-3, "ms"),
+    (120.0, 1.0, "s"),
+    (7_200.0, 60.0, "min"),
+    (172_800.0, 3_600.0, "h"),
+)
+_SECONDS: Final = {
+    "s": 1.0,
+    "seconds": 1.0,
+    "ms": 1e-3,
+    "milliseconds": 1e-3,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "microseconds": 1e-6,
+}
 _ROUND: Final = (
     *(size * count for size in (1.0, 60.0) for count in (1, 2, 5, 10, 15, 20, 30)),
     *(3_600.0 * count for count in (1, 2, 3, 6, 12)),
@@ -36,7 +50,10 @@ def plain(text: str, limit: int = LONGEST) -> str:
 
     :param limit: characters.
     """
-    kept = "".join(each if _seen(each) else each.encode("unicode_escape").decode("ascii") for each in text[:limit])
+    kept = "".join(
+        each if _seen(each) else each.encode("unicode_escape").decode("ascii")
+        for each in text[:limit]
+    )
     return kept if len(text) <= limit else f"{kept}… ({len(text):,} characters)"
 
 
@@ -61,7 +78,9 @@ def quantity(value: float, unit: str = "") -> str:
     """
     if unit in _SECONDS:
         return _duration(value * _SECONDS[unit])
-    large, suffix = next(((large, suffix) for large, suffix in _LARGE if abs(value) >= large), (1.0, ""))
+    large, suffix = next(
+        ((large, suffix) for large, suffix in _LARGE if abs(value) >= large), (1.0, "")
+    )
     if unit in _OCTETS:
         return f"{_digits(value / large)} {suffix}B"
     if abs(value) < 10_000:
@@ -71,7 +90,11 @@ def quantity(value: float, unit: str = "") -> str:
 
 def moment(seconds: float, timespec: str = "minutes") -> str:
     """A time as a sentence has it, in UTC. :param seconds: since 1970-01-01 UTC. :param timespec: as of datetime."""
-    return (_EPOCH + timedelta(seconds=max(FIRST, min(seconds, LAST)))).isoformat(sep=" ", timespec=timespec).removesuffix("+00:00")
+    return (
+        (_EPOCH + timedelta(seconds=max(FIRST, min(seconds, LAST))))
+        .isoformat(sep=" ", timespec=timespec)
+        .removesuffix("+00:00")
+    )
 
 
 def in_seconds(unit: str) -> float:
@@ -84,7 +107,9 @@ def round_duration(seconds: float) -> float:
     if seconds <= 1 or seconds > 43_200:
         size = 1.0 if seconds <= 1 else 86_400.0
         power: float = 10.0 ** math.floor(math.log10(seconds / size))
-        return next(size * power * step for step in (1, 2, 2.5, 5, 10, 20) if size * power * step >= seconds)
+        return next(
+            size * power * step for step in (1, 2, 2.5, 5, 10, 20) if size * power * step >= seconds
+        )
     return next(each for each in _ROUND if each >= seconds)
 
 
@@ -111,4 +136,8 @@ def _digits(value: float) -> str:
 
 
 def _seen(character: str) -> bool:
-    return character in "\n\t" or character in _JOINERS or unicodedata.category(character) not in _UNSEEN
+    return (
+        character in "\n\t"
+        or character in _JOINERS
+        or unicodedata.category(character) not in _UNSEEN
+    )

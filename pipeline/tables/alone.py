@@ -44,7 +44,9 @@ def alone(spark: SparkSession, folder: str, patience: float | None = None) -> It
         until = time.monotonic() + (PATIENCE if patience is None else patience)
         while not _locked(file.getChannel()):
             if time.monotonic() >= until:
-                raise PipelineError(f"another ingest is at work on {folder}: expected one at a time")
+                raise PipelineError(
+                    f"another ingest is at work on {folder}: expected one at a time"
+                )
             time.sleep(_POLL_SECONDS)
         yield
     finally:

@@ -48,11 +48,18 @@ def read_events(
     :raises PipelineError: when there is nothing to read, or a time is none.
     """
     for option, text in (("--since", since), ("--until", until)):
-        if text is not None and spark.range(1).select(sql.try_to_timestamp(sql.lit(text))).first()[0] is None:  # type: ignore[index]
-            raise PipelineError(f"{option} {text}: expected a time in UTC such as 2026-03-01 or 2026-03-01T14:30:00")
+        if (
+            text is not None
+            and spark.range(1).select(sql.try_to_timestamp(sql.lit(text))).first()[0] is None  # type: ignore[index]
+        ):
+            raise PipelineError(
+                f"{option} {text}: expected a time in UTC such as 2026-03-01 or 2026-03-01T14:30:00"
+            )
     tables = [path for path in paths if is_table(spark, path)]
     if tables and len(paths) > 1:
-        raise PipelineError(f"{tables[0]} is a table of ingest: expected it alone, or only folders of a journal")
+        raise PipelineError(
+            f"{tables[0]} is a table of ingest: expected it alone, or only folders of a journal"
+        )
     if tables:
         table = Ingested(spark, tables[0])
         return Events(named(table.events(destinations, since, until)), table.lines_seen())

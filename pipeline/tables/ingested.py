@@ -57,11 +57,14 @@ def directory(destination: Column, shared: int = 0) -> Column:
     :param shared: in how many folders all destinations are; 0: each plain one has its own.
     """
     bucket = sql.format_string(
-        "other-%02d", sql.pmod(sql.xxhash64(sql.coalesce(destination, sql.lit(""))), sql.lit(shared or SHARED))
+        "other-%02d",
+        sql.pmod(sql.xxhash64(sql.coalesce(destination, sql.lit(""))), sql.lit(shared or SHARED)),
     )
     if shared:
         return bucket
-    return sql.when(destination.rlike(_PLAIN), sql.regexp_replace(destination, ":", "-")).otherwise(bucket)
+    return sql.when(destination.rlike(_PLAIN), sql.regexp_replace(destination, ":", "-")).otherwise(
+        bucket
+    )
 
 
 class Ingested:
@@ -73,7 +76,9 @@ class Ingested:
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         if set(path) & set("\\{}[]*?"):
-            raise PipelineError(f"{path} cannot be the folder of a table: expected a name without \\ {{ }} [ ] * ?")
+            raise PipelineError(
+                f"{path} cannot be the folder of a table: expected a name without \\ {{ }} [ ] * ?"
+            )
         self._spark: Final = spark
         self.path: Final = path.rstrip("/") or "/"
         self.checkpoint: Final = f"{self.path}/checkpoint"
@@ -86,7 +91,10 @@ class Ingested:
 
     def has(self, batch: str) -> bool:
         """Whether a batch is in the table, or in what it was compacted into."""
-        return self._in_ledger(batch) or not self._ledger_rows().where(sql.array_contains("replaces", batch)).isEmpty()
+        return (
+            self._in_ledger(batch)
+            or not self._ledger_rows().where(sql.array_contains("replaces", batch)).isEmpty()
+        )
 
     def ledger(self) -> DataFrame:
         """The rows of the ledger that count: of all batches but those that were replaced, with their name in ``batch``."""
@@ -98,16 +106,22 @@ class Ingested:
         """Which lines of the journal are in the table: ``run``, ``bucket`` and the bitmap ``lines``; several rows for a bucket, that have no bit in common."""
         return self.ledger().where("run is not null").select("run", "bucket", "lines")
 
-    def events(self, destinations: Sequence[str] = (), since: str | None = None, until: str | None = None) -> DataFrame:
+    def events(
+        self, destinations: Sequence[str] = (), since: str | None = None, until: str | None = None
+    ) -> DataFrame:
         """The events, with the columns of the files: :func:`pipeline.transforms.events.named` makes :data:`pipeline.columns.EVENTS` of them.
 
         :param destinations: only those there; none: all. :param since: not before this time, as Spark reads times, in UTC. :param until: before this one.
         """
         batches = self.ledger().where("run is null and events > 0")
         if since is not None:
-            batches = batches.where(sql.col("last_day") >= sql.to_date(sql.lit(since).cast("timestamp")))
+            batches = batches.where(
+                sql.col("last_day") >= sql.to_date(sql.lit(since).cast("timestamp"))
+            )
         if until is not None:
-            batches = batches.where(sql.col("first_day") <= sql.to_date(sql.lit(until).cast("timestamp")))
+            batches = batches.where(
+                sql.col("first_day") <= sql.to_date(sql.lit(until).cast("timestamp"))
+            )
         # As many rows as there are batches; compacting makes them few.
         found = batches.select("batch", "shared").collect()
         if not found:
@@ -115,9 +129,14 @@ class Ingested:
         frame = self.files_of([row.batch for row in found])
         if destinations:
             directories = [
-                directory(sql.lit(name), shared) for name in destinations for shared in sorted({row.shared for row in found})
+                directory(sql.lit(name), shared)
+                for name in destinations
+                for shared in sorted({row.shared for row in found})
             ]
-            frame = frame.where(sql.col("destination_dir").isin(directories) & sql.col("destination").isin(list(destinations)))
+            frame = frame.where(
+                sql.col("destination_dir").isin(directories)
+                & sql.col("destination").isin(list(destinations))
+            )
         return between(frame, since, until)
 
     def write(self, lines: DataFrame, batch: str, shared: int = 0) -> Written:
@@ -134,9 +153,18 @@ class Ingested:
         if counted.events:
             doubled = _number(twice(self._lines_in(batch), self.lines_seen()))
             if doubled:
-                counted = self._write_events(unnamed_events(unseen(whole_lines(lines), self.lines_seen())), batch, shared)
+                counted = self._write_events(
+                    unnamed_events(unseen(whole_lines(lines), self.lines_seen())), batch, shared
+                )
         written = Written(counted.events, doubled, damaged.get["damaged"] or 0)
-        self._commit(batch, lines_of(self.files_of([batch])) if counted.events else None, written, counted, shared, None)
+        self._commit(
+            batch,
+            lines_of(self.files_of([batch])) if counted.events else None,
+            written,
+            counted,
+            shared,
+            None,
+        )
         return written
 
     def compact(self) -> int:
@@ -154,7 +182,11 @@ class Ingested:
 
     def _compact(self) -> int:
         rows = self._ledger_rows()
-        for row in rows.where("replaces is not null").select(sql.explode("replaces").alias("batch")).collect():
+        for row in (
+            rows.where("replaces is not null")
+            .select(sql.explode("replaces").alias("batch"))
+            .collect()
+        ):
             for folder in (self._events, self._ledger):
                 files, path = place(self._spark, f"{folder}/batch={row.batch}")
                 files.delete(path, True)
@@ -174,8 +206,12 @@ class Ingested:
                 .sortWithinPartitions("day", "destination_dir", "run", "line", "place")
             )
             counted = self._write_placed(together, batch)
-        total = Written(counted.events, sum(row.doubled for row in single), sum(row.damaged for row in single))
-        seen = united(self._ledger_rows().where(sql.col("run").isNotNull() & sql.col("batch").isin(names)))
+        total = Written(
+            counted.events, sum(row.doubled for row in single), sum(row.damaged for row in single)
+        )
+        seen = united(
+            self._ledger_rows().where(sql.col("run").isNotNull() & sql.col("batch").isin(names))
+        )
         self._commit(batch, seen, total, counted, shared, names)
         return len(names)
 
@@ -186,7 +222,9 @@ class Ingested:
         observed = Observation()
         days = (sql.min("day").alias("first_day"), sql.max("day").alias("last_day"))
         counted = frame.observe(observed, sql.count("*").alias("events"), *days)
-        counted.write.mode("overwrite").partitionBy("day", "destination_dir").parquet(f"{self._events}/batch={batch}")
+        counted.write.mode("overwrite").partitionBy("day", "destination_dir").parquet(
+            f"{self._events}/batch={batch}"
+        )
         found = observed.get
         return _Counted(found["events"] or 0, found["first_day"], found["last_day"])
 
@@ -205,7 +243,13 @@ class Ingested:
         return self._spark.read.schema(schema).parquet(self._ledger)
 
     def _commit(
-        self, batch: str, lines: DataFrame | None, written: Written, counted: _Counted, shared: int, replaces: Sequence[str] | None
+        self,
+        batch: str,
+        lines: DataFrame | None,
+        written: Written,
+        counted: _Counted,
+        shared: int,
+        replaces: Sequence[str] | None,
     ) -> None:
         """Write the batch into the ledger: one file, which is there or is not."""
         own = {
@@ -215,18 +259,26 @@ class Ingested:
             "first_day": sql.lit(counted.first_day),
             "last_day": sql.lit(counted.last_day),
             "shared": sql.lit(shared),
-            "replaces": sql.lit(None) if replaces is None else sql.array(*(sql.lit(name) for name in replaces)),
+            "replaces": sql.lit(None)
+            if replaces is None
+            else sql.array(*(sql.lit(name) for name in replaces)),
             "written": sql.current_timestamp(),
         }
         fields = _fields(StructType.fromDDL(LEDGER))
-        rows = self._spark.range(1).select(*(own.get(one.name, sql.lit(None)).cast(one.dataType).alias(one.name) for one in fields))
+        rows = self._spark.range(1).select(
+            *(own.get(one.name, sql.lit(None)).cast(one.dataType).alias(one.name) for one in fields)
+        )
         if lines is not None:
-            rows = rows.unionByName(lines.select("run", "bucket", "lines"), allowMissingColumns=True)
+            rows = rows.unionByName(
+                lines.select("run", "bucket", "lines"), allowMissingColumns=True
+            )
         rows.coalesce(1).write.mode("overwrite").parquet(f"{self._ledger}/batch={batch}")
 
     def _in_ledger(self, batch: str) -> bool:
         files, path = place(self._spark, f"{self._ledger}/batch={batch}")
-        return bool(files.exists(path)) and any(str(one.getPath().getName()).startswith("part-") for one in files.listStatus(path))
+        return bool(files.exists(path)) and any(
+            str(one.getPath().getName()).startswith("part-") for one in files.listStatus(path)
+        )
 
 
 def is_table(spark: SparkSession, path: str) -> bool:
@@ -264,7 +316,13 @@ def _placed(frame: DataFrame, shared: int) -> DataFrame:
 
 def _files() -> StructType:
     """The columns of the files, those of their folders included."""
-    return StructType([*unnamed_schema().fields, StructField("destination_dir", StringType()), StructField("batch", StringType())])
+    return StructType(
+        [
+            *unnamed_schema().fields,
+            StructField("destination_dir", StringType()),
+            StructField("batch", StringType()),
+        ]
+    )
 
 
 def _fields(schema: DataType) -> list[StructField]:
@@ -274,7 +332,9 @@ def _fields(schema: DataType) -> list[StructField]:
 
 def _nothing(spark: SparkSession, schema: DataType) -> DataFrame:
     """No rows of these columns."""
-    return spark.range(0).select(*(sql.lit(None).cast(one.dataType).alias(one.name) for one in _fields(schema)))
+    return spark.range(0).select(
+        *(sql.lit(None).cast(one.dataType).alias(one.name) for one in _fields(schema))
+    )
 
 
 def _number(frame: DataFrame) -> int:

@@ -33,17 +33,25 @@ def lines(spark: SparkSession, folders: Sequence[str]) -> DataFrame:
     check_folders(spark, folders)
     if not any(has_segments(spark, folder) for folder in folders):
         raise PipelineError(no_segments(folders))
-    return _parsed(spark.read.option("pathGlobFilter", PATTERN).text([_literally(folder) for folder in folders]))
+    return _parsed(
+        spark.read.option("pathGlobFilter", PATTERN).text(
+            [_literally(folder) for folder in folders]
+        )
+    )
 
 
-def line_stream(spark: SparkSession, folders: Sequence[str], octets: int, skip_missing: bool = False) -> DataFrame:
+def line_stream(
+    spark: SparkSession, folders: Sequence[str], octets: int, skip_missing: bool = False
+) -> DataFrame:
     """The same as a stream: each segment once, as it appears.
 
     :param octets: about how much of segments is in a micro-batch. :param skip_missing: go on without segments that are gone when they are to be read.
     :raises PipelineError: when a folder is not there.
     """
     check_folders(spark, folders)
-    reader = spark.readStream.option("pathGlobFilter", PATTERN).option("maxBytesPerTrigger", str(octets))
+    reader = spark.readStream.option("pathGlobFilter", PATTERN).option(
+        "maxBytesPerTrigger", str(octets)
+    )
     reader = reader.option("maxFileAge", _AGE).option("ignoreMissingFiles", skip_missing)
     return _parsed(reader.text(_together(spark, folders)))
 
@@ -66,10 +74,14 @@ def _together(spark: SparkSession, folders: Sequence[str]) -> str:
         roots.add(f"{whole.getScheme()}://{whole.getAuthority() or ''}/")
         # Hadoop takes such a name literally in a pattern of its own only.
         if _GLOB.search(folder):
-            raise PipelineError(f"the folder {folder} cannot be read beside others: its name has one of \\ {{ }} [ ] * ? and comma")
+            raise PipelineError(
+                f"the folder {folder} cannot be read beside others: its name has one of \\ {{ }} [ ] * ? and comma"
+            )
         names.append(str(whole.getPath()).lstrip("/"))
     if len(roots) > 1:
-        raise PipelineError(f"the journal's folders are on several file systems ({', '.join(sorted(roots))}): expected one")
+        raise PipelineError(
+            f"the journal's folders are on several file systems ({', '.join(sorted(roots))}): expected one"
+        )
     return roots.pop() + "{" + ",".join(names) + "}"
 
 
@@ -90,7 +102,9 @@ def check_folders(spark: SparkSession, folders: Sequence[str]) -> None:
         if not files.exists(path):
             raise PipelineError(f"the journal's folder {folder} does not exist")
         if not files.getFileStatus(path).isDirectory():
-            raise PipelineError(f"{folder} is a file: expected the folder with the journal's segments ({PATTERN})")
+            raise PipelineError(
+                f"{folder} is a file: expected the folder with the journal's segments ({PATTERN})"
+            )
 
 
 def has_segments(spark: SparkSession, folder: str) -> bool:

@@ -16,7 +16,9 @@ from pipeline.datasource.source import register
 from pipeline.errors import PipelineError
 from pipeline.tables.lines import place
 
-COLUMNS = tuple(column.split()[0] for column in MESSAGES.replace("map<string,string>", "map").split(","))
+COLUMNS = tuple(
+    column.split()[0] for column in MESSAGES.replace("map<string,string>", "map").split(",")
+)
 
 
 def browsed(spark: SparkSession, options: Mapping[str, str], queue: str) -> DataFrame:
@@ -51,5 +53,7 @@ def archived(spark: SparkSession, folder: str) -> DataFrame:
     frame = spark.read.parquet(folder)
     missing = [name for name in COLUMNS if name not in frame.columns]
     if missing:
-        raise PipelineError(f"--archive {folder}: there is no column {', '.join(missing)}: expected what the job archive writes")
+        raise PipelineError(
+            f"--archive {folder}: there is no column {', '.join(missing)}: expected what the job archive writes"
+        )
     return frame.select(*COLUMNS)

@@ -36,7 +36,9 @@ def _planned(spark: SparkSession, checkpoint: str, number: int) -> list[str]:
     first = _read_to(spark, checkpoint, number - 1) + 1 if number else 0
     paths = []
     for step in range(first, last + 1):
-        entries = _text(spark, f"{checkpoint}/sources/0/{step}") or _text(spark, f"{checkpoint}/sources/0/{step}.compact")
+        entries = _text(spark, f"{checkpoint}/sources/0/{step}") or _text(
+            spark, f"{checkpoint}/sources/0/{step}.compact"
+        )
         parsed = (json.loads(entry) for entry in entries if entry.startswith("{"))
         paths += [entry["path"] for entry in parsed if entry["batchId"] == step]
     return paths

@@ -38,10 +38,14 @@ def records(spark: SparkSession, path: Path | None, *states: State) -> DataFrame
     """
     if path is None:
         columns = [column.split() for column in RECORDS.split(",")]
-        frame = spark.range(0).select(*[sql.lit(None).cast(kind).alias(name) for name, kind in columns])
+        frame = spark.range(0).select(
+            *[sql.lit(None).cast(kind).alias(name) for name, kind in columns]
+        )
     else:
         frame = spark.read.schema(RECORDS).json(read(path))
-    return frame.where(sql.col("state").isin([state.value for state in states])).withColumn("at", sql.timestamp_micros("at"))
+    return frame.where(sql.col("state").isin([state.value for state in states])).withColumn(
+        "at", sql.timestamp_micros("at")
+    )
 
 
 def sent(spark: SparkSession, path: Path | None) -> DataFrame:
@@ -51,7 +55,9 @@ def sent(spark: SparkSession, path: Path | None) -> DataFrame:
         return sql.when(sql.col("state") == state.value, sql.col("at"))
 
     by_key = records(spark, path, State.INTENDED, State.SENT).groupBy("key", "twin")
-    return by_key.agg(sql.min(of(State.INTENDED)).alias("begun"), sql.max(of(State.SENT)).alias("at")).where("at is not null")
+    return by_key.agg(
+        sql.min(of(State.INTENDED)).alias("begun"), sql.max(of(State.SENT)).alias("at")
+    ).where("at is not null")
 
 
 def named(spark: SparkSession, path: Path) -> DataFrame:

@@ -30,7 +30,9 @@ def missing(messages: DataFrame, archive: DataFrame) -> DataFrame:
 
     A message that the broker gives up again, after it was sent again, has the id that it had.
     """
-    died = sql.coalesce(sql.try_element_at("headers", sql.lit(dead.UNDELIVERED_TIMESTAMP)), sql.lit(""))
+    died = sql.coalesce(
+        sql.try_element_at("headers", sql.lit(dead.UNDELIVERED_TIMESTAMP)), sql.lit("")
+    )
     names = {"_id": sql.col("message_id"), "_destination": sql.col("destination"), "_died": died}
     there = archive.select([column.alias(name) for name, column in names.items()]).distinct()
     same = [column == there[name] for name, column in names.items()]

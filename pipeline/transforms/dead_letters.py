@@ -37,10 +37,16 @@ _FOLDED: Final = (
     (r"\bID:[^\s,;'\")\]]*[^\s,;'\")\].:]", "<id>"),
     (r"(?<![\p{L}\p{N}])'[^']*'(?![\p{L}\p{N}])", "<value>"),
     (r'"[^"]*"', "<value>"),
-    (r"\b\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:Z|[-+]\d{2}:?\d{2})?(?![\p{L}\p{N}])", "<n>"),
+    (
+        r"\b\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:Z|[-+]\d{2}:?\d{2})?(?![\p{L}\p{N}])",
+        "<n>",
+    ),
     (r"(?i)\b[a-z][a-z0-9+.-]*://[^\s,;)\]]*[^\s,;)\].:]", "<address>"),
     (r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?\b", "<address>"),
-    (r"(?i)(?<![\p{L}\p{N}:])\[?(?:[0-9a-f]{0,4}:){2,7}[0-9a-f]{1,4}\]?(?::\d{1,5})?(?![\p{L}\p{N}:])", "<address>"),
+    (
+        r"(?i)(?<![\p{L}\p{N}:])\[?(?:[0-9a-f]{0,4}:){2,7}[0-9a-f]{1,4}\]?(?::\d{1,5})?(?![\p{L}\p{N}:])",
+        "<address>",
+    ),
     (r"(?i)\b(?:[a-z0-9-]+\.)*[a-z][a-z0-9-]*:\d{2,5}\b", "<address>"),
     (r"(?i)\b0x[0-9a-f]+\b", "<hex>"),
     (r"(?i)\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b", "<hex>"),
@@ -66,20 +72,27 @@ def of_events(events: DataFrame) -> DataFrame:
     """
     steps = events.where(sql.col("step").isin([step.value for step in DEAD_STEPS]))
     # The broker may say both of one message: that its time was over, and where it went for it.
-    same = Window.partitionBy("instance", "message_id", "destination", "subscription", "link").orderBy(
-        "time", "line", "place", "step"
-    )
+    same = Window.partitionBy(
+        "instance", "message_id", "destination", "subscription", "link"
+    ).orderBy("time", "line", "place", "step")
 
     def expiry(step: Column, reason: Column, time: Column) -> Column:
         near = sql.abs(sql.unix_millis(time) - sql.unix_millis("time")) <= 1_000
         given_up = (step == Step.DEAD.value) & (reason == dead.DeadReason.EXPIRED.value)
         # The same of a link.
-        buried = (step == Step.BURIED.value) & (reason == dead.BridgeDeadReason.MESSAGE_EXPIRED.value)
+        buried = (step == Step.BURIED.value) & (
+            reason == dead.BridgeDeadReason.MESSAGE_EXPIRED.value
+        )
         return sql.coalesce((given_up | buried) & near, sql.lit(False))
 
-    told = [expiry(*[side(name).over(same) for name in ("step", "reason", "time")]) for side in (sql.lead, sql.lag)]
+    told = [
+        expiry(*[side(name).over(same) for name in ("step", "reason", "time")])
+        for side in (sql.lead, sql.lag)
+    ]
     twice = (sql.col("step") == Step.EXPIRED.value) & (told[0] | told[1])
-    expired = sql.when(sql.col("step") == Step.EXPIRED.value, sql.lit(dead.DeadReason.EXPIRED.value))
+    expired = sql.when(
+        sql.col("step") == Step.EXPIRED.value, sql.lit(dead.DeadReason.EXPIRED.value)
+    )
     return _deaths(
         steps.withColumn("_twice", twice).where(~sql.col("_twice")),
         message_id=sql.col("message_id"),
@@ -105,7 +118,10 @@ def of_messages(messages: DataFrame) -> DataFrame:
         found,
         message_id=sql.col("original_id"),
         found=sql.col("message_id"),
-        **{name: sql.col(name) for name in ("time", "destination", "link", "reason", "comment", "size", "attempt")},
+        **{
+            name: sql.col(name)
+            for name in ("time", "destination", "link", "reason", "comment", "size", "attempt")
+        },
     )
 
 
@@ -120,25 +136,43 @@ def described(messages: DataFrame) -> DataFrame:
     """
 
     def said(*names: str) -> Column:
-        return sql.coalesce(*[sql.nullif(sql.try_element_at("headers", sql.lit(name)), sql.lit("")) for name in names])
+        return sql.coalesce(
+            *[
+                sql.nullif(sql.try_element_at("headers", sql.lit(name)), sql.lit(""))
+                for name in names
+            ]
+        )
 
-    to = sql.coalesce(said(dead.BRIDGE_TARGET_CURRENT_DESTINATION), said(dead.BRIDGE_TARGET_DESTINATION))
+    to = sql.coalesce(
+        said(dead.BRIDGE_TARGET_CURRENT_DESTINATION), said(dead.BRIDGE_TARGET_DESTINATION)
+    )
     sides = sql.concat(
-        sql.coalesce(said(dead.BRIDGE_SOURCE_DESTINATION), sql.lit("?")), sql.lit(" --> "), sql.coalesce(to, sql.lit("?"))
+        sql.coalesce(said(dead.BRIDGE_SOURCE_DESTINATION), sql.lit("?")),
+        sql.lit(" --> "),
+        sql.coalesce(to, sql.lit("?")),
     )
     when = said(dead.BRIDGE_TIMESTAMP, dead.UNDELIVERED_TIMESTAMP).try_cast("bigint")
     # Anybody may send a message with such a property: one that is no time must not be the end of all the others.
     died = sql.timestamp_millis(sql.when(when.between(0, _LATEST), when))
-    own = sql.regexp_replace(sql.regexp_replace("destination", "^/queue/", "queue:"), "^/topic/", "topic:")
+    own = sql.regexp_replace(
+        sql.regexp_replace("destination", "^/queue/", "queue:"), "^/topic/", "topic:"
+    )
     return messages.withColumns(
         {
             "queue": own,
             "original_id": sql.coalesce(said(dead.BRIDGE_SOURCE_MESSAGE_ID), sql.col("message_id")),
-            "destination": sql.coalesce(said(dead.BRIDGE_SOURCE_DESTINATION, DEAD_DESTINATION), own),
+            "destination": sql.coalesce(
+                said(dead.BRIDGE_SOURCE_DESTINATION, DEAD_DESTINATION), own
+            ),
             "time": died,
             "link": sql.when(said(dead.BRIDGE_REASON).isNotNull(), sides),
             "reason": said(dead.BRIDGE_REASON, dead.UNDELIVERED_REASON),
-            "comment": said(dead.BRIDGE_EXCEPTION, dead.UNDELIVERED_COMMENT, dead.UNDELIVERED_EXCEPTION, "dlqDeliveryFailureCause"),
+            "comment": said(
+                dead.BRIDGE_EXCEPTION,
+                dead.UNDELIVERED_COMMENT,
+                dead.UNDELIVERED_EXCEPTION,
+                "dlqDeliveryFailureCause",
+            ),
             "attempt": said(dead.DELIVERY_COUNT).try_cast("int"),
             "size": sql.length("body").cast("bigint"),
             "source": said(dead.BRIDGE_SOURCE_PROVIDER),
@@ -154,7 +188,9 @@ def _deaths(rows: DataFrame, **columns: Column) -> DataFrame:
     return rows.select(*[columns[name].cast(kind).alias(name) for name, kind in wanted])
 
 
-def groups(deaths: DataFrame, until: datetime, period_hours: int = 1, examples: int = 3) -> DataFrame:
+def groups(
+    deaths: DataFrame, until: datetime, period_hours: int = 1, examples: int = 3
+) -> DataFrame:
     """One row for each trouble, the one with most deaths first.
 
     :param deaths: rows of :data:`DEATHS`.
@@ -165,7 +201,9 @@ def groups(deaths: DataFrame, until: datetime, period_hours: int = 1, examples: 
     """
     end, seconds = sql.lit(until), period_hours * 3600
     age = sql.unix_micros(end) - sql.unix_micros("time")
-    latest = Window.partitionBy(*KEYS).orderBy(sql.col("time").desc_nulls_last(), "message_id", "found")
+    latest = Window.partitionBy(*KEYS).orderBy(
+        sql.col("time").desc_nulls_last(), "message_id", "found"
+    )
     shown = sql.struct("message_id", "found", "time", "comment")
     grouped = (
         deaths.withColumn("_place", sql.row_number().over(latest))
@@ -175,13 +213,21 @@ def groups(deaths: DataFrame, until: datetime, period_hours: int = 1, examples: 
             sql.min("time").alias("first"),
             sql.max("time").alias("last"),
             sql.count_if((age >= 0) & (age < seconds * 1_000_000)).alias("in_period"),
-            sql.count_if((age >= seconds * 1_000_000) & (age < 2 * seconds * 1_000_000)).alias("before"),
+            sql.count_if((age >= seconds * 1_000_000) & (age < 2 * seconds * 1_000_000)).alias(
+                "before"
+            ),
             sql.array_sort(
-                sql.collect_list(sql.when(sql.col("_place") <= examples, sql.struct("_place", shown.alias("shown"))))
+                sql.collect_list(
+                    sql.when(
+                        sql.col("_place") <= examples, sql.struct("_place", shown.alias("shown"))
+                    )
+                )
             ).alias("_shown"),
         )
     )
-    hours = sql.greatest((sql.unix_micros(end) - sql.unix_micros("first")) / 3_600_000_000, sql.lit(1.0))
+    hours = sql.greatest(
+        (sql.unix_micros(end) - sql.unix_micros("first")) / 3_600_000_000, sql.lit(1.0)
+    )
     trend = (
         sql.when(sql.col("in_period") > sql.col("before"), "growing")
         .when(sql.col("in_period") < sql.col("before"), "falling")
@@ -205,5 +251,8 @@ def hours(deaths: DataFrame) -> DataFrame:
     """How many died of what in each hour: ``hour``, ``reason``, ``count``, in order. Hours without a death have no row, and deaths without a time are in none."""
     at = sql.date_trunc("hour", sql.col("time")).alias("hour")
     return (
-        deaths.where(sql.col("time").isNotNull()).groupBy(at, "reason").agg(sql.count("*").alias("count")).orderBy("hour", "reason")
+        deaths.where(sql.col("time").isNotNull())
+        .groupBy(at, "reason")
+        .agg(sql.count("*").alias("count"))
+        .orderBy("hour", "reason")
     )

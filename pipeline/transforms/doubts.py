@@ -45,7 +45,9 @@ def doubtful(pending: DataFrame, records: DataFrame, gateway: str | None, now_us
         sql.max("_at").alias("_twin_at"), sql.collect_set("key").alias("_keys")
     )
     rows = pending.join(opened.drop("_twin"), "key", "left").join(other, "twin", "left")
-    by_twin = (sql.col("time") <= sql.col("_twin_at")) & (sql.size(sql.array_remove("_keys", sql.col("key"))) > 0)
+    by_twin = (sql.col("time") <= sql.col("_twin_at")) & (
+        sql.size(sql.array_remove("_keys", sql.col("key"))) > 0
+    )
     own = sql.col("_at").isNotNull()
     if gateway is not None:
         # Ids that came to the same destination after it, and those that will before it is its turn.
@@ -53,7 +55,10 @@ def doubtful(pending: DataFrame, records: DataFrame, gateway: str | None, now_us
             records.where(sql.col("state") == State.INTENDED.value)
             .groupBy(sql.col("target").alias("_to"), sql.col("at").alias("_at"))
             .count()
-            .withColumn("_after", sql.sum("count").over(Window.partitionBy("_to").orderBy(sql.col("_at").desc())))
+            .withColumn(
+                "_after",
+                sql.sum("count").over(Window.partitionBy("_to").orderBy(sql.col("_at").desc())),
+            )
             .drop("count")
         )
         rows = rows.join(since, ["_to", "_at"], "left")
@@ -65,4 +70,6 @@ def doubtful(pending: DataFrame, records: DataFrame, gateway: str | None, now_us
         elsewhere = sql.exists("_all_to", lambda each: each != here)
         old = sql.unix_micros("_at") < now_us - REMEMBERED_US
         own = own & (elsewhere | old | (sql.col("_after") + sql.col("_ahead") > REMEMBERED_IDS))
-    return rows.where(sql.coalesce(own, sql.lit(False)) | sql.coalesce(by_twin, sql.lit(False))).select(*pending.columns)
+    return rows.where(
+        sql.coalesce(own, sql.lit(False)) | sql.coalesce(by_twin, sql.lit(False))
+    ).select(*pending.columns)

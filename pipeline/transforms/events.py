@@ -104,12 +104,19 @@ def unnamed_events(lines: DataFrame) -> DataFrame:
 
 def named(frame: DataFrame) -> DataFrame:
     """The frame of :func:`unnamed_events`, or what was kept of it in a file, as :data:`pipeline.columns.EVENTS` has it."""
-    return frame.withColumn("event_id", sql.concat_ws("/", "run", "line", "place", "step")).select("event_id", *_columns())
+    return frame.withColumn("event_id", sql.concat_ws("/", "run", "line", "place", "step")).select(
+        "event_id", *_columns()
+    )
 
 
 def unnamed_schema() -> StructType:
     """The columns of :func:`unnamed_events`."""
-    return StructType([*[field for field in _schema().fields if field.name != "event_id"], StructField(POSITION, IntegerType())])
+    return StructType(
+        [
+            *[field for field in _schema().fields if field.name != "event_id"],
+            StructField(POSITION, IntegerType()),
+        ]
+    )
 
 
 def _schema() -> StructType:
@@ -131,9 +138,13 @@ def _known_version() -> Column:
         sql.coalesce("run", sql.lit("without a name")),
         sql.lit(" is of version "),
         sql.col("v").cast("string"),
-        sql.lit(f", and this pipeline knows version {VERSION} only: use the one that belongs to the gateway that wrote it"),
+        sql.lit(
+            f", and this pipeline knows version {VERSION} only: use the one that belongs to the gateway that wrote it"
+        ),
     )
-    return sql.when(sql.col("v") == VERSION, sql.col("steps")).otherwise(sql.raise_error(text).cast("array<string>"))
+    return sql.when(sql.col("v") == VERSION, sql.col("steps")).otherwise(
+        sql.raise_error(text).cast("array<string>")
+    )
 
 
 def _numbers_nothing() -> Column:
@@ -141,7 +152,11 @@ def _numbers_nothing() -> Column:
 
     def wrong(run: Column) -> Column:
         count = sql.get(run, sql.lit(1))
-        right = (sql.size(run) == 3) & sql.get(run, sql.lit(0)).isNotNull() & sql.get(run, sql.lit(2)).isNotNull()
+        right = (
+            (sql.size(run) == 3)
+            & sql.get(run, sql.lit(0)).isNotNull()
+            & sql.get(run, sql.lit(2)).isNotNull()
+        )
         return ~sql.coalesce(right & count.between(0, _MOST), sql.lit(False))
 
     counted = sql.col("ids").isNull() & sql.col("runs").isNotNull()
@@ -150,7 +165,9 @@ def _numbers_nothing() -> Column:
 
 def _timestamp(milliseconds: Column) -> Column:
     """The time; null where it is not known, or no calendar has it."""
-    return sql.timestamp_millis(sql.when((milliseconds != 0) & milliseconds.between(*_TIMESTAMPS), milliseconds))
+    return sql.timestamp_millis(
+        sql.when((milliseconds != 0) & milliseconds.between(*_TIMESTAMPS), milliseconds)
+    )
 
 
 def _ids() -> Column:
@@ -158,11 +175,16 @@ def _ids() -> Column:
 
     def progression(run: Column) -> Column:
         first, count, step = run[0], run[1], run[2]
-        numbers = sql.transform(sql.sequence(sql.lit(0).cast("bigint"), count - 1), lambda number: first + number * step)
+        numbers = sql.transform(
+            sql.sequence(sql.lit(0).cast("bigint"), count - 1), lambda number: first + number * step
+        )
         return sql.when(count > 0, numbers).otherwise(sql.array().cast("array<bigint>"))
 
     counted = sql.transform(
-        sql.flatten(sql.transform("runs", progression)), lambda number: sql.concat("prefix", number.cast("string"))
+        sql.flatten(sql.transform("runs", progression)),
+        lambda number: sql.concat("prefix", number.cast("string")),
     )
     # What is of another version has one, so that it is not left out before somebody sees that.
-    return sql.when(sql.col("v") == VERSION, sql.coalesce(sql.col("ids"), counted)).otherwise(sql.array(sql.lit("")))
+    return sql.when(sql.col("v") == VERSION, sql.coalesce(sql.col("ids"), counted)).otherwise(
+        sql.array(sql.lit(""))
+    )

@@ -54,7 +54,19 @@ LATENCIES: Final = {
     "total_ms": "from the first step to the last",
 }
 _LANE: Final = "subscription"
-_CARRIED: Final = ("run", "line", "instance", "destination", "link", "size", "attempt", "reason", "comment", "target_id", "who")
+_CARRIED: Final = (
+    "run",
+    "line",
+    "instance",
+    "destination",
+    "link",
+    "size",
+    "attempt",
+    "reason",
+    "comment",
+    "target_id",
+    "who",
+)
 _CODES: Final = {step: code for code, step in enumerate(Step)}
 #: What a topic's message does before it comes to its subscriptions.
 _BEFORE: Final = (Step.PRODUCED, Step.STORED, Step.CONFIRMED)
@@ -74,8 +86,12 @@ def journeys(events: DataFrame, seen: DataFrame, *, whole: bool = True) -> DataF
     :param whole: false where the events of some destinations were left out; then a link is not blamed for a step that is not there.
     """
     merged = _with_common_steps(_collected(events))
-    decided = merged.withColumn("_store", store("_last.run")).join(sql.broadcast(_runs(seen)), "_store", "left")
-    after = sql.struct(sql.col("_last.run").alias("run"), sql.bitmap_bucket_number("_last.line").alias("bucket"))
+    decided = merged.withColumn("_store", store("_last.run")).join(
+        sql.broadcast(_runs(seen)), "_store", "left"
+    )
+    after = sql.struct(
+        sql.col("_last.run").alias("run"), sql.bitmap_bucket_number("_last.line").alias("bucket")
+    )
     return decided.select(
         "message_id",
         _LANE,
@@ -85,9 +101,13 @@ def journeys(events: DataFrame, seen: DataFrame, *, whole: bool = True) -> DataF
         sql.coalesce(sql.col("_gap") >= after, sql.lit(False)).alias("gap"),
         sql.col("_first.time").alias("began"),
         sql.col("_last.time").alias("ended"),
-        sql.array(*(sql.lit(step.value) for step in Step))[sql.col("_last.step")].alias("last_step"),
+        sql.array(*(sql.lit(step.value) for step in Step))[sql.col("_last.step")].alias(
+            "last_step"
+        ),
         *(sql.col(_first(step)).alias(name) for step, name in STEPS.items()),
-        sql.map_filter(sql.create_map(*_named_times()), lambda _, time: time.isNotNull()).alias("last"),
+        sql.map_filter(sql.create_map(*_named_times()), lambda _, time: time.isNotNull()).alias(
+            "last"
+        ),
         *_latencies(),
         "attempts",
         "size",
@@ -106,18 +126,38 @@ def _collected(events: DataFrame) -> DataFrame:
 
     All columns are least and greatest values, so that Spark sorts the events by message once and keeps one message at a time in memory.
     """
-    codes = sql.create_map(*(sql.lit(part) for step, code in _CODES.items() for part in (step.value, code)))
-    of_topic = sql.col("destination").startswith("topic:") & sql.col("step").isin([step.value for step in BROKER_STEPS])
-    told = sql.col("step").isin(Step.SENT.value, Step.ARRIVED.value) & sql.col("target_id").isNotNull()
+    codes = sql.create_map(
+        *(sql.lit(part) for step, code in _CODES.items() for part in (step.value, code))
+    )
+    of_topic = sql.col("destination").startswith("topic:") & sql.col("step").isin(
+        [step.value for step in BROKER_STEPS]
+    )
+    told = (
+        sql.col("step").isin(Step.SENT.value, Step.ARRIVED.value) & sql.col("target_id").isNotNull()
+    )
     # The message at a link's target is told of its source by a row without a step.
-    keys = sql.posexplode(sql.when(told, sql.array("message_id", "target_id")).otherwise(sql.array("message_id")))
+    keys = sql.posexplode(
+        sql.when(told, sql.array("message_id", "target_id")).otherwise(sql.array("message_id"))
+    )
     itself = sql.col("_told") == 0
     rows = events.select(
         keys.alias("_told", "_key"),
         "message_id",
         sql.when(of_topic, sql.col("subscription")).alias(_LANE),
         sql.try_element_at(codes, "step").alias("step"),
-        *("time", "run", "line", "instance", "destination", "link", "size", "attempt", "reason", "comment", "target_id"),
+        *(
+            "time",
+            "run",
+            "line",
+            "instance",
+            "destination",
+            "link",
+            "size",
+            "attempt",
+            "reason",
+            "comment",
+            "target_id",
+        ),
         sql.nullif(sql.concat_ws("@", "user", "connection"), sql.lit("")).alias("who"),
     ).select(
         sql.col("_key").alias("message_id"),
@@ -135,7 +175,9 @@ def _collected(events: DataFrame) -> DataFrame:
     handed = delivered | again
     # Subscriptions of several connections may have one name: each is handed it for the first time.
     of_lane = sql.count_if(again) + sql.max(delivered.cast("int"))
-    attempts = sql.when(sql.col(_LANE).isNull(), sql.count_if(handed)).otherwise(of_lane).cast("int")
+    attempts = (
+        sql.when(sql.col(_LANE).isNull(), sql.count_if(handed)).otherwise(of_lane).cast("int")
+    )
     # Of a broker that is not ours nothing else says that it was handed out. Several links may take one message of a topic.
     received = _is(Step.RECEIVED)
     of_queue = sql.count_if(received & sql.col("destination").startswith("queue:"))
@@ -144,7 +186,10 @@ def _collected(events: DataFrame) -> DataFrame:
 
     def two(column: str, where: Column) -> Column:
         """The first and the last value, or the only one."""
-        value = sql.when(where & sql.col(column).isNotNull(), sql.struct(sql.col("time"), sql.col(column).alias("value")))
+        value = sql.when(
+            where & sql.col(column).isNotNull(),
+            sql.struct(sql.col("time"), sql.col(column).alias("value")),
+        )
         return sql.array_compact(sql.array(sql.min(value)["value"], sql.max(value)["value"]))
 
     def newest(where: Column) -> Column:
@@ -157,10 +202,17 @@ def _collected(events: DataFrame) -> DataFrame:
         rows.repartition("message_id")
         .groupBy("message_id", _LANE)
         .agg(
-            sql.min(sql.when(known, sql.struct("time", "run", "line", "destination", "instance"))).alias("_first"),
+            sql.min(
+                sql.when(known, sql.struct("time", "run", "line", "destination", "instance"))
+            ).alias("_first"),
             sql.max(sql.when(known, sql.struct("time", "run", "line", "step"))).alias("_last"),
             *times,
-            sql.max(sql.when(sql.col("reason").isNotNull(), sql.struct("time", "run", "line", "reason", "comment"))).alias("_said"),
+            sql.max(
+                sql.when(
+                    sql.col("reason").isNotNull(),
+                    sql.struct("time", "run", "line", "reason", "comment"),
+                )
+            ).alias("_said"),
             # The copy of a dead one in its queue has its id.
             sql.coalesce(newest(at_broker & ~in_dead_queue), newest(at_broker)).alias("_at_broker"),
             newest(_is(*_ON_LINK)).alias("_on_link"),
@@ -187,15 +239,32 @@ def _with_common_steps(collected: DataFrame) -> DataFrame:
     of_message = Window.partitionBy("message_id")
     before = [name(step) for step in _BEFORE for name in (_first, _last)]
     ends = [name(step) for step in _ENDS for name in (_first, _last)]
-    given = [*before, *ends, "_first", "_last", "_said", "_died", "_sent", "size", "producers", "source_ids"]
+    given = [
+        *before,
+        *ends,
+        "_first",
+        "_last",
+        "_said",
+        "_died",
+        "_sent",
+        "size",
+        "producers",
+        "source_ids",
+    ]
     common = sql.max(sql.when(sql.col(_LANE).isNull(), sql.struct(*given))).over(of_message)
-    spread = collected.withColumn("_common", common).withColumn("_lanes", sql.count(_LANE).over(of_message))
-    own = spread.where(sql.col(_LANE).isNotNull() | (sql.col("_lanes") == 0) | (sql.size("links") > 0))
+    spread = collected.withColumn("_common", common).withColumn(
+        "_lanes", sql.count(_LANE).over(of_message)
+    )
+    own = spread.where(
+        sql.col(_LANE).isNotNull() | (sql.col("_lanes") == 0) | (sql.size("links") > 0)
+    )
 
     def common_has(step: Step) -> Column:
         return sql.col(f"_common.{_first(step)}").isNotNull()
 
-    open_yet = ~sql.coalesce(sql.col("_at_broker.step").isin([_CODES[step] for step in _SETTLED]), sql.lit(False))
+    open_yet = ~sql.coalesce(
+        sql.col("_at_broker.step").isin([_CODES[step] for step in _SETTLED]), sql.lit(False)
+    )
     # One that is stored is owed to a durable subscription, which the journal names.
     gone = common_has(Step.DELETED) & ~common_has(Step.STORED)
     ended = open_yet & (common_has(Step.DEAD) | common_has(Step.EXPIRED) | gone)
@@ -208,17 +277,25 @@ def _with_common_steps(collected: DataFrame) -> DataFrame:
             return mine
         theirs = sql.col(f"_common.{name}")
         if name in ("producers", "source_ids"):
-            both = sql.array_distinct(sql.concat(mine, sql.coalesce(theirs, sql.array().cast("array<string>"))))
+            both = sql.array_distinct(
+                sql.concat(mine, sql.coalesce(theirs, sql.array().cast("array<string>")))
+            )
         elif name == "_first" or name.startswith("first_"):
             both = sql.least(mine, theirs)
         else:
             both = sql.greatest(mine, theirs)
-        return (sql.when(ended, both).otherwise(mine) if name in (*ends, "_last", "_said", "_died") else both).alias(name)
+        return (
+            sql.when(ended, both).otherwise(mine)
+            if name in (*ends, "_last", "_said", "_died")
+            else both
+        ).alias(name)
 
     names = [name for name in collected.columns if name not in ("message_id", _LANE)]
     return (
         own.select("message_id", _LANE, *(merged(name) for name in names))
-        .select("*", sql.col("_said.reason").alias("reason"), sql.col("_said.comment").alias("comment"))
+        .select(
+            "*", sql.col("_said.reason").alias("reason"), sql.col("_said.comment").alias("comment")
+        )
         .where("_first is not null")
     )
 
@@ -228,7 +305,11 @@ def _outcome(whole: bool) -> Column:
 
     def there(*steps: Step) -> Column:
         """Whether it took one of these, since it was sent again if it was."""
-        last = sql.greatest(*(sql.col(_last(step)) for step in steps)) if len(steps) > 1 else sql.col(_last(steps[0]))
+        last = (
+            sql.greatest(*(sql.col(_last(step)) for step in steps))
+            if len(steps) > 1
+            else sql.col(_last(steps[0]))
+        )
         return last.isNotNull() & (~again | (last >= sql.col("_sent.time")))
 
     def now(step: str) -> Column:
@@ -240,13 +321,21 @@ def _outcome(whole: bool) -> Column:
     forgotten = there(Step.SETTLED) & ~there(Step.ARRIVED) & known
     unknown = now("_on_link") == _CODES[Step.SENT]
     # With a subscription of that name of another connection. Only a durable one outlives a run, and may be handed it for the first time again.
-    owed = sql.col("_owed") & sql.col(_LANE).isNotNull() & (sql.col("_first.run") == sql.col("_last.run"))
+    owed = (
+        sql.col("_owed")
+        & sql.col(_LANE).isNotNull()
+        & (sql.col("_first.run") == sql.col("_last.run"))
+    )
     settled = now("_at_broker").isin([_CODES[step] for step in _SETTLED]) & (again | ~owed)
     gone = there(Step.DELETED) & (~again | (now("_at_broker") == _CODES[Step.DELETED]))
     why = sql.when(gone & ~there(Step.ACKNOWLEDGED), sql.col("reason"))
     removed, unsubscribed = why.isin("removed", "refused"), why == "unsubscribed"
-    taken = there(Step.ARRIVED, Step.SETTLED) | (settled & ~sql.coalesce(removed | unsubscribed, sql.lit(False)))
-    in_memory = there(Step.PRODUCED) & ~there(Step.STORED) & (sql.col("_newest") > sql.col("_last.run"))
+    taken = there(Step.ARRIVED, Step.SETTLED) | (
+        settled & ~sql.coalesce(removed | unsubscribed, sql.lit(False))
+    )
+    in_memory = (
+        there(Step.PRODUCED) & ~there(Step.STORED) & (sql.col("_newest") > sql.col("_last.run"))
+    )
     topic = (
         sql.col("_first.destination").startswith("topic:")
         & sql.col(_LANE).isNull()
@@ -288,7 +377,11 @@ def _latencies() -> list[Column]:
 def _runs(seen: DataFrame) -> DataFrame:
     """For each gateway its newest run, and where the last line is missing: ``_store``, ``_newest`` and ``_gap``, a run and a bucket of lines."""
     gap = sql.when(sql.col("missing") > 0, sql.struct("run", "bucket"))
-    return gaps(seen).groupBy(store("run").alias("_store")).agg(sql.max("run").alias("_newest"), sql.max(gap).alias("_gap"))
+    return (
+        gaps(seen)
+        .groupBy(store("run").alias("_store"))
+        .agg(sql.max("run").alias("_newest"), sql.max(gap).alias("_gap"))
+    )
 
 
 def _is(*steps: Step) -> Column:

@@ -20,7 +20,9 @@ ACCURACY: Final = 10_000
 GRAIN: Final = ("destination", "link", "hour")
 
 
-def latencies(journeys: DataFrame, by: Sequence[str] = GRAIN, measures: Sequence[str] = tuple(LATENCIES)) -> DataFrame:
+def latencies(
+    journeys: DataFrame, by: Sequence[str] = GRAIN, measures: Sequence[str] = tuple(LATENCIES)
+) -> DataFrame:
     """Percentiles of each latency: columns ``by``, ``latency``, ``messages``, those of :data:`PERCENTILES` and ``max_ms``, in milliseconds.
 
     A message that went over two links counts for both.
@@ -28,7 +30,8 @@ def latencies(journeys: DataFrame, by: Sequence[str] = GRAIN, measures: Sequence
     :param journeys: of :func:`pipeline.transforms.journeys.journeys`. :param by: of :data:`GRAIN`. :param measures: of ``LATENCIES``.
     """
     values: list[Column] = [
-        sql.struct(sql.lit(name.removesuffix("_ms")).alias("latency"), sql.col(name).alias("ms")) for name in measures
+        sql.struct(sql.lit(name.removesuffix("_ms")).alias("latency"), sql.col(name).alias("ms"))
+        for name in measures
     ]
     frame = journeys.withColumn("hour", sql.date_trunc("hour", "began"))
     if "link" in by:

@@ -63,7 +63,9 @@ def transfers(events: DataFrame) -> DataFrame:
 
     :param events: of :data:`pipeline.columns.EVENTS`; those of brokers are left out.
     """
-    steps = events.where(sql.col("step").isin([step.value for step in LINK_STEPS] + [Step.EXPIRED.value]))
+    steps = events.where(
+        sql.col("step").isin([step.value for step in LINK_STEPS] + [Step.EXPIRED.value])
+    )
     steps = steps.where(sql.col("link").isNotNull() & sql.col("transfer").isNotNull())
 
     def of(step: Step, value: str = "line") -> Column:
@@ -110,21 +112,31 @@ def transfers(events: DataFrame) -> DataFrame:
     )
     return grouped.withColumns(
         {
-            "id": sql.coalesce(sql.nullif("message_id", sql.lit("")), sql.concat_ws("/", "run", "transfer")),
+            "id": sql.coalesce(
+                sql.nullif("message_id", sql.lit("")), sql.concat_ws("/", "run", "transfer")
+            ),
             "remembered": sql.coalesce("remembered", sql.lit(False)),
             # Nothing was handed over since that may have taken effect.
             "given_back": (sql.col("arrivals") == 0)
             & ~sql.col("settled")
             & (sql.col("sends") <= sql.col("rolled_back"))
-            & sql.coalesce(sql.col("_rolled_back") > sql.coalesce("_sent", sql.lit(0)), sql.lit(False)),
-            "doubtful_sends": sql.greatest(sql.col("sends") - sql.col("rolled_back") - sql.col("arrivals"), sql.lit(0)),
+            & sql.coalesce(
+                sql.col("_rolled_back") > sql.coalesce("_sent", sql.lit(0)), sql.lit(False)
+            ),
+            "doubtful_sends": sql.greatest(
+                sql.col("sends") - sql.col("rolled_back") - sql.col("arrivals"), sql.lit(0)
+            ),
             "transacted": sql.coalesce(sql.col("_settled") == sql.col("_arrived"), sql.lit(False)),
         }
     ).drop("_sent", "_rolled_back", "_settled", "_arrived")
 
 
 def messages(
-    found: DataFrame, seen: DataFrame, since: str | None = None, until: str | None = None, late: float | None = None
+    found: DataFrame,
+    seen: DataFrame,
+    since: str | None = None,
+    until: str | None = None,
+    late: float | None = None,
 ) -> DataFrame:
     """Each message of the window, with what is wrong with it.
 
@@ -165,7 +177,9 @@ def messages(
         sql.min("arrived_at").alias("_came"),
         *[sql.min_by(name, "arrived_at").alias(name) for name in ("body_sent", "target_id")],
         *[
-            sql.bool_or(came & (sql.col(f"{part}_received") != sql.col(f"{part}_sent"))).alias(f"_{part}_changed")
+            sql.bool_or(came & (sql.col(f"{part}_received") != sql.col(f"{part}_sent"))).alias(
+                f"_{part}_changed"
+            )
             for part in ("body", "headers")
         ],
         sql.collect_set("target_id").alias("target_ids"),
@@ -173,7 +187,9 @@ def messages(
     )
     accounted = sql.col("arrivals") > 0
     outcome = (
-        sql.when(accounted & ~sql.col("settled") & sql.col("_doubt").isNotNull(), Outcome.IN_DOUBT.value)
+        sql.when(
+            accounted & ~sql.col("settled") & sql.col("_doubt").isNotNull(), Outcome.IN_DOUBT.value
+        )
         .when(accounted, Outcome.ARRIVED.value)
         .when(sql.col("_expired"), Outcome.EXPIRED.value)
         .when(sql.col("_buried"), Outcome.BURIED.value)
@@ -183,17 +199,25 @@ def messages(
         .otherwise(Outcome.GIVEN_BACK.value)
     )
     seconds = (sql.unix_micros("arrived") - sql.unix_micros("received")) / 1e6
-    changed = sql.array_compact(sql.array(*[sql.when(sql.col(f"_{part}_changed"), sql.lit(part)) for part in ("body", "headers")]))
+    changed = sql.array_compact(
+        sql.array(
+            *[sql.when(sql.col(f"_{part}_changed"), sql.lit(part)) for part in ("body", "headers")]
+        )
+    )
     judged = grouped.withColumns(
         {
             "outcome": outcome,
             "doubt": sql.when(outcome == Outcome.IN_DOUBT.value, sql.col("_doubt")),
             "seconds": seconds,
-            "late": sql.lit(False) if late is None else sql.coalesce(seconds > late, sql.lit(False)),
+            "late": sql.lit(False)
+            if late is None
+            else sql.coalesce(seconds > late, sql.lit(False)),
             "doubled": (sql.col("arrivals") > 1) & (sql.col("_kept") > 0),
             "repeated": (sql.col("arrivals") > 1) & (sql.col("_kept") == 0),
             # A transaction that was not committed took no effect.
-            "possibly_doubled": (sql.col("_kept") > 0) & (sql.col("doubtful_sends") > 0) & ~sql.col("transacted"),
+            "possibly_doubled": (sql.col("_kept") > 0)
+            & (sql.col("doubtful_sends") > 0)
+            & ~sql.col("transacted"),
             "changed": changed,
             "altered": (sql.size(changed) > 0) & ~sql.col("transformed"),
             "body_hash": sql.coalesce("body_sent", "_last_body"),
@@ -204,8 +228,28 @@ def messages(
         .where("_in_window")
         .select(
             *KEY,
-            *("source", "target", "outcome", "doubt", "received", "arrived", "seconds", "transfers", "arrivals", "attempts"),
-            *("doubled", "possibly_doubled", "repeated", "reordered", "altered", "changed", "transformed", "late"),
+            *(
+                "source",
+                "target",
+                "outcome",
+                "doubt",
+                "received",
+                "arrived",
+                "seconds",
+                "transfers",
+                "arrivals",
+                "attempts",
+            ),
+            *(
+                "doubled",
+                "possibly_doubled",
+                "repeated",
+                "reordered",
+                "altered",
+                "changed",
+                "transformed",
+                "late",
+            ),
             *("settled", "transacted", "target_id", "target_ids", "body_hash"),
         )
     )
@@ -216,14 +260,27 @@ def gaps(found: DataFrame, seen: DataFrame, events: DataFrame | None = None) -> 
 
     :param events: all that was read, where that is not the whole journal: only lines that may have been among it are missing then.
     """
-    missing = lines_seen.gaps(seen).join(sql.broadcast(found.select("run").distinct()), "run", "left_semi")
+    missing = lines_seen.gaps(seen).join(
+        sql.broadcast(found.select("run").distinct()), "run", "left_semi"
+    )
     if events is not None:
-        spans = events.groupBy("run").agg(sql.min("line").alias("_first"), sql.max("line").alias("_last"))
+        spans = events.groupBy("run").agg(
+            sql.min("line").alias("_first"), sql.max("line").alias("_last")
+        )
         # What is missing is counted at the next line, which may be in a later bucket than that of the last that was read.
-        before = sql.coalesce(sql.lag("bucket").over(Window.partitionBy("run").orderBy("bucket")), sql.lit(0))
+        before = sql.coalesce(
+            sql.lag("bucket").over(Window.partitionBy("run").orderBy("bucket")), sql.lit(0)
+        )
         placed = missing.withColumn("_before", before).join(sql.broadcast(spans), "run")
-        missing = placed.where("bucket >= bitmap_bucket_number(_first) and _before <= bitmap_bucket_number(_last)")
-    return missing.where("missing > 0").groupBy("run").agg(sql.sum("missing").alias("missing")).orderBy("run")
+        missing = placed.where(
+            "bucket >= bitmap_bucket_number(_first) and _before <= bitmap_bucket_number(_last)"
+        )
+    return (
+        missing.where("missing > 0")
+        .groupBy("run")
+        .agg(sql.sum("missing").alias("missing"))
+        .orderBy("run")
+    )
 
 
 def counts(judged: DataFrame) -> DataFrame:
@@ -233,12 +290,22 @@ def counts(judged: DataFrame) -> DataFrame:
         judged.groupBy("instance", "link")
         .agg(
             sql.count("*").alias("messages"),
-            *[sql.count_if(outcome == one.value).alias(one.value.replace(" ", "_")) for one in Outcome],
-            *[sql.count_if(sql.col(name)).alias(name) for name in ("doubled", "possibly_doubled", "repeated", "altered", "late")],
+            *[
+                sql.count_if(outcome == one.value).alias(one.value.replace(" ", "_"))
+                for one in Outcome
+            ],
+            *[
+                sql.count_if(sql.col(name)).alias(name)
+                for name in ("doubled", "possibly_doubled", "repeated", "altered", "late")
+            ],
             sql.count_if(sql.col("reordered") == Reordered.LINK.value).alias("reordered"),
-            sql.count_if(sql.col("reordered") == Reordered.REDELIVERY.value).alias("reordered_by_redelivery"),
+            sql.count_if(sql.col("reordered") == Reordered.REDELIVERY.value).alias(
+                "reordered_by_redelivery"
+            ),
             sql.count_if("transformed").alias("transformed"),
-            sql.count_if(sql.col("transformed") & (sql.size("changed") > 0)).alias("changed_by_transformer"),
+            sql.count_if(sql.col("transformed") & (sql.size("changed") > 0)).alias(
+                "changed_by_transformer"
+            ),
             sql.count_if(sql.col("attempts") > 1).alias("redelivered"),
             sql.sum("transfers").alias("transfers"),
             sql.bool_or("transacted").alias("transacted"),
@@ -258,19 +325,35 @@ def compared(judged: DataFrame, lying: DataFrame, destination: str) -> DataFrame
     named = lying.select(
         sql.col("message_id").alias("_id"),
         # What is before the first slash says where it is from.
-        sql.regexp_replace(sql.try_element_at("headers", sql.lit(DUPLICATE_ID)), "^[^/]*/", "").alias("_duplicate_id"),
+        sql.regexp_replace(
+            sql.try_element_at("headers", sql.lit(DUPLICATE_ID)), "^[^/]*/", ""
+        ).alias("_duplicate_id"),
         sql.col("body_hashes").alias("_bodies"),
     )
-    wanted = judged.where((sql.col("target") == destination) & (sql.col("outcome") != Outcome.NOT_TRANSFERRED.value))
+    wanted = judged.where(
+        (sql.col("target") == destination) & (sql.col("outcome") != Outcome.NOT_TRANSFERRED.value)
+    )
     alone = Window.partitionBy("instance", "link", "body_hash")
     wanted = wanted.withColumn("_alone", sql.count("*").over(alone) == 1)
     mine = (*KEY, "body_hash")
     by_id = wanted.select(*mine, sql.explode("target_ids").alias("_id")).join(named, "_id")
-    by_duplicate = wanted.select(*mine, sql.col("id").alias("_duplicate_id")).join(named, "_duplicate_id")
+    by_duplicate = wanted.select(*mine, sql.col("id").alias("_duplicate_id")).join(
+        named, "_duplicate_id"
+    )
     bodies = named.select(sql.explode("_bodies").alias("_body"), "_bodies")
-    by_body = wanted.where("_alone").select(*mine, sql.col("body_hash").alias("_body")).join(bodies, "_body")
-    ways = _lying(by_id, "id").unionByName(_lying(by_duplicate, "duplicate id")).unionByName(_lying(by_body, "body"))
-    first = ways.groupBy(*KEY).agg(sql.min(sql.struct("rank", "known_by", "lies", "altered")).alias("_found"))
+    by_body = (
+        wanted.where("_alone")
+        .select(*mine, sql.col("body_hash").alias("_body"))
+        .join(bodies, "_body")
+    )
+    ways = (
+        _lying(by_id, "id")
+        .unionByName(_lying(by_duplicate, "duplicate id"))
+        .unionByName(_lying(by_body, "body"))
+    )
+    first = ways.groupBy(*KEY).agg(
+        sql.min(sql.struct("rank", "known_by", "lies", "altered")).alias("_found")
+    )
     return (
         wanted.drop("_alone")
         .join(first, [*KEY], "left")
@@ -290,24 +373,48 @@ _RANKS: Final = {"id": 1, "duplicate id": 2, "body": 3}
 
 def _lying(found: DataFrame, known_by: str) -> DataFrame:
     other = sql.coalesce(~sql.array_contains("_bodies", sql.col("body_hash")), sql.lit(False))
-    grouped = found.groupBy(*KEY).agg(sql.count("*").alias("lies"), sql.bool_or(other).alias("altered"))
-    return grouped.select(*KEY, sql.lit(_RANKS[known_by]).alias("rank"), sql.lit(known_by).alias("known_by"), "lies", "altered")
+    grouped = found.groupBy(*KEY).agg(
+        sql.count("*").alias("lies"), sql.bool_or(other).alias("altered")
+    )
+    return grouped.select(
+        *KEY,
+        sql.lit(_RANKS[known_by]).alias("rank"),
+        sql.lit(known_by).alias("known_by"),
+        "lies",
+        "altered",
+    )
 
 
 def _with_doubt(found: DataFrame, seen: DataFrame) -> DataFrame:
     """``doubt``: why the journal does not say how a transfer ended; null where it does. ``begins``: whether it says how one began, or would if no line were missing."""
-    missing = lines_seen.gaps(seen).where("missing > 0").groupBy("run").agg(sql.collect_list("bucket").alias("_missing"))
+    missing = (
+        lines_seen.gaps(seen)
+        .where("missing > 0")
+        .groupBy("run")
+        .agg(sql.collect_list("bucket").alias("_missing"))
+    )
     of_link = Window.partitionBy("instance", "run", "link")
     of_instance = Window.partitionBy("instance")
     last_of_link = sql.max("last_line").over(of_link)
     last_run = sql.max("run").over(of_instance)
     ended = sql.col("settled") | sql.col("given_back")
-    told = (sql.col("arrivals") > 0) | sql.col("buried") | sql.col("expired") | sql.col("not_transferred")
+    told = (
+        (sql.col("arrivals") > 0)
+        | sql.col("buried")
+        | sql.col("expired")
+        | sql.col("not_transferred")
+    )
     begin, end = sql.bitmap_bucket_number("first_line"), sql.bitmap_bucket_number("last_line")
     headless = sql.col("received_at").isNull()
-    beside = sql.exists("_missing", lambda bucket: (headless | (bucket >= begin)) & (~ended | (bucket <= end)))
-    begins = ~headless | sql.coalesce(sql.exists("_missing", lambda bucket: bucket <= end), sql.lit(False))
-    end_of = sql.when(sql.col("run") == last_run, Doubt.END_OF_JOURNAL.value).otherwise(Doubt.END_OF_RUN.value)
+    beside = sql.exists(
+        "_missing", lambda bucket: (headless | (bucket >= begin)) & (~ended | (bucket <= end))
+    )
+    begins = ~headless | sql.coalesce(
+        sql.exists("_missing", lambda bucket: bucket <= end), sql.lit(False)
+    )
+    end_of = sql.when(sql.col("run") == last_run, Doubt.END_OF_JOURNAL.value).otherwise(
+        Doubt.END_OF_RUN.value
+    )
     doubt = (
         sql.when(sql.col("given_back") | (sql.col("settled") & told), None)
         .when(sql.coalesce(beside, sql.lit(False)), Doubt.GAP.value)
@@ -315,7 +422,11 @@ def _with_doubt(found: DataFrame, seen: DataFrame) -> DataFrame:
         # What is settled first is sent afterwards: only if something followed it is known that it was not.
         .when(sql.col("last_line") == last_of_link, end_of)
     )
-    return found.join(sql.broadcast(missing), "run", "left").withColumns({"doubt": doubt, "begins": begins}).drop("_missing")
+    return (
+        found.join(sql.broadcast(missing), "run", "left")
+        .withColumns({"doubt": doubt, "begins": begins})
+        .drop("_missing")
+    )
 
 
 def _with_order(judged: DataFrame) -> DataFrame:
@@ -326,8 +437,13 @@ def _with_order(judged: DataFrame) -> DataFrame:
         later = Window.partitionBy("instance", "link", "source").orderBy(sql.desc_nulls_last(given))
         later = later.rowsBetween(Window.unboundedPreceding, -1)
         # Where it is not known when one was given, nothing is known to have come after it.
-        return sql.coalesce(sql.col(given).isNotNull() & (sql.min("_came").over(later) < sql.col("_came")), sql.lit(False))
+        return sql.coalesce(
+            sql.col(given).isNotNull() & (sql.min("_came").over(later) < sql.col("_came")),
+            sql.lit(False),
+        )
 
     marked = judged.withColumn("_by_link", behind("_given")).withColumn("_at_all", behind("_first"))
-    reordered = sql.when(sql.col("_by_link"), Reordered.LINK.value).when(sql.col("_at_all"), Reordered.REDELIVERY.value)
+    reordered = sql.when(sql.col("_by_link"), Reordered.LINK.value).when(
+        sql.col("_at_all"), Reordered.REDELIVERY.value
+    )
     return marked.withColumn("reordered", sql.when(sql.col("_came").isNotNull(), reordered))

@@ -69,7 +69,18 @@ _SENT_ARROW: Final = pa.schema(
 )
 #: What restoring a message needs of its row.
 _NEEDED: Final = (
-    *("message_id", "body", "body_type", "priority", "persistent", "type", "correlation_id", "reply_to", "headers", "envelope"),
+    *(
+        "message_id",
+        "body",
+        "body_type",
+        "priority",
+        "persistent",
+        "type",
+        "correlation_id",
+        "reply_to",
+        "headers",
+        "envelope",
+    ),
     "destination",
 )
 #: Octets of what is given to Spark at once, where messages are large.
@@ -86,9 +97,16 @@ def candidates(messages: DataFrame) -> DataFrame:
     rows = described(messages)
     died = sql.col("reason").isNotNull() | sql.col("time").isNotNull()
     # A dead message that died again has the id it had; the moment tells the two apart.
-    named = sql.when(died, sql.concat_ws("/", "message_id", sql.coalesce(sql.unix_millis("time"), sql.lit(0)).cast("string")))
+    named = sql.when(
+        died,
+        sql.concat_ws(
+            "/", "message_id", sql.coalesce(sql.unix_millis("time"), sql.lit(0)).cast("string")
+        ),
+    )
     key = named.otherwise(sql.concat_ws("/", "queue", "message_id"))
-    rows = rows.withColumn("key", sql.when(sql.octet_length(key) <= _LONGEST_KEY, key).otherwise(sql.sha2(key, 256)))
+    rows = rows.withColumn(
+        "key", sql.when(sql.octet_length(key) <= _LONGEST_KEY, key).otherwise(sql.sha2(key, 256))
+    )
     twin = sql.when(died, sql.to_json(sql.struct("original_id", "destination", "link")))
     return rows.withColumn("twin", twin.otherwise(sql.col("key")))
 
@@ -108,7 +126,9 @@ def choose(rows: DataFrame, where: str | None) -> DataFrame:
         unknown = (error.getMessageParameters() or {}).get("objectName")
         if (error.getCondition() or "").startswith("UNRESOLVED_COLUMN") and unknown:
             columns = ", ".join([name for name in rows.columns if name not in ("key", "twin")])
-            raise PipelineError(f"--where: there is no column {unknown}; there are {columns}") from None
+            raise PipelineError(
+                f"--where: there is no column {unknown}; there are {columns}"
+            ) from None
         raise PipelineError(f"--where: {_first_line(error)}") from None
     finally:
         log.disabled = quiet
@@ -119,7 +139,9 @@ def _first_line(error: BaseException) -> str:
     return re.sub(r"^\[[A-Z_.0-9]+\]\s*", "", text).partition(" SQLSTATE:")[0]
 
 
-def directed(rows: DataFrame, to: str | None, to_gateway: bool, lies: str | None = None) -> DataFrame:
+def directed(
+    rows: DataFrame, to: str | None, to_gateway: bool, lies: str | None = None
+) -> DataFrame:
     """The candidates with ``target``, and ``nowhere``, why there is none.
 
     :param lies: the queue that they are in now, at the broker that they are sent to, so that nothing is sent there; else None.
@@ -132,19 +154,28 @@ def directed(rows: DataFrame, to: str | None, to_gateway: bool, lies: str | None
     of_a_link, here = sql.col("link").isNotNull(), sql.col("resource").isNotNull()
     name = "name a destination by --to"
     nowhere: Column = sql.when(
-        of_a_link & ~here & sql.lit(to_gateway), sql.concat(sql.lit("it came from "), _source(), sql.lit(f": {name}"))
+        of_a_link & ~here & sql.lit(to_gateway),
+        sql.concat(sql.lit("it came from "), _source(), sql.lit(f": {name}")),
     )
-    nowhere = nowhere.when(of_a_link & here & sql.lit(not to_gateway), sql.lit(f"it came from the gateway's own broker: {name}"))
     nowhere = nowhere.when(
-        ~sql.col("destination").rlike("^(queue|topic):."), sql.lit(f"it came from a temporary destination: {name}")
+        of_a_link & here & sql.lit(not to_gateway),
+        sql.lit(f"it came from the gateway's own broker: {name}"),
     )
-    stays = sql.col("destination").eqNullSafe(sql.col("queue")) & (sql.col("reason").isNotNull() | sql.lit(lies is not None))
+    nowhere = nowhere.when(
+        ~sql.col("destination").rlike("^(queue|topic):."),
+        sql.lit(f"it came from a temporary destination: {name}"),
+    )
+    stays = sql.col("destination").eqNullSafe(sql.col("queue")) & (
+        sql.col("reason").isNotNull() | sql.lit(lies is not None)
+    )
     nowhere = nowhere.when(stays, sql.lit(f"it does not say where it was: {name}"))
     return rows.withColumns({"target": sql.col("destination"), "nowhere": nowhere})
 
 
 def _source() -> Column:
-    return sql.coalesce(sql.concat(sql.lit("another provider, "), sql.col("source")), sql.lit("another provider"))
+    return sql.coalesce(
+        sql.concat(sql.lit("another provider, "), sql.col("source")), sql.lit("another provider")
+    )
 
 
 def planned(rows: DataFrame, to_gateway: bool) -> DataFrame:
@@ -159,7 +190,9 @@ def planned(rows: DataFrame, to_gateway: bool) -> DataFrame:
     return looked.withColumn("problem", sql.coalesce("nowhere", "cannot")).drop("nowhere", "cannot")
 
 
-def sends(rows: DataFrame, passed: tuple[str, ...], to_gateway: bool, now_ms: int, new_ids: bool) -> DataFrame:
+def sends(
+    rows: DataFrame, passed: tuple[str, ...], to_gateway: bool, now_ms: int, new_ids: bool
+) -> DataFrame:
     """What is sent: the columns ``passed`` and ``digest``, and those that the data source writes, but ``expires_ms``, epoch milliseconds, 0 for never.
 
     What cannot be restored has nulls only.
@@ -178,16 +211,24 @@ def replayed(rows: DataFrame, sent: DataFrame) -> DataFrame:
     """
     by_key = sent.groupBy("key").agg(sql.max("at").alias("_at"))
     # A link that was cut off may have buried a message twice, and that was before. What died after it was begun to be sent again has died anew.
-    by_twin = sent.groupBy("twin").agg(sql.max("begun").alias("_begun"), sql.max("at").alias("_twin_at"))
+    by_twin = sent.groupBy("twin").agg(
+        sql.max("begun").alias("_begun"), sql.max("at").alias("_twin_at")
+    )
     before = sql.when(sql.col("time") <= sql.col("_begun"), sql.col("_twin_at"))
     joined = rows.join(by_key, "key", "left").join(by_twin, "twin", "left")
-    return joined.withColumn("replayed", sql.coalesce("_at", before)).drop("_at", "_begun", "_twin_at")
+    return joined.withColumn("replayed", sql.coalesce("_at", before)).drop(
+        "_at", "_begun", "_twin_at"
+    )
 
 
 def once(rows: DataFrame) -> DataFrame:
     """Of rows that tell of one death, the first."""
     same = Window.partitionBy("twin").orderBy("time", "key", "queue")
-    return rows.withColumn("_twins", sql.row_number().over(same)).where(sql.col("_twins") == 1).drop("_twins")
+    return (
+        rows.withColumn("_twins", sql.row_number().over(same))
+        .where(sql.col("_twins") == 1)
+        .drop("_twins")
+    )
 
 
 def with_status(rows: DataFrame) -> DataFrame:
@@ -196,8 +237,13 @@ def with_status(rows: DataFrame) -> DataFrame:
     :param rows: with ``problem``, ``replayed`` and the columns that :func:`once` looks at.
     """
     wanted = sql.col("problem").isNull() & sql.col("replayed").isNull()
-    first = sql.row_number().over(Window.partitionBy("twin", wanted).orderBy("time", "key", "queue")) == 1
-    status = sql.when(sql.col("replayed").isNotNull(), "replayed before").when(sql.col("problem").isNotNull(), "cannot be sent")
+    first = (
+        sql.row_number().over(Window.partitionBy("twin", wanted).orderBy("time", "key", "queue"))
+        == 1
+    )
+    status = sql.when(sql.col("replayed").isNotNull(), "replayed before").when(
+        sql.col("problem").isNotNull(), "cannot be sent"
+    )
     return rows.withColumn("status", status.when(first, "to be sent").otherwise("told of twice"))
 
 
@@ -207,9 +253,13 @@ def outcomes(rows: DataFrame, sent: DataFrame, began: datetime) -> DataFrame:
     :param rows: of :data:`pipeline.plan.ROWS`, with ``time``, when each died. :param sent: as for :func:`replayed`. :param began: this run.
     """
     at = sql.col("replayed")
-    status = sql.when(at.isNull(), "not sent").when(at < sql.lit(began), "sent before").otherwise("sent")
+    status = (
+        sql.when(at.isNull(), "not sent").when(at < sql.lit(began), "sent before").otherwise("sent")
+    )
     columns = ("place", "message_id", "queue", "target", "size")
-    return replayed(rows, sent).select(*columns, sql.col("time").alias("died"), at.alias("sent"), status.alias("status"))
+    return replayed(rows, sent).select(
+        *columns, sql.col("time").alias("died"), at.alias("sent"), status.alias("status")
+    )
 
 
 Batches = Iterator[pa.RecordBatch]
@@ -218,24 +268,36 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def _through(
-    rows: DataFrame, passed: tuple[str, ...], added: pa.Schema, ddl: str, convert: Callable[[Row], dict[str, Any]]
+    rows: DataFrame,
+    passed: tuple[str, ...],
+    added: pa.Schema,
+    ddl: str,
+    convert: Callable[[Row], dict[str, Any]],
 ) -> DataFrame:
     """The columns ``passed`` of all rows, and those that ``convert`` makes of each."""
     needed = [sql.col(name).alias(f"_{name}") for name in _NEEDED]
     needed += [sql.unix_millis(name).alias(f"_{name}") for name in ("timestamp", "expires")]
-    schema = StructType([*[rows.schema[name] for name in passed], *cast(StructType, StructType.fromDDL(ddl)).fields])
+    schema = StructType(
+        [*[rows.schema[name] for name in passed], *cast(StructType, StructType.fromDDL(ddl)).fields]
+    )
 
     def work(batches: Batches) -> Batches:
         for batch in batches:
             made: list[dict[str, Any]] = []
             start = octets = 0
-            for at, row in enumerate(batch.select([f"_{name}" for name in (*_NEEDED, "timestamp", "expires")]).to_pylist()):
+            for at, row in enumerate(
+                batch.select(
+                    [f"_{name}" for name in (*_NEEDED, "timestamp", "expires")]
+                ).to_pylist()
+            ):
                 made.append(convert({name[1:]: value for name, value in row.items()}))
                 octets += len(made[-1].get("body") or b"")
                 if octets >= _AT_ONCE or at + 1 == batch.num_rows:
                     new = pa.RecordBatch.from_pylist(made, schema=added)
                     old = batch.slice(start, len(made)).select(list(passed))
-                    yield pa.RecordBatch.from_arrays([*old.columns, *new.columns], names=[*old.schema.names, *new.schema.names])
+                    yield pa.RecordBatch.from_arrays(
+                        [*old.columns, *new.columns], names=[*old.schema.names, *new.schema.names]
+                    )
                     start, octets, made = at + 1, 0, []
 
     return rows.select(*passed, *needed).mapInArrow(work, schema)
@@ -248,9 +310,17 @@ def _looking(to_gateway: bool) -> Callable[[Row], dict[str, Any]]:
             digest = _digest(original)
         except (NotRestorable, EnvelopeError) as error:
             # The latter of what another broker has, such as an id of a hundred thousand characters.
-            return {"body_type": row["body_type"], "size": len(row["body"] or b""), "cannot": str(error)}
+            return {
+                "body_type": row["body_type"],
+                "size": len(row["body"] or b""),
+                "cannot": str(error),
+            }
         headers = original.headers
-        found: dict[str, Any] = {"body_type": headers.body_type.name, "size": len(original.body), "digest": digest}
+        found: dict[str, Any] = {
+            "body_type": headers.body_type.name,
+            "size": len(original.body),
+            "digest": digest,
+        }
         if to_gateway:
             return found
         try:
@@ -265,7 +335,11 @@ def _sending(to_gateway: bool, now_ms: int, new_ids: bool) -> Callable[[Row], di
     def send(row: Row) -> dict[str, Any]:
         try:
             original = original_of(row)
-            made = enveloped(original, now_ms, new_ids) if to_gateway else spelled_out(original, now_ms)
+            made = (
+                enveloped(original, now_ms, new_ids)
+                if to_gateway
+                else spelled_out(original, now_ms)
+            )
             digest = _digest(original)
         except (NotRestorable, EnvelopeError):
             return {}

@@ -31,7 +31,10 @@ def lines_of(events: DataFrame) -> DataFrame:
     """
     first = events.where(f"place = 0 and {POSITION} = 0")
     buckets = first.groupBy("run", sql.bitmap_bucket_number("line").alias("bucket"))
-    return buckets.agg(sql.bitmap_construct_agg(sql.bitmap_bit_position("line")).alias("lines"), sql.count("*").alias("count"))
+    return buckets.agg(
+        sql.bitmap_construct_agg(sql.bitmap_bit_position("line")).alias("lines"),
+        sql.count("*").alias("count"),
+    )
 
 
 def seen_in(lines: DataFrame) -> DataFrame:
@@ -51,7 +54,9 @@ def twice(new: DataFrame, seen: DataFrame) -> DataFrame:
     :param new: of :func:`lines_of`. :param seen: what was there before, each line once.
     """
     wanted = seen.join(sql.broadcast(new.select("run", "bucket")), ["run", "bucket"], "left_semi")
-    all_of_them = new.select("run", "bucket", "lines", "count").unionByName(wanted.withColumn("count", sql.bitmap_count("lines")))
+    all_of_them = new.select("run", "bucket", "lines", "count").unionByName(
+        wanted.withColumn("count", sql.bitmap_count("lines"))
+    )
     buckets = all_of_them.groupBy("run", "bucket").agg(
         (sql.sum("count") - sql.bitmap_count(sql.bitmap_or_agg("lines"))).alias("doubled")
     )
@@ -60,10 +65,16 @@ def twice(new: DataFrame, seen: DataFrame) -> DataFrame:
 
 def unseen(lines: DataFrame, seen: DataFrame) -> DataFrame:
     """The lines that were not there before, each once."""
-    before = sql.broadcast(united(seen).withColumnsRenamed({"bucket": "_bucket", "lines": "_lines"}))
-    numbered = lines.dropDuplicates(["run", "line"]).withColumn("_bucket", sql.bitmap_bucket_number("line"))
+    before = sql.broadcast(
+        united(seen).withColumnsRenamed({"bucket": "_bucket", "lines": "_lines"})
+    )
+    numbered = lines.dropDuplicates(["run", "line"]).withColumn(
+        "_bucket", sql.bitmap_bucket_number("line")
+    )
     found = numbered.join(before, ["run", "_bucket"], "left")
-    return found.where(sql.col("_lines").isNull() | ~_has(sql.col("_lines"), sql.col("line"))).select(*lines.columns)
+    return found.where(
+        sql.col("_lines").isNull() | ~_has(sql.col("_lines"), sql.col("line"))
+    ).select(*lines.columns)
 
 
 def gaps(seen: DataFrame) -> DataFrame:
@@ -72,7 +83,9 @@ def gaps(seen: DataFrame) -> DataFrame:
     There is a row for each bucket of which a line was seen; what is missing is counted at the next line after it. Lines before the first are not missed in the oldest
     run of a gateway, since they may be too old to be kept, and are in the others, since what is older was kept; of those after the last nobody knows.
     """
-    buckets = united(seen).select("run", "bucket", sql.bitmap_count("lines").alias("count"), *_ends())
+    buckets = united(seen).select(
+        "run", "bucket", sql.bitmap_count("lines").alias("count"), *_ends()
+    )
     before = sql.lag("last_line").over(Window.partitionBy("run").orderBy("bucket"))
     oldest = sql.min("run").over(Window.partitionBy(store("run"))) == sql.col("run")
     first = sql.when(oldest, sql.col("first_line") - 1).otherwise(0)
@@ -83,7 +96,9 @@ def gaps(seen: DataFrame) -> DataFrame:
 def _has(bitmap: Column, line: Column) -> Column:
     """Whether a line's bit is set."""
     position = sql.bitmap_bit_position(line)
-    octet = sql.conv(sql.hex(sql.substring(bitmap, (position / 8).cast("int") + 1, sql.lit(1))), 16, 10).cast("bigint")
+    octet = sql.conv(
+        sql.hex(sql.substring(bitmap, (position / 8).cast("int") + 1, sql.lit(1))), 16, 10
+    ).cast("bigint")
     return sql.getbit(octet, (position % 8).cast("int")) == 1
 
 
@@ -101,4 +116,6 @@ def _ends() -> tuple[Column, Column]:
     # The lowest bit of a number n is n & -n; how many bits it takes says the highest one.
     lowest = sql.log2(octet(low).bitwiseAND(-octet(low)).cast("double")).cast("int")
     highest = sql.length(sql.bin(octet(high))) - 1
-    return (base + low * 8 + lowest + 1).alias("first_line"), (base + high * 8 + highest + 1).alias("last_line")
+    return (base + low * 8 + lowest + 1).alias("first_line"), (base + high * 8 + highest + 1).alias(
+        "last_line"
+    )

@@ -19,7 +19,19 @@ MOST_BARS: Final = 20
 #: The name of all that is not told apart.
 OTHERS: Final = "others"
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
-_STRETCHES: Final = (1, 5, 15, _MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 6 * _HOUR, _DAY, 7 * _DAY, 30 * _DAY)
+_STRETCHES: Final = (
+    1,
+    5,
+    15,
+    _MINUTE,
+    5 * _MINUTE,
+    15 * _MINUTE,
+    _HOUR,
+    6 * _HOUR,
+    _DAY,
+    7 * _DAY,
+    30 * _DAY,
+)
 
 
 def span(rows: DataFrame, at: str) -> DataFrame:
@@ -27,7 +39,9 @@ def span(rows: DataFrame, at: str) -> DataFrame:
 
     :param at: the column with the time.
     """
-    return rows.agg(sql.min(sql.unix_seconds(at)).alias("first"), sql.max(sql.unix_seconds(at)).alias("last"))
+    return rows.agg(
+        sql.min(sql.unix_seconds(at)).alias("first"), sql.max(sql.unix_seconds(at)).alias("last")
+    )
 
 
 def stretch(first: int, last: int, most: int = MOST_STRETCHES) -> int:
@@ -65,16 +79,24 @@ def over_time(
     if by is None:
         return timed.groupBy(beginning).agg(*sums).orderBy("time")
     # From here on there are as many rows as stretches and names, not as messages.
-    each = timed.groupBy(beginning, sql.coalesce(sql.col(by).cast("string"), sql.lit("(none)")).alias("_name")).agg(*sums)
+    each = timed.groupBy(
+        beginning, sql.coalesce(sql.col(by).cast("string"), sql.lit("(none)")).alias("_name")
+    ).agg(*sums)
     largest = next(iter(amounts))
-    ranked = each.withColumn("_total", sql.sum(largest).over(Window.partitionBy("_name"))).withColumn(
-        "_rank", sql.dense_rank().over(Window.orderBy(sql.col("_total").desc(), "_name"))
-    )
+    ranked = each.withColumn(
+        "_total", sql.sum(largest).over(Window.partitionBy("_name"))
+    ).withColumn("_rank", sql.dense_rank().over(Window.orderBy(sql.col("_total").desc(), "_name")))
     named = sql.when(sql.col("_rank") <= most, sql.col("_name")).otherwise(OTHERS).alias(by)
-    return ranked.groupBy("time", named).agg(*(sql.sum(name).alias(name) for name in amounts)).orderBy("time", by)
+    return (
+        ranked.groupBy("time", named)
+        .agg(*(sql.sum(name).alias(name) for name in amounts))
+        .orderBy("time", by)
+    )
 
 
-def largest(rows: DataFrame, by: str, count: str, within: str | None = None, most: int = MOST_BARS) -> DataFrame:
+def largest(
+    rows: DataFrame, by: str, count: str, within: str | None = None, most: int = MOST_BARS
+) -> DataFrame:
     """How many rows there are of each of the most frequent values: the columns ``by``, maybe ``within``, and ``count``. The most frequent first.
 
     The rows are read once.
@@ -83,7 +105,9 @@ def largest(rows: DataFrame, by: str, count: str, within: str | None = None, mos
     :param within: a column whose values are told apart: the most frequent of all, and :data:`OTHERS`. :param most: values of ``by``.
     """
     names = [by] if within is None else [by, within]
-    texts = [sql.coalesce(sql.col(name).cast("string"), sql.lit("(none)")).alias(name) for name in names]
+    texts = [
+        sql.coalesce(sql.col(name).cast("string"), sql.lit("(none)")).alias(name) for name in names
+    ]
     found = rows.groupBy(*texts).agg(sql.count("*").alias(count))
     if within is not None:
         found = found.withColumn("_all", sql.sum(count).over(Window.partitionBy(within)))
@@ -94,5 +118,11 @@ def largest(rows: DataFrame, by: str, count: str, within: str | None = None, mos
         )
         found = found.groupBy(by, within).agg(sql.sum(count).alias(count))
     found = found.withColumn("_total", sql.sum(count).over(Window.partitionBy(by)))
-    found = found.withColumn("_place", sql.dense_rank().over(Window.orderBy(sql.col("_total").desc(), by)))
-    return found.where(sql.col("_place") <= most).orderBy("_place", sql.col(count).desc(), *names).select(*names, count)
+    found = found.withColumn(
+        "_place", sql.dense_rank().over(Window.orderBy(sql.col("_total").desc(), by))
+    )
+    return (
+        found.where(sql.col("_place") <= most)
+        .orderBy("_place", sql.col(count).desc(), *names)
+        .select(*names, count)
+    )

@@ -13,7 +13,18 @@ from benchmarks.endpoint import Refused
 from benchmarks.gateway_links import GatewayWithLinks
 from benchmarks.jms_bridge import ActiveMQWithBridge, OpenWireActiveMQ
 from benchmarks.link_cells import BESIDE
-from benchmarks.movers import BATCHES, BETWEEN, FROM_ACTIVEMQ_STOMP, ROUND, ROUTES, TO_ACTIVEMQ_JMS, WITHIN, Mover, Route, Way
+from benchmarks.movers import (
+    BATCHES,
+    BETWEEN,
+    FROM_ACTIVEMQ_STOMP,
+    ROUND,
+    ROUTES,
+    TO_ACTIVEMQ_JMS,
+    WITHIN,
+    Mover,
+    Route,
+    Way,
+)
 from benchmarks.shovel import RabbitMQWithShovel
 from benchmarks.tally import Outcome
 from bridge.config.loading import read_path
@@ -42,7 +53,9 @@ def check_moves(mover: Mover, route: Route, messages: int) -> None:
     assert [each.messages for each in measured] == expected[mover.many]
 
 
-@pytest.mark.parametrize("route", [WITHIN, pytest.param(BETWEEN, marks=pytest.mark.long)], ids=lambda route: route.name)
+@pytest.mark.parametrize(
+    "route", [WITHIN, pytest.param(BETWEEN, marks=pytest.mark.long)], ids=lambda route: route.name
+)
 def test_the_gateways_links_move_everything_once_and_in_order(gateway: Mover, route: Route) -> None:
     check_moves(gateway, route, 2000)
 
@@ -52,9 +65,17 @@ def test_messages_that_come_all_at_once_have_no_rate(gateway: Mover) -> None:
         links.move(gateway, WITHIN, 1000, 100, 100)
 
 
-def test_a_link_that_does_not_start_is_refused_by_its_name(gateway: Mover, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway, "configuration", lambda route, batch: '<jmsbridge name="within-1000"><link/></jmsbridge>')
-    with pytest.raises(Refused, match=r"(?s)gateway: POST /v1/bridges/within-1000/start.*within-1000\.xml:1"):
+def test_a_link_that_does_not_start_is_refused_by_its_name(
+    gateway: Mover, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        gateway,
+        "configuration",
+        lambda route, batch: '<jmsbridge name="within-1000"><link/></jmsbridge>',
+    )
+    with pytest.raises(
+        Refused, match=r"(?s)gateway: POST /v1/bridges/within-1000/start.*within-1000\.xml:1"
+    ):
         gateway.begin(WITHIN, 1000)
 
 
@@ -87,9 +108,16 @@ def test_each_link_is_what_it_is_said_to_be(tmp_path: Path) -> None:
             assert link.quality_of_service is QualityOfService.DUPLICATES_OK
             assert link.max_batch_size == (batch or None)
             here = [end.connection_factory.embedded for end in (link.source, link.target)]
-            assert here == {Way.WITHIN: [True, True], Way.OUT: [True, False], Way.IN: [False, True]}[route.way]
+            assert (
+                here
+                == {Way.WITHIN: [True, True], Way.OUT: [True, False], Way.IN: [False, True]}[
+                    route.way
+                ]
+            )
             assert link.target.destination is not None
-            assert (link.source.destination.name, link.target.destination.name) == mover.queues(route, batch)
+            assert (link.source.destination.name, link.target.destination.name) == mover.queues(
+                route, batch
+            )
 
 
 @pytest.mark.long
@@ -103,7 +131,18 @@ def test_activemqs_own_bridge_moves_both_ways_and_by_itself_it_is_measured(tmp_p
         for protocol, batches in (("stomp", (1, 1000)), ("jms", (1000,))):
             for way in (Way.OUT, Way.IN):
                 for batch in batches:
-                    assert raw.rate(foreign, protocol, way, 200, batch, 100, f"{protocol}-{way.name}-{batch}") > 0
+                    assert (
+                        raw.rate(
+                            foreign,
+                            protocol,
+                            way,
+                            200,
+                            batch,
+                            100,
+                            f"{protocol}-{way.name}-{batch}",
+                        )
+                        > 0
+                    )
     finally:
         mover.kill()
     assert not foreign.running()
@@ -122,7 +161,11 @@ def test_rabbitmqs_shovel_moves_both_ways(tmp_path: Path) -> None:
 
 def test_every_goal_of_links_is_measured_by_the_quick_set() -> None:
     cells = link_cells.quick()
-    assert {cell.name for cell in cells} == {*(f"link-1KiB-{route.name}" for route in ROUTES), "link-100B-within", "link-beside"}
+    assert {cell.name for cell in cells} == {
+        *(f"link-1KiB-{route.name}" for route in ROUTES),
+        "link-100B-within",
+        "link-beside",
+    }
     for cell in cells:
         assert all(row.goals for row in cell.rows)
         assert set(cell.servers) == {"gateway", "pure", "ActiveMQ", "RabbitMQ"}

@@ -80,13 +80,17 @@ def test_the_qualities_are_compared_with_the_usual_one(gateway: Mover) -> None:
 
 @pytest.mark.parametrize("program", Program, ids=lambda program: program.name)
 @pytest.mark.parametrize("way", [Way.OUT, Way.IN], ids=lambda way: way.name)
-def test_a_client_that_cannot_is_refused_with_what_it_said(gateway: Mover, program: Program, way: Way) -> None:
+def test_a_client_that_cannot_is_refused_with_what_it_said(
+    gateway: Mover, program: Program, way: Way
+) -> None:
     foreign = gateway.foreign(ONCE_TO_ACTIVEMQ)
     assert isinstance(foreign, OpenWireActiveMQ)
     there = foreign.url
     foreign.url = f"tcp://127.0.0.1:{free_port()}"
     try:
-        with pytest.raises(Refused, match=r"(?s)ActiveMQ: Bare.*\.java could not .*Could not connect to broker URL"):
+        with pytest.raises(
+            Refused, match=r"(?s)ActiveMQ: Bare.*\.java could not .*Could not connect to broker URL"
+        ):
             bare.rate(foreign, program, way, 100, 10, 100, f"nobody-{program.name}-{way.name}")
     finally:
         foreign.url = there
@@ -99,7 +103,9 @@ def test_a_client_looks_at_each_message(gateway: Mover, program: Program) -> Non
     name = f"others-{program.name}"
     fill(foreign, name, 100, True, 200, 60.0)
     command = bare.command(program, foreign.url, name, "receive", "100", "10", "90")
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=60.0)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=60.0
+    )
     assert done.returncode
     assert "message 0 of 90 bytes was expected" in done.stderr
 
@@ -135,18 +141,28 @@ def test_each_link_is_what_it_is_said_to_be(tmp_path: Path) -> None:
 
 def test_every_goal_of_transacted_links_is_measured_by_the_quick_set() -> None:
     to, from_, quality = once_cells.quick()
-    assert [cell.name for cell in (to, from_, quality)] == ["link-once-to-activemq", "link-once-from-activemq", "link-quality"]
+    assert [cell.name for cell in (to, from_, quality)] == [
+        "link-once-to-activemq",
+        "link-once-from-activemq",
+        "link-quality",
+    ]
     assert {to.name, from_.name, quality.name} <= {cell.name for cell in cells.quick()}
     for cell in (to, from_):
         assert isinstance(cell.work, Transacted)
         assert list(cell.work.counts) == [1, 10, 100]
-        assert [row.goals for row in cell.rows] == [(NoneLost(), NearTheLimit(0.8, "a bare XA loop"))] * 3
+        assert [row.goals for row in cell.rows] == [
+            (NoneLost(), NearTheLimit(0.8, "a bare XA loop"))
+        ] * 3
     assert isinstance(quality.work, Qualities)
-    assert len(quality.rows) == sum(len(routes) for routes in quality.work.routes) * len(quality.work.counts)
+    assert len(quality.rows) == sum(len(routes) for routes in quality.work.routes) * len(
+        quality.work.counts
+    )
     assert all(row.goals == (NoneLost(),) for row in quality.rows)
 
 
-def test_the_rows_say_what_their_figures_are_of(gateway: Mover, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rows_say_what_their_figures_are_of(
+    gateway: Mover, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cell = once_cells.quick()[2]
     assert isinstance(cell.work, Qualities)
     asked: list[tuple[str, int]] = []
@@ -167,4 +183,6 @@ def test_the_rows_say_what_their_figures_are_of(gateway: Mover, monkeypatch: pyt
 def test_the_full_set_moves_more() -> None:
     few, many = once_cells.quick()[0].work, next(once_cells.full()).work
     assert isinstance(few, Transacted)
-    assert many == replace(few, counts={batch: 5 * messages for batch, messages in few.counts.items()})
+    assert many == replace(
+        few, counts={batch: 5 * messages for batch, messages in few.counts.items()}
+    )

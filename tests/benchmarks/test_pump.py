@@ -71,14 +71,18 @@ def test_a_server_that_dies_is_refused_by_name(pump: Peer) -> None:
 def test_a_server_that_ends_at_once_is_not_ready(tmp_path: Path) -> None:
     class Ending(Pump):
         def _launch(self) -> ProcessTree:
-            return ProcessTree(["sh", "-c", "echo no room; exit 3"], os.environ, self.folder, self.log)
+            return ProcessTree(
+                ["sh", "-c", "echo no room; exit 3"], os.environ, self.folder, self.log
+            )
 
     with pytest.raises(NotReady, match=r"(?s)ended before it answered.*no room"):
         Ending(tmp_path).start()
 
 
 def test_a_tree_is_ended_with_its_descendants(tmp_path: Path) -> None:
-    tree = ProcessTree(["sh", "-c", "sleep 600 & exec sleep 600"], os.environ, tmp_path, tmp_path / "log")
+    tree = ProcessTree(
+        ["sh", "-c", "sleep 600 & exec sleep 600"], os.environ, tmp_path, tmp_path / "log"
+    )
     while len(tree.pids()) < 2:
         assert tree.alive()
     assert tree.resident_bytes() > 0
@@ -112,7 +116,11 @@ def test_an_interrupted_run_leaves_no_server(tmp_path: Path, alone: bool) -> Non
             return trees[-1]
 
     row = Row("a row", "s", higher=False)
-    cells = [START_UP, Cell("steady", Steady(Load()), (row,)), Cell("interrupted", Interrupted(alone), (row,))]
+    cells = [
+        START_UP,
+        Cell("steady", Steady(Load()), (row,)),
+        Cell("interrupted", Interrupted(alone), (row,)),
+    ]
 
     def run() -> None:
         with Runner([Watched], tmp_path, Timing(0.0, 0.5, 0.02), 2, lambda text: None) as runner:

@@ -10,7 +10,17 @@ import pytest
 from benchmarks import results, table
 from benchmarks.cell import Row
 from benchmarks.cells import full, quick, select
-from benchmarks.goals import AtLeast, AtLeastUnlessLimited, AtMost, Below, Goal, NearTheLimit, NoneLost, Reaches, Standing
+from benchmarks.goals import (
+    AtLeast,
+    AtLeastUnlessLimited,
+    AtMost,
+    Below,
+    Goal,
+    NearTheLimit,
+    NoneLost,
+    Reaches,
+    Standing,
+)
 from benchmarks.measurement import Measurement, failed, percentiles
 from benchmarks.results import RowResult
 from benchmarks.tally import Outcome
@@ -18,7 +28,9 @@ from benchmarks.tally import Outcome
 SERVERS = ("gateway", "ActiveMQ", "RabbitMQ")
 
 
-def result(higher: bool = True, goals: tuple[Goal, ...] = (), **values: list[float | None]) -> RowResult:
+def result(
+    higher: bool = True, goals: tuple[Goal, ...] = (), **values: list[float | None]
+) -> RowResult:
     row = RowResult("cell", Row("a row", "msg/s", higher, goals), SERVERS)
     for server, measured in values.items():
         for value in measured:
@@ -36,7 +48,9 @@ def test_ratios_are_of_medians_and_above_one_where_the_first_is_better() -> None
     assert times.ratio("RabbitMQ") == 0.5
 
 
-def test_a_repetition_that_failed_does_not_count_and_a_server_that_always_failed_has_no_ratio() -> None:
+def test_a_repetition_that_failed_does_not_count_and_a_server_that_always_failed_has_no_ratio() -> (
+    None
+):
     row = result(gateway=[100.0, None, 300.0], ActiveMQ=[None], RabbitMQ=[50.0])
     assert row.median("gateway") == 200
     assert row.ratio("ActiveMQ") is None
@@ -104,13 +118,17 @@ def test_a_provider_that_is_the_limit_excuses_who_is_nearly_as_fast(
 def test_the_table_says_what_the_limit_is() -> None:
     row = result(goals=(AtLeastUnlessLimited(2.0),), ActiveMQ=[400.0])
     row.add("gateway", Measurement(450.0, ceiling=500.0))
-    assert "the provider is the limit; alone the provider does 500 and so never reaches it, of which this is 90 %" in table.block(
-        row
+    assert (
+        "the provider is the limit; alone the provider does 500 and so never reaches it, of which this is 90 %"
+        in table.block(row)
     )
     assert table.summary([row], {}).endswith("the provider is the limit")
     row.add("gateway", Measurement(50.0, ceiling=500.0))
     assert row.median("gateway") == 250
-    assert "MISSED; alone the provider does 500 and so never reaches it, of which this is 50 %" in table.block(row)
+    assert (
+        "MISSED; alone the provider does 500 and so never reaches it, of which this is 50 %"
+        in table.block(row)
+    )
     assert "MISSED: ≥ 2× the best" in table.summary([row], {})
     row.runs["gateway"] = [Measurement(900.0, ceiling=1500.0)]
     assert "reached; alone the provider does 1,500, of which this is 60 %" in table.block(row)
@@ -118,18 +136,29 @@ def test_the_table_says_what_the_limit_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("subject", "ceiling", "reached"), [(400.0, 500.0, True), (399.0, 500.0, False), (400.0, None, None), (None, 500.0, None)]
+    ("subject", "ceiling", "reached"),
+    [(400.0, 500.0, True), (399.0, 500.0, False), (400.0, None, None), (None, 500.0, None)],
 )
-def test_a_share_of_the_limit(subject: float | None, ceiling: float | None, reached: bool | None) -> None:
-    assert NearTheLimit(0.8, "a bare loop").reached(Standing(subject, {}, ceiling=ceiling)) is reached
+def test_a_share_of_the_limit(
+    subject: float | None, ceiling: float | None, reached: bool | None
+) -> None:
+    assert (
+        NearTheLimit(0.8, "a bare loop").reached(Standing(subject, {}, ceiling=ceiling)) is reached
+    )
 
 
 def test_the_table_says_what_share_of_the_limit_was_reached() -> None:
     row = result(goals=(NearTheLimit(0.8, "a bare loop"),))
     row.add("gateway", Measurement(400.0, ceiling=500.0))
-    assert "goal ≥ 80 % of a bare loop: reached; a bare loop does 500, of which this is 80 %" in table.block(row)
+    assert (
+        "goal ≥ 80 % of a bare loop: reached; a bare loop does 500, of which this is 80 %"
+        in table.block(row)
+    )
     row.runs["gateway"] = [Measurement(100.0, ceiling=500.0)]
-    assert "goal ≥ 80 % of a bare loop: MISSED; a bare loop does 500, of which this is 20 %" in table.block(row)
+    assert (
+        "goal ≥ 80 % of a bare loop: MISSED; a bare loop does 500, of which this is 20 %"
+        in table.block(row)
+    )
     assert "MISSED: ≥ 80 % of a bare loop" in table.summary([row], {})
     row.runs["gateway"] = [Measurement(400.0)]
     assert "goal ≥ 80 % of a bare loop: not measured" in table.block(row)
@@ -160,8 +189,17 @@ def test_percentiles_are_values_of_the_sample() -> None:
 
 
 def test_the_table_says_ratios_losses_and_errors() -> None:
-    row = result(goals=(AtLeast(3.0, "ActiveMQ"), NoneLost()), gateway=[182_000.0, 170_000.0, 190_000.0], ActiveMQ=[52_000.0])
-    row.add("gateway", Measurement(180_000.0, Outcome(lost=7), messages=100, percentiles=(1.0, 22.0, 333.0), generator=0.25))
+    row = result(
+        goals=(AtLeast(3.0, "ActiveMQ"), NoneLost()),
+        gateway=[182_000.0, 170_000.0, 190_000.0],
+        ActiveMQ=[52_000.0],
+    )
+    row.add(
+        "gateway",
+        Measurement(
+            180_000.0, Outcome(lost=7), messages=100, percentiles=(1.0, 22.0, 333.0), generator=0.25
+        ),
+    )
     row.add("RabbitMQ", failed(TimeoutError("nothing came")))
     text = table.block(row)
     assert "3.48×" in text
@@ -169,7 +207,22 @@ def test_the_table_says_ratios_losses_and_errors() -> None:
     assert "goal ≥ 3× ActiveMQ: reached" in text
     assert "goal none lost or twice: MISSED" in text
     gateway = next(line.split() for line in text.splitlines() if line.split()[0] == "gateway")
-    assert gateway == ["gateway", "181,000", "170,000", "190,000", "7", "0", "0", "-", "-", "1", "22", "333", "25", "-"]
+    assert gateway == [
+        "gateway",
+        "181,000",
+        "170,000",
+        "190,000",
+        "7",
+        "0",
+        "0",
+        "-",
+        "-",
+        "1",
+        "22",
+        "333",
+        "25",
+        "-",
+    ]
     assert "MISSED: none lost or twice" in table.summary([row], {})
     assert "Others" not in table.summary([row], {})
     assert table.summary([], {}) == "nothing was measured"
@@ -196,7 +249,15 @@ def test_cells_have_names_of_their_own_and_are_found_by_them() -> None:
         names = [cell.name for cell in cells]
         assert len(set(names)) == len(names)
     assert [cell.name for cell in select(["request-reply-1"])] == ["request-reply-1"]
-    assert {cell.name for cell in select(["request-reply"])} == {"request-reply-1", "request-reply-10", "request-reply-100"}
-    assert {cell.name for cell in select(["idle-*-5000", "start-up"])} == {"idle-tcp-5000", "idle-tls-5000", "start-up"}
+    assert {cell.name for cell in select(["request-reply"])} == {
+        "request-reply-1",
+        "request-reply-10",
+        "request-reply-100",
+    }
+    assert {cell.name for cell in select(["idle-*-5000", "start-up"])} == {
+        "idle-tcp-5000",
+        "idle-tls-5000",
+        "start-up",
+    }
     with pytest.raises(ValueError, match="no cell is called 'idel'"):
         select(["idel"])

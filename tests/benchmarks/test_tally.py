@@ -89,7 +89,9 @@ chunks = st.lists(
 
 
 @given(chunks, st.lists(st.integers(0, 50), min_size=2, max_size=2))
-def test_it_counts_like_a_slow_count(received: list[tuple[int, list[tuple[int, int]]]], sent: list[int]) -> None:
+def test_it_counts_like_a_slow_count(
+    received: list[tuple[int, list[tuple[int, int]]]], sent: list[int]
+) -> None:
     tally = Tally(2)
     readers = [Reader(2) for _ in range(3)]
     arrivals: Counter[tuple[int, int]] = Counter()

@@ -8,7 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.wire import SPAN, Block, Confirm, Cutter, Shape, ack_id, acks, command, frame, header, numbers
+from benchmarks.wire import (
+    SPAN,
+    Block,
+    Confirm,
+    Cutter,
+    Shape,
+    ack_id,
+    acks,
+    command,
+    frame,
+    header,
+    numbers,
+)
 
 
 def frames_of(octets: bytes | memoryview) -> list[bytes]:
@@ -43,7 +55,10 @@ def test_a_receipt_each_100_is_asked_for_by_the_last_frame_only() -> None:
 
 
 def test_a_receipt_each_needs_blocks_of_one() -> None:
-    assert header(frames_of(Block(Shape("/queue/a", confirm=Confirm.EACH), 1).fill(5))[0], b"receipt") == b"00-0000000005-r"
+    assert (
+        header(frames_of(Block(Shape("/queue/a", confirm=Confirm.EACH), 1).fill(5))[0], b"receipt")
+        == b"00-0000000005-r"
+    )
     with pytest.raises(ValueError, match="one message"):
         Block(Shape("/queue/a", confirm=Confirm.EACH), 100)
 
@@ -57,7 +72,11 @@ def test_a_transaction_is_begun_used_and_committed_with_a_receipt() -> None:
 
 
 def test_neither_receipts_nor_errors_pass_for_numbers() -> None:
-    for octets in (b"RECEIPT\nreceipt-id:00-0000000005-r\n\n", b"ERROR\nmessage:no\n\n", b"\nERROR\nmessage:no\n\nsorry"):
+    for octets in (
+        b"RECEIPT\nreceipt-id:00-0000000005-r\n\n",
+        b"ERROR\nmessage:no\n\n",
+        b"\nERROR\nmessage:no\n\nsorry",
+    ):
         with pytest.raises(ValueError, match="invalid literal"):
             numbers([octets])
 
@@ -74,9 +93,16 @@ lengths = st.lists(st.one_of(st.integers(0, 200), st.integers(0, 40_000)), max_s
 
 
 @given(lengths, st.lists(st.integers(64, 60_000), min_size=1, max_size=5), st.booleans())
-def test_a_stream_cut_anywhere_gives_the_same_frames(contents: list[int], steps: list[int], end_of_line: bool) -> None:
+def test_a_stream_cut_anywhere_gives_the_same_frames(
+    contents: list[int], steps: list[int], end_of_line: bool
+) -> None:
     sent = [
-        frame("MESSAGE", {"ack": str(number), "destination": "/queue/a"}, b"x" * body + b"%012d" % number) + b"\n" * end_of_line
+        frame(
+            "MESSAGE",
+            {"ack": str(number), "destination": "/queue/a"},
+            b"x" * body + b"%012d" % number,
+        )
+        + b"\n" * end_of_line
         for number, body in enumerate(contents)
     ]
     stream, cutter, received, at = b"".join(sent), Cutter(), list[bytes](), 0
@@ -88,7 +114,9 @@ def test_a_stream_cut_anywhere_gives_the_same_frames(contents: list[int], steps:
     assert cutter.rest.strip(b"\n") == b""
     assert numbers(received) == list(range(len(contents)))
     assert [command(octets) for octets in received] == [b"MESSAGE"] * len(contents)
-    assert [ack_id(octets) for octets in received] == [b"%d" % number for number in range(len(contents))]
+    assert [ack_id(octets) for octets in received] == [
+        b"%d" % number for number in range(len(contents))
+    ]
     for got, body, octets in zip(received, contents, sent, strict=True):
         if body < 2000:
             assert got.lstrip(b"\n") + b"\0" == octets.rstrip(b"\n")

@@ -51,12 +51,20 @@ class Gated:
         return self._provider.resource
 
     def connect(
-        self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]
+        self,
+        credentials: Credentials,
+        client_id: str | None,
+        lost: Callable[[MessagingError], None],
     ) -> Deferred[Connection]:
         self.asked.append(client_id)
         return Deferred.fromCoroutine(self._connect(credentials, client_id, lost))
 
-    async def _connect(self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]) -> Connection:
+    async def _connect(
+        self,
+        credentials: Credentials,
+        client_id: str | None,
+        lost: Callable[[MessagingError], None],
+    ) -> Connection:
         gate = self.gate
         if gate is not None:
             passed: Deferred[None] = Deferred()
@@ -90,7 +98,9 @@ class Bench:
         self.factories = Factories(clock, Embedded(self.provider, GUEST), JavaOptions)
         self.connections = Connections(self.clock)
 
-    def factory(self, ref_name: str = "here", client_id: str | None = None, **attributes: Any) -> AdministeredFactory:
+    def factory(
+        self, ref_name: str = "here", client_id: str | None = None, **attributes: Any
+    ) -> AdministeredFactory:
         """A factory of the broker."""
         properties = {} if client_id is None else {"imqConfiguredClientID": client_id}
         return self.factories.get(ConnectionFactory(ref_name, properties=properties, **attributes))
@@ -143,7 +153,9 @@ def benched(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Any
             closing = bench.connections.close()
             bench.clock.advance(100)
             await closing.addTimeout(10, clock)
-            await until(lambda: not bench.alive(), lambda: f"{bench.alive()} connections are still open")
+            await until(
+                lambda: not bench.alive(), lambda: f"{bench.alive()} connections are still open"
+            )
             assert [str(call) for call in bench.clock.getDelayedCalls()] == []
 
     run.__name__, run.__doc__ = test.__name__, test.__doc__

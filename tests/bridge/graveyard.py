@@ -49,7 +49,12 @@ def original(**changes: Any) -> Message:
         "extras": (("content-type", "image/png"), ("x-hop", "1")),
     }
     given.update(changes)
-    return Message(Headers(Queue("source"), **given), b"\0\xff", timestamp=1_600_000_000_000, message_id="ID:there:1")
+    return Message(
+        Headers(Queue("source"), **given),
+        b"\0\xff",
+        timestamp=1_600_000_000_000,
+        message_id="ID:there:1",
+    )
 
 
 def died(message: Message | None = None, **changes: Any) -> DeadMessage:
@@ -79,7 +84,9 @@ class Doing:
         #: True for success, or what was raised.
         self.results: list[BaseException | bool] = []
         self.deferred = ensureDeferred(_awaiting(work))
-        self.deferred.addCallbacks(lambda _: self.results.append(True), lambda failure: self.results.append(failure.value))
+        self.deferred.addCallbacks(
+            lambda _: self.results.append(True), lambda failure: self.results.append(failure.value)
+        )
 
     @property
     def error(self) -> BaseException:
@@ -120,7 +127,9 @@ class Graveyard:
         self.factories = Factories(self.clock, embedded, _no_jvm, lambda: entry_points or {})
         self.connections = Connections(self.clock)
         bridge = Bridge("test", built_in_dmq=built_in, dmqs=dmqs)
-        self.queues = DeadMessageQueues(self.clock, bridge, self.factories, self.connections, load or _none_known, log)
+        self.queues = DeadMessageQueues(
+            self.clock, bridge, self.factories, self.connections, load or _none_known, log
+        )
 
     def burying(self, dead: DeadMessage | None = None) -> Doing:
         """Begin."""
@@ -145,7 +154,9 @@ class Graveyard:
     def has(self, client_id: str) -> bool:
         """Whether a connection has this client identifier; if not, one has it from now on."""
         losses: list[MessagingError] = []
-        connecting = Doing(self.stepped.provider.connect(Credentials("guest", "guest"), client_id, losses.append))
+        connecting = Doing(
+            self.stepped.provider.connect(Credentials("guest", "guest"), client_id, losses.append)
+        )
         return isinstance(connecting.results[0], ClientIdInUse)
 
     def later(self, seconds: float) -> None:
@@ -165,7 +176,9 @@ class Graveyard:
 
     def lines(self, level: str = "") -> list[str]:
         """The log, or what it has of one level."""
-        return [formatEvent(event) for event in self.events if level in ("", event["log_level"].name)]
+        return [
+            formatEvent(event) for event in self.events if level in ("", event["log_level"].name)
+        ]
 
 
 def _none_known(name: str, setting: str) -> MessageTransformer:

@@ -25,7 +25,9 @@ class Journaled:
     def opened(self, level: Level = Level.LINKS, **options: bool) -> Journal:
         self._closed = False
         run = run_name("test", int(clock.seconds() * 1_000_000))
-        self.journal = Journal(clock, self.folder, run, "test", JournalOptions(level, segment_age=3600, **options))
+        self.journal = Journal(
+            clock, self.folder, run, "test", JournalOptions(level, segment_age=3600, **options)
+        )
         self.rig.lines = BridgeLines(self.journal)
         return self.journal
 

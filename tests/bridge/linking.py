@@ -82,7 +82,10 @@ class Away:
         return self._resource
 
     def connect(
-        self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]
+        self,
+        credentials: Credentials,
+        client_id: str | None,
+        lost: Callable[[MessagingError], None],
     ) -> Deferred[Connection]:
         self.attempts += 1
         if self.hangs:
@@ -137,11 +140,18 @@ class Side:
         self.backend = backend
         self.provider = Away(backend.provider(), name)
         self.seam = Seam(backend)
-        self.config = ConnectionFactory(name, connect_attempt_interval_s=1, lookup_name=f"there://{name}")
+        self.config = ConnectionFactory(
+            name, connect_attempt_interval_s=1, lookup_name=f"there://{name}"
+        )
         #: What looking up fails with; None lets it succeed.
         self.not_found: MessagingError | None = None
         self.factory = AdministeredFactory(
-            self.config, self.provider, backend.credentials, name, look_up=self._look_up, remembers=True
+            self.config,
+            self.provider,
+            backend.credentials,
+            name,
+            look_up=self._look_up,
+            remembers=True,
         )
 
     def _look_up(self, destination: Configured) -> Deferred[Destination]:
@@ -217,7 +227,16 @@ class Rig:
         self.passed(point)
 
     def _open(self) -> Coordinator:
-        return open_coordinator(clock, self.folder, "bridge", "instance", TransactionProperties(), self._at, Logger(), os.urandom)
+        return open_coordinator(
+            clock,
+            self.folder,
+            "bridge",
+            "instance",
+            TransactionProperties(),
+            self._at,
+            Logger(),
+            os.urandom,
+        )
 
     def coordinator(self) -> Coordinator:
         """That of the links' transactions."""
@@ -241,8 +260,16 @@ class Rig:
         link.setdefault("failure_retry_interval_ms", 20)
         configured = Link(
             name,
-            Source(self.source.config, **{"destination": _configured("source", of), **(source or {})}),
-            Target(self.target.config, **{"destination": None if to is None else _configured("target", to), **(target or {})}),
+            Source(
+                self.source.config, **{"destination": _configured("source", of), **(source or {})}
+            ),
+            Target(
+                self.target.config,
+                **{
+                    "destination": None if to is None else _configured("target", to),
+                    **(target or {}),
+                },
+            ),
             **link,
         )
         made = JMSLink(
@@ -273,7 +300,9 @@ class Rig:
         return made
 
     async def reaches(self, link: JMSLink, state: LinkState) -> None:
-        await until(lambda: link.state is state, lambda: f"{link.state}: {link.status().last_error}")
+        await until(
+            lambda: link.state is state, lambda: f"{link.state}: {link.status().last_error}"
+        )
 
     async def close(self) -> None:
         for link in self.links:
@@ -310,4 +339,15 @@ async def close(rig: Rig) -> None:
         await backend.stop()
 
 
-__all__ = ["SOURCE", "TARGET", "Away", "Client", "Graves", "Rig", "close", "in_state", "rig", "until"]
+__all__ = [
+    "SOURCE",
+    "TARGET",
+    "Away",
+    "Client",
+    "Graves",
+    "Rig",
+    "close",
+    "in_state",
+    "rig",
+    "until",
+]

@@ -9,12 +9,24 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import capturedLogs
 
 from bridge.config.model import ConnectionFactory
-from bridge.connections.connections import GIVE_BACK_S, ConnectionKind, Connections, Lease, PoolStatus, SharedStatus
+from bridge.connections.connections import (
+    GIVE_BACK_S,
+    ConnectionKind,
+    Connections,
+    Lease,
+    PoolStatus,
+    SharedStatus,
+)
 from bridge.connections.factories import AdministeredFactory, Embedded, Factories
 from bridge.connections.leases import CLOSE_S
 from bridge.connections.pool import CLIENT_ID_S
 from bridge.providers.jms.command import JavaOptions
-from gateway.messaging.errors import AuthenticationFailed, ClientIdInUse, MessagingError, ProviderUnavailable
+from gateway.messaging.errors import (
+    AuthenticationFailed,
+    ClientIdInUse,
+    MessagingError,
+    ProviderUnavailable,
+)
 from tests.bridge.connecting import GUEST, WRONG, Bench, benched, clock, ignored, is_open
 from tests.contract.waiting import until
 
@@ -53,7 +65,10 @@ async def test_the_kind_is_that_of_the_guide(bench: Bench) -> None:
 @benched
 async def test_a_dedicated_connection_is_nobody_elses_and_stays(bench: Bench) -> None:
     factory = bench.factory()
-    one, other = bench.connections.dedicated(factory, None), bench.connections.for_sending(factory, True, None)
+    one, other = (
+        bench.connections.dedicated(factory, None),
+        bench.connections.for_sending(factory, True, None),
+    )
     lease, others = await bench.take(one), await bench.take(other)
     assert lease.connection is not others.connection
     await lease.give_back()
@@ -68,7 +83,9 @@ async def test_a_dedicated_connection_is_nobody_elses_and_stays(bench: Bench) ->
 
 
 @benched
-async def test_a_dedicated_connection_that_does_not_stay_is_closed_after_each_lease(bench: Bench) -> None:
+async def test_a_dedicated_connection_that_does_not_stay_is_closed_after_each_lease(
+    bench: Bench,
+) -> None:
     way = bench.connections.for_sending(bench.factory(), False, "c1")
     first = await bench.take(way)
     assert first.connection.client_id == "c1"
@@ -85,10 +102,16 @@ async def test_a_dedicated_connection_that_does_not_stay_is_closed_after_each_le
 
 
 @benched
-async def test_a_dedicated_connection_has_the_factorys_client_identifier_unless_it_has_its_own(bench: Bench) -> None:
+async def test_a_dedicated_connection_has_the_factorys_client_identifier_unless_it_has_its_own(
+    bench: Bench,
+) -> None:
     factory = bench.factory(client_id="f")
-    assert (await bench.take(bench.connections.dedicated(factory, None))).connection.client_id == "f"
-    assert (await bench.take(bench.connections.dedicated(factory, "own"))).connection.client_id == "own"
+    assert (
+        await bench.take(bench.connections.dedicated(factory, None))
+    ).connection.client_id == "f"
+    assert (
+        await bench.take(bench.connections.dedicated(factory, "own"))
+    ).connection.client_id == "own"
 
 
 @benched
@@ -105,20 +128,28 @@ async def test_who_takes_a_dedicated_connection_twice_has_it_twice(bench: Bench)
 @benched
 async def test_a_pooled_connection_is_one_leases_at_a_time_and_used_again(bench: Bench) -> None:
     factory = bench.factory()
-    one, other = bench.connections.for_sending(factory, False, None), bench.connections.for_sending(factory, False, None)
+    one, other = (
+        bench.connections.for_sending(factory, False, None),
+        bench.connections.for_sending(factory, False, None),
+    )
     first, second = await bench.take(one), await bench.take(other)
     assert first.connection is not second.connection
     await first.give_back()
     await second.give_back()
     third = await bench.take(one)
-    assert third.connection is second.connection, "the one that was used last, so that those too many grow old"
+    assert third.connection is second.connection, (
+        "the one that was used last, so that those too many grow old"
+    )
     assert len(bench.provider.asked) == 2
 
 
 @benched
 async def test_a_shared_connection_is_one_for_all(bench: Bench) -> None:
     factory = bench.factory(client_id="c1")
-    one, other = bench.connections.for_sending(factory, False, None), bench.connections.for_sending(factory, False, None)
+    one, other = (
+        bench.connections.for_sending(factory, False, None),
+        bench.connections.for_sending(factory, False, None),
+    )
     first, second = await bench.take(one), await bench.take(other)
     assert first.connection is second.connection
     assert bench.provider.asked == ["c1"]
@@ -195,9 +226,14 @@ def told(bench: Bench, client_id: str | None) -> AdministeredFactory:
 
 
 @benched
-async def test_the_first_connection_tells_that_the_factory_has_a_client_identifier(bench: Bench) -> None:
+async def test_the_first_connection_tells_that_the_factory_has_a_client_identifier(
+    bench: Bench,
+) -> None:
     factory = told(bench, "theirs")
-    way, other = bench.connections.for_sending(factory, False, None), bench.connections.for_sending(factory, False, None)
+    way, other = (
+        bench.connections.for_sending(factory, False, None),
+        bench.connections.for_sending(factory, False, None),
+    )
     assert way.kind is None
     assert other.kind is None
     assert bench.connections.pools() == []
@@ -252,7 +288,9 @@ async def test_the_kind_stays_unknown_while_connecting_fails(bench: Bench) -> No
 
 
 @benched
-async def test_a_client_identifier_in_use_is_tried_once_more_after_five_seconds(bench: Bench) -> None:
+async def test_a_client_identifier_in_use_is_tried_once_more_after_five_seconds(
+    bench: Bench,
+) -> None:
     theirs = await bench.backend.provider().connect(GUEST, "c1", ignored)
     way = bench.connections.dedicated(bench.factory(), "c1")
     taking = outcome(way.take(ignored))
@@ -314,8 +352,12 @@ async def test_an_idle_pooled_connection_is_closed_after_as_many_seconds(bench: 
 
 
 @benched
-async def test_a_shared_connection_is_closed_so_many_seconds_after_the_last_return(bench: Bench) -> None:
-    way = bench.connections.for_sending(bench.factory(client_id="c1", idle_timeout_s=30), False, None)
+async def test_a_shared_connection_is_closed_so_many_seconds_after_the_last_return(
+    bench: Bench,
+) -> None:
+    way = bench.connections.for_sending(
+        bench.factory(client_id="c1", idle_timeout_s=30), False, None
+    )
     one, two = await bench.take(way), await bench.take(way)
     await one.give_back()
     bench.clock.advance(1000)
@@ -351,7 +393,9 @@ async def test_what_was_given_back_at_once_is_idle_once(bench: Bench) -> None:
 @benched
 async def test_an_idle_time_out_of_0_closes_nothing(bench: Bench) -> None:
     pooled = bench.connections.for_sending(bench.factory("pooled", idle_timeout_s=0), False, None)
-    shared = bench.connections.for_sending(bench.factory("shared", client_id="c1", idle_timeout_s=0), False, None)
+    shared = bench.connections.for_sending(
+        bench.factory("shared", client_id="c1", idle_timeout_s=0), False, None
+    )
     leases = [await bench.take(pooled), await bench.take(shared)]
     for lease in leases:
         await lease.give_back()
@@ -401,7 +445,9 @@ async def test_a_broken_pooled_connection_is_closed(bench: Bench) -> None:
 
 
 @benched
-async def test_a_broken_shared_connection_is_closed_when_all_have_given_it_back(bench: Bench) -> None:
+async def test_a_broken_shared_connection_is_closed_when_all_have_given_it_back(
+    bench: Bench,
+) -> None:
     way = bench.connections.for_sending(bench.factory(client_id="c1"), False, None)
     one, two = await bench.take(way), await bench.take(way)
     await one.give_back(broken=True)
@@ -449,7 +495,9 @@ async def test_who_raises_when_told_of_a_loss_keeps_it_from_nobody(bench: Bench)
     with capturedLogs() as events:
         await bench.lose()
         await until(lambda: losses)
-    assert [event["log_failure"].type for event in events if "log_failure" in event] == [ZeroDivisionError]
+    assert [event["log_failure"].type for event in events if "log_failure" in event] == [
+        ZeroDivisionError
+    ]
 
 
 @pytest.mark.parametrize("kind", ConnectionKind)
@@ -515,7 +563,9 @@ class Fleeting:
         connecting = self._provider.connect(GUEST, client_id, lost)
         if self.first:
             self.first = False
-            connecting.addCallback(lambda connection: (lost(ProviderUnavailable("gone")), connection)[1])
+            connecting.addCallback(
+                lambda connection: (lost(ProviderUnavailable("gone")), connection)[1]
+            )
         return connecting
 
 
@@ -545,7 +595,10 @@ async def test_what_comes_of_a_cancelled_take_is_for_others(bench: Bench) -> Non
         assert [type(error) for error in found] == [CancelledError]
     bench.provider.release()
     await until(lambda: len(bench.provider.open) == 2)
-    await until(lambda: bench.alive() == 1, lambda: "the one that does not stay is closed, the pooled one is there")
+    await until(
+        lambda: bench.alive() == 1,
+        lambda: "the one that does not stay is closed, the pooled one is there",
+    )
     assert [(status.in_use, status.idle) for status in bench.connections.pools()] == [(0, 1)]
     await bench.take(pooled)
     assert len(bench.provider.asked) == 2
@@ -561,7 +614,9 @@ async def test_who_waits_gets_what_is_given_back_meanwhile(bench: Bench) -> None
     await lease.give_back()
     assert taking[0].connection is lease.connection
     bench.provider.release()
-    await until(lambda: [(status.in_use, status.idle) for status in bench.connections.pools()] == [(1, 1)])
+    await until(
+        lambda: [(status.in_use, status.idle) for status in bench.connections.pools()] == [(1, 1)]
+    )
 
 
 class Answered:
@@ -620,7 +675,9 @@ async def test_a_closed_way_takes_nothing(bench: Bench) -> None:
 
 
 @benched
-async def test_closing_a_way_while_it_connects_fails_the_take_and_closes_what_comes(bench: Bench) -> None:
+async def test_closing_a_way_while_it_connects_fails_the_take_and_closes_what_comes(
+    bench: Bench,
+) -> None:
     way = bench.connections.dedicated(bench.factory(), "c1")
     bench.provider.hold()
     taking = outcome(way.take(ignored))
@@ -635,7 +692,10 @@ async def test_closing_a_way_while_it_connects_fails_the_take_and_closes_what_co
 @benched
 async def test_closing_one_way_to_a_pool_disturbs_no_other(bench: Bench) -> None:
     factory = bench.factory(client_id="c1")
-    one, other = bench.connections.for_sending(factory, False, None), bench.connections.for_sending(factory, False, None)
+    one, other = (
+        bench.connections.for_sending(factory, False, None),
+        bench.connections.for_sending(factory, False, None),
+    )
     bench.provider.hold()
     ours, theirs = outcome(one.take(ignored)), outcome(other.take(ignored))
     await one.close()
@@ -759,12 +819,16 @@ async def test_a_close_that_hangs_or_fails_holds_nothing_up(bench: Bench, answer
         else:
             bench.clock.advance(CLOSE_S)
         assert closing == [None]
-    levels = [event["log_level"].name for event in events if event["log_namespace"].startswith("bridge")]
+    levels = [
+        event["log_level"].name for event in events if event["log_namespace"].startswith("bridge")
+    ]
     assert levels == ["critical" if answers else "warn"]
 
 
 @benched
-async def test_a_client_identifier_is_not_asked_for_before_its_connection_is_closed(bench: Bench) -> None:
+async def test_a_client_identifier_is_not_asked_for_before_its_connection_is_closed(
+    bench: Bench,
+) -> None:
     answer: Deferred[None] = Deferred()
     way = bench.connections.for_sending(made_of(bench, Silent(bench, answer)), False, "c1")
     given_back = outcome((await bench.take(way)).give_back())
@@ -794,7 +858,9 @@ async def test_who_closes_the_way_meanwhile_connects_no_more(bench: Bench) -> No
 
 
 @benched
-async def test_invalid_connections_are_closed_when_given_back_and_lent_no_more(bench: Bench) -> None:
+async def test_invalid_connections_are_closed_when_given_back_and_lent_no_more(
+    bench: Bench,
+) -> None:
     for factory in (bench.factory("pooled"), bench.factory("shared", client_id="c1")):
         way = bench.connections.for_sending(factory, False, None)
         used = await bench.take(way)
@@ -844,16 +910,23 @@ async def test_a_reload_leaves_nothing_of_the_old_factory_behind(bench: Bench) -
     await late.give_back()
     await way.close()
     assert not is_open(late.connection), "nobody will ever want it again"
-    assert [(status.in_use, status.idle_timeout_s) for status in bench.connections.pools()] == [(0, 5), (1, 0)]
+    assert [(status.in_use, status.idle_timeout_s) for status in bench.connections.pools()] == [
+        (0, 5),
+        (1, 0),
+    ]
     assert is_open(held.connection)
     await held.give_back()
     assert not is_open(held.connection)
-    assert [(status.in_use, status.idle_timeout_s) for status in bench.connections.pools()] == [(0, 5)]
+    assert [(status.in_use, status.idle_timeout_s) for status in bench.connections.pools()] == [
+        (0, 5)
+    ]
     await bench.take(after)
 
 
 @benched
-async def test_a_factory_that_is_wanted_after_it_became_invalid_is_as_good_as_before(bench: Bench) -> None:
+async def test_a_factory_that_is_wanted_after_it_became_invalid_is_as_good_as_before(
+    bench: Bench,
+) -> None:
     factory = bench.factory(idle_timeout_s=30)
     way = bench.connections.for_sending(factory, False, None)
     bench.connections.invalidate("here")
@@ -863,7 +936,9 @@ async def test_a_factory_that_is_wanted_after_it_became_invalid_is_as_good_as_be
     await way.close()
     await again.close()
     assert is_open(lease.connection)
-    assert (await bench.take(bench.connections.for_sending(factory, False, None))).connection is lease.connection
+    assert (
+        await bench.take(bench.connections.for_sending(factory, False, None))
+    ).connection is lease.connection
 
 
 @benched
@@ -880,7 +955,11 @@ async def test_dedicated_connections_are_their_links_business_in_a_reload(bench:
 
 @benched
 async def test_the_tables_of_pooled_and_shared_connections(bench: Bench) -> None:
-    attributes: dict[str, Any] = {"idle_timeout_s": 60, "connect_attempts": 3, "connect_attempt_interval_s": 7}
+    attributes: dict[str, Any] = {
+        "idle_timeout_s": 60,
+        "connect_attempts": 3,
+        "connect_attempt_interval_s": 7,
+    }
     pooled = bench.connections.for_sending(bench.factory("pooled", **attributes), False, None)
     shared = bench.connections.for_sending(bench.factory("shared", client_id="c1"), False, None)
     await bench.take(bench.connections.dedicated(bench.factory("pooled", **attributes), None))

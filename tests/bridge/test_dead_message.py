@@ -9,14 +9,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.dead.message import Burial, DeadMessage, body_of, bridge_properties, headers_of, property_of
+from bridge.dead.message import (
+    Burial,
+    DeadMessage,
+    body_of,
+    bridge_properties,
+    headers_of,
+    property_of,
+)
 from bridge.dead.message_text import headers_line, properties_line, whole
 from gateway.messaging import dead
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.envelope import CONTENT_TYPE, decode
 from gateway.messaging.message import BodyType, Headers, Message, Unreadable
-from gateway.messaging.values import Byte, Char, Float, Int, Short, Value, encode_map, encode_stream, encode_value
+from gateway.messaging.values import (
+    Byte,
+    Char,
+    Float,
+    Int,
+    Short,
+    Value,
+    encode_map,
+    encode_stream,
+    encode_value,
+)
 from tests.bridge.graveyard import died, original
 
 NOW = 1_700_000_000_000
@@ -60,7 +77,9 @@ def test_the_reason_is_named(reason: BridgeDeadReason) -> None:
 
 def test_what_is_not_known_is_left_out() -> None:
     message = Message(Headers(Queue("source")), b"x")
-    nothing = died(message, exception="", source_destination=None, source_provider="", target_provider="")
+    nothing = died(
+        message, exception="", source_destination=None, source_provider="", target_provider=""
+    )
     assert bridge_properties(nothing, NOW) == {
         dead.BRIDGE_REASON: "SEND_FAILURE",
         dead.BRIDGE_TIMESTAMP: str(NOW),
@@ -69,7 +88,9 @@ def test_what_is_not_known_is_left_out() -> None:
 
 
 def test_where_it_was_really_going_is_told_beside_the_targets_own_destination() -> None:
-    properties = bridge_properties(died(target_destination=None, current_destination=Topic("a.b")), NOW)
+    properties = bridge_properties(
+        died(target_destination=None, current_destination=Topic("a.b")), NOW
+    )
     assert properties[dead.BRIDGE_TARGET_DESTINATION] == "AS_SOURCE"
     assert properties[dead.BRIDGE_TARGET_CURRENT_DESTINATION] == "topic:a.b"
 
@@ -77,11 +98,18 @@ def test_where_it_was_really_going_is_told_beside_the_targets_own_destination() 
 def test_its_body_is_the_original_in_an_envelope_and_a_header_says_so() -> None:
     message = original()
     found = made(died(message))
-    assert (found.headers.body_type, found.headers.extras) == (BodyType.BYTES, (("content-type", CONTENT_TYPE),))
+    assert (found.headers.body_type, found.headers.extras) == (
+        BodyType.BYTES,
+        (("content-type", CONTENT_TYPE),),
+    )
     inside = decode(found.body)
     assert inside.headers == message.headers
     assert typed(inside.headers.properties) == typed(message.headers.properties)
-    assert (inside.body, inside.message_id, inside.timestamp) == (message.body, message.message_id, message.timestamp)
+    assert (inside.body, inside.message_id, inside.timestamp) == (
+        message.body,
+        message.message_id,
+        message.timestamp,
+    )
 
 
 @pytest.mark.parametrize(("persistent", "priority"), [(True, 0), (False, 9)])
@@ -92,11 +120,19 @@ def test_delivery_mode_and_priority_are_the_originals(persistent: bool, priority
 
 def test_reply_to_correlation_id_and_type_are_the_originals_and_not_its_own() -> None:
     headers = made(died()).headers
-    assert (headers.destination, headers.reply_to, headers.correlation_id, headers.type) == (DMQ, None, None, None)
+    assert (headers.destination, headers.reply_to, headers.correlation_id, headers.type) == (
+        DMQ,
+        None,
+        None,
+        None,
+    )
 
 
 def test_of_one_that_died_before_nothing_is_left_but_the_bridges_name() -> None:
-    before = dict.fromkeys(dead.BRIDGE_PROPERTIES, "old") | {"JMS_SUN_JMSBRIDGE_NAME": "other", "mine": "x"}
+    before = dict.fromkeys(dead.BRIDGE_PROPERTIES, "old") | {
+        "JMS_SUN_JMSBRIDGE_NAME": "other",
+        "mine": "x",
+    }
     message = Message(Headers(Queue("source"), properties=before), b"x")
     found = made(died(message, exception="")).headers.properties
     assert "old" not in found.values()
@@ -110,7 +146,11 @@ def test_nothing_of_the_original_changes() -> None:
     message, twin = original(), original()
     made(died(message))
     assert message.headers == twin.headers
-    assert (message.body, message.expires, message.message_id) == (twin.body, twin.expires, twin.message_id)
+    assert (message.body, message.expires, message.message_id) == (
+        twin.body,
+        twin.expires,
+        twin.message_id,
+    )
 
 
 # Where there can be no envelope.
@@ -126,7 +166,10 @@ def test_a_value_of_no_jms_type_makes_the_body_text_and_the_property_too() -> No
     found = made(died(unsayable()))
     assert found.headers.properties[dead.BRIDGE_BODY_TRUNCATED] == "true"
     assert found.headers.properties["price"] == "1.50"
-    assert (found.headers.body_type, found.headers.extras) == (BodyType.BYTES, (("content-type", "text/plain; charset=utf-8"),))
+    assert (found.headers.body_type, found.headers.extras) == (
+        BodyType.BYTES,
+        (("content-type", "text/plain; charset=utf-8"),),
+    )
     lines = found.body.decode().splitlines()
     assert "JMSMessageID: ID:there:1" in lines
     assert "JMSDestination: queue:source" in lines
@@ -193,7 +236,11 @@ def test_every_body_can_be_told_as_text(body_type: BodyType, body: bytes, text: 
 
 
 def test_a_text_that_is_null_is_told() -> None:
-    assert whole(Message(Headers(Queue("q"), null_text=True))).decode().endswith("\n\n(the text is null)")
+    assert (
+        whole(Message(Headers(Queue("q"), null_text=True)))
+        .decode()
+        .endswith("\n\n(the text is null)")
+    )
 
 
 def test_half_a_surrogate_pair_is_told_in_utf_8() -> None:
@@ -205,7 +252,11 @@ def test_half_a_surrogate_pair_is_told_in_utf_8() -> None:
 
 def test_on_one_line_are_all_headers_and_no_body() -> None:
     message = Message(
-        Headers(Topic("t"), type="a\nb", extras=(("x-foo", "1"),)), b"secret", expires=5, timestamp=4, message_id="ID-1"
+        Headers(Topic("t"), type="a\nb", extras=(("x-foo", "1"),)),
+        b"secret",
+        expires=5,
+        timestamp=4,
+        message_id="ID-1",
     )
     message.user = "guest"
     assert headers_line(message) == (
@@ -224,5 +275,7 @@ def test_what_cannot_be_read_is_in_no_envelope(content: Message | None) -> None:
     text = body.octets.decode()
     assert "JMSMessageID: ID:there:1" in text
     assert "colour (str): red" in text
-    assert text.endswith("\n(incomplete, as it cannot be read: EOFException: it ends too soon)\noctets: 00ff")
+    assert text.endswith(
+        "\n(incomplete, as it cannot be read: EOFException: it ends too soon)\noctets: 00ff"
+    )
     assert made(died(damaged)).headers.properties["JMS_SUN_JMSBRIDGE_DMQ_BODY_TRUNCATED"] == "true"

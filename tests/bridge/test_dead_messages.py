@@ -27,7 +27,10 @@ def test_without_others_the_built_in_queue_is_enough(tmp_path: Path) -> None:
     assert graveyard.bury().results == [True]
     (found,) = graveyard.messages()
     assert decode(found.body).message_id == "ID:there:1"
-    assert abs(int(str(found.headers.properties[dead.BRIDGE_TIMESTAMP])) - graveyard.stepped.now_ms) < 1000
+    assert (
+        abs(int(str(found.headers.properties[dead.BRIDGE_TIMESTAMP])) - graveyard.stepped.now_ms)
+        < 1000
+    )
     assert found.expires == 0
     assert found.message_id != "ID:there:1"
 
@@ -43,12 +46,21 @@ def test_it_is_buried_when_it_is_durable_and_not_before(tmp_path: Path) -> None:
     assert burying.results == [True]
 
 
-def test_the_built_in_queue_comes_first_and_then_the_first_other_that_takes_it(tmp_path: Path) -> None:
+def test_the_built_in_queue_comes_first_and_then_the_first_other_that_takes_it(
+    tmp_path: Path,
+) -> None:
     graveyard = Graveyard(
-        tmp_path, dmq("full", send_attempts=1), dmq("off", enabled=False), dmq("a"), dmq("b"), full=[Queue("full")]
+        tmp_path,
+        dmq("full", send_attempts=1),
+        dmq("off", enabled=False),
+        dmq("a"),
+        dmq("b"),
+        full=[Queue("full")],
     )
     assert graveyard.bury().results == [True]
-    assert [len(graveyard.messages(queue)) for queue in (BUILT_IN, Queue("full"), Queue("off"), A, B)] == [1, 0, 0, 1, 0]
+    assert [
+        len(graveyard.messages(queue)) for queue in (BUILT_IN, Queue("full"), Queue("off"), A, B)
+    ] == [1, 0, 0, 1, 0]
 
 
 def test_the_copies_are_alike_but_for_their_identity(tmp_path: Path) -> None:
@@ -61,7 +73,9 @@ def test_the_copies_are_alike_but_for_their_identity(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("others", [(), (dmq("full", send_attempts=1),)])
-def test_it_is_buried_where_only_the_built_in_queue_takes_it(tmp_path: Path, others: tuple[Dmq, ...]) -> None:
+def test_it_is_buried_where_only_the_built_in_queue_takes_it(
+    tmp_path: Path, others: tuple[Dmq, ...]
+) -> None:
     graveyard = Graveyard(tmp_path, *others, full=[Queue("full")])
     assert graveyard.bury().results == [True]
     assert len(graveyard.messages()) == 1
@@ -69,7 +83,9 @@ def test_it_is_buried_where_only_the_built_in_queue_takes_it(tmp_path: Path, oth
 
 
 def test_it_is_buried_where_only_another_queue_takes_it(tmp_path: Path) -> None:
-    graveyard = Graveyard(tmp_path, dmq("a"), built_in=Dmq(BUILT_IN_DMQ_NAME, send_attempts=1), denied=[BUILT_IN])
+    graveyard = Graveyard(
+        tmp_path, dmq("a"), built_in=Dmq(BUILT_IN_DMQ_NAME, send_attempts=1), denied=[BUILT_IN]
+    )
     assert graveyard.bury().results == [True]
     assert (graveyard.messages(), len(graveyard.messages(A))) == ([], 1)
     assert [status.last_error for status in graveyard.queues.status()] == [
@@ -99,7 +115,9 @@ def test_the_built_in_queue_can_be_neither_disabled_nor_moved_nor_left(tmp_path:
     )
 
 
-def test_where_no_queue_takes_it_everything_is_in_the_log_and_it_is_not_buried(tmp_path: Path) -> None:
+def test_where_no_queue_takes_it_everything_is_in_the_log_and_it_is_not_buried(
+    tmp_path: Path,
+) -> None:
     graveyard = Graveyard(
         tmp_path,
         dmq("a", send_attempts=2, send_attempt_interval_s=1),
@@ -112,7 +130,10 @@ def test_where_no_queue_takes_it_everything_is_in_the_log_and_it_is_not_buried(t
     graveyard.later(1)
     error = burying.error
     assert isinstance(error, NotBuried)
-    assert [(failure.queue, failure.attempts) for failure in error.failures] == [("built-in-dmq", 1), ("a", 2)]
+    assert [(failure.queue, failure.attempts) for failure in error.failures] == [
+        ("built-in-dmq", 1),
+        ("a", 2),
+    ]
     assert "may not produce" in error.failures[0].cause
     assert "maxNumMsgs is 0" in error.failures[1].cause
     (line,) = graveyard.lines("error")
@@ -133,23 +154,32 @@ def test_where_no_queue_takes_it_everything_is_in_the_log_and_it_is_not_buried(t
 
 
 def test_what_is_too_long_for_a_line_has_several(tmp_path: Path) -> None:
-    graveyard = Graveyard(tmp_path, built_in=Dmq(BUILT_IN_DMQ_NAME, send_attempts=1), denied=[BUILT_IN])
+    graveyard = Graveyard(
+        tmp_path, built_in=Dmq(BUILT_IN_DMQ_NAME, send_attempts=1), denied=[BUILT_IN]
+    )
     message = Message(
-        Headers(Queue("source"), properties={f"p{number}": "x" * 100 for number in range(300)}), b"", message_id="ID-9"
+        Headers(Queue("source"), properties={f"p{number}": "x" * 100 for number in range(300)}),
+        b"",
+        message_id="ID-9",
     )
     burying = graveyard.bury(died(message))
     assert isinstance(burying.error, NotBuried)
     lines = graveyard.lines("error")
     assert len(lines) == 3
     assert all(len(line) < 16_000 and "ID-9" in line for line in lines)
-    whole = "".join(event["message"] for event in graveyard.events if event["log_level"].name == "error")
+    whole = "".join(
+        event["message"] for event in graveyard.events if event["log_level"].name == "error"
+    )
     assert all(f"p{number}='{'x' * 100}'" in whole for number in range(300))
 
 
 @pytest.mark.parametrize(
-    ("reason", "level"), [(BridgeDeadReason.MESSAGE_EXPIRED, "info"), (BridgeDeadReason.TRANSFORM_FAILURE, "warn")]
+    ("reason", "level"),
+    [(BridgeDeadReason.MESSAGE_EXPIRED, "info"), (BridgeDeadReason.TRANSFORM_FAILURE, "warn")],
 )
-def test_each_dead_message_is_a_line_in_the_log_before_anything_else(tmp_path: Path, reason: BridgeDeadReason, level: str) -> None:
+def test_each_dead_message_is_a_line_in_the_log_before_anything_else(
+    tmp_path: Path, reason: BridgeDeadReason, level: str
+) -> None:
     graveyard = Graveyard(tmp_path)
     graveyard.bury(died(reason=reason))
     (line,) = graveyard.lines(level)
@@ -159,10 +189,16 @@ def test_each_dead_message_is_a_line_in_the_log_before_anything_else(tmp_path: P
     )
     assert line.endswith("properties: colour='red', weight=12")
     event = graveyard.events[0]
-    assert (event["link"], event["message_id"], event["reason"]) == ("orders", "ID:there:1", reason.value)
+    assert (event["link"], event["message_id"], event["reason"]) == (
+        "orders",
+        "ID:there:1",
+        reason.value,
+    )
 
 
-def test_those_of_one_link_keep_their_order_and_links_do_not_wait_for_each_other(tmp_path: Path) -> None:
+def test_those_of_one_link_keep_their_order_and_links_do_not_wait_for_each_other(
+    tmp_path: Path,
+) -> None:
     graveyard = Graveyard(tmp_path)
     graveyard.start()
     made = [
@@ -172,9 +208,14 @@ def test_those_of_one_link_keep_their_order_and_links_do_not_wait_for_each_other
     ]
     results = [graveyard.bury(each).results for each in made]
     assert results == [[True]] * 40
-    found = [str(message.headers.properties[dead.BRIDGE_SOURCE_MESSAGE_ID]) for message in graveyard.messages()]
+    found = [
+        str(message.headers.properties[dead.BRIDGE_SOURCE_MESSAGE_ID])
+        for message in graveyard.messages()
+    ]
     for link in "xy":
-        assert [name for name in found if f"-{link}-" in name] == [f"ID-{link}-{number}" for number in range(20)]
+        assert [name for name in found if f"-{link}-" in name] == [
+            f"ID-{link}-{number}" for number in range(20)
+        ]
 
 
 def test_burying_again_gives_a_copy_with_the_same_source_message_id(tmp_path: Path) -> None:
@@ -182,7 +223,9 @@ def test_burying_again_gives_a_copy_with_the_same_source_message_id(tmp_path: Pa
     graveyard.bury()
     graveyard.bury()
     found = graveyard.messages()
-    assert [message.headers.properties[dead.BRIDGE_SOURCE_MESSAGE_ID] for message in found] == ["ID:there:1"] * 2
+    assert [message.headers.properties[dead.BRIDGE_SOURCE_MESSAGE_ID] for message in found] == [
+        "ID:there:1"
+    ] * 2
     assert len({message.message_id for message in found}) == 2
 
 
@@ -191,7 +234,11 @@ def test_burying_again_gives_a_copy_with_the_same_source_message_id(tmp_path: Pa
 
 def test_a_start_connects_what_stays_connected_and_is_enabled(tmp_path: Path) -> None:
     graveyard = Graveyard(
-        tmp_path, dmq("a"), dmq("b", stay_connected=False), dmq("off", enabled=False, clientid="never"), dmq("own", clientid="mine")
+        tmp_path,
+        dmq("a"),
+        dmq("b", stay_connected=False),
+        dmq("off", enabled=False, clientid="never"),
+        dmq("own", clientid="mine"),
     )
     graveyard.start()
     assert [status.kind for status in graveyard.queues.status()] == [
@@ -210,7 +257,9 @@ def test_what_cannot_be_connected_at_the_start_is_a_line_in_the_log(tmp_path: Pa
     starting = Doing(graveyard.queues.start())
     graveyard.later(60)
     assert starting.results == [True]
-    assert graveyard.lines("warn") == ["dead message queue a cannot be connected: client-id 'mine' is in use by another connection"]
+    assert graveyard.lines("warn") == [
+        "dead message queue a cannot be connected: client-id 'mine' is in use by another connection"
+    ]
 
 
 def test_a_stop_ends_the_wait_between_attempts_at_once(tmp_path: Path) -> None:
@@ -240,7 +289,9 @@ def test_what_is_being_sent_at_a_stop_ends_well(tmp_path: Path) -> None:
     assert (burying.results, stopping.results) == ([True], [True])
 
 
-def test_a_queue_that_holds_its_senders_back_holds_the_link_back_until_a_stop(tmp_path: Path) -> None:
+def test_a_queue_that_holds_its_senders_back_holds_the_link_back_until_a_stop(
+    tmp_path: Path,
+) -> None:
     limit = DestinationProperties(max_num_msgs=1, limit_behavior=LimitBehavior.FLOW_CONTROL)
     graveyard = Graveyard(tmp_path, destinations=[(BUILT_IN, limit)])
     first = graveyard.bury()
@@ -268,22 +319,36 @@ def test_after_a_stop_nothing_is_tried(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("persistent", [True, False])
-def test_the_recipe_hands_each_message_over_to_the_brokers_dead_message_queue(tmp_path: Path, persistent: bool) -> None:
+def test_the_recipe_hands_each_message_over_to_the_brokers_dead_message_queue(
+    tmp_path: Path, persistent: bool
+) -> None:
     """Seed 003: ``useDMQ=true limitBehavior=REMOVE_OLDEST maxNumMsgs=0``."""
-    recipe = DestinationProperties(use_dmq=True, limit_behavior=LimitBehavior.REMOVE_OLDEST, max_num_msgs=0)
+    recipe = DestinationProperties(
+        use_dmq=True, limit_behavior=LimitBehavior.REMOVE_OLDEST, max_num_msgs=0
+    )
     graveyard = Graveyard(tmp_path, destinations=[(BUILT_IN, recipe)])
-    dying = [died(Message(original(persistent=persistent).headers, b"x", message_id=f"ID-{number}")) for number in range(5)]
+    dying = [
+        died(Message(original(persistent=persistent).headers, b"x", message_id=f"ID-{number}"))
+        for number in range(5)
+    ]
     assert [graveyard.bury(each).results for each in dying] == [[True]] * 5
     assert graveyard.messages() == []
     if persistent:
         # What got its receipt is there after a crash, too.
         graveyard.stepped.restart()
     found = graveyard.messages(BROKERS_DMQ)
-    assert [decode(message.body).message_id for message in found] == [f"ID-{number}" for number in range(5)]
+    assert [decode(message.body).message_id for message in found] == [
+        f"ID-{number}" for number in range(5)
+    ]
     for message in found:
         properties = message.headers.properties
-        assert (properties[dead.UNDELIVERED_REASON], properties[dead.BRIDGE_REASON]) == ("OLDEST", "SEND_FAILURE")
-        assert message.headers.extras == (("content-type", "application/vnd.stomp-gateway.envelope"),)
+        assert (properties[dead.UNDELIVERED_REASON], properties[dead.BRIDGE_REASON]) == (
+            "OLDEST",
+            "SEND_FAILURE",
+        )
+        assert message.headers.extras == (
+            ("content-type", "application/vnd.stomp-gateway.envelope"),
+        )
     assert graveyard.stepped.empty or not persistent
 
 
@@ -297,8 +362,24 @@ def test_how_each_queue_is_can_be_asked(tmp_path: Path) -> None:
     graveyard.bury()
     graveyard.later(1)
     built_in, looked_up, a = graveyard.queues.status()
-    assert (built_in.name, built_in.built_in, built_in.sent, built_in.not_taken) == ("built-in-dmq", True, 1, 0)
-    assert (looked_up.name, looked_up.destination, looked_up.enabled, looked_up.kind) == ("looked-up", "jms/x", False, None)
-    assert (a.destination, a.connection_factory, a.sent, a.not_taken, a.failed_attempts) == ("queue:a", "cf", 0, 1, 2)
+    assert (built_in.name, built_in.built_in, built_in.sent, built_in.not_taken) == (
+        "built-in-dmq",
+        True,
+        1,
+        0,
+    )
+    assert (looked_up.name, looked_up.destination, looked_up.enabled, looked_up.kind) == (
+        "looked-up",
+        "jms/x",
+        False,
+        None,
+    )
+    assert (a.destination, a.connection_factory, a.sent, a.not_taken, a.failed_attempts) == (
+        "queue:a",
+        "cf",
+        0,
+        1,
+        2,
+    )
     assert a.last_error == "queue:a is full: maxNumMsgs is 0"
     assert 0 <= graveyard.stepped.now_ms - a.last_error_ms < 1000

@@ -34,12 +34,16 @@ DENIED = "queue.a.produce.deny.user=*\n"
 
 def allow(graveyard: Graveyard) -> None:
     """Nobody is denied anything from now on."""
-    graveyard.stepped.access.path.write_text(graveyard.stepped.access.path.read_text().replace(DENIED, ""))
+    graveyard.stepped.access.path.write_text(
+        graveyard.stepped.access.path.read_text().replace(DENIED, "")
+    )
     graveyard.stepped.access.load()
 
 
 @pytest.mark.parametrize(("attempts", "interval"), [(1, 5), (3, 5), (4, 1)])
-def test_it_is_tried_exactly_as_often_as_configured_with_the_interval_between(tmp_path: Path, attempts: int, interval: int) -> None:
+def test_it_is_tried_exactly_as_often_as_configured_with_the_interval_between(
+    tmp_path: Path, attempts: int, interval: int
+) -> None:
     graveyard = Graveyard(
         tmp_path,
         built_in=Dmq(BUILT_IN_DMQ_NAME, send_attempts=attempts, send_attempt_interval_s=interval),
@@ -58,7 +62,8 @@ def test_it_is_tried_exactly_as_often_as_configured_with_the_interval_between(tm
     assert (status.failed_attempts, status.not_taken) == (attempts, 1)
     told = [line for line in graveyard.lines("warn") if line.startswith("dead message queue")]
     assert [line.split(" to send")[0] for line in told] == [
-        f"dead message queue built-in-dmq: attempt {attempt} of {attempts}" for attempt in range(1, attempts + 1)
+        f"dead message queue built-in-dmq: attempt {attempt} of {attempts}"
+        for attempt in range(1, attempts + 1)
     ]
 
 
@@ -107,7 +112,9 @@ def test_that_the_original_has_expired_makes_no_difference(tmp_path: Path) -> No
 # Connections.
 
 
-def test_a_lost_connection_is_taken_anew_and_what_was_under_way_is_tried_again(tmp_path: Path) -> None:
+def test_a_lost_connection_is_taken_anew_and_what_was_under_way_is_tried_again(
+    tmp_path: Path,
+) -> None:
     holding_back = DestinationProperties(max_num_msgs=1, limit_behavior=LimitBehavior.FLOW_CONTROL)
     graveyard = Graveyard(tmp_path, destinations=[(BUILT_IN, holding_back)])
     burying = graveyard.bury()
@@ -117,7 +124,9 @@ def test_a_lost_connection_is_taken_anew_and_what_was_under_way_is_tried_again(t
     graveyard.later(5)
     assert burying.results == []
     found = graveyard.messages()
-    assert [message.headers.properties[dead.BRIDGE_SOURCE_MESSAGE_ID] for message in found] == ["ID:there:1"] * 2
+    assert [message.headers.properties[dead.BRIDGE_SOURCE_MESSAGE_ID] for message in found] == [
+        "ID:there:1"
+    ] * 2
     assert burying.results == [True]
     graveyard.stepped.provider.fail(ProviderUnavailable("gone while nobody used it"))
     graveyard.stepped.settle()
@@ -127,7 +136,9 @@ def test_a_lost_connection_is_taken_anew_and_what_was_under_way_is_tried_again(t
     assert graveyard.queues.status()[0].failed_attempts == 1
 
 
-def test_a_connection_that_a_client_id_makes_its_own_is_closed_between_messages(tmp_path: Path) -> None:
+def test_a_connection_that_a_client_id_makes_its_own_is_closed_between_messages(
+    tmp_path: Path,
+) -> None:
     graveyard = Graveyard(tmp_path, dmq("a", stay_connected=False, clientid="mine"))
     for _ in range(3):
         assert graveyard.bury().results == [True]
@@ -135,8 +146,12 @@ def test_a_connection_that_a_client_id_makes_its_own_is_closed_between_messages(
     assert graveyard.queues.status()[1].kind is ConnectionKind.DEDICATED
 
 
-def test_without_client_id_it_is_one_of_a_pool_that_a_refusal_does_not_empty(tmp_path: Path) -> None:
-    graveyard = Graveyard(tmp_path, dmq("a", stay_connected=False), dmq("b", stay_connected=False), denied=[A])
+def test_without_client_id_it_is_one_of_a_pool_that_a_refusal_does_not_empty(
+    tmp_path: Path,
+) -> None:
+    graveyard = Graveyard(
+        tmp_path, dmq("a", stay_connected=False), dmq("b", stay_connected=False), denied=[A]
+    )
     burying = graveyard.bury()
     for _ in range(2):
         assert [(pool.in_use, pool.idle) for pool in graveyard.connections.pools()] == [(0, 1)]
@@ -156,7 +171,12 @@ def test_after_a_stop_no_connection_is_left(tmp_path: Path) -> None:
 
 def test_what_cannot_work_is_not_tried_again(tmp_path: Path) -> None:
     looked_up = model.Destination("x", lookup_name="jms/x")
-    nowhere = Dmq("nowhere", model.ConnectionFactory("n", properties={"provider": "none"}), looked_up, send_attempts=9)
+    nowhere = Dmq(
+        "nowhere",
+        model.ConnectionFactory("n", properties={"provider": "none"}),
+        looked_up,
+        send_attempts=9,
+    )
     unknown = Dmq("unknown", model.ConnectionFactory("u"), looked_up, send_attempts=9)
     graveyard = Graveyard(tmp_path, nowhere, unknown, dmq("a"))
     graveyard.start()
@@ -184,10 +204,14 @@ def lacking(_config: object, _reactor: object) -> Lacking:
 
 
 @pytest.mark.parametrize("stay_connected", [True, False])
-def test_one_whose_package_is_not_installed_has_failed_and_says_so_once(tmp_path: Path, stay_connected: bool) -> None:
+def test_one_whose_package_is_not_installed_has_failed_and_says_so_once(
+    tmp_path: Path, stay_connected: bool
+) -> None:
     factory = model.ConnectionFactory("far", properties={"provider": "lacking"})
     point = EntryPoint("lacking", f"{__name__}:lacking", GROUP)
-    far = Dmq("far", factory, model.Destination("x", "x", Kind.QUEUE), stay_connected=stay_connected)
+    far = Dmq(
+        "far", factory, model.Destination("x", "x", Kind.QUEUE), stay_connected=stay_connected
+    )
     graveyard = Graveyard(tmp_path, far, entry_points={"lacking": point})
     graveyard.start()
     # Nobody waits for attempts that cannot succeed.
@@ -195,9 +219,17 @@ def test_one_whose_package_is_not_installed_has_failed_and_says_so_once(tmp_path
         assert graveyard.bury().results == [True]
     (line,) = [line for line in graveyard.lines() if "far" in line]
     why = "the provider is unavailable: no java command was found"
-    assert line == f"dead message queue far has failed, and takes no message until its bridge is started anew: {why}"
+    assert (
+        line
+        == f"dead message queue far has failed, and takes no message until its bridge is started anew: {why}"
+    )
     status = graveyard.queues.status()[1]
-    assert (status.failed, status.failed_attempts, status.not_taken, status.last_error) == (True, 1, 3, why)
+    assert (status.failed, status.failed_attempts, status.not_taken, status.last_error) == (
+        True,
+        1,
+        3,
+        why,
+    )
 
 
 # The transformer.
@@ -220,7 +252,13 @@ class Recorder(MessageTransformer):
         properties: Mapping[str, str] | None,
     ) -> JMSMessage | None:
         self.given.append(
-            {"read_only": read_only, "charset": charset_name, "source": source, "target": target, "properties": properties}
+            {
+                "read_only": read_only,
+                "charset": charset_name,
+                "source": source,
+                "target": target,
+                "properties": properties,
+            }
         )
         return self.change(self, message)
 
@@ -239,12 +277,16 @@ def with_transformer(tmp_path: Path, transformer: MessageTransformer, **changes:
         asked.append((name, setting))
         return transformer
 
-    graveyard = Graveyard(tmp_path, dmq("a", message_transformer_class="pack:Class", **changes), denied=[A], load=load)
+    graveyard = Graveyard(
+        tmp_path, dmq("a", message_transformer_class="pack:Class", **changes), denied=[A], load=load
+    )
     assert asked == [("pack:Class", "dmq a, message-transformer-class")]
     return graveyard
 
 
-def test_the_transformed_message_is_in_the_envelope_and_the_properties_stay_the_originals(tmp_path: Path) -> None:
+def test_the_transformed_message_is_in_the_envelope_and_the_properties_stay_the_originals(
+    tmp_path: Path,
+) -> None:
     transformer = Recorder(spelled)
     graveyard = with_transformer(tmp_path, transformer, properties={"mode": "x"})
     allow(graveyard)
@@ -252,13 +294,23 @@ def test_the_transformed_message_is_in_the_envelope_and_the_properties_stay_the_
     assert graveyard.bury().results == [True]
     (found,) = graveyard.messages(A)
     inside = decode(found.body)
-    assert (inside.body, inside.headers.properties["spelled"], inside.message_id) == (b"00ff", True, "ID:there:1")
+    assert (inside.body, inside.headers.properties["spelled"], inside.message_id) == (
+        b"00ff",
+        True,
+        "ID:there:1",
+    )
     assert inside.headers.destination == Queue("source")
     assert "spelled" not in found.headers.properties
     (built_in,) = graveyard.messages()
     assert decode(built_in.body).body == b"\0\xff", "the built-in queue has no transformer"
     assert transformer.given == [
-        {"read_only": True, "charset": None, "source": "ActiveMQ", "target": "stomp-gateway", "properties": {"mode": "x"}}
+        {
+            "read_only": True,
+            "charset": None,
+            "source": "ActiveMQ",
+            "target": "stomp-gateway",
+            "properties": {"mode": "x"},
+        }
     ]
 
 
@@ -328,7 +380,9 @@ def unsayable(_: Recorder, message: JMSMessage) -> JMSMessage:
     return copy
 
 
-def test_what_it_gives_that_cannot_be_put_into_an_envelope_makes_the_body_the_originals_text(tmp_path: Path) -> None:
+def test_what_it_gives_that_cannot_be_put_into_an_envelope_makes_the_body_the_originals_text(
+    tmp_path: Path,
+) -> None:
     graveyard = with_transformer(tmp_path, Recorder(unsayable))
     properties: Any = {"price": Decimal("1.5")}
     allow(graveyard)
@@ -350,7 +404,9 @@ def branching(transformer: Recorder, message: JMSMessage) -> JMSMessage:
     return message
 
 
-@pytest.mark.parametrize(("change", "what"), [(dropping, "no_transfer()"), (branching, "branch_to()")])
+@pytest.mark.parametrize(
+    ("change", "what"), [(dropping, "no_transfer()"), (branching, "branch_to()")]
+)
 def test_it_can_neither_drop_what_is_dead_nor_send_it_elsewhere(
     tmp_path: Path, change: Callable[[Recorder, JMSMessage], JMSMessage], what: str
 ) -> None:

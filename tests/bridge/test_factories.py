@@ -57,7 +57,11 @@ def warnings(config: ConnectionFactory) -> list[str]:
     """The properties that are warned of, with what is said to have been meant."""
     with capturedLogs() as events:
         factories().get(config)
-    return [f"{event['name']}{event['meant']}" for event in events if event["log_level"].name == "warn" and "meant" in event]
+    return [
+        f"{event['name']}{event['meant']}"
+        for event in events
+        if event["log_level"].name == "warn" and "meant" in event
+    ]
 
 
 def of(ref_name: str = "f", lookup_name: str | None = None, **attributes: Any) -> ConnectionFactory:
@@ -76,7 +80,9 @@ def test_there_is_one_factory_for_each_ref_name_until_its_element_becomes_anothe
     assert second is not first
     assert second.config.idle_timeout_s == 2
     assert made.get(of(idle_timeout_s=2)) is second
-    assert made.get(of(idle_timeout_s=2, properties={"imqDefaultPassword": "x"})) is not second, "a password may change"
+    assert made.get(of(idle_timeout_s=2, properties={"imqDefaultPassword": "x"})) is not second, (
+        "a password may change"
+    )
 
 
 def test_no_kind_of_provider_is_imported_before_it_is_used() -> None:
@@ -91,7 +97,13 @@ found = Factories(None, Embedded(None, None), None).get(ConnectionFactory("f"))
 Connections(None).for_sending(found, False, None)
 print(sorted(name for name in sys.modules if name.startswith(("stompest.", "bridge.providers"))))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
     assert done.stdout.strip() == "[]"
 
 
@@ -127,14 +139,20 @@ async def test_its_client_identifier_is_configured_and_gives_way_to_a_links(benc
     [
         ({}, {}, GUEST),
         ({"username": "guest", "password": "guest"}, {}, WRONG),
-        ({"username": "guest", "password": "guest"}, {"imqDefaultUsername": "x", "imqDefaultPassword": "y"}, WRONG),
+        (
+            {"username": "guest", "password": "guest"},
+            {"imqDefaultUsername": "x", "imqDefaultPassword": "y"},
+            WRONG,
+        ),
         ({}, {"imqDefaultUsername": "guest", "imqDefaultPassword": "guest"}, WRONG),
         ({}, {"imqDefaultUsername": "guest"}, WRONG),
         ({}, {"imqDefaultPassword": "guest"}, WRONG),
     ],
 )
 @on_reactor
-async def test_who_connects(attributes: dict[str, str], properties: dict[str, str], own: Credentials) -> None:
+async def test_who_connects(
+    attributes: dict[str, str], properties: dict[str, str], own: Credentials
+) -> None:
     async with broker() as backend:
         made = Factories(clock, Embedded(backend.provider(), own), JavaOptions)
         factory = made.get(of(properties=properties, **attributes))
@@ -152,7 +170,9 @@ async def test_a_loss_is_told(bench: Bench) -> None:
     assert [type(error) for error in losses] == [ProviderUnavailable]
 
 
-def test_properties_that_mean_nothing_are_warned_of_one_by_one_with_what_may_have_been_meant() -> None:
+def test_properties_that_mean_nothing_are_warned_of_one_by_one_with_what_may_have_been_meant() -> (
+    None
+):
     properties = {
         "imqConfiguredClientId": "c1",
         "imqAddressList": "mq://x:7676",
@@ -163,7 +183,9 @@ def test_properties_that_mean_nothing_are_warned_of_one_by_one_with_what_may_hav
     with capturedLogs() as events:
         found = factories().get(of(properties=properties))
     assert found.client_id is None
-    warned = {event["name"]: event["meant"] for event in events if event["log_level"].name == "warn"}
+    warned = {
+        event["name"]: event["meant"] for event in events if event["log_level"].name == "warn"
+    }
     assert warned == {
         "imqConfiguredClientId": "; was imqConfiguredClientID meant?",
         "imqAddressList": "",
@@ -174,7 +196,11 @@ def test_properties_that_mean_nothing_are_warned_of_one_by_one_with_what_may_hav
 
 
 def test_known_properties_are_not_warned_of() -> None:
-    properties = {"imqConfiguredClientID": "c1", "imqDefaultUsername": "u", "imqDefaultPassword": "p"}
+    properties = {
+        "imqConfiguredClientID": "c1",
+        "imqDefaultUsername": "u",
+        "imqDefaultPassword": "p",
+    }
     assert warnings(of(properties=properties)) == []
 
 
@@ -182,7 +208,9 @@ def test_a_blank_client_identifier_is_an_error() -> None:
     error = refused(of(properties={"imqConfiguredClientID": " "}))
     assert error.where == "property 'imqConfiguredClientID'"
     assert "expected a client identifier" in error.reason
-    assert refused(of("s", "stomp://x", properties={"client-id": ""})).where == "property 'client-id'"
+    assert (
+        refused(of("s", "stomp://x", properties={"client-id": ""})).where == "property 'client-id'"
+    )
 
 
 @benched
@@ -191,7 +219,8 @@ async def test_destinations_are_found_by_name_and_not_looked_up(bench: Bench) ->
     assert await factory.destination(BY_NAME) == Queue("accepted")
     assert await factory.destination(Configured("t", "news", Kind.TOPIC)) == Topic("news")
     with pytest.raises(
-        FactoryError, match=r"lookup-name of destination 'out': its provider looks nothing up: expected .* name and type"
+        FactoryError,
+        match=r"lookup-name of destination 'out': its provider looks nothing up: expected .* name and type",
     ):
         await factory.destination(BY_JNDI)
 
@@ -206,10 +235,16 @@ async def test_a_stomp_broker(tmp_path: Path) -> None:
     try:
         properties = {"client-id": "c1", "stomp.dialect": "gateway"}
         address = f"stomp://{HOST}:{gateway.port}"
-        factory = factories().get(of("there", address, username="guest", password="guest", properties=properties))
+        factory = factories().get(
+            of("there", address, username="guest", password="guest", properties=properties)
+        )
         assert isinstance(factory.provider, StompProvider)
         assert not factory.embedded
-        assert (factory.client_id, factory.client_id_known, factory.product) == ("c1", True, "stomp")
+        assert (factory.client_id, factory.client_id_known, factory.product) == (
+            "c1",
+            True,
+            "stomp",
+        )
         connections = Connections(clock)
         way = connections.for_sending(factory, False, None)
         assert way.kind is ConnectionKind.SHARED, "known from the configuration"
@@ -257,7 +292,9 @@ def test_what_is_no_address_of_a_stomp_broker(lookup_name: str, reason: str) -> 
     assert "expected stomp://HOST:PORT or stomp+tls://HOST:PORT" in error.reason
 
 
-@pytest.mark.parametrize("lookup_name", ["stomp://u:{}@h", "stomp://u:{}@h:bad", "stomp://h/v?passcode={}"])
+@pytest.mark.parametrize(
+    "lookup_name", ["stomp://u:{}@h", "stomp://u:{}@h:bad", "stomp://h/v?passcode={}"]
+)
 def test_an_address_with_a_passcode_in_it_is_not_shown(lookup_name: str) -> None:
     assert SECRET not in str(refused(of("there", lookup_name.format(SECRET))))
 
@@ -273,9 +310,9 @@ def test_unknown_properties_of_a_stomp_broker_are_errors() -> None:
 
 
 def test_other_properties_are_warned_of() -> None:
-    assert warnings(of("there", "stomp://h", properties={"client_id": "c", "stomp.ca": "ca.pem"})) == [
-        "client_id; was client-id meant?"
-    ]
+    assert warnings(
+        of("there", "stomp://h", properties={"client_id": "c", "stomp.ca": "ca.pem"})
+    ) == ["client_id; was client-id meant?"]
 
 
 def test_certificates_without_tls_are_warned_of() -> None:
@@ -310,7 +347,11 @@ def test_properties_go_to_jndi_but_for_those_that_are_ours() -> None:
         "imq.jms.individualAcknowledge": "101",
         "imq.jms.deadQueue": "DLQ",
     }
-    theirs = {"java.naming.factory.initial": "com.example.Context", "java.naming.security.credentials": SECRET, "queue.a": "b"}
+    theirs = {
+        "java.naming.factory.initial": "com.example.Context",
+        "java.naming.security.credentials": SECRET,
+        "queue.a": "b",
+    }
     factory = factories(class_path="/b.jar").get(of("there", "cf", properties={**ours, **theirs}))
     assert isinstance(factory.provider, JMSProvider)
     found = factory.provider.factory
@@ -318,13 +359,20 @@ def test_properties_go_to_jndi_but_for_those_that_are_ours() -> None:
     assert found.environment == theirs
     assert found.class_path == "/a.jar"
     assert (found.java_options, found.process) == (("-Xmx1g", "-Dkey=value"), "apart")
-    assert (found.lookup_timeout_s, found.connect_timeout_s, found.send_timeout_s, found.close_timeout_s) == (1, 2.5, 3, 4)
+    assert (
+        found.lookup_timeout_s,
+        found.connect_timeout_s,
+        found.send_timeout_s,
+        found.close_timeout_s,
+    ) == (1, 2.5, 3, 4)
     assert (found.individual_acknowledge, found.dead_queue) == (101, "DLQ")
     assert (factory.client_id, factory.client_id_known) == (None, False)
     assert factory.product == "com.example.Context"
     assert SECRET not in repr(factory)
     assert factories().get(of("there", "cf")).product == "jms"
-    assert JMSFactory("cf").java_options is None, "those of the setting, which an empty property is not"
+    assert JMSFactory("cf").java_options is None, (
+        "those of the setting, which an empty property is not"
+    )
     empty = factories().get(of("there", "cf", properties={"imq.jms.jvmOptions": ""})).provider
     assert isinstance(empty, JMSProvider)
     assert empty.factory.java_options == ()
@@ -338,7 +386,11 @@ def test_properties_go_to_jndi_but_for_those_that_are_ours() -> None:
         ("imq.jms.sendTimeout", "0", "'0' is no number of seconds above 0 and up to 86400"),
         ("imq.jms.sendTimeout", "nan", "'nan' is no number of seconds"),
         ("imq.jms.sendTimeout", "soon", "'soon' is no number of seconds"),
-        ("imq.jms.individualAcknowledge", "-1", "'-1' is no acknowledge mode: expected a number from 0 to 2147483647"),
+        (
+            "imq.jms.individualAcknowledge",
+            "-1",
+            "'-1' is no acknowledge mode: expected a number from 0 to 2147483647",
+        ),
         ("imq.jms.individualAcknowledge", "9" * 5000, "is no acknowledge mode"),
     ],
 )
@@ -350,8 +402,12 @@ def test_what_our_properties_cannot_be(name: str, value: str, reason: str) -> No
 
 @on_reactor
 async def test_a_missing_jar_is_named() -> None:
-    factory = factories().get(of("there", "cf", properties={"imq.jms.classpath": "/nowhere/client.jar"}))
-    with pytest.raises(ClientMissing, match=r"/nowhere/client\.jar is on the class path and does not exist"):
+    factory = factories().get(
+        of("there", "cf", properties={"imq.jms.classpath": "/nowhere/client.jar"})
+    )
+    with pytest.raises(
+        ClientMissing, match=r"/nowhere/client\.jar is on the class path and does not exist"
+    ):
         await factory.connect(None, ignored)
     everywhere = factories(class_path="/nowhere/common.jar").get(of("there", "cf"))
     with pytest.raises(ClientMissing, match=r"/nowhere/common\.jar"):
@@ -361,26 +417,45 @@ async def test_a_missing_jar_is_named() -> None:
 @on_reactor
 async def test_a_jms_provider_looks_destinations_up_once() -> None:
     server = await deferToThread(activemq)
-    factory = factories().get(of("there", "ConnectionFactory", properties=jndi(server.openwire_port)))
-    environment = {name: value for name, value in jndi(server.openwire_port).items() if name.startswith("java.")}
-    orders = Configured("orders", lookup_name="orders", properties={**environment, "queue.orders": "shop.orders"})
-    prices = Configured("prices", lookup_name="prices", properties={**environment, "topic.prices": "shop.prices"})
+    factory = factories().get(
+        of("there", "ConnectionFactory", properties=jndi(server.openwire_port))
+    )
+    environment = {
+        name: value
+        for name, value in jndi(server.openwire_port).items()
+        if name.startswith("java.")
+    }
+    orders = Configured(
+        "orders", lookup_name="orders", properties={**environment, "queue.orders": "shop.orders"}
+    )
+    prices = Configured(
+        "prices", lookup_name="prices", properties={**environment, "topic.prices": "shop.prices"}
+    )
     found = await factory.destination(orders)
     assert found == Queue("shop.orders")
     assert await factory.destination(prices) == Topic("shop.prices")
     assert await factory.destination(orders) is found
     assert await factory.destination(BY_NAME) == Queue("accepted")
-    elsewhere = Configured("orders", lookup_name="orders", properties={**environment, "queue.orders": "shop.others"})
-    assert await factory.destination(elsewhere) == Queue("shop.others"), "each is looked up with its own properties"
+    elsewhere = Configured(
+        "orders", lookup_name="orders", properties={**environment, "queue.orders": "shop.others"}
+    )
+    assert await factory.destination(elsewhere) == Queue("shop.others"), (
+        "each is looked up with its own properties"
+    )
     with pytest.raises(ProviderUnavailable, match="looking up 'nothing' failed"):
-        await factory.destination(Configured("nothing", lookup_name="nothing", properties=environment))
+        await factory.destination(
+            Configured("nothing", lookup_name="nothing", properties=environment)
+        )
 
 
 @on_reactor
 async def test_the_first_connection_of_a_jms_provider_tells_its_client_identifier() -> None:
     server = await deferToThread(activemq)
     properties = jndi(server.openwire_port)
-    named = {**properties, "java.naming.provider.url": f"{properties['java.naming.provider.url']}?jms.clientID=theirs"}
+    named = {
+        **properties,
+        "java.naming.provider.url": f"{properties['java.naming.provider.url']}?jms.clientID=theirs",
+    }
     connections = Connections(clock)
     for ref_name, given, kind, client_id in (
         ("plain", properties, ConnectionKind.POOLED, None),
@@ -417,7 +492,9 @@ class Theirs:
         self.found = 0
         self.connecting: Any = None
 
-    def connect(self, credentials: Credentials, client_id: str | None, lost: Any) -> Deferred[Connection]:
+    def connect(
+        self, credentials: Credentials, client_id: str | None, lost: Any
+    ) -> Deferred[Connection]:
         self.credentials = credentials
         return self.connecting()  # type: ignore[no-any-return]
 
@@ -425,7 +502,9 @@ class Theirs:
         self.found += 1
         if destination.properties.get("fail"):
             return fail(ValueError(f"no {destination.properties['password']}"))
-        return succeed(Topic(f"{destination.lookup_name}!") if destination.lookup_name != "odd" else "odd")
+        return succeed(
+            Topic(f"{destination.lookup_name}!") if destination.lookup_name != "odd" else "odd"
+        )
 
 
 class NoProvider:
@@ -452,12 +531,16 @@ class NoLookUp:
     def __init__(self, *given: object) -> None:
         pass
 
-    def connect(self, credentials: Credentials, client_id: str | None, lost: Any) -> Deferred[Connection]:
+    def connect(
+        self, credentials: Credentials, client_id: str | None, lost: Any
+    ) -> Deferred[Connection]:
         return fail(ProviderUnavailable("it is never there"))
 
 
 def raises(config: ConnectionFactory, reactor: Any) -> Any:
-    raise ValueError(f"cannot log in with {config.password} nor {config.properties['api.password']}")
+    raise ValueError(
+        f"cannot log in with {config.password} nor {config.properties['api.password']}"
+    )
 
 
 not_callable = 7
@@ -470,7 +553,16 @@ def point(name: str) -> EntryPoint:
 
 POINTS = {
     name: point(name)
-    for name in ("Theirs", "NoProvider", "NoResource", "NoCapabilities", "NoLookUp", "raises", "not_callable", "absent")
+    for name in (
+        "Theirs",
+        "NoProvider",
+        "NoResource",
+        "NoCapabilities",
+        "NoLookUp",
+        "raises",
+        "not_callable",
+        "absent",
+    )
 }
 
 
@@ -502,12 +594,19 @@ async def test_it_may_look_destinations_up() -> None:
     provider: Any = factory.provider
     assert await factory.destination(BY_NAME) == Queue("accepted")
     assert provider.found == 0
-    assert [await factory.destination(BY_JNDI) for _ in range(2)] == [Destination(Kind.TOPIC, "orders!")] * 2
+    assert [await factory.destination(BY_JNDI) for _ in range(2)] == [
+        Destination(Kind.TOPIC, "orders!")
+    ] * 2
     assert provider.found == 1, "what was found is known"
-    with pytest.raises(FactoryError, match=r"destination 'out': its provider found a str: expected .*Destination"):
+    with pytest.raises(
+        FactoryError, match=r"destination 'out': its provider found a str: expected .*Destination"
+    ):
         await factory.destination(Configured("out", lookup_name="odd"))
     failing = Configured("out", lookup_name="x", properties={"fail": "yes", "password": SECRET})
-    with pytest.raises(ProviderUnavailable, match=r"destination 'out' of connection-factory 'theirs': ValueError: no \*\*\*"):
+    with pytest.raises(
+        ProviderUnavailable,
+        match=r"destination 'out' of connection-factory 'theirs': ValueError: no \*\*\*",
+    ):
         await factory.destination(failing)
 
 
@@ -529,9 +628,14 @@ async def test_whatever_it_raises_is_a_provider_that_is_not_there() -> None:
 
     for connecting in (raised, lambda: fail(OSError(f"refused {SECRET}"))):
         provider.connecting = connecting
-        with capturedLogs() as events, pytest.raises(ProviderUnavailable, match=r"'theirs': OSError: refused \*\*\*"):
+        with (
+            capturedLogs() as events,
+            pytest.raises(ProviderUnavailable, match=r"'theirs': OSError: refused \*\*\*"),
+        ):
             await factory.connect(None, ignored)
-        assert [event["ref_name"] for event in events if event["log_level"].name == "error"] == ["theirs"]
+        assert [event["ref_name"] for event in events if event["log_level"].name == "error"] == [
+            "theirs"
+        ]
         assert SECRET not in str(events)
 
 
@@ -540,9 +644,15 @@ async def test_whatever_it_raises_is_a_provider_that_is_not_there() -> None:
     [
         ("Their", "no provider 'Their' is installed in entry-point group stomp_gateway.providers"),
         ("Their", "was Theirs meant?"),
-        ("absent", "provider 'absent' (tests.bridge.test_factories:absent) failed with AttributeError"),
+        (
+            "absent",
+            "provider 'absent' (tests.bridge.test_factories:absent) failed with AttributeError",
+        ),
         ("not_callable", "failed with TypeError"),
-        ("NoProvider", "returned tests.bridge.test_factories.NoProvider, which has no method 'connect': expected"),
+        (
+            "NoProvider",
+            "returned tests.bridge.test_factories.NoProvider, which has no method 'connect': expected",
+        ),
         ("NoResource", "which has no text in 'resource'"),
         ("NoCapabilities", "which has no Capabilities in 'capabilities'"),
         ("raises", "failed with ValueError: cannot log in with *** nor ***"),
@@ -566,7 +676,9 @@ def test_what_is_installed_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         info = tmp_path / folder / f"{module}-1.dist-info"
         info.mkdir(parents=True)
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1\n")
-        (info / "entry_points.txt").write_text(f"[{GROUP}]\ntheirs = {module}:provider\n{module} = {module}:provider\n")
+        (info / "entry_points.txt").write_text(
+            f"[{GROUP}]\ntheirs = {module}:provider\n{module} = {module}:provider\n"
+        )
     monkeypatch.syspath_prepend(str(tmp_path / "second"))
     monkeypatch.syspath_prepend(str(tmp_path / "first"))
     found = installed()

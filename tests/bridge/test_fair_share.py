@@ -19,7 +19,9 @@ class Reactor(Clock):
         self.others = others
         self.rounds = 0
 
-    def callLater(self, when: float, what: Callable[..., object], *args: object, **kwargs: object) -> IDelayedCall:  # type: ignore[override]
+    def callLater(  # type: ignore[override]
+        self, when: float, what: Callable[..., object], *args: object, **kwargs: object
+    ) -> IDelayedCall:
         self.rounds += 1
         # In the next round at the earliest.
         return super().callLater(max(when, 1e-9), what, *args, **kwargs)

@@ -47,7 +47,14 @@ PLAIN = 'transacted="false"'
 
 
 def link(
-    name: str, source: str = "a", target: str = "b", more: str = PLAIN, *, of: str = "here", to: str = "here", into: str = ""
+    name: str,
+    source: str = "a",
+    target: str = "b",
+    more: str = PLAIN,
+    *,
+    of: str = "here",
+    to: str = "here",
+    into: str = "",
 ) -> str:
     """A link from one ``destination-ref`` to another. :param more: attributes. :param into: more attributes of its target."""
     return (
@@ -56,15 +63,20 @@ def link(
     )
 
 
-def document(*links: str, factories: str = "", more: str = "", dmqs: str = "", destinations: str = "abcdefg") -> str:
-    named = "".join(f'<destination ref-name="{letter}" name="{letter.upper()}" type="queue"/>' for letter in destinations)
-    return (
-        f'<jmsbridge name="{NAME}" {more}>{"".join(links)}{dmqs}<connection-factory ref-name="here"/>{factories}{named}</jmsbridge>'
+def document(
+    *links: str, factories: str = "", more: str = "", dmqs: str = "", destinations: str = "abcdefg"
+) -> str:
+    named = "".join(
+        f'<destination ref-name="{letter}" name="{letter.upper()}" type="queue"/>'
+        for letter in destinations
     )
+    return f'<jmsbridge name="{NAME}" {more}>{"".join(links)}{dmqs}<connection-factory ref-name="here"/>{factories}{named}</jmsbridge>'
 
 
 def stomp(ref_name: str, port: int, more: str = "") -> str:
-    return f'<connection-factory ref-name="{ref_name}" lookup-name="stomp://127.0.0.1:{port}" {more}/>'
+    return (
+        f'<connection-factory ref-name="{ref_name}" lookup-name="stomp://127.0.0.1:{port}" {more}/>'
+    )
 
 
 class Failing(MessageTransformer):
@@ -88,7 +100,10 @@ class Slow:
     resource = property(lambda self: self._provider.resource)
 
     def connect(
-        self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]
+        self,
+        credentials: Credentials,
+        client_id: str | None,
+        lost: Callable[[MessagingError], None],
     ) -> Deferred[Connection]:
         if self.connects_never:
             return Deferred()
@@ -146,12 +161,24 @@ class Place:
         )
 
     def settings(self) -> Settings:
-        return read(DECLARED, None, [f"{name}={value}" for name, value in self.overrides.items()])[0]
+        return read(DECLARED, None, [f"{name}={value}" for name, value in self.overrides.items()])[
+            0
+        ]
 
     def _coordination(self, settings: Settings) -> Coordination:
         properties, _ = TransactionProperties.read(settings, NAME)
         log, folder = Logger(), self.file.parent
-        opened = partial(open_coordinator, clock, folder, NAME, "instance", properties, lambda point: None, log, os.urandom)
+        opened = partial(
+            open_coordinator,
+            clock,
+            folder,
+            NAME,
+            "instance",
+            properties,
+            lambda point: None,
+            log,
+            os.urandom,
+        )
         return Coordination(clock, opened, (folder / f"txlog.{NAME}").exists, log)
 
     def write(self, text: str) -> None:
@@ -230,7 +257,11 @@ def with_place(test: Callable[..., Any]) -> Any:
 
     import inspect
 
-    parameters = [parameter for name, parameter in inspect.signature(test).parameters.items() if name != "place"]
+    parameters = [
+        parameter
+        for name, parameter in inspect.signature(test).parameters.items()
+        if name != "place"
+    ]
     fixture = inspect.Parameter("tmp_path", inspect.Parameter.KEYWORD_ONLY)
     decorated: Any = on_reactor(run)
     decorated.__signature__ = inspect.Signature(
@@ -261,7 +292,13 @@ async def wrong(asked: Deferred[Any]) -> WrongState:
 @with_place
 async def test_it_starts_moves_messages_and_stops(place: Place) -> None:
     identified = '<connection-factory ref-name="named"><property name="imqConfiguredClientID" value="me"/></connection-factory>'
-    await place.started(document(link("ab"), link("cd", "c", "d", to="named", into='stay-connected="false"'), factories=identified))
+    await place.started(
+        document(
+            link("ab"),
+            link("cd", "c", "d", to="named", into='stay-connected="false"'),
+            factories=identified,
+        )
+    )
     assert place.states() == {"ab": LinkState.STARTED, "cd": LinkState.STARTED}
     await place.moved("A", "B")
     await place.moved("C", "D")
@@ -317,7 +354,9 @@ async def test_what_makes_no_sense_is_refused(place: Place) -> None:
 
 
 @with_place
-async def test_all_that_is_wrong_with_the_file_is_the_failure_and_nothing_is_open(place: Place) -> None:
+async def test_all_that_is_wrong_with_the_file_is_the_failure_and_nothing_is_open(
+    place: Place,
+) -> None:
     place.write(document('<link name="one"/>', link("two", source="nowhere")))
     with pytest.raises(ConfigurationError) as refused:
         await place.bridge.start()
@@ -331,7 +370,9 @@ async def test_all_that_is_wrong_with_the_file_is_the_failure_and_nothing_is_ope
 
 
 @with_place
-@pytest.mark.parametrize("missing", [["imq.bridge.admin.user"], ["imq.bridge.admin.user", "imq.bridge.admin.password"]])
+@pytest.mark.parametrize(
+    "missing", [["imq.bridge.admin.user"], ["imq.bridge.admin.user", "imq.bridge.admin.password"]]
+)
 async def test_without_a_user_of_its_own_it_fails_by_name(place: Place, missing: list[str]) -> None:
     place.write(document(link("ab")))
     for name in missing:
@@ -425,7 +466,9 @@ async def test_links_that_cannot_be_started_harm_no_other(place: Place) -> None:
 async def test_a_bridge_whose_links_cannot_connect_is_started(place: Place) -> None:
     with nobody() as port:
         pass
-    await place.started(document(link("ab", to="there"), link("cd", "c", "d"), factories=stomp("there", port)))
+    await place.started(
+        document(link("ab", to="there"), link("cd", "c", "d"), factories=stomp("there", port))
+    )
     assert place.states() == {"ab": LinkState.RETRYING, "cd": LinkState.STARTED}
     await place.moved("C", "D")
 
@@ -450,7 +493,11 @@ async def test_a_pause_is_over_those_that_run(place: Place) -> None:
     await place.link("stopped").stop()
     await place.bridge.pause()
     assert place.state() is BridgeState.PAUSED
-    left = {"off": LinkState.UNINITIALIZED, "stopped": LinkState.STOPPED, "refused": LinkState.FAILED}
+    left = {
+        "off": LinkState.UNINITIALIZED,
+        "stopped": LinkState.STOPPED,
+        "refused": LinkState.FAILED,
+    }
     assert place.states() == {"ab": LinkState.PAUSED, "lonely": LinkState.PAUSED, **left}
     await place.send("A", "x")
     await place.seam.quiet()
@@ -472,12 +519,16 @@ async def pausing(place: Place, monkeypatch: pytest.MonkeyPatch) -> list[Callabl
     await until(lambda: bool(held))
     place.provider.held = None
     await place.bridge.pause()
-    await until(lambda: place.states() == {"ab": LinkState.PAUSING, "cd": LinkState.PAUSED}, place.states)
+    await until(
+        lambda: place.states() == {"ab": LinkState.PAUSING, "cd": LinkState.PAUSED}, place.states
+    )
     return held
 
 
 @with_place
-async def test_it_is_pausing_until_its_last_link_is_paused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_pausing_until_its_last_link_is_paused(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     held = await pausing(place, monkeypatch)
     assert place.state() is BridgeState.PAUSING
     await place.bridge.pause()
@@ -493,10 +544,15 @@ async def test_it_is_pausing_until_its_last_link_is_paused(place: Place, monkeyp
 
 
 @with_place
-async def test_it_can_be_resumed_and_paused_again_while_it_is_pausing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_can_be_resumed_and_paused_again_while_it_is_pausing(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     held = await pausing(place, monkeypatch)
     await place.bridge.start()
-    assert (place.state(), place.states()) == (BridgeState.STARTED, {"ab": LinkState.STARTED, "cd": LinkState.STARTED})
+    assert (place.state(), place.states()) == (
+        BridgeState.STARTED,
+        {"ab": LinkState.STARTED, "cd": LinkState.STARTED},
+    )
     await place.bridge.pause()
     assert place.state() is BridgeState.PAUSING
     for complete in held:
@@ -507,11 +563,16 @@ async def test_it_can_be_resumed_and_paused_again_while_it_is_pausing(place: Pla
 
 
 @with_place
-async def test_it_can_be_reloaded_and_stopped_while_it_is_pausing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_can_be_reloaded_and_stopped_while_it_is_pausing(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await pausing(place, monkeypatch)
     place.write(document(link("ab"), link("ef", "e", "f")))
     await place.bridge.reload()
-    assert (place.state(), place.states()) == (BridgeState.PAUSING, {"ab": LinkState.PAUSING, "ef": LinkState.STOPPED})
+    assert (place.state(), place.states()) == (
+        BridgeState.PAUSING,
+        {"ab": LinkState.PAUSING, "ef": LinkState.STOPPED},
+    )
     await place.bridge.stop()
     assert place.state() is BridgeState.STOPPED
 
@@ -555,10 +616,14 @@ async def test_a_stop_ends_a_start_that_waits_for_a_provider(place: Place) -> No
 
 
 @with_place
-async def test_a_start_does_not_wait_for_ever(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_start_does_not_wait_for_ever(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(jms_bridge, "START_S", 0.05)
     with nobody() as port:
-        await place.started(document(link("ab", to="there"), link("cd", "c", "d"), factories=stomp("there", port)))
+        await place.started(
+            document(link("ab", to="there"), link("cd", "c", "d"), factories=stomp("there", port))
+        )
         assert place.states()["ab"] is LinkState.STARTING
         await place.moved("C", "D")
         await place.bridge.pause()
@@ -569,7 +634,12 @@ async def test_a_start_does_not_wait_for_ever(place: Place, monkeypatch: pytest.
 @with_place
 async def test_what_is_asked_at_once_is_done_one_after_the_other(place: Place) -> None:
     place.write(document(link("ab")))
-    asked = [place.bridge.start(), place.bridge.pause(), place.bridge.resume(), place.bridge.start()]
+    asked = [
+        place.bridge.start(),
+        place.bridge.pause(),
+        place.bridge.resume(),
+        place.bridge.start(),
+    ]
     for each in asked:
         await bounded(each)
     assert place.state() is BridgeState.STARTED
@@ -599,14 +669,18 @@ async def test_a_stop_is_bounded_and_what_is_left_is_told(place: Place) -> None:
     # Less than a stop that is given no time of its own, on a machine with other work too.
     assert time.monotonic() - began < STOP_S
     assert place.state() is BridgeState.STOPPED
-    assert any(line.startswith("warn") and "did not stop in time" in line for line in place.logged), place.logged
+    assert any(
+        line.startswith("warn") and "did not stop in time" in line for line in place.logged
+    ), place.logged
     place.provider.closes_never = False
     await place.started(document(link("cd", "c", "d")))
     await place.moved("C", "D")
 
 
 @with_place
-async def test_it_can_be_stopped_while_the_broker_lets_nobody_in(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_can_be_stopped_while_the_broker_lets_nobody_in(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(jms_bridge, "START_S", 0.05)
     place.provider.connects_never = True
     await place.started(document(link("ab")))
@@ -620,13 +694,21 @@ async def test_it_can_be_stopped_while_the_broker_lets_nobody_in(place: Place, m
 
 @with_place
 async def test_a_reload_disturbs_only_what_changed(place: Place) -> None:
-    await place.started(document(link("same"), link("changed", "c", "d"), link("removed", "e", "f")))
+    await place.started(
+        document(link("same"), link("changed", "c", "d"), link("removed", "e", "f"))
+    )
     await place.moved("A", "B")
     before = place.link("same"), place.link("changed")
     place.write(document(link("added", "e", "g"), link("changed", "c", "f"), link("same")))
     changes = await place.bridge.reload()
-    assert (changes.added, changes.removed, changes.changed) == (("added",), ("removed",), ("changed",))
-    assert list(place.states().items()) == [(name, LinkState.STARTED) for name in ("added", "changed", "same")]
+    assert (changes.added, changes.removed, changes.changed) == (
+        ("added",),
+        ("removed",),
+        ("changed",),
+    )
+    assert list(place.states().items()) == [
+        (name, LinkState.STARTED) for name in ("added", "changed", "same")
+    ]
     assert place.link("same") is before[0]
     assert place.link("same").status().counters.sent == 1
     assert place.link("changed") is not before[1]
@@ -662,7 +744,11 @@ async def test_attributes_of_the_bridge_reach_links_that_run_on(place: Place) ->
     await place.moved("A", "B")
     assert not any(line.startswith("info") and "was transferred" in line for line in place.logged)
     before = place.link("ab")
-    place.write(document(link("ab"), more='log-message-transfer="true" message-transfer-tag-bridge-name="true"'))
+    place.write(
+        document(
+            link("ab"), more='log-message-transfer="true" message-transfer-tag-bridge-name="true"'
+        )
+    )
     changes = await place.bridge.reload()
     assert changes.log_message_transfer
     assert place.link("ab") is before
@@ -672,13 +758,17 @@ async def test_attributes_of_the_bridge_reach_links_that_run_on(place: Place) ->
     await inbox.count(1)
     assert inbox.messages[0].headers.properties["JMS_SUN_JMSBRIDGE_NAME"] == NAME
     await client.close()
-    await until(lambda: any(line.startswith("info") and "was transferred" in line for line in place.logged))
+    await until(
+        lambda: any(line.startswith("info") and "was transferred" in line for line in place.logged)
+    )
 
 
 @with_place
 async def test_the_dead_message_queues_are_exchanged_under_links_that_run_on(place: Place) -> None:
     place.transformers = {"ext.Failing": Failing}
-    failing = 'message-transformer-class="ext.Failing" consume-no-transfer-on-transform-error="true"'
+    failing = (
+        'message-transformer-class="ext.Failing" consume-no-transfer-on-transform-error="true"'
+    )
     dmq = '<dmq name="{0}" connection-factory-ref="here" destination-ref="{0}"/>'
     await place.started(document(link("ab", into=failing), dmqs=dmq.format("f")))
     before = place.link("ab")
@@ -727,7 +817,11 @@ async def test_links_of_a_paused_bridge_wait_for_its_resume(place: Place) -> Non
     place.write(document(link("ab"), link("cd", "c", "f"), link("ae", "e", "g")))
     await place.bridge.reload()
     assert place.state() is BridgeState.PAUSED
-    assert place.states() == {"ab": LinkState.PAUSED, "cd": LinkState.STOPPED, "ae": LinkState.STOPPED}
+    assert place.states() == {
+        "ab": LinkState.PAUSED,
+        "cd": LinkState.STOPPED,
+        "ae": LinkState.STOPPED,
+    }
     place.write(document(link("ab"), link("cd", "c", "g")))
     await place.bridge.reload()
     await place.bridge.resume()
@@ -739,10 +833,18 @@ async def test_links_of_a_paused_bridge_wait_for_its_resume(place: Place) -> Non
 async def test_a_reload_enables_and_repairs_links(place: Place) -> None:
     failing = 'message-transformer-class="ext.Failing"'
     off = 'transacted="false" enabled="false"'
-    await place.started(document(link("off", more=off), link("exactly", "c", "d", ""), link("unmade", "e", "f", into=failing)))
+    await place.started(
+        document(
+            link("off", more=off),
+            link("exactly", "c", "d", ""),
+            link("unmade", "e", "f", into=failing),
+        )
+    )
     # The file says the same of this one, and its class is there now.
     place.transformers = {"ext.Failing": Failing}
-    place.write(document(link("off"), link("exactly", "c", "d"), link("unmade", "e", "f", into=failing)))
+    place.write(
+        document(link("off"), link("exactly", "c", "d"), link("unmade", "e", "f", into=failing))
+    )
     changes = await place.bridge.reload()
     assert changes.changed == ("off", "exactly")
     assert place.states() == dict.fromkeys(("off", "exactly", "unmade"), LinkState.STARTED)
@@ -755,13 +857,17 @@ async def test_a_reload_enables_and_repairs_links(place: Place) -> None:
 
 
 @with_place
-async def test_the_warnings_of_a_file_that_cannot_be_used_are_logged_as_warnings(place: Place) -> None:
+async def test_the_warnings_of_a_file_that_cannot_be_used_are_logged_as_warnings(
+    place: Place,
+) -> None:
     place.write(document(link("ab", more='max-batch-time="5" max-retries="many"')))
     with pytest.raises(ConfigurationError) as error:
         await place.bridge.start()
     assert "max-retries" in str(error.value)
     assert "max-batch-time" in str(error.value)
-    assert [line for line in place.logged if line.startswith("warn") and "max-batch-time" in line] != []
+    assert [
+        line for line in place.logged if line.startswith("warn") and "max-batch-time" in line
+    ] != []
 
 
 @with_place

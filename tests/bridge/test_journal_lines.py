@@ -56,10 +56,14 @@ def transforming(act: Any) -> MessageTransformer:
 @ALL
 @pytest.mark.parametrize("size", [1, 7])
 @on_reactor
-async def test_each_message_that_is_moved_has_its_steps(journaled: Journaled, quality: QualityOfService, size: int) -> None:
+async def test_each_message_that_is_moved_has_its_steps(
+    journaled: Journaled, quality: QualityOfService, size: int
+) -> None:
     brokers = journaled.rig
     await brokers.source.send(*NUMBERS)
-    link = await brokers.started(quality_of_service=quality, max_batch_size=size, max_batch_time_ms=20)
+    link = await brokers.started(
+        quality_of_service=quality, max_batch_size=size, max_batch_time_ms=20
+    )
     arrived = {message.text: message for message in await brokers.target.arrived(30)}
     await until(lambda: link.status().counters.acknowledged == 30)
     await link.stop()
@@ -93,10 +97,14 @@ async def test_each_message_that_is_moved_has_its_steps(journaled: Journaled, qu
 
 @ALL
 @on_reactor
-async def test_a_batch_is_a_line_for_each_step(journaled: Journaled, quality: QualityOfService) -> None:
+async def test_a_batch_is_a_line_for_each_step(
+    journaled: Journaled, quality: QualityOfService
+) -> None:
     brokers = journaled.rig
     await brokers.source.send(*NUMBERS)
-    link = await brokers.started(quality_of_service=quality, max_batch_size=30, max_batch_time_ms=-1)
+    link = await brokers.started(
+        quality_of_service=quality, max_batch_size=30, max_batch_time_ms=-1
+    )
     await brokers.target.arrived(30)
     await until(lambda: link.status().counters.acknowledged == 30)
     await link.stop()
@@ -109,7 +117,9 @@ async def test_a_batch_is_a_line_for_each_step(journaled: Journaled, quality: Qu
 
 @ALL
 @on_reactor
-async def test_what_a_transformer_does_is_told(journaled: Journaled, quality: QualityOfService) -> None:
+async def test_what_a_transformer_does_is_told(
+    journaled: Journaled, quality: QualityOfService
+) -> None:
     brokers = journaled.rig
 
     def act(transformer: MessageTransformer, message: JMSMessage) -> JMSMessage | None:
@@ -126,7 +136,11 @@ async def test_what_a_transformer_does_is_told(journaled: Journaled, quality: Qu
 
     await brokers.source.send("keep", "drop", "elsewhere", "change", "fail")
     link = await brokers.started(
-        transformer=transforming(act), target=TOLERANT, quality_of_service=quality, max_batch_size=5, max_batch_time_ms=-1
+        transformer=transforming(act),
+        target=TOLERANT,
+        quality_of_service=quality,
+        max_batch_size=5,
+        max_batch_time_ms=-1,
     )
     changed = (await brokers.target.arrived(2))[1]
     await until(lambda: link.status().counters.acknowledged == 5)
@@ -143,9 +157,15 @@ async def test_what_a_transformer_does_is_told(journaled: Journaled, quality: Qu
     assert buried["reason"] == "TRANSFORM_FAILURE"
     assert "not this one" in buried["comment"]
     by_step = {event.step: event for event in altered}
-    assert of(by_step["sent"], "bodies_hash") == body_digest(changed) != of(by_step["received"], "bodies_hash")
+    assert (
+        of(by_step["sent"], "bodies_hash")
+        == body_digest(changed)
+        != of(by_step["received"], "bodies_hash")
+    )
     assert of(by_step["sent"], "headers_hash") == of(by_step["received"], "headers_hash")
-    assert [event.line["destination"] for event in elsewhere if event.step == "sent"] == ["queue:elsewhere"]
+    assert [event.line["destination"] for event in elsewhere if event.step == "sent"] == [
+        "queue:elsewhere"
+    ]
 
 
 @ALL
@@ -172,24 +192,40 @@ async def test_what_expires_is_told(journaled: Journaled, quality: QualityOfServ
 # --- what goes wrong
 
 
-def third_to_where_it_is_refused(transformer: MessageTransformer, message: JMSMessage) -> JMSMessage:
+def third_to_where_it_is_refused(
+    transformer: MessageTransformer, message: JMSMessage
+) -> JMSMessage:
     if message.text == "2":
         transformer.branch_to(Queue("denied"))
     return message
 
 
 @on_reactor
-async def test_what_the_target_refuses_is_told_as_rolled_back_and_buried(journaled: Journaled) -> None:
+async def test_what_the_target_refuses_is_told_as_rolled_back_and_buried(
+    journaled: Journaled,
+) -> None:
     brokers = journaled.rig
 
     await brokers.source.send(*NUMBERS[:4])
-    link = await brokers.started(transformer=transforming(third_to_where_it_is_refused), max_batch_size=4, max_batch_time_ms=-1)
+    link = await brokers.started(
+        transformer=transforming(third_to_where_it_is_refused),
+        max_batch_size=4,
+        max_batch_time_ms=-1,
+    )
     await brokers.target.arrived(3)
     await until(lambda: link.status().counters.acknowledged == 4)
     await link.stop()
-    courses = [[step for step in steps(events) if step != "transformed"] for events in (await journaled.transfers()).values()]
+    courses = [
+        [step for step in steps(events) if step != "transformed"]
+        for events in (await journaled.transfers()).values()
+    ]
     again = ["received", "sent", "rolled back", "sent", "arrived", "settled"]
-    assert courses == [again, again, ["received", "sent", "rolled back", "buried", "settled"], again]
+    assert courses == [
+        again,
+        again,
+        ["received", "sent", "rolled back", "buried", "settled"],
+        again,
+    ]
 
 
 @on_reactor
@@ -210,13 +246,19 @@ async def test_a_transacted_link_tells_of_each_attempt(journaled: Journaled) -> 
     found: dict[str, list[list[str]]] = {}
     attempts: dict[str, list[int]] = {}
     for events in (await journaled.transfers()).values():
-        found.setdefault(events[0].id, []).append([step for step in steps(events) if step != "transformed"])
-        attempts.setdefault(events[0].id, []).append(of(events[0], "attempts") if "attempts" in events[0].line else 1)
+        found.setdefault(events[0].id, []).append(
+            [step for step in steps(events) if step != "transformed"]
+        )
+        attempts.setdefault(events[0].id, []).append(
+            of(events[0], "attempts") if "attempts" in events[0].line else 1
+        )
     assert len(found) == 4
     moved, poison = list(MOVED[ONCE]), ["received", "buried", "settled"]
     assert [courses[-1] for courses in found.values()] == [moved, moved, poison, moved]
     for courses in found.values():
-        assert all(course[-1] == "rolled back" and course[0] == "received" for course in courses[:-1])
+        assert all(
+            course[-1] == "rolled back" and course[0] == "received" for course in courses[:-1]
+        )
     # Six times alone, and once with the others.
     assert [len(courses) for courses in found.values()][2] >= 7
     assert all(numbers == list(range(1, len(numbers) + 1)) for numbers in attempts.values())
@@ -250,7 +292,9 @@ async def test_what_arrived_and_comes_again_has_two_transfers(journaled: Journal
 async def test_what_is_given_back_by_a_link_that_stops_is_told(journaled: Journaled) -> None:
     brokers = journaled.rig
     brokers.graves.holding = []
-    link = await brokers.started(transformer=transforming(lambda *_: None), target=TOLERANT, max_batch_size=1)
+    link = await brokers.started(
+        transformer=transforming(lambda *_: None), target=TOLERANT, max_batch_size=1
+    )
     await brokers.source.send("a")
     await until(lambda: bool(brokers.graves.holding))
     await link.stop()
@@ -262,7 +306,9 @@ async def test_what_is_given_back_by_a_link_that_stops_is_told(journaled: Journa
 
 @pytest.mark.parametrize("quality", [PLAIN, ONCE])
 @on_reactor
-async def test_a_source_forgets_only_what_the_journal_has(journaled: Journaled, quality: QualityOfService) -> None:
+async def test_a_source_forgets_only_what_the_journal_has(
+    journaled: Journaled, quality: QualityOfService
+) -> None:
     """The kernel has the lines before the source is told, however long that takes."""
     brokers = journaled.rig
     held: list[Deferred[None]] = []
@@ -294,7 +340,9 @@ async def test_a_source_forgets_only_what_the_journal_has(journaled: Journaled, 
 
 @ALL
 @on_reactor
-async def test_a_journal_that_has_ended_holds_no_link_up(journaled: Journaled, quality: QualityOfService) -> None:
+async def test_a_journal_that_has_ended_holds_no_link_up(
+    journaled: Journaled, quality: QualityOfService
+) -> None:
     brokers = journaled.rig
     link = await brokers.started(quality_of_service=quality)
     await journaled.close()
@@ -310,7 +358,9 @@ async def test_a_journal_that_has_ended_holds_no_link_up(journaled: Journaled, q
 @pytest.mark.parametrize("level", [Level.OFF, Level.DEAD])
 @ALL
 @on_reactor
-async def test_below_level_links_only_the_dead_are_told(journaled: Journaled, quality: QualityOfService, level: Level) -> None:
+async def test_below_level_links_only_the_dead_are_told(
+    journaled: Journaled, quality: QualityOfService, level: Level
+) -> None:
     brokers = journaled.rig
     await journaled.close()
     journaled.opened(level, headers=True, bodies=True)
@@ -319,7 +369,9 @@ async def test_below_level_links_only_the_dead_are_told(journaled: Journaled, qu
         return None if message.text == "1" else message
 
     await brokers.source.send(*NUMBERS[:3])
-    link = await brokers.started(transformer=transforming(act), target=TOLERANT, quality_of_service=quality)
+    link = await brokers.started(
+        transformer=transforming(act), target=TOLERANT, quality_of_service=quality
+    )
     await brokers.target.arrived(2)
     await until(lambda: link.status().counters.acknowledged == 3)
     await link.stop()

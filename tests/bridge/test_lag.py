@@ -72,7 +72,9 @@ async def test_what_the_link_has_and_cannot_send_waits_too(brokers: Rig) -> None
 
 
 @on_reactor
-async def test_a_browsed_source_is_looked_at_every_ten_seconds_at_most(brokers: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_browsed_source_is_looked_at_every_ten_seconds_at_most(
+    brokers: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     link = await brokers.started()
     await link.pause()
     assert (await looked(link)).lag_ms == 0
@@ -93,7 +95,9 @@ async def test_only_what_the_selector_matches_waits_for_the_link(brokers: Rig) -
 
 
 @on_reactor
-async def test_a_source_that_cannot_be_browsed_is_unknown_but_for_what_the_link_has(brokers: Rig) -> None:
+async def test_a_source_that_cannot_be_browsed_is_unknown_but_for_what_the_link_has(
+    brokers: Rig,
+) -> None:
     brokers.source.provider.pretends = {"browse": False}
     link = await brokers.started()
     status = await looked(link)

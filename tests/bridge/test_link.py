@@ -58,14 +58,21 @@ async def test_messages_arrive_once_and_in_order_and_are_gone_from_the_source(
     brokers: Rig, size: int, quality: QualityOfService
 ) -> None:
     await brokers.source.send(*NUMBERS[:50])
-    link = await brokers.started(max_batch_size=size, max_batch_time_ms=20, quality_of_service=quality)
+    link = await brokers.started(
+        max_batch_size=size, max_batch_time_ms=20, quality_of_service=quality
+    )
     await brokers.source.send(*NUMBERS[50:])
     assert await brokers.target.texts(100) == NUMBERS
     await link.stop()
     assert await brokers.source.rest(SOURCE) == []
     assert await brokers.target.rest(TARGET) == []
     counters = link.status().counters
-    assert (counters.received, counters.sent, counters.acknowledged, counters.possible_duplicates) == (100, 100, 100, 0)
+    assert (
+        counters.received,
+        counters.sent,
+        counters.acknowledged,
+        counters.possible_duplicates,
+    ) == (100, 100, 100, 0)
     assert counters.octets == sum(len(number) for number in NUMBERS)
 
 
@@ -89,7 +96,9 @@ async def test_a_batch_is_sent_before_its_time_where_nothing_more_comes(brokers:
 
 
 @on_reactor
-async def test_a_topic_is_moved_by_a_durable_subscription_across_a_restart_of_the_link(brokers: Rig) -> None:
+async def test_a_topic_is_moved_by_a_durable_subscription_across_a_restart_of_the_link(
+    brokers: Rig,
+) -> None:
     topic = Topic("news")
     link = await brokers.started(of=topic, source={"durable_sub": "link", "clientid": "bridge"})
     await brokers.source.send("a", to=topic)
@@ -126,7 +135,9 @@ async def test_as_source_sends_to_the_queue_of_the_same_name(brokers: Rig) -> No
 
 
 @on_reactor
-async def test_a_target_that_does_not_stay_connected_is_connected_while_there_is_something_to_send(brokers: Rig) -> None:
+async def test_a_target_that_does_not_stay_connected_is_connected_while_there_is_something_to_send(
+    brokers: Rig,
+) -> None:
     link = await brokers.started(target={"stay_connected": False})
     assert link.status().target == "target:P:queue:link.target"
     await brokers.source.send("a", "b", "c")
@@ -159,7 +170,11 @@ async def test_status_tells_rates_and_the_moment_of_the_last_transfer(brokers: R
     assert 1 <= status.sent_rate <= 100
     assert 1 <= status.received_rate <= 100
     assert abs(status.last_transfer_ms - clock.seconds() * 1000) < 60_000
-    assert (status.in_flight, status.source, status.target) == (0, "source:D:queue:link.source", "target:D:queue:link.target")
+    assert (status.in_flight, status.source, status.target) == (
+        0,
+        "source:D:queue:link.source",
+        "target:D:queue:link.target",
+    )
 
 
 # --- messages that are given up
@@ -181,26 +196,42 @@ async def test_what_the_target_refuses_is_dead_and_the_others_go_on_in_order(bro
     dead = brokers.graves.dead[0]
     assert dead.reason is BridgeDeadReason.SEND_FAILURE
     assert "may not" in dead.exception
-    assert (dead.source_destination, dead.target_destination, dead.current_destination) == (SOURCE, TARGET, Queue("denied"))
-    assert (dead.source_provider, dead.target_provider, dead.link) == ("stomp-gateway", "stomp-gateway", "link")
+    assert (dead.source_destination, dead.target_destination, dead.current_destination) == (
+        SOURCE,
+        TARGET,
+        Queue("denied"),
+    )
+    assert (dead.source_provider, dead.target_provider, dead.link) == (
+        "stomp-gateway",
+        "stomp-gateway",
+        "link",
+    )
     assert link.status().counters.refused == 2
     assert link.status().counters.dead == {BridgeDeadReason.SEND_FAILURE: 2}
 
 
 @pytest.mark.parametrize("quality", [QualityOfService.DUPLICATES_OK, QualityOfService.AT_MOST_ONCE])
 @on_reactor
-async def test_a_transform_failure_that_consumes_is_dead(brokers: Rig, quality: QualityOfService) -> None:
+async def test_a_transform_failure_that_consumes_is_dead(
+    brokers: Rig, quality: QualityOfService
+) -> None:
     link = await brokers.started(
-        transformer=failing(1), target={"consume_no_transfer_on_transform_error": True}, quality_of_service=quality
+        transformer=failing(1),
+        target={"consume_no_transfer_on_transform_error": True},
+        quality_of_service=quality,
     )
     await brokers.source.send("a", "b")
     assert await brokers.target.texts(1) == ["b"]
-    assert [(dead.message.text, dead.reason) for dead in brokers.graves.dead] == [("a", BridgeDeadReason.TRANSFORM_FAILURE)]
+    assert [(dead.message.text, dead.reason) for dead in brokers.graves.dead] == [
+        ("a", BridgeDeadReason.TRANSFORM_FAILURE)
+    ]
     await until(lambda: link.status().counters.acknowledged == 2)
 
 
 @on_reactor
-async def test_else_the_link_fails_with_the_message_where_it_was_and_can_be_started_again(brokers: Rig) -> None:
+async def test_else_the_link_fails_with_the_message_where_it_was_and_can_be_started_again(
+    brokers: Rig,
+) -> None:
     link = await brokers.started(transformer=failing(1))
     await brokers.source.send("a", "b")
     await brokers.reaches(link, LinkState.FAILED)
@@ -211,7 +242,9 @@ async def test_else_the_link_fails_with_the_message_where_it_was_and_can_be_star
 
 
 @on_reactor
-async def test_where_no_dead_message_queue_takes_a_message_it_stays_and_is_tried_again(brokers: Rig) -> None:
+async def test_where_no_dead_message_queue_takes_a_message_it_stays_and_is_tried_again(
+    brokers: Rig,
+) -> None:
     brokers.graves.refuse = 2
     tolerant = {"consume_no_transfer_on_transform_error": True}
     link = await brokers.started(transformer=failing(1), target=tolerant, max_batch_size=1)
@@ -223,7 +256,9 @@ async def test_where_no_dead_message_queue_takes_a_message_it_stays_and_is_tried
 
 
 @on_reactor
-async def test_at_most_once_loses_what_no_dead_message_queue_takes_and_says_so(brokers: Rig) -> None:
+async def test_at_most_once_loses_what_no_dead_message_queue_takes_and_says_so(
+    brokers: Rig,
+) -> None:
     brokers.graves.refuse = 1
     link = await brokers.started(
         transformer=failing(1),
@@ -246,7 +281,10 @@ async def test_a_provider_that_is_not_there_is_tried_until_it_is(brokers: Rig) -
     await link.start()
     status = link.status()
     assert (status.state, status.attempt) == (LinkState.RETRYING, 1)
-    assert status.last_error == "source, connection-factory 'source': the provider is unavailable: nobody is there"
+    assert (
+        status.last_error
+        == "source, connection-factory 'source': the provider is unavailable: nobody is there"
+    )
     assert status.next_try_ms > status.last_error_ms > 0
     await until(lambda: link.status().attempt >= 3)
     brokers.source.provider.error = None
@@ -256,7 +294,9 @@ async def test_a_provider_that_is_not_there_is_tried_until_it_is(brokers: Rig) -
 
 
 @on_reactor
-async def test_a_source_that_is_lost_just_when_it_was_connected_is_told_of_with_its_reason(brokers: Rig) -> None:
+async def test_a_source_that_is_lost_just_when_it_was_connected_is_told_of_with_its_reason(
+    brokers: Rig,
+) -> None:
     peer = Peer()
     turns = iter(range(1000))
 
@@ -295,17 +335,23 @@ async def test_it_gives_up_after_so_many_attempts_and_says_why(brokers: Rig, sid
 
 
 @on_reactor
-async def test_a_refusal_at_the_very_first_attempt_is_a_mistake_and_tried_no_more(brokers: Rig) -> None:
+async def test_a_refusal_at_the_very_first_attempt_is_a_mistake_and_tried_no_more(
+    brokers: Rig,
+) -> None:
     brokers.target.provider.error = AuthenticationFailed("someone")
     link = brokers.link()
-    with pytest.raises(LinkFailed, match="target, connection-factory 'target': user 'someone' is refused"):
+    with pytest.raises(
+        LinkFailed, match="target, connection-factory 'target': user 'someone' is refused"
+    ):
         await link.start()
     in_state(link, LinkState.FAILED)
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
 @on_reactor
-async def test_an_error_that_names_its_factory_is_told_once_with_the_end(brokers: Rig, side: str) -> None:
+async def test_an_error_that_names_its_factory_is_told_once_with_the_end(
+    brokers: Rig, side: str
+) -> None:
     getattr(brokers, side).provider.error = FactoryError(side, "no such thing")
     with pytest.raises(LinkFailed, match=f": {side}, connection-factory '{side}': no such thing$"):
         await brokers.link().start()
@@ -379,7 +425,9 @@ async def test_a_source_that_is_lost_is_connected_again(brokers: Rig) -> None:
 
 
 @on_reactor
-async def test_what_was_sent_and_cannot_be_acknowledged_goes_to_the_dead_message_queue_and_comes_again(brokers: Rig) -> None:
+async def test_what_was_sent_and_cannot_be_acknowledged_goes_to_the_dead_message_queue_and_comes_again(
+    brokers: Rig,
+) -> None:
     lost: list[str] = []
 
     def passed(point: str) -> None:
@@ -391,7 +439,9 @@ async def test_what_was_sent_and_cannot_be_acknowledged_goes_to_the_dead_message
     await link.start()
     await brokers.source.send("a")
     assert await brokers.target.texts(2) == ["a", "a"]
-    assert [(dead.message.text, dead.reason) for dead in brokers.graves.dead] == [("a", BridgeDeadReason.ACK_FAILURE)]
+    assert [(dead.message.text, dead.reason) for dead in brokers.graves.dead] == [
+        ("a", BridgeDeadReason.ACK_FAILURE)
+    ]
     assert link.status().counters.possible_duplicates == 1
 
 
@@ -414,7 +464,9 @@ async def test_at_most_once_sends_nothing_that_it_could_not_acknowledge(brokers:
 
 
 @on_reactor
-async def test_at_most_once_does_not_consume_for_a_target_that_is_known_to_be_away(brokers: Rig) -> None:
+async def test_at_most_once_does_not_consume_for_a_target_that_is_known_to_be_away(
+    brokers: Rig,
+) -> None:
     link = await brokers.started(quality_of_service=QualityOfService.AT_MOST_ONCE)
     brokers.target.provider.error = ProviderUnavailable("it is restarting")
     await brokers.target.seam.lose()
@@ -478,7 +530,9 @@ async def test_a_link_that_is_stopped_gives_back_what_it_has_not_begun(brokers: 
 
 @pytest.mark.parametrize("operation", ["stop", "pause"])
 @on_reactor
-async def test_all_works_while_it_is_connecting_and_while_it_waits_to(brokers: Rig, operation: str) -> None:
+async def test_all_works_while_it_is_connecting_and_while_it_waits_to(
+    brokers: Rig, operation: str
+) -> None:
     brokers.target.provider.error = ProviderUnavailable("nobody is there")
     waiting = brokers.link(failure_retry_interval_ms=3_600_000)
     await waiting.start()
@@ -501,7 +555,9 @@ async def test_all_works_while_it_is_connecting_and_while_it_waits_to(brokers: R
 
 @pytest.mark.parametrize("arrives", [True, False])
 @on_reactor
-async def test_pause_and_resume_during_one_attempt_make_one_link_of_it(brokers: Rig, arrives: bool) -> None:
+async def test_pause_and_resume_during_one_attempt_make_one_link_of_it(
+    brokers: Rig, arrives: bool
+) -> None:
     brokers.target.provider.hangs = True
     link = brokers.link()
     starting = link.start()
@@ -527,7 +583,12 @@ async def test_while_it_gives_up_only_stop_makes_sense(brokers: Rig) -> None:
     link = await brokers.started(transformer=failing(1))
     asked: list[Deferred[None]] = []
     brokers.at_once.append(
-        ("is STOPPING", lambda: asked.extend(operation() for operation in (link.start, link.pause, link.resume, link.stop)))
+        (
+            "is STOPPING",
+            lambda: asked.extend(
+                operation() for operation in (link.start, link.pause, link.resume, link.stop)
+            ),
+        )
     )
     await brokers.source.send("a")
     await until(lambda: asked)
@@ -553,10 +614,15 @@ async def test_max_retries_counts_the_attempts_after_a_loss(brokers: Rig) -> Non
 
 
 @on_reactor
-async def test_a_dead_message_says_where_it_was_going_also_where_that_was_looked_up(brokers: Rig) -> None:
+async def test_a_dead_message_says_where_it_was_going_also_where_that_was_looked_up(
+    brokers: Rig,
+) -> None:
     link = await brokers.started(
         transformer=failing(1),
-        target={"consume_no_transfer_on_transform_error": True, "destination": Configured("target", lookup_name="jndi/target")},
+        target={
+            "consume_no_transfer_on_transform_error": True,
+            "destination": Configured("target", lookup_name="jndi/target"),
+        },
     )
     await brokers.source.send("a")
     await until(lambda: link.status().counters.acknowledged == 1)
@@ -601,7 +667,9 @@ async def test_resume_before_the_pause_is_complete_goes_on(brokers: Rig) -> None
 
 
 @on_reactor
-async def test_stop_is_bounded_where_the_target_is_silent(brokers: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stop_is_bounded_where_the_target_is_silent(
+    brokers: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("bridge.link.link.STOP_S", 0.05)
     link = brokers.link(target={"stay_connected": False})
     await link.start()
@@ -619,7 +687,14 @@ async def test_stop_is_bounded_where_the_target_is_silent(brokers: Rig, monkeypa
 async def test_many_operations_at_random_moments_lose_nothing(brokers: Rig) -> None:
     link = await brokers.started(max_batch_size=3, max_batch_time_ms=1)
     sending = brokers.source.send(*[str(number) for number in range(500)])
-    operations: list[Callable[[], Deferred[None]]] = [link.pause, link.resume, link.stop, link.start, link.pause, link.start]
+    operations: list[Callable[[], Deferred[None]]] = [
+        link.pause,
+        link.resume,
+        link.stop,
+        link.start,
+        link.pause,
+        link.start,
+    ]
     await sending
     for number in range(60):
         await operations[number % len(operations)]()
@@ -657,7 +732,9 @@ async def test_the_same_failure_is_told_once_a_minute(brokers: Rig) -> None:
 @on_reactor
 async def test_a_link_that_waits_for_its_dead_message_queue_says_so(brokers: Rig) -> None:
     brokers.graves.holding = []
-    link = await brokers.started(transformer=failing(1), target={"consume_no_transfer_on_transform_error": True})
+    link = await brokers.started(
+        transformer=failing(1), target={"consume_no_transfer_on_transform_error": True}
+    )
     await until(lambda: link.status().doing is Doing.RECEIVING)
     await brokers.source.send("a")
     await until(lambda: brokers.graves.holding)
@@ -670,10 +747,16 @@ async def test_a_link_that_waits_for_its_dead_message_queue_says_so(brokers: Rig
 
 
 @on_reactor
-async def test_a_batch_that_a_stop_abandons_has_nothing_to_do_with_the_next(brokers: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_batch_that_a_stop_abandons_has_nothing_to_do_with_the_next(
+    brokers: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("bridge.link.link.STOP_S", 0.05)
     brokers.graves.holding = []
-    link = await brokers.started(transformer=failing(1), target={"consume_no_transfer_on_transform_error": True}, max_batch_size=3)
+    link = await brokers.started(
+        transformer=failing(1),
+        target={"consume_no_transfer_on_transform_error": True},
+        max_batch_size=3,
+    )
     await brokers.source.send(*NUMBERS[:9])
     await until(lambda: brokers.graves.holding)
     await link.stop()
@@ -684,17 +767,23 @@ async def test_a_batch_that_a_stop_abandons_has_nothing_to_do_with_the_next(brok
     assert list(dict.fromkeys(arrived)) == [*NUMBERS[1:3], *NUMBERS[:1], *NUMBERS[3:9]]
     await until(lambda: link.status().in_flight == 0)
     assert await brokers.source.rest(SOURCE) == []
-    assert [(dead.message.text, dead.reason) for dead in brokers.graves.dead] == [("0", BridgeDeadReason.TRANSFORM_FAILURE)]
+    assert [(dead.message.text, dead.reason) for dead in brokers.graves.dead] == [
+        ("0", BridgeDeadReason.TRANSFORM_FAILURE)
+    ]
 
 
 @on_reactor
-async def test_a_source_that_refuses_an_acknowledgement_is_connected_anew(brokers: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_source_that_refuses_an_acknowledgement_is_connected_anew(
+    brokers: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refusing(self: Any, number: int, within: Any = None) -> int:
         monkeypatch.undo()
         raise UnknownDelivery(number)
 
     link = await brokers.started(max_batch_size=1)
-    monkeypatch.setattr("gateway.broker.sessions.consumer.EmbeddedConsumer.acknowledge_through", refusing)
+    monkeypatch.setattr(
+        "gateway.broker.sessions.consumer.EmbeddedConsumer.acknowledge_through", refusing
+    )
     await brokers.source.send(*NUMBERS[:10])
     assert await brokers.target.texts(11) == ["0", *NUMBERS[:10]]
     assert link.status().counters.possible_duplicates == 1
@@ -742,10 +831,13 @@ async def test_a_target_that_dies_whenever_it_is_connected_is_given_up(brokers: 
 
 
 @on_reactor
-async def test_a_durable_subscription_without_a_client_identifier_fails_the_link_with_a_sentence(brokers: Rig) -> None:
+async def test_a_durable_subscription_without_a_client_identifier_fails_the_link_with_a_sentence(
+    brokers: Rig,
+) -> None:
     link = brokers.link(of=Topic("news"), source={"durable_sub": "link"})
     with pytest.raises(
-        LinkFailed, match="source, connection-factory 'source': durable subscription 'link' needs a client identifier"
+        LinkFailed,
+        match="source, connection-factory 'source': durable subscription 'link' needs a client identifier",
     ):
         await link.start()
     in_state(link, LinkState.FAILED)

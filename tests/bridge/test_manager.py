@@ -59,7 +59,11 @@ class Simple:
 
     def reload(self) -> Deferred[Changes]:
         self.asked.append("reload")
-        return succeed(Changes(added=("one",))) if self.type == "JMS" else fail(NotReloadable(self.name, "it has no file"))
+        return (
+            succeed(Changes(added=("one",)))
+            if self.type == "JMS"
+            else fail(NotReloadable(self.name, "it has no file"))
+        )
 
     def _do(self, operation: str, state: BridgeState) -> Deferred[None]:
         self.asked.append(operation)
@@ -94,7 +98,9 @@ def result(deferred: Deferred[Any]) -> Any:
 
 
 def three() -> Fixture:
-    return Fixture(Simple("stomp", "STOMP"), Simple("one"), Simple("two"), automatic=["stomp", "two"])
+    return Fixture(
+        Simple("stomp", "STOMP"), Simple("one"), Simple("two"), automatic=["stomp", "two"]
+    )
 
 
 @pytest.fixture
@@ -123,7 +129,9 @@ def test_bridges_are_found_by_name_type_or_both() -> None:
     assert manager.find("one").name == "one"
     with pytest.raises(UnknownType, match="expected JMS or STOMP"):
         manager.matching(type="amqp")
-    with pytest.raises(UnknownBridge, match="no bridge three; those that there are: stomp, one, two"):
+    with pytest.raises(
+        UnknownBridge, match="no bridge three; those that there are: stomp, one, two"
+    ):
         manager.matching("three")
     with pytest.raises(UnknownBridge, match="none at all"):
         Fixture().manager.find("three")
@@ -144,7 +152,12 @@ def test_the_first_failure_does_not_end_the_others(logged: list[LogEvent]) -> No
     fixture = Fixture(Raising("zero"), Simple("one"), Simple("two"), Simple("three"))
     fixture.bridges["one"].gives = fail(WrongState("bridge one", "start", "STOPPING"))
     outcomes: list[Outcome] = result(fixture.manager.start())
-    assert [type(outcome.error) for outcome in outcomes] == [RuntimeError, WrongState, type(None), type(None)]
+    assert [type(outcome.error) for outcome in outcomes] == [
+        RuntimeError,
+        WrongState,
+        type(None),
+        type(None),
+    ]
     assert [outcome.lines for outcome in outcomes[:3]] == [
         ["bridge zero: a defect"],
         ["cannot start bridge one, which is STOPPING"],
@@ -159,7 +172,11 @@ def test_all_four_operations_reach_the_bridges_asked_for() -> None:
     fixture = three()
     for operation in ("start", "pause", "resume", "stop"):
         result(getattr(fixture.manager, operation)(type="jms"))
-    assert fixture.bridges["one"].asked == fixture.bridges["two"].asked == ["start", "pause", "resume", "stop"]
+    assert (
+        fixture.bridges["one"].asked
+        == fixture.bridges["two"].asked
+        == ["start", "pause", "resume", "stop"]
+    )
     assert fixture.bridges["stomp"].asked == []
 
 
@@ -208,7 +225,9 @@ def test_together_waits_for_all_or_until_the_time_is_over() -> None:
     late: list[str] = []
 
     def wait(**awaited: Deferred[Any]) -> Deferred[Ended]:
-        return together(clock, awaited, 5, lambda name, failure: late.append(f"{name}: {failure.value}"))
+        return together(
+            clock, awaited, 5, lambda name, failure: late.append(f"{name}: {failure.value}")
+        )
 
     assert result(wait()) == Ended()
     ended = result(wait(one=succeed(1), two=fail(ValueError("no"))))

@@ -31,7 +31,12 @@ from bridge.once.poison import MOST
 from bridge.status import LinkCounters
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination, Kind, Queue
-from gateway.messaging.errors import InvalidDestination, MessagingError, ProviderUnavailable, TransactionTooLarge
+from gateway.messaging.errors import (
+    InvalidDestination,
+    MessagingError,
+    ProviderUnavailable,
+    TransactionTooLarge,
+)
 from gateway.messaging.message import Headers, Message, Unreadable
 
 GONE = ProviderUnavailable("it is gone")
@@ -46,7 +51,9 @@ class World:
     :param transacted: whether of a run of which it refuses one it takes none, and else those before it.
     """
 
-    def __init__(self, count: int, faults: Sequence[int], refused: set[int], indexed: bool, transacted: bool) -> None:
+    def __init__(
+        self, count: int, faults: Sequence[int], refused: set[int], indexed: bool, transacted: bool
+    ) -> None:
         self.waiting = list(range(count))
         self.arrived: list[int] = []
         self.dead: list[tuple[int, BridgeDeadReason]] = []
@@ -79,7 +86,9 @@ class World:
             if not known and not self._transacted:
                 self.arrived += numbers[:bad]
             raise Refused(
-                InvalidDestination(TARGET, "not this one"), bad if known else None, sent=not known and not self._transacted
+                InvalidDestination(TARGET, "not this one"),
+                bad if known else None,
+                sent=not known and not self._transacted,
             )
         self.arrived += numbers
         if fault == 2:
@@ -148,9 +157,16 @@ def message(number: int) -> Message:
     return Message(Headers(Queue("source")), str(number).encode(), message_id=f"ID-{number}")
 
 
-def made(quality: QualityOfService, world: World, counters: LinkCounters, moved: Callable[..., None]) -> Pump:
+def made(
+    quality: QualityOfService, world: World, counters: LinkCounters, moved: Callable[..., None]
+) -> Pump:
     factory = ConnectionFactory("factory", lookup_name="x://y")
-    link = Link("link", Source(factory, Configured("source", "source", Kind.QUEUE)), Target(factory), quality_of_service=quality)
+    link = Link(
+        "link",
+        Source(factory, Configured("source", "source", Kind.QUEUE)),
+        Target(factory),
+        quality_of_service=quality,
+    )
 
     async def resolve(ref_name: str) -> Destination:
         raise AssertionError(ref_name)
@@ -160,7 +176,17 @@ def made(quality: QualityOfService, world: World, counters: LinkCounters, moved:
             moved(messages)
 
     transfer = Transfer(link, Bridge("bridge"), "i", None, resolve, lambda: 0)
-    return Pump(Clock(), "link", quality, transfer, world, counters, Journey(), Logger(observer=_Nobody()), lambda point: None)
+    return Pump(
+        Clock(),
+        "link",
+        quality,
+        transfer,
+        world,
+        counters,
+        Journey(),
+        Logger(observer=_Nobody()),
+        lambda point: None,
+    )
 
 
 @implementer(ILogObserver)
@@ -197,7 +223,10 @@ def failure_of(running: Coroutine[Any, Any, None]) -> BaseException:
 
 
 WORLDS = st.tuples(
-    st.integers(0, 25), st.integers(1, 8), st.lists(st.integers(0, 11), max_size=60), st.sets(st.integers(0, 24), max_size=4)
+    st.integers(0, 25),
+    st.integers(1, 8),
+    st.lists(st.integers(0, 11), max_size=60),
+    st.sets(st.integers(0, 24), max_size=4),
 )
 
 
@@ -212,8 +241,12 @@ def test_whatever_fails_all_arrive_in_order_and_duplicates_are_counted(
     good = [number for number in range(count) if number not in refused]
     first_times = list(dict.fromkeys(of.arrived))
     assert first_times == good
-    assert {number for number, reason in of.dead if reason is BridgeDeadReason.SEND_FAILURE} == refused & set(range(count))
-    assert {number for number, reason in of.dead if reason is not BridgeDeadReason.SEND_FAILURE} <= set(good)
+    assert {
+        number for number, reason in of.dead if reason is BridgeDeadReason.SEND_FAILURE
+    } == refused & set(range(count))
+    assert {
+        number for number, reason in of.dead if reason is not BridgeDeadReason.SEND_FAILURE
+    } <= set(good)
     assert len(of.arrived) - len(good) <= counters.possible_duplicates
 
 
@@ -239,7 +272,12 @@ def test_without_failures_nothing_is_doubtful(quality: QualityOfService) -> None
     counters = moved_through(of, quality, 6)
     assert of.arrived == [number for number in range(20) if number not in (3, 7)]
     assert of.dead == [(3, BridgeDeadReason.SEND_FAILURE), (7, BridgeDeadReason.SEND_FAILURE)]
-    assert (counters.received, counters.sent, counters.acknowledged, counters.refused) == (20, 18, 20, 2)
+    assert (counters.received, counters.sent, counters.acknowledged, counters.refused) == (
+        20,
+        18,
+        20,
+        2,
+    )
     assert (counters.batches, counters.possible_duplicates, of.sources) == (4, 0, 1)
 
 
@@ -318,8 +356,12 @@ class Unread:
 
 
 @pytest.mark.parametrize("quality", [QualityOfService.DUPLICATES_OK, QualityOfService.AT_MOST_ONCE])
-@pytest.mark.parametrize(("ids", "turns"), [(["a", "b", "c"], False), (["a", "b", "c"], True), (["", "", ""], False)])
-def test_each_that_cannot_be_read_is_tried_as_often_as_another(quality: QualityOfService, ids: list[str], turns: bool) -> None:
+@pytest.mark.parametrize(
+    ("ids", "turns"), [(["a", "b", "c"], False), (["a", "b", "c"], True), (["", "", ""], False)]
+)
+def test_each_that_cannot_be_read_is_tried_as_often_as_another(
+    quality: QualityOfService, ids: list[str], turns: bool
+) -> None:
     of = Unread(ids, turns)
     pump = made(quality, of, LinkCounters(), lambda messages: None)  # type: ignore[arg-type]
     target = World(0, [], set(), indexed=True, transacted=True)

@@ -56,5 +56,12 @@ def test_passwords_come_from_the_passfile_and_are_hidden(tmp_path: Path) -> None
 
 
 def test_the_reference() -> None:
-    source = page("Settings", "", [Section("The instance", "", settings_general.SETTINGS), Section("JMS bridges", "", SETTINGS)])
+    source = page(
+        "Settings",
+        "",
+        [
+            Section("The instance", "", settings_general.SETTINGS),
+            Section("JMS bridges", "", SETTINGS),
+        ],
+    )
     assert all(f"``{setting.name}``" in source for setting in SETTINGS)

@@ -37,7 +37,9 @@ TARGET = Queue("target")
 
 def message(body: str = "hello", *, expires: int = 0, **headers: Any) -> Message:
     headers.setdefault("destination", Queue("source"))
-    return Message(Headers(**headers), body.encode(), expires=expires, timestamp=NOW - 5, message_id="ID-1")
+    return Message(
+        Headers(**headers), body.encode(), expires=expires, timestamp=NOW - 5, message_id="ID-1"
+    )
 
 
 def transfer(
@@ -64,7 +66,9 @@ def transfer(
             raise UnknownBranch(ref_name)
         return Topic("found")
 
-    return Transfer(configured, Bridge("bridge", **(bridge or {})), identity, transformer, resolve, lambda: NOW)
+    return Transfer(
+        configured, Bridge("bridge", **(bridge or {})), identity, transformer, resolve, lambda: NOW
+    )
 
 
 def outcome(
@@ -91,7 +95,9 @@ def outcome(
     return results[0]
 
 
-def sent(of: Transfer, given: Message, destination: Destination | None = TARGET, **sides: Any) -> Message:
+def sent(
+    of: Transfer, given: Message, destination: Destination | None = TARGET, **sides: Any
+) -> Message:
     result = outcome(of, given, destination, **sides)
     assert isinstance(result, ToSend), result
     return result.message
@@ -131,16 +137,23 @@ def test_reply_to_is_dropped() -> None:
 
 
 def test_reply_to_is_retained_where_the_target_says_so() -> None:
-    assert sent(transfer(target={"retain_replyto": True}), message(reply_to=Topic("answers"))).headers.reply_to == Topic("answers")
+    assert sent(
+        transfer(target={"retain_replyto": True}), message(reply_to=Topic("answers"))
+    ).headers.reply_to == Topic("answers")
 
 
 def test_reply_to_is_kept_where_both_sides_are_the_broker_of_this_instance() -> None:
-    assert sent(transfer(), message(reply_to=Queue("answers")), embedded=True).headers.reply_to == Queue("answers")
+    assert sent(
+        transfer(), message(reply_to=Queue("answers")), embedded=True
+    ).headers.reply_to == Queue("answers")
 
 
 def test_a_temporary_reply_to_means_nothing_elsewhere() -> None:
     given = message(reply_to=TemporaryQueue("t"))
-    assert sent(transfer(target={"retain_replyto": True}), given, embedded=True).headers.reply_to is None
+    assert (
+        sent(transfer(target={"retain_replyto": True}), given, embedded=True).headers.reply_to
+        is None
+    )
 
 
 # --- 4: the transformer
@@ -158,7 +171,14 @@ class Shouts(MessageTransformer):
         target: str,
         properties: Mapping[str, str] | None,
     ) -> JMSMessage | None:
-        self.given = (message.reply_to, read_only, charset_name, source, target, dict(properties or {}))
+        self.given = (
+            message.reply_to,
+            read_only,
+            charset_name,
+            source,
+            target,
+            dict(properties or {}),
+        )
         copy = message.copy()
         copy.text = str(message.text).upper()
         return copy
@@ -169,7 +189,14 @@ def test_the_transformer_is_given_what_the_guide_promises_and_its_message_is_sen
     of = transfer(transformer, target={"properties": {"colour": "red"}})
     result = sent(of, message(reply_to=Queue("answers")), source="ActiveMQ", target="RabbitMQ")
     assert result.text == "HELLO"
-    assert transformer.given == (None, True, None, "ActiveMQ", "RabbitMQ", {"colour": "red", "JMS_SUN_JMSBRIDGE_NAME": "bridge"})
+    assert transformer.given == (
+        None,
+        True,
+        None,
+        "ActiveMQ",
+        "RabbitMQ",
+        {"colour": "red", "JMS_SUN_JMSBRIDGE_NAME": "bridge"},
+    )
 
 
 class Does(MessageTransformer):
@@ -189,9 +216,17 @@ def raising(error: Exception) -> Does:
     return Does(what)
 
 
-@pytest.mark.parametrize("transformer", [raising(ValueError("no")), Does(lambda self, message: None)], ids=["raises", "none"])
-def test_where_a_failing_transformer_is_to_consume_the_message_is_dead(transformer: MessageTransformer) -> None:
-    result = outcome(transfer(transformer, target={"consume_no_transfer_on_transform_error": True}), message())
+@pytest.mark.parametrize(
+    "transformer",
+    [raising(ValueError("no")), Does(lambda self, message: None)],
+    ids=["raises", "none"],
+)
+def test_where_a_failing_transformer_is_to_consume_the_message_is_dead(
+    transformer: MessageTransformer,
+) -> None:
+    result = outcome(
+        transfer(transformer, target={"consume_no_transfer_on_transform_error": True}), message()
+    )
     assert isinstance(result, Dead)
     assert result.reason is BridgeDeadReason.TRANSFORM_FAILURE
     assert "Does failed on a message from A to B" in result.exception
@@ -211,7 +246,9 @@ def branching(to: Destination | str) -> Does:
 
 
 @pytest.mark.parametrize("configured", [TARGET, None], ids=["fixed", "AS_SOURCE"])
-@pytest.mark.parametrize(("to", "where"), [(Queue("aside"), Queue("aside")), ("known", Topic("found"))])
+@pytest.mark.parametrize(
+    ("to", "where"), [(Queue("aside"), Queue("aside")), ("known", Topic("found"))]
+)
 def test_branch_to_wins_over_the_targets_destination(
     to: Destination | str, where: Destination, configured: Destination | None
 ) -> None:
@@ -235,14 +272,20 @@ def test_the_branch_of_one_message_is_not_the_next_ones() -> None:
 def test_branching_to_a_name_that_there_is_not_is_a_failure_of_the_transformer() -> None:
     with pytest.raises(LinkStops, match="branched to 'nowhere'"):
         outcome(transfer(branching("nowhere")), message())
-    dead = outcome(transfer(branching("nowhere"), target={"consume_no_transfer_on_transform_error": True}), message())
+    dead = outcome(
+        transfer(branching("nowhere"), target={"consume_no_transfer_on_transform_error": True}),
+        message(),
+    )
     assert isinstance(dead, Dead)
     assert dead.reason is BridgeDeadReason.TRANSFORM_FAILURE
 
 
 def test_a_destination_that_cannot_be_looked_up_now_is_no_failure_of_the_transformer() -> None:
     with pytest.raises(ProviderUnavailable):
-        outcome(transfer(branching("away"), target={"consume_no_transfer_on_transform_error": True}), message())
+        outcome(
+            transfer(branching("away"), target={"consume_no_transfer_on_transform_error": True}),
+            message(),
+        )
 
 
 @pytest.mark.parametrize("branch", [None, "nowhere"])
@@ -270,7 +313,9 @@ def test_a_reply_to_that_a_transformer_sets_is_kept() -> None:
 
 @pytest.mark.parametrize("own", [Queue("source"), Topic("a.b"), TemporaryQueue("t")])
 def test_as_source_is_the_messages_own_destination_by_name_and_type(own: Destination) -> None:
-    assert sent(transfer(), message(destination=own), None).headers.destination == Destination(own.kind, own.name)
+    assert sent(transfer(), message(destination=own), None).headers.destination == Destination(
+        own.kind, own.name
+    )
 
 
 # --- 5: tags
@@ -278,7 +323,10 @@ def test_as_source_is_the_messages_own_destination_by_name_and_type(own: Destina
 
 def test_the_tag_has_the_name_of_the_bridge() -> None:
     of = transfer(bridge={"message_transfer_tag_bridge_name": True})
-    assert sent(of, message(properties={"n": 1})).headers.properties == {"n": 1, "JMS_SUN_JMSBRIDGE_NAME": "bridge"}
+    assert sent(of, message(properties={"n": 1})).headers.properties == {
+        "n": 1,
+        "JMS_SUN_JMSBRIDGE_NAME": "bridge",
+    }
     assert sent(transfer(), message(properties={"n": 1})).headers.properties == {"n": 1}
 
 
@@ -299,7 +347,10 @@ def test_each_bridge_on_the_way_appends_the_id_that_it_saw() -> None:
 
 
 def test_a_message_that_returns_to_a_link_with_a_guard_is_dead() -> None:
-    there, back = transfer(loop_guard=True, identity="i/b/there"), transfer(loop_guard=True, identity="i/b/back")
+    there, back = (
+        transfer(loop_guard=True, identity="i/b/there"),
+        transfer(loop_guard=True, identity="i/b/back"),
+    )
     once = sent(there, message())
     assert once.headers.properties == {HOPS: "i/b/there"}
     returned = sent(back, once)
@@ -315,7 +366,10 @@ def test_a_transformer_that_makes_a_message_anew_ends_no_trail() -> None:
 
     of = transfer(Does(what), loop_guard=True, add_message_id_in_header=True)
     given = message(properties={HOPS: "elsewhere", MESSAGE_IDS: "ID-0"})
-    assert sent(of, given).headers.properties == {HOPS: "elsewhere,instance/bridge/link", MESSAGE_IDS: "ID-0,ID-1"}
+    assert sent(of, given).headers.properties == {
+        HOPS: "elsewhere,instance/bridge/link",
+        MESSAGE_IDS: "ID-0,ID-1",
+    }
 
 
 def test_a_guard_knows_itself_by_a_name_with_a_comma() -> None:
@@ -346,7 +400,9 @@ def test_the_rest_is_as_it_was_received() -> None:
 def test_producers_repeat_themselves_and_then_headers_are_made_once() -> None:
     of = transfer(bridge={"message_transfer_tag_bridge_name": True})
     headers = Headers(Queue("source"), properties={"n": 1})
-    first, second = (sent(of, Message(headers, b"x", message_id=str(number))) for number in range(2))
+    first, second = (
+        sent(of, Message(headers, b"x", message_id=str(number))) for number in range(2)
+    )
     assert first.headers is second.headers
     assert sent(of, Message(headers, b"x"), Queue("other")).headers.destination == Queue("other")
 
@@ -361,13 +417,19 @@ def marking(**link: Any) -> Transfer:
 
 
 def test_of_a_queues_message_the_duplicate_id_is_the_same_whichever_link_has_it() -> None:
-    ids = {sent(marking(identity=name), message()).headers.properties[DUPLICATE_ID] for name in ("i/b/one", "i/b/two")}
+    ids = {
+        sent(marking(identity=name), message()).headers.properties[DUPLICATE_ID]
+        for name in ("i/b/one", "i/b/two")
+    }
     assert ids == {"queue:source/ID-1"}
 
 
 def test_of_a_topics_message_each_link_moves_a_copy_with_an_id_of_its_own() -> None:
     given = message(destination=Topic("news"))
-    ids = {sent(marking(identity=name), given).headers.properties[DUPLICATE_ID] for name in ("i/b/one", "i/b/two")}
+    ids = {
+        sent(marking(identity=name), given).headers.properties[DUPLICATE_ID]
+        for name in ("i/b/one", "i/b/two")
+    }
     assert ids == {"i%2Fb%2Fone/ID-1", "i%2Fb%2Ftwo/ID-1"}
 
 
@@ -376,7 +438,10 @@ def test_a_message_without_an_id_cannot_be_known_again_and_is_dead() -> None:
     given.message_id = ""
     result = outcome(marking(), given)
     assert isinstance(result, Dead)
-    assert (result.reason, "message id" in result.exception) == (BridgeDeadReason.SEND_FAILURE, True)
+    assert (result.reason, "message id" in result.exception) == (
+        BridgeDeadReason.SEND_FAILURE,
+        True,
+    )
 
 
 def test_the_producers_own_duplicate_id_does_not_go_on() -> None:
@@ -384,4 +449,7 @@ def test_the_producers_own_duplicate_id_does_not_go_on() -> None:
     of = transfer()
     for _ in range(2):
         assert sent(of, given).headers.properties == {"colour": "red"}
-    assert sent(marking(), given).headers.properties == {"colour": "red", DUPLICATE_ID: "queue:source/ID-1"}
+    assert sent(marking(), given).headers.properties == {
+        "colour": "red",
+        DUPLICATE_ID: "queue:source/ID-1",
+    }

@@ -16,7 +16,12 @@ from bridge.link.target import TargetLost
 from bridge.link.trouble import Progress, Refusals, Stall
 from bridge.status import Doing, LinkState
 from gateway.messaging.destination import Queue
-from gateway.messaging.errors import AuthenticationFailed, DestinationFull, OutcomeUnknown, ProviderUnavailable
+from gateway.messaging.errors import (
+    AuthenticationFailed,
+    DestinationFull,
+    OutcomeUnknown,
+    ProviderUnavailable,
+)
 from tests.bridge.linking import Rig, until
 from tests.bridge.once.test_shared import Slow
 from tests.on_reactor import on_reactor
@@ -42,7 +47,12 @@ async def test_a_full_target_is_one_line_with_the_remedy_and_the_last_error(brok
     await brokers.source.send(*NUMBERS)
     await until(lambda: link.status().counters.refused == len(NUMBERS) - most)
     [line] = said(brokers, "refuses messages")
-    for words in ("connection-factory 'target'", f"{place} is full: maxNumMsgs is {most}", "raise its limit", "replay dead"):
+    for words in (
+        "connection-factory 'target'",
+        f"{place} is full: maxNumMsgs is {most}",
+        "raise its limit",
+        "replay dead",
+    ):
         assert words in line
     assert f"{place} is full: maxNumMsgs is {most}; make room there" in link.status().last_error
 
@@ -50,7 +60,9 @@ async def test_a_full_target_is_one_line_with_the_remedy_and_the_last_error(brok
 @on_reactor
 async def test_a_full_target_of_a_transacted_link_is_one_line_with_the_remedy(brokers: Rig) -> None:
     place, most = full(brokers)
-    link = await brokers.started(to=place, quality_of_service=QualityOfService.ONCE_AND_ONLY_ONCE, max_batch_time_ms=20)
+    link = await brokers.started(
+        to=place, quality_of_service=QualityOfService.ONCE_AND_ONLY_ONCE, max_batch_time_ms=20
+    )
     await brokers.source.send(*NUMBERS[: most + 1])
     await until(lambda: link.status().counters.refused >= 3, lambda: str(link.status()))
     [line] = said(brokers, "message refused")
@@ -91,20 +103,28 @@ async def test_a_target_that_takes_nothing_is_one_line_and_so_is_that_it_goes_on
     await brokers.source.send(*NUMBERS[: most + 1])
     await until(lambda: link.status().counters.sent == most + 1)
     await brokers.source.send(*NUMBERS[most + 1 : most + 10])
-    await stalled(brokers, link, f"target, connection-factory 'target', has not taken what is being sent to {place}")
+    await stalled(
+        brokers,
+        link,
+        f"target, connection-factory 'target', has not taken what is being sent to {place}",
+    )
     assert await brokers.target.texts(most + 1, place) == NUMBERS[: most + 1]
     assert await brokers.target.texts(9, place) == NUMBERS[most + 1 : most + 10]
     await until(lambda: any("goes on after" in line for line in brokers.logged))
 
 
 @on_reactor
-async def test_a_resource_manager_that_does_not_answer_is_one_line(brokers: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_resource_manager_that_does_not_answer_is_one_line(
+    brokers: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(trouble, "STALLED_S", 0.05)
     monkeypatch.setattr(trouble, "LOOK_S", 0.02)
     away = brokers.target.provider
     away._provider = slow = Slow(away._provider, "commit")
     await brokers.source.send("a")
-    link = await brokers.started(quality_of_service=QualityOfService.ONCE_AND_ONLY_ONCE, max_batch_time_ms=20)
+    link = await brokers.started(
+        quality_of_service=QualityOfService.ONCE_AND_ONLY_ONCE, max_batch_time_ms=20
+    )
     await until(lambda: slow.waiting is not None)
     await stalled(brokers, link, "connection-factory 'target', has not taken")
     slow.let_go()
@@ -114,14 +134,26 @@ async def test_a_resource_manager_that_does_not_answer_is_one_line(brokers: Rig,
 @pytest.mark.parametrize(
     ("said", "wanted"),
     [
-        ("javax.jms.ResourceAllocationException: Usage Manager Memory Limit reached on queue://q", "raise its limit"),
+        (
+            "javax.jms.ResourceAllocationException: Usage Manager Memory Limit reached on queue://q",
+            "raise its limit",
+        ),
         ("it sent ERROR: Usage Manager Store is Full", "raise its limit"),
-        ("a call of jms session 1 did not return within 30 s; the provider does not answer", "if the broker hangs, restart it"),
+        (
+            "a call of jms session 1 did not return within 30 s; the provider does not answer",
+            "if the broker hangs, restart it",
+        ),
         ("connection refused", ""),
     ],
 )
-def test_a_broker_that_ends_the_connection_as_it_is_full_is_told_of_with_the_remedy(said: str, wanted: str) -> None:
-    for error in (ProviderUnavailable(said), OutcomeUnknown(said), TargetLost(ProviderUnavailable(said), sent=True)):
+def test_a_broker_that_ends_the_connection_as_it_is_full_is_told_of_with_the_remedy(
+    said: str, wanted: str
+) -> None:
+    for error in (
+        ProviderUnavailable(said),
+        OutcomeUnknown(said),
+        TargetLost(ProviderUnavailable(said), sent=True),
+    ):
         found = trouble.remedy(error)
         assert wanted in found
         assert bool(wanted) == bool(found)
@@ -148,7 +180,11 @@ def test_a_refusal_is_told_again_after_a_minute_with_how_many_there_were() -> No
         refusals(error, 2)
     clock.advance(trouble.TELL_S)
     refusals(error, 2)
-    assert ["2 since" in lines.logged[0], "10 since" in lines.logged[1], len(lines.logged)] == [True, True, 2]
+    assert ["2 since" in lines.logged[0], "10 since" in lines.logged[1], len(lines.logged)] == [
+        True,
+        True,
+        2,
+    ]
     assert len(lines.recorded) == 6
 
 

@@ -9,7 +9,16 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID
 
-from certs.authority import Authority, KeyType, Purpose, Revocation, alternative_names, common_name, make_key, purpose_of
+from certs.authority import (
+    Authority,
+    KeyType,
+    Purpose,
+    Revocation,
+    alternative_names,
+    common_name,
+    make_key,
+    purpose_of,
+)
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LOOPBACK = ipaddress.ip_address("127.0.0.1")
@@ -44,7 +53,9 @@ def test_extensions_of_the_authority(authority: Authority) -> None:
         ExtensionOID.KEY_USAGE: True,
         ExtensionOID.SUBJECT_KEY_IDENTIFIER: False,
     }
-    constraints = authority.certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+    constraints = authority.certificate.extensions.get_extension_for_class(
+        x509.BasicConstraints
+    ).value
     assert (constraints.ca, constraints.path_length) == (True, 0)
     assert key_usages(authority.certificate) == {"key_cert_sign", "crl_sign"}
     assert purpose_of(authority.certificate) is None
@@ -53,7 +64,9 @@ def test_extensions_of_the_authority(authority: Authority) -> None:
 
 @pytest.mark.parametrize("key_type", list(KeyType))
 def test_extensions_of_a_server(authority: Authority, key_type: KeyType) -> None:
-    issued = authority.issue_server("broker", NOW, ["broker.example", "*.example"], [LOOPBACK], key=make_key(key_type))
+    issued = authority.issue_server(
+        "broker", NOW, ["broker.example", "*.example"], [LOOPBACK], key=make_key(key_type)
+    )
     certificate = issued.certificate
     assert criticality(certificate) == {
         ExtensionOID.BASIC_CONSTRAINTS: True,
@@ -65,10 +78,20 @@ def test_extensions_of_a_server(authority: Authority, key_type: KeyType) -> None
     }
     constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
     assert (constraints.ca, constraints.path_length) == (False, None)
-    wanted = {"digital_signature", "key_encipherment"} if key_type is KeyType.RSA else {"digital_signature"}
+    wanted = (
+        {"digital_signature", "key_encipherment"}
+        if key_type is KeyType.RSA
+        else {"digital_signature"}
+    )
     assert key_usages(certificate) == wanted
-    assert list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value) == [ExtendedKeyUsageOID.SERVER_AUTH]
-    assert alternative_names(certificate) == [x509.DNSName("broker.example"), x509.DNSName("*.example"), x509.IPAddress(LOOPBACK)]
+    assert list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value) == [
+        ExtendedKeyUsageOID.SERVER_AUTH
+    ]
+    assert alternative_names(certificate) == [
+        x509.DNSName("broker.example"),
+        x509.DNSName("*.example"),
+        x509.IPAddress(LOOPBACK),
+    ]
     assert purpose_of(certificate) is Purpose.SERVER
     certificate.verify_directly_issued_by(authority.certificate)
 
@@ -82,7 +105,9 @@ def test_extensions_of_a_client(authority: Authority) -> None:
         ExtensionOID.SUBJECT_KEY_IDENTIFIER: False,
         ExtensionOID.AUTHORITY_KEY_IDENTIFIER: False,
     }
-    assert list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value) == [ExtendedKeyUsageOID.CLIENT_AUTH]
+    assert list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value) == [
+        ExtendedKeyUsageOID.CLIENT_AUTH
+    ]
     assert common_name(certificate) == "alice"
     assert purpose_of(certificate) is Purpose.CLIENT
 
@@ -112,7 +137,8 @@ def test_validity_begins_a_little_before_now_and_ends_after_the_days(authority: 
 def test_no_certificate_outlives_its_authority() -> None:
     authority = Authority.create("Short", NOW, days=10)
     assert (
-        authority.issue_client("alice", NOW, days=365).certificate.not_valid_after_utc == authority.certificate.not_valid_after_utc
+        authority.issue_client("alice", NOW, days=365).certificate.not_valid_after_utc
+        == authority.certificate.not_valid_after_utc
     )
     with pytest.raises(ValueError, match="authority's own certificate has expired"):
         authority.issue_client("alice", NOW + timedelta(days=11))
@@ -124,7 +150,9 @@ def test_serial_numbers_are_never_the_same(authority: Authority) -> None:
 
 
 def test_renewal_keeps_names_key_and_purpose(authority: Authority) -> None:
-    old = authority.issue_server("broker", NOW, ["broker.example"], [LOOPBACK], key=make_key(KeyType.EC)).certificate
+    old = authority.issue_server(
+        "broker", NOW, ["broker.example"], [LOOPBACK], key=make_key(KeyType.EC)
+    ).certificate
     later = NOW + timedelta(days=300)
     new = authority.renew(old, later)
     assert new.public_key() == old.public_key()
@@ -145,7 +173,9 @@ def test_what_a_renewed_authority_issued_before_stays_valid(authority: Authority
 
 
 def test_a_revocation_list_has_its_entries_number_and_issuer(authority: Authority) -> None:
-    revocations = authority.revocation_list([Revocation(17, NOW, x509.ReasonFlags.key_compromise), Revocation(18, NOW)], 5, NOW)
+    revocations = authority.revocation_list(
+        [Revocation(17, NOW, x509.ReasonFlags.key_compromise), Revocation(18, NOW)], 5, NOW
+    )
     assert {extension.oid: extension.critical for extension in revocations.extensions} == {
         ExtensionOID.CRL_NUMBER: False,
         ExtensionOID.AUTHORITY_KEY_IDENTIFIER: False,
@@ -158,7 +188,10 @@ def test_a_revocation_list_has_its_entries_number_and_issuer(authority: Authorit
     )
     assert first is not None
     assert second is not None
-    assert first.extensions.get_extension_for_class(x509.CRLReason).value.reason is x509.ReasonFlags.key_compromise
+    assert (
+        first.extensions.get_extension_for_class(x509.CRLReason).value.reason
+        is x509.ReasonFlags.key_compromise
+    )
     assert len(second.extensions) == 0
     key = authority.key.public_key()
     assert revocations.is_signature_valid(key)
@@ -170,7 +203,9 @@ def test_names_that_cannot_be_common_names(authority: Authority, name: str) -> N
         authority.issue_client(name, NOW)
 
 
-@pytest.mark.parametrize("name", ["", "a..b", "a b", "bäh.example", "127.0.0.1", "a.*.b", "x" * 64, "http://x"])
+@pytest.mark.parametrize(
+    "name", ["", "a..b", "a b", "bäh.example", "127.0.0.1", "a.*.b", "x" * 64, "http://x"]
+)
 def test_names_that_cannot_be_host_names(authority: Authority, name: str) -> None:
     with pytest.raises(ValueError, match=r"expected|IP address"):
         authority.issue_server("broker", NOW, [name])

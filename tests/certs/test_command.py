@@ -40,7 +40,9 @@ def tool(tls: Path, capsys: pytest.CaptureFixture[str]) -> Tool:
 
 
 def test_server_makes_all_that_a_listener_needs(tool: Tool, tls: Path) -> None:
-    code, out, err = tool("server", "--dns", "broker.example", "--dns", "localhost", "--ip", "10.0.0.1", "--ip", "::1")
+    code, out, err = tool(
+        "server", "--dns", "broker.example", "--dns", "localhost", "--ip", "10.0.0.1", "--ip", "::1"
+    )
     assert (code, err) == (0, "")
     assert "until 2027-03-01" in out
     (certificate,) = read_certificates(tls / "server.pem")
@@ -55,9 +57,13 @@ def test_server_makes_all_that_a_listener_needs(tool: Tool, tls: Path) -> None:
     assert (tls / "crl.pem").exists()
 
 
-def test_the_originals_spelling_and_this_machines_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_originals_spelling_and_this_machines_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["broker", "-varhome", str(tmp_path), "-i", "one"], NOW) == 0
-    (certificate,) = read_certificates(tmp_path / "instances" / "one" / "etc" / "tls" / "server.pem")
+    (certificate,) = read_certificates(
+        tmp_path / "instances" / "one" / "etc" / "tls" / "server.pem"
+    )
     names = alternative_names(certificate)
     assert x509.DNSName("localhost") in names
     assert x509.IPAddress(ip_address("127.0.0.1")) in names
@@ -144,7 +150,11 @@ def test_renew_and_revoke(tool: Tool, tls: Path) -> None:
     (revocations,) = read_revocation_lists(tls / "crl.pem")
     assert serials < {revoked.serial_number for revoked in revocations}
     code, out, err = tool("renew", "alice", at=later)
-    assert (code, out, err) == (1, "", f"imqkeytool: {tls}/clients/alice.pem is revoked; make a new one\n")
+    assert (code, out, err) == (
+        1,
+        "",
+        f"imqkeytool: {tls}/clients/alice.pem is revoked; make a new one\n",
+    )
     assert tool("client", "--name", "alice", at=later)[0] == 0
 
 
@@ -181,7 +191,9 @@ def test_the_passfile_encrypts_the_keys(tool: Tool, tls: Path, tmp_path: Path) -
     assert (code, err) == (1, f"imqkeytool: {passfile} has no imq.keystore.password\n")
 
 
-def test_a_clients_passphrase_is_asked_for(tool: Tool, tls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clients_passphrase_is_asked_for(
+    tool: Tool, tls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answers = iter(["bob's own", "bob's own"])
     monkeypatch.setattr("click.termui.hidden_prompt_func", lambda prompt: next(answers))
     tool("ca")
@@ -205,14 +217,18 @@ def test_a_clients_passphrase_is_asked_for(tool: Tool, tls: Path, monkeypatch: p
         ["check", "--days", "soon"],
     ],
 )
-def test_a_wrong_command_line_is_one_line_and_exit_code_2(tool: Tool, tls: Path, arguments: list[str]) -> None:
+def test_a_wrong_command_line_is_one_line_and_exit_code_2(
+    tool: Tool, tls: Path, arguments: list[str]
+) -> None:
     code, out, err = tool(*arguments)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith("imqkeytool: ")
     assert not tls.exists()
 
 
-def test_which_folder(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_which_folder(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("IMQ_VARHOME", raising=False)
     monkeypatch.chdir(tmp_path)
     assert run(["ca"], NOW) == 0
@@ -225,7 +241,9 @@ def test_which_folder(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     assert capsys.readouterr().err == "imqkeytool: '../other' cannot be the name of an instance\n"
 
 
-def test_check_tells_of_a_missing_or_old_revocation_list_and_crl_makes_it_anew(tool: Tool, tls: Path) -> None:
+def test_check_tells_of_a_missing_or_old_revocation_list_and_crl_makes_it_anew(
+    tool: Tool, tls: Path
+) -> None:
     tool("server", "--dns", "localhost")
     tool("client", "--name", "alice")
     old = (tls / "crl.pem").read_bytes()
@@ -259,7 +277,9 @@ def test_what_is_on_the_list_stays_there_when_the_register_is_lost(tool: Tool, t
     (tls / "register.json").unlink()
     code, out, _err = tool("check")
     assert code == 1
-    assert out.startswith(f"{tls}/register.json: is missing. The 1 certificate on {tls}/crl.pem stay")
+    assert out.startswith(
+        f"{tls}/register.json: is missing. The 1 certificate on {tls}/crl.pem stay"
+    )
     code, _out, err = tool("crl")
     assert code == 1
     assert "register.json does not exist" in err
@@ -269,7 +289,9 @@ def test_what_is_on_the_list_stays_there_when_the_register_is_lost(tool: Tool, t
     entries = list(revocations)
     assert len(entries) == 2
     assert any(
-        entry.serial_number == before.serial_number and list(entry.extensions) == list(before.extensions) for entry in entries
+        entry.serial_number == before.serial_number
+        and list(entry.extensions) == list(before.extensions)
+        for entry in entries
     )
     assert _number(tls) > number
 

@@ -29,7 +29,13 @@ from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
 from certs.authority import Authority, KeyType
-from certs.contexts import ClientCertificates, ServerContextFactory, ServerFiles, client_options, peer_common_name
+from certs.contexts import (
+    ClientCertificates,
+    ServerContextFactory,
+    ServerFiles,
+    client_options,
+    peer_common_name,
+)
 from certs.files import (
     CertificateFileError,
     certificate_pem,
@@ -74,7 +80,13 @@ def store(made: Path, tmp_path: Path) -> KeyStore:
 
 
 def files(store: KeyStore, password: bytes | None = None) -> ServerFiles:
-    return ServerFiles(store.server_certificate, store.server_key, password, store.authority_certificate, store.revocation_list)
+    return ServerFiles(
+        store.server_certificate,
+        store.server_key,
+        password,
+        store.authority_certificate,
+        store.revocation_list,
+    )
 
 
 class Greeter(Protocol):
@@ -110,7 +122,9 @@ class Answer:
     session: ssl.SSLSession | None
 
 
-def client_context(store: KeyStore, client: str | None = None, version: ssl.TLSVersion | None = None) -> ssl.SSLContext:
+def client_context(
+    store: KeyStore, client: str | None = None, version: ssl.TLSVersion | None = None
+) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=str(store.authority_certificate))
     if version is not None:
         context.minimum_version = context.maximum_version = version
@@ -134,10 +148,21 @@ def _ask(port: int, context: ssl.SSLContext, session: ssl.SSLSession | None, hos
             line += data
         cipher = wrapped.cipher()
         assert cipher is not None
-        return Answer(line.decode().strip(), wrapped.version(), cipher[0], bool(wrapped.session_reused), wrapped.session)
+        return Answer(
+            line.decode().strip(),
+            wrapped.version(),
+            cipher[0],
+            bool(wrapped.session_reused),
+            wrapped.session,
+        )
 
 
-def ask(port: int, context: ssl.SSLContext, session: ssl.SSLSession | None = None, host: str = "localhost") -> "Deferred[Answer]":
+def ask(
+    port: int,
+    context: ssl.SSLContext,
+    session: ssl.SSLSession | None = None,
+    host: str = "localhost",
+) -> "Deferred[Answer]":
     """Connect with Python's own TLS, on a thread, and return what the server says."""
     return deferToThread(_ask, port, context, session, host)
 
@@ -148,7 +173,9 @@ VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 
 @pytest.mark.parametrize("version", VERSIONS)
 @ensureDeferred
-async def test_a_client_without_certificate_where_none_is_asked_for(store: KeyStore, version: ssl.TLSVersion) -> None:
+async def test_a_client_without_certificate_where_none_is_asked_for(
+    store: KeyStore, version: ssl.TLSVersion
+) -> None:
     async with listening(ServerContextFactory(files(store))) as port:
         answer = await ask(port, client_context(store, version=version))
     assert answer.name == NO_NAME
@@ -158,21 +185,27 @@ async def test_a_client_without_certificate_where_none_is_asked_for(store: KeySt
 
 @pytest.mark.parametrize("version", VERSIONS)
 @ensureDeferred
-async def test_a_required_certificate_names_its_user(store: KeyStore, version: ssl.TLSVersion) -> None:
+async def test_a_required_certificate_names_its_user(
+    store: KeyStore, version: ssl.TLSVersion
+) -> None:
     async with listening(ServerContextFactory(files(store), ClientCertificates.REQUIRED)) as port:
         assert (await ask(port, client_context(store, "alice", version))).name == "alice"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @ensureDeferred
-async def test_a_required_certificate_that_is_missing(store: KeyStore, version: ssl.TLSVersion) -> None:
+async def test_a_required_certificate_that_is_missing(
+    store: KeyStore, version: ssl.TLSVersion
+) -> None:
     async with listening(ServerContextFactory(files(store), ClientCertificates.REQUIRED)) as port:
         with pytest.raises(REFUSED):
             await ask(port, client_context(store, version=version))
 
 
 @ensureDeferred
-async def test_an_optional_certificate_may_be_missing_but_not_wrong(store: KeyStore, tmp_path: Path) -> None:
+async def test_an_optional_certificate_may_be_missing_but_not_wrong(
+    store: KeyStore, tmp_path: Path
+) -> None:
     other = KeyStore(tmp_path / "other")
     other.create_authority("Other CA", NOW)
     other.issue_client("alice", NOW)
@@ -186,7 +219,9 @@ async def test_an_optional_certificate_may_be_missing_but_not_wrong(store: KeySt
 
 
 @ensureDeferred
-async def test_a_certificate_of_another_authority_with_the_same_name(store: KeyStore, tmp_path: Path) -> None:
+async def test_a_certificate_of_another_authority_with_the_same_name(
+    store: KeyStore, tmp_path: Path
+) -> None:
     other = KeyStore(tmp_path / "other")
     other.create_authority("Test CA", NOW)
     other.issue_client("alice", NOW)
@@ -217,7 +252,9 @@ async def test_an_expired_client_certificate(store: KeyStore) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @ensureDeferred
-async def test_a_revoked_certificate_is_refused_from_the_reload_on(store: KeyStore, version: ssl.TLSVersion) -> None:
+async def test_a_revoked_certificate_is_refused_from_the_reload_on(
+    store: KeyStore, version: ssl.TLSVersion
+) -> None:
     contexts = ServerContextFactory(files(store), ClientCertificates.REQUIRED)
     alice, bob = client_context(store, "alice", version), client_context(store, "bob", version)
     async with listening(contexts) as port:
@@ -249,17 +286,25 @@ def test_who_is_revoked_is_known_from_the_reload_on(store: KeyStore) -> None:
         contexts.reload()
     assert contexts.is_revoked(alice), "what was read before stays in use"
     key = ec.generate_private_key(ec.SECP256R1())
-    stranger = x509.CertificateBuilder(bob.subject, bob.subject, key.public_key(), alice.serial_number, NOW, NOW + timedelta(1))
-    assert not contexts.is_revoked(stranger.sign(key, hashes.SHA256())), "a serial number is its authority's"
+    stranger = x509.CertificateBuilder(
+        bob.subject, bob.subject, key.public_key(), alice.serial_number, NOW, NOW + timedelta(1)
+    )
+    assert not contexts.is_revoked(stranger.sign(key, hashes.SHA256())), (
+        "a serial number is its authority's"
+    )
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_certificate_that_is_revoked_during_the_handshake_is_refused(store: KeyStore, version: ssl.TLSVersion) -> None:
+def test_a_certificate_that_is_revoked_during_the_handshake_is_refused(
+    store: KeyStore, version: ssl.TLSVersion
+) -> None:
     contexts = ServerContextFactory(files(store), ClientCertificates.REQUIRED)
     server = contexts.serverConnectionForTLS(None)  # type: ignore[arg-type]
     server.set_accept_state()
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = client_context(store, "alice", version).wrap_bio(incoming, outgoing, server_hostname="localhost")
+    client = client_context(store, "alice", version).wrap_bio(
+        incoming, outgoing, server_hostname="localhost"
+    )
     with pytest.raises(ssl.SSLWantReadError):
         client.do_handshake()
     server.bio_write(outgoing.read())
@@ -292,12 +337,16 @@ async def test_why_a_certificate_was_refused_is_in_the_log(store: KeyStore) -> N
     events: list[LogEvent] = []
     globalLogPublisher.addObserver(events.append)  # type: ignore[arg-type]
     try:
-        async with listening(ServerContextFactory(files(store), ClientCertificates.REQUIRED)) as port:
+        async with listening(
+            ServerContextFactory(files(store), ClientCertificates.REQUIRED)
+        ) as port:
             with pytest.raises(REFUSED):
                 await ask(port, client_context(store, "alice"))
     finally:
         globalLogPublisher.removeObserver(events.append)  # type: ignore[arg-type]
-    assert [(event["subject"], event["reason"]) for event in events if "subject" in event] == [("alice", "cert revoked")]
+    assert [(event["subject"], event["reason"]) for event in events if "subject" in event] == [
+        ("alice", "cert revoked")
+    ]
 
 
 @ensureDeferred
@@ -333,9 +382,14 @@ async def test_encrypted_keys_need_their_password(tmp_path: Path) -> None:
     store.issue_server("broker", NOW, ["localhost"], [])
     assert b"ENCRYPTED" in store.server_key.read_bytes()
     assert b"ENCRYPTED" in store.authority_key.read_bytes()
-    with pytest.raises(CertificateFileError, match=r"server\.key: is encrypted, and imq\.keystore\.password is not set"):
+    with pytest.raises(
+        CertificateFileError,
+        match=r"server\.key: is encrypted, and imq\.keystore\.password is not set",
+    ):
         ServerContextFactory(files(store))
-    with pytest.raises(CertificateFileError, match=r"server\.key: cannot be decrypted with imq\.keystore\.password"):
+    with pytest.raises(
+        CertificateFileError, match=r"server\.key: cannot be decrypted with imq\.keystore\.password"
+    ):
         ServerContextFactory(files(store, b"wrong"))
     async with listening(ServerContextFactory(files(store, b"sesame"))) as port:
         assert (await ask(port, client_context(store))).name == NO_NAME
@@ -375,14 +429,19 @@ async def test_a_reload_that_fails_keeps_what_there_was(store: KeyStore, file: s
 
 def test_a_key_that_is_not_the_certificates(store: KeyStore) -> None:
     shutil.copy(store.client_files("alice")[1], store.server_key)
-    with pytest.raises(CertificateFileError, match=r"server\.key: is not the key of the certificate in .*server\.pem"):
+    with pytest.raises(
+        CertificateFileError,
+        match=r"server\.key: is not the key of the certificate in .*server\.pem",
+    ):
         ServerContextFactory(files(store))
 
 
 def test_a_revocation_list_that_nobody_trusted_signed(store: KeyStore) -> None:
     forged = Authority.create("Test CA", NOW).revocation_list([], 1, NOW)
     write_private(store.revocation_list, revocation_list_pem(forged))
-    with pytest.raises(CertificateFileError, match="CN=Test CA is signed by none of the authorities"):
+    with pytest.raises(
+        CertificateFileError, match="CN=Test CA is signed by none of the authorities"
+    ):
         ServerContextFactory(files(store), ClientCertificates.REQUIRED)
 
 
@@ -410,9 +469,13 @@ async def test_clients_of_two_authorities(store: KeyStore, tmp_path: Path) -> No
         other.revoke("carol", NOW)
         write_private(
             store.revocation_list,
-            store.revocation_list.read_bytes().split(b"-----END X509 CRL-----\n")[0] + b"-----END X509 CRL-----\n",
+            store.revocation_list.read_bytes().split(b"-----END X509 CRL-----\n")[0]
+            + b"-----END X509 CRL-----\n",
         )
-        write_private(store.revocation_list, store.revocation_list.read_bytes() + other.revocation_list.read_bytes())
+        write_private(
+            store.revocation_list,
+            store.revocation_list.read_bytes() + other.revocation_list.read_bytes(),
+        )
         contexts.reload()
         with pytest.raises(REFUSED):
             await ask(port, carol)
@@ -494,7 +557,9 @@ async def test_a_twisted_client_verifies_the_servers_name(store: KeyStore) -> No
 
 
 @ensureDeferred
-async def test_a_twisted_client_verifies_the_servers_authority(store: KeyStore, tmp_path: Path) -> None:
+async def test_a_twisted_client_verifies_the_servers_authority(
+    store: KeyStore, tmp_path: Path
+) -> None:
     other = tmp_path / "other.pem"
     write_private(other, certificate_pem(Authority.create("Other CA", NOW).certificate))
     async with listening(ServerContextFactory(files(store))) as port:
@@ -520,7 +585,9 @@ def test_a_transport_without_tls_has_no_peer_name() -> None:
 
 
 @pytest.mark.parametrize("clients", list(ClientCertificates))
-def test_the_log_warns_of_a_server_certificate_that_is_revoked(store: KeyStore, clients: ClientCertificates) -> None:
+def test_the_log_warns_of_a_server_certificate_that_is_revoked(
+    store: KeyStore, clients: ClientCertificates
+) -> None:
     events: list[LogEvent] = []
     globalLogPublisher.addObserver(events.append)  # type: ignore[arg-type]
     try:
@@ -536,10 +603,14 @@ def test_the_log_warns_of_a_server_certificate_that_is_revoked(store: KeyStore, 
     told = [formatEvent(event) for event in events]
     assert len(told) == 2
     for line in told:
-        assert line.startswith(f"certificate {store.server_certificate} is revoked by {store.revocation_list}"), line
+        assert line.startswith(
+            f"certificate {store.server_certificate} is revoked by {store.revocation_list}"
+        ), line
 
 
-def test_a_listener_that_asks_for_no_certificates_only_warns_of_a_list_that_is_none(store: KeyStore) -> None:
+def test_a_listener_that_asks_for_no_certificates_only_warns_of_a_list_that_is_none(
+    store: KeyStore,
+) -> None:
     store.revocation_list.write_text("rubbish")
     events: list[LogEvent] = []
     globalLogPublisher.addObserver(events.append)  # type: ignore[arg-type]
@@ -579,7 +650,10 @@ async def test_a_missing_revocation_list_does_not_make_revoked_certificates_vali
     store.revoke("alice", NOW)
     contexts = ServerContextFactory(registered(store), clients)
     store.revocation_list.unlink()
-    with pytest.raises(CertificateFileError, match=r"crl\.pem: is missing, .* 1 certificate revoked, .*: imqkeytool crl --dir "):
+    with pytest.raises(
+        CertificateFileError,
+        match=r"crl\.pem: is missing, .* 1 certificate revoked, .*: imqkeytool crl --dir ",
+    ):
         ServerContextFactory(registered(store), clients)
     with pytest.raises(CertificateFileError, match="is missing"):
         contexts.reload()
@@ -595,7 +669,10 @@ async def test_a_missing_revocation_list_does_not_make_revoked_certificates_vali
 
 def test_a_missing_list_that_had_no_certificate_is_refused_too(store: KeyStore) -> None:
     store.revocation_list.unlink()
-    with pytest.raises(CertificateFileError, match=r"crl\.pem: is missing, and .*register\.json says there was one; make it anew"):
+    with pytest.raises(
+        CertificateFileError,
+        match=r"crl\.pem: is missing, and .*register\.json says there was one; make it anew",
+    ):
         ServerContextFactory(registered(store), ClientCertificates.REQUIRED)
     store.authority_key.unlink()
     with pytest.raises(CertificateFileError, match=r"restore it from a backup") as error:
@@ -603,7 +680,9 @@ def test_a_missing_list_that_had_no_certificate_is_refused_too(store: KeyStore) 
     assert "imqkeytool" not in str(error.value)
 
 
-def test_a_listener_that_asks_for_no_certificates_only_warns_of_a_missing_list(store: KeyStore) -> None:
+def test_a_listener_that_asks_for_no_certificates_only_warns_of_a_missing_list(
+    store: KeyStore,
+) -> None:
     store.revocation_list.unlink()
     with told() as lines:
         ServerContextFactory(registered(store))
@@ -620,7 +699,9 @@ def test_a_list_that_is_older_than_the_register_is_warned_of(store: KeyStore) ->
     with told() as lines:
         ServerContextFactory(registered(store), ClientCertificates.REQUIRED)
     (line,) = lines
-    assert line.startswith(f"{store.revocation_list}: is older than {store.register}: it lacks 1 certificate")
+    assert line.startswith(
+        f"{store.revocation_list}: is older than {store.register}: it lacks 1 certificate"
+    )
     assert f"{serial:x}" in line
     assert f"imqkeytool crl --dir {store.folder}" in line
 
@@ -637,10 +718,14 @@ def test_a_register_that_is_lost_is_warned_of(store: KeyStore, register: bytes |
     store.authority_key.unlink()
     with told() as lines:
         ServerContextFactory(registered(store), ClientCertificates.REQUIRED)
-    assert len(lines) == (0 if register is None else 1), "an authority that is kept elsewhere has its register there"
+    assert len(lines) == (0 if register is None else 1), (
+        "an authority that is kept elsewhere has its register there"
+    )
 
 
-def test_without_register_and_list_a_register_that_cannot_be_read_is_an_error(store: KeyStore) -> None:
+def test_without_register_and_list_a_register_that_cannot_be_read_is_an_error(
+    store: KeyStore,
+) -> None:
     store.revocation_list.unlink()
     store.register.write_text("rubbish")
     with pytest.raises(CertificateFileError, match=r"register\.json"):

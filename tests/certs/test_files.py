@@ -73,15 +73,21 @@ def test_keys_that_cannot_be_used(tmp_path: Path) -> None:
     assert missing.value.path == path
     write_private(path, key_pem(make_key(KeyType.EC), b"sesame"))
     for password in (None, b""):
-        with pytest.raises(CertificateFileError, match=r"is encrypted, and imq\.keystore\.password is not set"):
+        with pytest.raises(
+            CertificateFileError, match=r"is encrypted, and imq\.keystore\.password is not set"
+        ):
             read_key(path, password)
-    with pytest.raises(CertificateFileError, match=r"cannot be decrypted with imq\.keystore\.password") as wrong:
+    with pytest.raises(
+        CertificateFileError, match=r"cannot be decrypted with imq\.keystore\.password"
+    ) as wrong:
         read_key(path, b"simsim")
     assert "simsim" not in str(wrong.value)
     write_private(path, b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
     with pytest.raises(CertificateFileError, match="expected a private key in PEM"):
         read_key(path)
-    other = ed25519.Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    other = ed25519.Ed25519PrivateKey.generate().private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    )
     write_private(path, other)
     with pytest.raises(CertificateFileError, match="expected an EC or RSA key"):
         read_key(path)
@@ -98,7 +104,9 @@ def test_chains_and_lists_come_back_in_order(tmp_path: Path) -> None:
     assert read_revocation_lists(path) == lists
 
 
-@pytest.mark.parametrize("data", [b"", b"rubbish", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
+@pytest.mark.parametrize(
+    "data", [b"", b"rubbish", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
+)
 def test_what_is_no_certificate(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "a.pem"
     path.write_bytes(data)
@@ -107,11 +115,15 @@ def test_what_is_no_certificate(tmp_path: Path, data: bytes) -> None:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("data", [b"", b"rubbish", b"-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"])
+@pytest.mark.parametrize(
+    "data", [b"", b"rubbish", b"-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"]
+)
 def test_what_is_no_revocation_list(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "crl.pem"
     path.write_bytes(data)
-    with pytest.raises(CertificateFileError, match="expected certificate revocation lists in PEM") as error:
+    with pytest.raises(
+        CertificateFileError, match="expected certificate revocation lists in PEM"
+    ) as error:
         read_revocation_lists(path)
     assert "\n" not in str(error.value)
 

@@ -10,7 +10,14 @@ import pytest
 from cryptography import x509
 
 from certs.authority import alternative_names
-from certs.files import CertificateFileError, read_certificates, read_key, read_revocation_lists, same_key, write_private
+from certs.files import (
+    CertificateFileError,
+    read_certificates,
+    read_key,
+    read_revocation_lists,
+    same_key,
+    write_private,
+)
 from certs.keystore import KeyStore, KeyStoreError
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -32,7 +39,9 @@ def test_every_file_is_its_owners_alone(store: KeyStore) -> None:
     store.issue_server("broker", NOW, ["broker.example"], [ip_address("::1")])
     store.issue_client("alice", NOW)
     store.revoke("alice", NOW)
-    names = {str(path.relative_to(store.folder)) for path in store.folder.rglob("*") if path.is_file()}
+    names = {
+        str(path.relative_to(store.folder)) for path in store.folder.rglob("*") if path.is_file()
+    }
     assert names == {
         "ca.pem",
         "ca.key",
@@ -51,7 +60,9 @@ def test_folders_are_their_owners_alone_whatever_the_umask(tmp_path: Path) -> No
     tmp_path.chmod(0o755)
     before = os.umask(0o022)
     try:
-        KeyStore(tmp_path / "var" / "instances" / "one" / "etc" / "tls").create_authority("Test CA", NOW)
+        KeyStore(tmp_path / "var" / "instances" / "one" / "etc" / "tls").create_authority(
+            "Test CA", NOW
+        )
     finally:
         os.umask(before)
     made = [path for path in tmp_path.rglob("*") if path.is_dir()]
@@ -71,7 +82,9 @@ def test_nothing_is_overwritten_unasked(store: KeyStore) -> None:
     store.issue_server("broker", NOW, ["broker.example"], [])
     store.issue_client("alice", NOW)
     before = {path: path.read_bytes() for path in store.folder.rglob("*") if path.is_file()}
-    with pytest.raises(KeyStoreError, match=r"ca\.pem exists; imqkeytool ca --force replaces the authority"):
+    with pytest.raises(
+        KeyStoreError, match=r"ca\.pem exists; imqkeytool ca --force replaces the authority"
+    ):
         store.create_authority("Test CA", NOW)
     with pytest.raises(KeyStoreError, match=r"server\.pem exists"):
         store.issue_server("broker", NOW, ["broker.example"], [])
@@ -99,7 +112,9 @@ def test_revoking_a_name_revokes_also_the_certificates_that_were_replaced(store:
     assert revoked_serials(store) == set()
     assert set(store.revoke("alice", NOW, x509.ReasonFlags.superseded)) == {first, second, third}
     assert revoked_serials(store) == {first, second, third}
-    with pytest.raises(KeyStoreError, match="'alice' has no certificate of this authority that could be revoked"):
+    with pytest.raises(
+        KeyStoreError, match="'alice' has no certificate of this authority that could be revoked"
+    ):
         store.revoke("alice", NOW)
     assert store.revoke("bob", NOW) == [bob]
     assert revoked_serials(store) == {first, second, third, bob}
@@ -118,7 +133,9 @@ def test_revocation_lists_are_numbered_upwards(store: KeyStore) -> None:
     assert numbers == sorted(set(numbers))
 
 
-def test_an_expired_certificate_is_not_revoked_and_a_revoked_one_not_renewed(store: KeyStore) -> None:
+def test_an_expired_certificate_is_not_revoked_and_a_revoked_one_not_renewed(
+    store: KeyStore,
+) -> None:
     store.issue_client("alice", NOW, days=10)
     later = NOW + timedelta(days=11)
     with pytest.raises(KeyStoreError, match="could be revoked"):
@@ -165,7 +182,9 @@ def test_another_authority_begins_with_an_empty_list(store: KeyStore) -> None:
         store.revoke("bob", NOW)
 
 
-def test_the_password_encrypts_the_keys_of_authority_and_server_and_no_clients(tmp_path: Path) -> None:
+def test_the_password_encrypts_the_keys_of_authority_and_server_and_no_clients(
+    tmp_path: Path,
+) -> None:
     store = KeyStore(tmp_path, b"sesame")
     store.create_authority("Test CA", NOW)
     store.issue_server("broker", NOW, ["broker.example"], [])
@@ -181,8 +200,14 @@ def test_the_password_encrypts_the_keys_of_authority_and_server_and_no_clients(t
 
 def test_without_an_authority(tmp_path: Path) -> None:
     store = KeyStore(tmp_path / "tls")
-    for act in (lambda: store.issue_client("alice", NOW), lambda: store.renew("server", NOW), lambda: store.revoke("alice", NOW)):
-        with pytest.raises(KeyStoreError, match=r"ca\.pem does not exist; make the authority first: imqkeytool ca"):
+    for act in (
+        lambda: store.issue_client("alice", NOW),
+        lambda: store.renew("server", NOW),
+        lambda: store.revoke("alice", NOW),
+    ):
+        with pytest.raises(
+            KeyStoreError, match=r"ca\.pem does not exist; make the authority first: imqkeytool ca"
+        ):
             act()
     assert store.entries() == []
 
@@ -194,7 +219,9 @@ def test_an_authority_whose_key_is_anothers(store: KeyStore) -> None:
         store.authority()
 
 
-@pytest.mark.parametrize("name", ["ca", "server", "../alice", "a/b", ".hidden", "", "a\nb", "x" * 65])
+@pytest.mark.parametrize(
+    "name", ["ca", "server", "../alice", "a/b", ".hidden", "", "a\nb", "x" * 65]
+)
 def test_names_that_no_client_can_have(store: KeyStore, name: str) -> None:
     before = sorted(store.folder.parent.rglob("*"))
     with pytest.raises(KeyStoreError):

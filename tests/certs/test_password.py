@@ -12,7 +12,10 @@ from certs.password import read_password
     ("text", "password"),
     [
         ("imq.keystore.password=sesame\n", "sesame"),
-        ("# imq.keystore.password=no\nimq.other=x\n  imq.keystore.password : open sesame\r\n", "open sesame"),
+        (
+            "# imq.keystore.password=no\nimq.other=x\n  imq.keystore.password : open sesame\r\n",
+            "open sesame",
+        ),
         ("imq.keystore.password=a\nimq.keystore.password=b", "b"),
         ("imq.keystore.password sesame", "sesame"),
         ("imq.keystore.password=\\ a\\\\b\\u00e4\\t", " a\\bä\t"),

@@ -20,7 +20,11 @@ from tests.gateway_process import HOST
 #: How long anything that must come may take, in seconds.
 PATIENCE: Final = 10.0
 
-_ESCAPES: Final = {"1.0": {}, "1.1": {"n": "\n", "c": ":", "\\": "\\"}, "1.2": {"n": "\n", "c": ":", "\\": "\\", "r": "\r"}}
+_ESCAPES: Final = {
+    "1.0": {},
+    "1.1": {"n": "\n", "c": ":", "\\": "\\"},
+    "1.2": {"n": "\n", "c": ":", "\\": "\\", "r": "\r"},
+}
 
 
 class Closed(Exception):
@@ -81,7 +85,9 @@ def unescape(text: str, version: str) -> str:
 def encode(command: str, headers: Mapping[str, str], body: bytes, version: str) -> bytes:
     """A frame as a client of ``version`` sends it; CONNECT and STOMP are not escaped."""
     spoken = "1.0" if command in ("CONNECT", "STOMP") else version
-    lines = "".join(f"{escape(name, spoken)}:{escape(value, spoken)}\n" for name, value in headers.items())
+    lines = "".join(
+        f"{escape(name, spoken)}:{escape(value, spoken)}\n" for name, value in headers.items()
+    )
     return f"{command}\n{lines}\n".encode() + body + b"\0"
 
 
@@ -112,16 +118,28 @@ class Client:
         """Send octets as they are."""
         self._socket.sendall(octets)
 
-    def send(self, command: str, headers: Mapping[str, str] | None = None, body: bytes | str = b"", /, **more: str) -> None:
+    def send(
+        self,
+        command: str,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | str = b"",
+        /,
+        **more: str,
+    ) -> None:
         """Send a frame, escaped as the version spoken wants it.
 
         :param more: more headers; in lower case names ``_`` stands for ``-``.
         """
-        named = {name.replace("_", "-") if name.islower() else name: value for name, value in more.items()}
+        named = {
+            name.replace("_", "-") if name.islower() else name: value
+            for name, value in more.items()
+        }
         octets = body.encode() if isinstance(body, str) else body
         self.write(encode(command, {**(headers or {}), **named}, octets, self.version))
 
-    def connect(self, version: str | None = "1.2", command: str = "CONNECT", **headers: str) -> Frame:
+    def connect(
+        self, version: str | None = "1.2", command: str = "CONNECT", **headers: str
+    ) -> Frame:
         """Send CONNECT with what the gateway wants, and wait for CONNECTED.
 
         :param version: for ``accept-version``; None sends none.
@@ -190,7 +208,14 @@ class Client:
 
     # What most tests do.
 
-    def ask(self, command: str, headers: Mapping[str, str] | None = None, body: bytes | str = b"", /, **more: str) -> list[Frame]:
+    def ask(
+        self,
+        command: str,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | str = b"",
+        /,
+        **more: str,
+    ) -> list[Frame]:
         """Send a frame with a receipt of its own, and wait for it. :returns: what came before the RECEIPT."""
         self._receipts += 1
         receipt = f"receipt-{self._receipts}"
@@ -220,7 +245,11 @@ class Client:
         if self.version == "1.2":
             self.send(command, {"id": message["ack"]}, **headers)
         else:
-            self.send(command, {"message-id": message["message-id"], "subscription": message["subscription"]}, **headers)
+            self.send(
+                command,
+                {"message-id": message["message-id"], "subscription": message["subscription"]},
+                **headers,
+            )
 
     def ack(self, message: Frame, **headers: str) -> None:
         self.settle("ACK", message, **headers)
@@ -283,7 +312,9 @@ class Client:
             if len(rest) <= end:
                 return None
         else:
-            assert command not in ("MESSAGE", "ERROR"), f"{command} without content-length: {head!r}"
+            assert command not in ("MESSAGE", "ERROR"), (
+                f"{command} without content-length: {head!r}"
+            )
             end = rest.find(b"\0")
             if end < 0:
                 return None

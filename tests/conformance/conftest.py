@@ -44,7 +44,9 @@ def dial(gateway: GatewayProcess) -> Iterator[Callable[..., Client]]:
 def connect(dial: Callable[..., Client]) -> Connect:
     """Connects a client, which is closed after the test."""
 
-    def connected(version: str | None = "1.2", to: GatewayProcess | None = None, **headers: str) -> Client:
+    def connected(
+        version: str | None = "1.2", to: GatewayProcess | None = None, **headers: str
+    ) -> Client:
         client = dial(to)
         client.connect(version, **headers)
         return client

@@ -54,7 +54,9 @@ class Rewriting(MessageTransformer):
                 return copy
             case "tell", "in":
                 given = None if properties is None else sorted(properties.items())
-                message.properties["told"] = f"{read_only} {charset_name} {source} {target} {given} {message.body_type.name}"
+                message.properties["told"] = (
+                    f"{read_only} {charset_name} {source} {target} {given} {message.body_type.name}"
+                )
             case "tell out", "out":
                 copy = message.copy()
                 copy.text = f"{read_only} {charset_name} {source} {target} {properties}"

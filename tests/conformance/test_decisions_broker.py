@@ -67,7 +67,9 @@ def connect_limited(connect: Connect, limited: GatewayProcess) -> Connect:
 # When an auto delivery counts as acknowledged.
 
 
-def test_auto_what_never_reached_the_kernel_is_not_acknowledged(connect: Connect, queue: str) -> None:
+def test_auto_what_never_reached_the_kernel_is_not_acknowledged(
+    connect: Connect, queue: str
+) -> None:
     """A client that stops reading loses no more than what the kernel held for it."""
     body = "x" * 256 * 1024
     client, deaf = connect(), connect()
@@ -88,7 +90,9 @@ def test_auto_what_never_reached_the_kernel_is_not_acknowledged(connect: Connect
 # Limits.
 
 
-def test_limits_of_auto_created_destinations_let_large_messages_through(connect: Connect, queue: str) -> None:
+def test_limits_of_auto_created_destinations_let_large_messages_through(
+    connect: Connect, queue: str
+) -> None:
     body = "x" * 8 * 1024 * 1024
     client = connect()
     client.put(queue, body)
@@ -112,7 +116,9 @@ def test_limits_max_bytes_per_msg_is_named_in_the_error(connect_limited: Connect
     assert "maxBytesPerMsg" in client.error()["message"]
 
 
-def test_limits_reject_newest_refuses_what_is_too_many_and_keeps_the_rest(connect_limited: Connect) -> None:
+def test_limits_reject_newest_refuses_what_is_too_many_and_keeps_the_rest(
+    connect_limited: Connect,
+) -> None:
     client = connect_limited()
     client.put("/queue/newest", "1", "2", "3")
     client.send("SEND", {"destination": "/queue/newest"}, "4", receipt="r")
@@ -133,7 +139,9 @@ def test_limits_reject_newest_by_octets(connect_limited: Connect) -> None:
     assert "maxTotalMsgBytes" in client.error()["message"]
 
 
-def test_limits_reject_newest_fails_a_transaction_as_a_whole(connect_limited: Connect, queue: str) -> None:
+def test_limits_reject_newest_fails_a_transaction_as_a_whole(
+    connect_limited: Connect, queue: str
+) -> None:
     client = connect_limited()
     client.send("BEGIN", transaction="t")
     client.send("SEND", {"destination": queue, "transaction": "t"}, "never")
@@ -181,7 +189,9 @@ def test_limits_consumers_of_a_queue(connect_limited: Connect) -> None:
     connect_limited().subscribe("/queue/lonely")
 
 
-def test_use_dmq_false_keeps_nothing_unless_the_message_asks_for_it(connect_limited: Connect) -> None:
+def test_use_dmq_false_keeps_nothing_unless_the_message_asks_for_it(
+    connect_limited: Connect,
+) -> None:
     client = connect_limited()
     client.put("/queue/hopeless", "gone")
     client.put("/queue/hopeless", "kept", JMS_SUN_PRESERVE_UNDELIVERED="true")
@@ -207,13 +217,18 @@ def test_the_dead_message_queue_drops_its_oldest_and_the_log_says_so(
     while "browser" not in (message := client.message()):
         kept.append(message)
     assert bodies(kept) == [*map(str, range(10, 30))]
-    assert re.search(r"WARNING.*mq\.sys\.dmq is at its limit and begins to give up messages \(OLDEST\)", _log(limited))
+    assert re.search(
+        r"WARNING.*mq\.sys\.dmq is at its limit and begins to give up messages \(OLDEST\)",
+        _log(limited),
+    )
 
 
 # FLOW_CONTROL.
 
 
-def test_flow_control_withholds_receipts_and_still_reads_acks(connect_limited: Connect, queue: str) -> None:
+def test_flow_control_withholds_receipts_and_still_reads_acks(
+    connect_limited: Connect, queue: str
+) -> None:
     client, consumer = connect_limited(), connect_limited()
     client.put(queue, "a", "b")
     client.subscribe(queue, ack="client", **{"prefetch-count": "1"})
@@ -225,7 +240,9 @@ def test_flow_control_withholds_receipts_and_still_reads_acks(connect_limited: C
     while (frame := client.frame()).command == "RECEIPT":
         receipts.append(frame["receipt-id"])
     assert frame.text == "b"
-    assert receipts in (["1"], ["1", "2"], []), "those that filled the destination wait until there is room"
+    assert receipts in (["1"], ["1", "2"], []), (
+        "those that filled the destination wait until there is room"
+    )
     consumer.subscribe("/queue/flow")
     assert bodies(consumer.messages(6)) == ["1", "2", "3", "4", "5", "6"]
     while len(receipts) < 6:
@@ -247,7 +264,9 @@ def test_a_durable_subscription_that_is_redefined_loses_its_backlog_to_the_dead_
     publisher.put(topic, "backlog", which=topic)
     client = connect(client_id=topic)
     destination = f"{topic}.other" if change == "topic" else topic
-    headers = {"selector": {"selector": "colour = 'red'"}, "no-local": {"no-local": "true"}}.get(change, {})
+    headers = {"selector": {"selector": "colour = 'red'"}, "no-local": {"no-local": "true"}}.get(
+        change, {}
+    )
     client.subscribe(destination, **durable, **headers)
     publisher.send("SEND", {"destination": destination, "colour": "red"}, "new")
     assert client.message().text == "new"
@@ -255,7 +274,9 @@ def test_a_durable_subscription_that_is_redefined_loses_its_backlog_to_the_dead_
     assert client.message().text == "backlog"
 
 
-def test_a_durable_subscription_asked_for_in_the_same_way_keeps_its_backlog(connect: Connect, topic: str) -> None:
+def test_a_durable_subscription_asked_for_in_the_same_way_keeps_its_backlog(
+    connect: Connect, topic: str
+) -> None:
     durable = {"durable-subscriber-name": "d", "selector": "colour = 'red'", "no-local": "true"}
     client, publisher = connect(client_id=topic), connect()
     client.subscribe(topic, **durable)
@@ -269,7 +290,9 @@ def test_a_durable_subscription_asked_for_in_the_same_way_keeps_its_backlog(conn
 # Stores.
 
 
-@pytest.mark.parametrize(("store", "kept"), [("sqlite", ["persistent"]), ("file", ["persistent"]), ("memory", [])])
+@pytest.mark.parametrize(
+    ("store", "kept"), [("sqlite", ["persistent"]), ("file", ["persistent"]), ("memory", [])]
+)
 def test_a_store_keeps_what_is_persistent_or_nothing(
     start_gateway: Callable[..., GatewayProcess], connect: Connect, store: str, kept: list[str]
 ) -> None:
@@ -297,9 +320,26 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess
         passfile.write_text("imq.imqusermgr.password=secret\n")
         passfile.chmod(0o600)
         for user in ("alice", "bob"):
-            arguments = ["imqusermgr", "add", "-u", user, "-g", "staff", "-varhome", str(varhome), "-i", gateway.directory.name]
+            arguments = [
+                "imqusermgr",
+                "add",
+                "-u",
+                user,
+                "-g",
+                "staff",
+                "-varhome",
+                str(varhome),
+                "-i",
+                gateway.directory.name,
+            ]
             program = f"import sys; from gateway.broker.security.usermgr import main; sys.argv = {[*arguments, '-passfile', str(passfile)]}; main()"
-            subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, stdin=subprocess.DEVNULL, capture_output=True)
+            subprocess.run(
+                [sys.executable, "-c", program],
+                cwd=ROOT,
+                check=True,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+            )
         _reload(gateway, "users")
         yield gateway
 
@@ -340,7 +380,9 @@ def bob(connect: Connect, guarded: GatewayProcess) -> Client:
     return connect(to=guarded, login="bob", passcode="secret")
 
 
-def test_access_to_connect(dial: Callable[..., Client], guarded: GatewayProcess, rules: Callable[..., None], alice: Client) -> None:
+def test_access_to_connect(
+    dial: Callable[..., Client], guarded: GatewayProcess, rules: Callable[..., None], alice: Client
+) -> None:
     rules("connection.NORMAL.deny.user=bob")
     client = dial(guarded)
     client.send("CONNECT", {"accept-version": "1.2", "host": "h"}, login="bob", passcode="secret")
@@ -361,9 +403,16 @@ def test_access_to_produce_holds_for_connections_that_exist(
     assert error["receipt-id"] == "r"
 
 
-@pytest.mark.parametrize(("operation", "headers"), [("consume", {}), ("browse", {"browser": "true"})])
+@pytest.mark.parametrize(
+    ("operation", "headers"), [("consume", {}), ("browse", {"browser": "true"})]
+)
 def test_access_to_consume_and_to_browse(
-    rules: Callable[..., None], alice: Client, bob: Client, queue: str, operation: str, headers: dict[str, str]
+    rules: Callable[..., None],
+    alice: Client,
+    bob: Client,
+    queue: str,
+    operation: str,
+    headers: dict[str, str],
 ) -> None:
     alice.put(queue, "1")
     rules(f"queue.{queue.removeprefix('/queue/')}.{operation}.deny.user=bob")
@@ -373,14 +422,18 @@ def test_access_to_consume_and_to_browse(
     assert alice.message().text == "1"
 
 
-def test_access_to_create(rules: Callable[..., None], alice: Client, bob: Client, queue: str) -> None:
+def test_access_to_create(
+    rules: Callable[..., None], alice: Client, bob: Client, queue: str
+) -> None:
     rules("queue.create.deny.user=bob")
     bob.send("SEND", {"destination": queue}, "1", receipt="r")
     assert bob.error()["receipt-id"] == "r"
     alice.put(queue, "1")
 
 
-def test_access_to_a_topic_through_wildcards(rules: Callable[..., None], alice: Client, bob: Client, topic: str) -> None:
+def test_access_to_a_topic_through_wildcards(
+    rules: Callable[..., None], alice: Client, bob: Client, topic: str
+) -> None:
     """Who may not consume a topic does not get it by a pattern either."""
     name = topic.removeprefix("/topic/")
     rules(f"topic.{name}.secret.consume.deny.user=bob")
@@ -425,12 +478,16 @@ def _own_address() -> str | None:
     return None if address.startswith("127.") else address
 
 
-def test_guest_comes_from_this_machine_only(start_gateway: Callable[..., GatewayProcess], dial: Callable[..., Client]) -> None:
+def test_guest_comes_from_this_machine_only(
+    start_gateway: Callable[..., GatewayProcess], dial: Callable[..., Client]
+) -> None:
     """The guest may come over the loopback; over any other address the same passcode is refused, and the text says why."""
     address = _own_address()
     if address is None:
         pytest.skip("this machine has no address but its loopback")
-    gateway = start_gateway(store="memory", settings={"imq.hostname": "", "imq.portmapper.hostname": "127.0.0.1"})
+    gateway = start_gateway(
+        store="memory", settings={"imq.hostname": "", "imq.portmapper.hostname": "127.0.0.1"}
+    )
     dial(gateway).connect()
     client = Client(gateway.port, host=address)
     client.send("CONNECT", {"accept-version": "1.2", "host": "h"}, login="guest", passcode="guest")

@@ -53,7 +53,9 @@ def test_each_destination_gets_a_copy(connect: Connect, version: str, comma: str
     for body in ("1", "2", "3", "4"):
         sender.put(comma.join((first, second, third)), body, colour="red")
     messages = consumer.messages(12)
-    assert sorted((message["subscription"], message["destination"], message.text) for message in messages) == sorted(
+    assert sorted(
+        (message["subscription"], message["destination"], message.text) for message in messages
+    ) == sorted(
         (place, place, body) for place in (first, second, third) for body in ("1", "2", "3", "4")
     )
     assert {message["colour"] for message in messages} == {"red"}
@@ -87,10 +89,19 @@ def test_the_copies_are_sent_with_their_transaction(connect: Connect, version: s
 
 
 @pytest.mark.parametrize(
-    "bad", ["/queue/small", "/queue/forbidden", "/queue/mq.own", "/topic/a.*", "/temp-queue/temporary_destination://queue/gone"]
+    "bad",
+    [
+        "/queue/small",
+        "/queue/forbidden",
+        "/queue/mq.own",
+        "/topic/a.*",
+        "/temp-queue/temporary_destination://queue/gone",
+    ],
 )
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_where_one_is_refused_none_gets_it(connect: Connect, limited: GatewayProcess, bad: str, place: int) -> None:
+def test_where_one_is_refused_none_gets_it(
+    connect: Connect, limited: GatewayProcess, bad: str, place: int
+) -> None:
     client, other = connect(to=limited), connect(to=limited)
     if not waiting(other, "/queue/small"):
         other.put("/queue/small", "fills it")
@@ -107,7 +118,9 @@ def test_where_one_is_refused_none_gets_it(connect: Connect, limited: GatewayPro
     assert waiting(other, "/queue/small") == ["fills it"]
 
 
-def test_where_one_is_full_by_the_commit_none_gets_it(connect: Connect, limited: GatewayProcess) -> None:
+def test_where_one_is_full_by_the_commit_none_gets_it(
+    connect: Connect, limited: GatewayProcess
+) -> None:
     client, other = connect(to=limited), connect(to=limited)
     [queue] = queues(1)
     client.send("BEGIN", transaction="t")

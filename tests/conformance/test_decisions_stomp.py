@@ -22,11 +22,17 @@ from tests.conformance.conftest import Connect
 from tests.gateway_process import Certificates, GatewayProcess
 
 DMQ = "/queue/mq.sys.dmq"
-AT_ONCE = {"activemq.initialRedeliveryDelay": "0", "activemq.redeliveryDelay": "0", "activemq.useExponentialBackOff": "false"}
+AT_ONCE = {
+    "activemq.initialRedeliveryDelay": "0",
+    "activemq.redeliveryDelay": "0",
+    "activemq.useExponentialBackOff": "false",
+}
 
 
 @pytest.fixture(scope="module")
-def set_up(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[GatewayProcess]:
+def set_up(
+    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
+) -> Iterator[GatewayProcess]:
     """A gateway with everything set that these tests are about."""
     varhome = tmp_path_factory.mktemp("decisions")
     extensions = varhome / "lib" / "ext"
@@ -87,7 +93,9 @@ def over_tls(set_up: GatewayProcess, certificates: Certificates) -> Iterator[Cal
         client.close()
 
 
-def test_certificate_login_stands_in_for_login_and_passcode_where_switched_on(over_tls: Callable[..., Client], queue: str) -> None:
+def test_certificate_login_stands_in_for_login_and_passcode_where_switched_on(
+    over_tls: Callable[..., Client], queue: str
+) -> None:
     client = over_tls(show=True)
     client.send("CONNECT", {"accept-version": "1.2", "host": "localhost"})
     assert client.expect("CONNECTED")["version"] == "1.2"
@@ -97,16 +105,23 @@ def test_certificate_login_stands_in_for_login_and_passcode_where_switched_on(ov
     assert client.message()["JMSXUserID"] == "guest"
 
 
-def test_certificate_login_leaves_login_and_passcode_as_they_are(over_tls: Callable[..., Client]) -> None:
+def test_certificate_login_leaves_login_and_passcode_as_they_are(
+    over_tls: Callable[..., Client],
+) -> None:
     """Who gives a passcode must give the right one, certificate or not."""
     client = over_tls(show=True)
-    client.send("CONNECT", {"accept-version": "1.2", "host": "localhost", "login": "guest", "passcode": "wrong"})
+    client.send(
+        "CONNECT",
+        {"accept-version": "1.2", "host": "localhost", "login": "guest", "passcode": "wrong"},
+    )
     client.error()
     over_tls(show=True).connect()
     over_tls(show=False).connect()
 
 
-def test_certificate_login_without_a_certificate_is_refused(over_tls: Callable[..., Client]) -> None:
+def test_certificate_login_without_a_certificate_is_refused(
+    over_tls: Callable[..., Client],
+) -> None:
     client = over_tls(show=False)
     client.send("CONNECT", {"accept-version": "1.2", "host": "localhost"})
     assert "login" in client.error()["message"]
@@ -169,7 +184,12 @@ def test_ack_ends_an_older_delivery(connect: Connect, queue: str) -> None:
     """An ``ack`` value is one delivery's: after a redelivery the first value is void."""
     client = connect("1.2")
     client.put(queue, "1")
-    assert client.ask("SUBSCRIBE", {"destination": queue, "ack": "client-individual", **AT_ONCE}, id="s") == []
+    assert (
+        client.ask(
+            "SUBSCRIBE", {"destination": queue, "ack": "client-individual", **AT_ONCE}, id="s"
+        )
+        == []
+    )
     first = client.message()
     client.nack(first)
     second = client.message()
@@ -182,7 +202,9 @@ def test_ack_ends_an_older_delivery(connect: Connect, queue: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_joined_ack_counts_at_commit(connect_there: Connect, queue: str, version: str, mode: str) -> None:
+def test_joined_ack_counts_at_commit(
+    connect_there: Connect, queue: str, version: str, mode: str
+) -> None:
     client = connect_there(version)
     client.put(queue, "1", "2", "3")
     client.subscribe(queue, ack=mode)
@@ -193,11 +215,15 @@ def test_joined_ack_counts_at_commit(connect_there: Connect, queue: str, version
     client.disconnect()
     other = connect_there(version)
     other.subscribe(queue)
-    assert bodies(other.messages(1 if mode == "client" else 2)) == (["3"] if mode == "client" else ["1", "3"])
+    assert bodies(other.messages(1 if mode == "client" else 2)) == (
+        ["3"] if mode == "client" else ["1", "3"]
+    )
 
 
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_joined_ack_is_undone_by_abort_and_may_be_made_again(connect_there: Connect, queue: str, version: str, mode: str) -> None:
+def test_joined_ack_is_undone_by_abort_and_may_be_made_again(
+    connect_there: Connect, queue: str, version: str, mode: str
+) -> None:
     client = connect_there(version)
     client.put(queue, "1")
     client.subscribe(queue, ack=mode)
@@ -214,7 +240,9 @@ def test_joined_ack_is_undone_by_abort_and_may_be_made_again(connect_there: Conn
 
 
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_joined_ack_is_undone_when_the_socket_is_lost(connect_there: Connect, queue: str, version: str, mode: str) -> None:
+def test_joined_ack_is_undone_when_the_socket_is_lost(
+    connect_there: Connect, queue: str, version: str, mode: str
+) -> None:
     client = connect_there(version)
     client.put(queue, "1")
     client.subscribe(queue, ack=mode)
@@ -229,7 +257,9 @@ def test_joined_ack_is_undone_when_the_socket_is_lost(connect_there: Connect, qu
 
 
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_joined_acks_make_room_for_more_than_the_prefetch(connect_there: Connect, queue: str, version: str, mode: str) -> None:
+def test_joined_acks_make_room_for_more_than_the_prefetch(
+    connect_there: Connect, queue: str, version: str, mode: str
+) -> None:
     client = connect_there(version)
     client.put(queue, *map(str, range(10)))
     client.subscribe(queue, ack=mode, **{"prefetch-count": "1"})
@@ -264,7 +294,9 @@ def test_joined_acks_for_more_than_the_prefetch_are_undone_by_abort(
     assert bodies(other.messages(3)) == ["1", "2", "3"]
 
 
-def test_joined_ack_of_what_a_later_one_has_covered(connect_there: Connect, queue: str, version: str) -> None:
+def test_joined_ack_of_what_a_later_one_has_covered(
+    connect_there: Connect, queue: str, version: str
+) -> None:
     client = connect_there(version)
     client.put(queue, "1", "2", "3")
     client.subscribe(queue, ack="client")
@@ -323,9 +355,30 @@ def test_nack_redelivers_after_1_s_and_then_2_s(connect: Connect, queue: str) ->
     [
         ({"initialRedeliveryDelay": "300"}, [0.3, 0.6]),
         ({"initialRedeliveryDelay": "100", "backOffMultiplier": "5"}, [0.1, 0.5]),
-        ({"initialRedeliveryDelay": "50", "useExponentialBackOff": "False", "redeliveryDelay": "300"}, [0.05, 0.3, 0.3]),
-        ({"initialRedeliveryDelay": "100", "backOffMultiplier": "100", "maximumRedeliveryDelay": "300"}, [0.1, 0.3, 0.3]),
-        ({"initialRedeliveryDelay": "0", "useExponentialBackOff": "false", "redeliveryDelay": "0"}, [0, 0, 0, 0, 0]),
+        (
+            {
+                "initialRedeliveryDelay": "50",
+                "useExponentialBackOff": "False",
+                "redeliveryDelay": "300",
+            },
+            [0.05, 0.3, 0.3],
+        ),
+        (
+            {
+                "initialRedeliveryDelay": "100",
+                "backOffMultiplier": "100",
+                "maximumRedeliveryDelay": "300",
+            },
+            [0.1, 0.3, 0.3],
+        ),
+        (
+            {
+                "initialRedeliveryDelay": "0",
+                "useExponentialBackOff": "false",
+                "redeliveryDelay": "0",
+            },
+            [0, 0, 0, 0, 0],
+        ),
     ],
 )
 def test_nack_follows_the_policy_of_the_subscribe(
@@ -334,25 +387,39 @@ def test_nack_follows_the_policy_of_the_subscribe(
     client = connect()
     client.put(queue, "1")
     headers = {f"activemq.{name}": value for name, value in policy.items()}
-    assert client.ask("SUBSCRIBE", {"destination": queue, "ack": "client-individual", **headers}, id="s") == []
+    assert (
+        client.ask(
+            "SUBSCRIBE", {"destination": queue, "ack": "client-individual", **headers}, id="s"
+        )
+        == []
+    )
     for gap, wanted in zip(_gaps(client, len(expected)), expected, strict=True):
         assert wanted - 0.06 < gap < wanted + 0.7
 
 
 @pytest.mark.parametrize(("most", "attempts"), [(None, 6), ("0", 1), ("2", 3), ("9", 10)])
-def test_nack_is_death_after_the_last_attempt(connect: Connect, queue: str, most: str | None, attempts: int) -> None:
+def test_nack_is_death_after_the_last_attempt(
+    connect: Connect, queue: str, most: str | None, attempts: int
+) -> None:
     """Six attempts in all, or as the SUBSCRIBE says; then the dead message queue has it with its reason."""
     client = connect()
     client.put(queue, "poison")
     headers = dict(AT_ONCE) | ({} if most is None else {"activemq.maximumRedeliveries": most})
-    assert client.ask("SUBSCRIBE", {"destination": queue, "ack": "client-individual", **headers}, id="s") == []
+    assert (
+        client.ask(
+            "SUBSCRIBE", {"destination": queue, "ack": "client-individual", **headers}, id="s"
+        )
+        == []
+    )
     for attempt in range(1, attempts + 1):
         message = client.message()
         assert message.headers.get("JMSXDeliveryCount", "1") == str(attempt)
         assert message["redelivered"] == ("false" if attempt == 1 else "true")
         client.nack(message)
     assert client.sync() == []
-    client.subscribe(DMQ, "dead", selector=f"JMS_SUN_DMQ_DESTINATION = 'queue:{queue.removeprefix('/queue/')}'")
+    client.subscribe(
+        DMQ, "dead", selector=f"JMS_SUN_DMQ_DESTINATION = 'queue:{queue.removeprefix('/queue/')}'"
+    )
     dead = client.message()
     assert (dead.text, dead["JMS_SUN_DMQ_UNDELIVERED_REASON"]) == ("poison", "UNDELIVERABLE")
     assert dead["JMS_SUN_DMQ_DELIVERY_COUNT"] == str(attempts)
@@ -362,7 +429,12 @@ def test_nack_has_no_limit_where_the_policy_has_none(connect: Connect, queue: st
     client = connect()
     client.put(queue, "1")
     headers = {**AT_ONCE, "activemq.maximumRedeliveries": "-1"}
-    assert client.ask("SUBSCRIBE", {"destination": queue, "ack": "client-individual", **headers}, id="s") == []
+    assert (
+        client.ask(
+            "SUBSCRIBE", {"destination": queue, "ack": "client-individual", **headers}, id="s"
+        )
+        == []
+    )
     for _ in range(30):
         client.nack(client.message())
     assert client.message()["JMSXDeliveryCount"] == "31"
@@ -381,7 +453,11 @@ def test_nack_follows_the_policy_of_the_destination(connect_there: Connect) -> N
         assert client.sync() == []
         client.ask("UNSUBSCRIBE", id="s")
     client.subscribe(DMQ, "dead", selector="JMS_SUN_DMQ_DESTINATION = 'queue:impatient'")
-    assert [message["JMS_SUN_DMQ_DELIVERY_COUNT"] for message in client.messages(3)] == ["3", "2", "3"]
+    assert [message["JMS_SUN_DMQ_DELIVERY_COUNT"] for message in client.messages(3)] == [
+        "3",
+        "2",
+        "3",
+    ]
 
 
 @pytest.mark.parametrize("value", ["false", "False", "FALSE"])
@@ -392,7 +468,9 @@ def test_nack_with_requeue_false_is_death_at_once(connect: Connect, queue: str, 
     poison, good = client.messages(2)
     client.nack(poison, requeue=value)
     client.ack(good)
-    client.subscribe(DMQ, "dead", selector=f"JMS_SUN_DMQ_DESTINATION = 'queue:{queue.removeprefix('/queue/')}'")
+    client.subscribe(
+        DMQ, "dead", selector=f"JMS_SUN_DMQ_DESTINATION = 'queue:{queue.removeprefix('/queue/')}'"
+    )
     assert client.message()["message-id"] == poison["message-id"]
 
 
@@ -406,7 +484,9 @@ def test_nack_in_a_transaction_counts_at_commit(connect: Connect, queue: str) ->
     client.send("BEGIN", transaction="t")
     client.nack(client.message(), requeue="false")
     client.send("COMMIT", transaction="t")
-    client.subscribe(DMQ, "dead", selector=f"JMS_SUN_DMQ_DESTINATION = 'queue:{queue.removeprefix('/queue/')}'")
+    client.subscribe(
+        DMQ, "dead", selector=f"JMS_SUN_DMQ_DESTINATION = 'queue:{queue.removeprefix('/queue/')}'"
+    )
     assert client.message().text == "poison"
 
 
@@ -420,7 +500,9 @@ def test_nack_in_a_transaction_counts_at_commit(connect: Connect, queue: str) ->
         "activemq.maximumRedeliveryDelay:x",
     ],
 )
-def test_nack_policy_that_is_none_is_an_error_that_names_it(connect: Connect, queue: str, header: str) -> None:
+def test_nack_policy_that_is_none_is_an_error_that_names_it(
+    connect: Connect, queue: str, header: str
+) -> None:
     name, _, value = header.partition(":")
     client = connect()
     client.send("SUBSCRIBE", {"destination": queue, name: value}, id="1")
@@ -431,7 +513,9 @@ def test_nack_policy_that_is_none_is_an_error_that_names_it(connect: Connect, qu
 
 
 @pytest.mark.parametrize("orderly", [True, False])
-def test_given_back_is_redelivered_at_once_in_order_and_without_limit(connect: Connect, queue: str, orderly: bool) -> None:
+def test_given_back_is_redelivered_at_once_in_order_and_without_limit(
+    connect: Connect, queue: str, orderly: bool
+) -> None:
     client = connect()
     client.put(queue, "1", "2", "3")
     start = time.monotonic()
@@ -439,7 +523,9 @@ def test_given_back_is_redelivered_at_once_in_order_and_without_limit(connect: C
         client.subscribe(queue, ack="client-individual")
         held = client.messages(3)
         assert bodies(held) == ["1", "2", "3"]
-        assert [message.headers.get("JMSXDeliveryCount", "1") for message in held] == [str(attempt)] * 3
+        assert [message.headers.get("JMSXDeliveryCount", "1") for message in held] == [
+            str(attempt)
+        ] * 3
         if orderly:
             client.disconnect()
         else:
@@ -452,7 +538,9 @@ def test_given_back_too_often_is_dead_where_the_operator_says_so(
     start_gateway: Callable[..., GatewayProcess], connect: Connect
 ) -> None:
     """``imq.transaction.message.maxConsecutiveRollbacks``."""
-    gateway = start_gateway(store="memory", settings={"imq.transaction.message.maxConsecutiveRollbacks": "3"})
+    gateway = start_gateway(
+        store="memory", settings={"imq.transaction.message.maxConsecutiveRollbacks": "3"}
+    )
     client = connect(to=gateway)
     client.put("/queue/q", "poison")
     client.send("BEGIN", transaction="t")
@@ -465,7 +553,10 @@ def test_given_back_too_often_is_dead_where_the_operator_says_so(
         client.send("BEGIN", transaction="t")
     client.subscribe(DMQ, "dead")
     dead = client.message()
-    assert (dead["subscription"], dead["JMS_SUN_DMQ_UNDELIVERED_REASON"]) == ("dead", "UNDELIVERABLE")
+    assert (dead["subscription"], dead["JMS_SUN_DMQ_UNDELIVERED_REASON"]) == (
+        "dead",
+        "UNDELIVERABLE",
+    )
 
 
 # Body types that STOMP cannot carry.
@@ -486,7 +577,10 @@ def test_unsendable_does_not_end_a_browser(connect_there: Connect, queue: str) -
     assert [message.text for message in messages if "which" in message] == ["1", "4"]
     [shown] = [message for message in messages if "envelope" in message]
     assert "MAP" in shown["transformation-error"]
-    assert (shown["envelope"], shown["content-type"]) == ("true", "application/vnd.stomp-gateway.envelope")
+    assert (shown["envelope"], shown["content-type"]) == (
+        "true",
+        "application/vnd.stomp-gateway.envelope",
+    )
     assert shown.body
     [hidden] = [message for message in messages if "wish" not in message]
     assert (hidden.body, hidden["destination"]) == (b"", queue)
@@ -521,7 +615,9 @@ def test_unsendable_closes_the_connection_and_dies_of_it(connect_there: Connect)
 # Transformer class from <varhome>/lib/ext, in both directions, and its failures.
 
 
-def test_transformer_makes_text_of_what_stomp_cannot_carry(connect_there: Connect, queue: str, version: str) -> None:
+def test_transformer_makes_text_of_what_stomp_cannot_carry(
+    connect_there: Connect, queue: str, version: str
+) -> None:
     client = connect_there(version)
     client.subscribe(queue)
     client.send("SEND", {"destination": queue, "wish": "spell"}, "x")
@@ -546,7 +642,9 @@ def test_transformer_copies_what_goes_out(connect_there: Connect, queue: str) ->
 def test_transformer_is_told_what_the_guide_says(connect_there: Connect, queue: str) -> None:
     client = connect_there()
     client.subscribe(queue)
-    client.send("SEND", {"destination": queue, "wish": "tell", "x-foo": "bar", "colour": "red"}, "t")
+    client.send(
+        "SEND", {"destination": queue, "wish": "tell", "x-foo": "bar", "colour": "red"}, "t"
+    )
     assert client.message()["told"] == "False UTF-8 STOMP SUN_MQ [('x-foo', 'bar')] TEXT"
     client.send("SEND", {"destination": queue, "wish": "tell", "content-length": "1"}, "b")
     assert client.message()["told"] == "False UTF-8 STOMP SUN_MQ None BYTES"
@@ -555,7 +653,9 @@ def test_transformer_is_told_what_the_guide_says(connect_there: Connect, queue: 
 
 
 @pytest.mark.parametrize("wish", ["refuse in", "nothing in"])
-def test_transformer_that_fails_on_a_send_is_an_error_without_its_secrets(connect_there: Connect, queue: str, wish: str) -> None:
+def test_transformer_that_fails_on_a_send_is_an_error_without_its_secrets(
+    connect_there: Connect, queue: str, wish: str
+) -> None:
     client = connect_there()
     client.put(queue, "before")
     client.send("SEND", {"destination": queue, "wish": wish}, "x", receipt="r")
@@ -574,9 +674,19 @@ def test_transformer_that_fails_on_a_send_is_an_error_without_its_secrets(connec
 
 @pytest.mark.parametrize(
     "selector",
-    ["urgent = true", "urgent", "urgent <> FALSE", "NOT calm", "urgent AND size > 4", "(size = 5) = urgent", "shout = TRUE"],
+    [
+        "urgent = true",
+        "urgent",
+        "urgent <> FALSE",
+        "NOT calm",
+        "urgent AND size > 4",
+        "(size = 5) = urgent",
+        "shout = TRUE",
+    ],
 )
-def test_a_header_that_reads_as_what_is_needed_counts_as_that(connect: Connect, queue: str, selector: str) -> None:
+def test_a_header_that_reads_as_what_is_needed_counts_as_that(
+    connect: Connect, queue: str, selector: str
+) -> None:
     client = connect()
     client.put(queue, "no", urgent="false", calm="true", size="5", shout="maybe")
     client.put(queue, "neither", urgent="perhaps", calm="perhaps", size="five", shout="")
@@ -602,10 +712,14 @@ def test_transformer_that_fails_on_a_delivery_ends_the_connection_and_keeps_the_
     assert browser.message().text == "marker"
 
 
-def test_transformer_leaves_other_messages_alone(connect_there: Connect, queue: str, version: str) -> None:
+def test_transformer_leaves_other_messages_alone(
+    connect_there: Connect, queue: str, version: str
+) -> None:
     client = connect_there(version)
     client.subscribe(queue)
-    client.send("SEND", {"destination": queue, "content-length": "3", "x-foo": "bar"}, b"\xff\0\xfe")
+    client.send(
+        "SEND", {"destination": queue, "content-length": "3", "x-foo": "bar"}, b"\xff\0\xfe"
+    )
     message = client.message()
     assert (message.body, message["x-foo"]) == (b"\xff\0\xfe", "bar")
 
@@ -616,7 +730,10 @@ def test_transformer_spelt_with_a_dot_is_the_same(
     package = tmp_path / "var" / "lib" / "ext" / "conformance_package"
     package.mkdir(parents=True)
     shutil.copy(rewriting.__file__, package / "__init__.py")
-    gateway = start_gateway(store="memory", settings={"imq.bridge.stomp.messageTransformer": "conformance_package.Rewriting"})
+    gateway = start_gateway(
+        store="memory",
+        settings={"imq.bridge.stomp.messageTransformer": "conformance_package.Rewriting"},
+    )
     client = connect(to=gateway)
     client.subscribe("/queue/q")
     client.send("SEND", {"destination": "/queue/q", "wish": "change"}, "small")
@@ -634,7 +751,9 @@ def test_consumer_flow_limit_is_a_hard_cap_of_a_transacted_subscription(
     client = connect_there(version)
     client.put(queue, *map(str, range(20)))
     client.send("BEGIN", transaction="t")
-    client.subscribe(queue, transaction="t", **({} if prefetch is None else {"prefetch-count": prefetch}))
+    client.subscribe(
+        queue, transaction="t", **({} if prefetch is None else {"prefetch-count": prefetch})
+    )
     held = client.messages(most)
     assert client.sync() == []
     client.ack(held[1])
@@ -647,7 +766,9 @@ def test_consumer_flow_limit_is_a_hard_cap_of_a_transacted_subscription(
 
 
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
-def test_consumer_flow_limit_is_the_default_credit_of_others(connect_there: Connect, queue: str, version: str, ack: str) -> None:
+def test_consumer_flow_limit_is_the_default_credit_of_others(
+    connect_there: Connect, queue: str, version: str, ack: str
+) -> None:
     client = connect_there(version)
     client.put(queue, *map(str, range(20)))
     client.subscribe(queue, ack=ack)
@@ -677,7 +798,9 @@ def test_temporary_names_are_random_with_128_bits(connect: Connect, queue: str) 
     names = []
     for number in range(20):
         client.send("SEND", {"destination": queue, "reply-to": f"/temp-queue/{number}"})
-        names.append(client.message()["reply-to"].removeprefix("/temp-queue/temporary_destination://queue/"))
+        names.append(
+            client.message()["reply-to"].removeprefix("/temp-queue/temporary_destination://queue/")
+        )
     assert len(set(names)) == 20
     assert all(re.fullmatch(r"[0-9a-f]{32}", name) for name in names), names
     for earlier, later in pairwise(names):
@@ -708,4 +831,7 @@ def test_stopping_tells_each_client_rolls_back_and_leaves_the_port_mapper(
     again = connect(to=gateway)
     again.put("/queue/q", "marker")
     again.subscribe("/queue/q")
-    assert [(message.text, message["redelivered"]) for message in again.messages(2)] == [("1", "true"), ("marker", "false")]
+    assert [(message.text, message["redelivered"]) for message in again.messages(2)] == [
+        ("1", "true"),
+        ("marker", "false"),
+    ]

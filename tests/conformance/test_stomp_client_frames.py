@@ -38,7 +38,14 @@ def test_headers_of_the_user_go_through(connect: Connect, queue: str, version: s
     """All versions: "any header that is not defined here" is passed to the consumer."""
     client = connect(version)
     client.subscribe(queue)
-    headers = {"colour": "red", "x-foo": "bar", "content-type": "text/x", "empty": "", "number": "7", "_under$score": "1"}
+    headers = {
+        "colour": "red",
+        "x-foo": "bar",
+        "content-type": "text/x",
+        "empty": "",
+        "number": "7",
+        "_under$score": "1",
+    }
     client.send("SEND", {"destination": queue, **headers})
     assert headers.items() <= client.message().headers.items()
 
@@ -48,10 +55,14 @@ def test_a_message_without_body_is_one(connect: Connect, queue: str, version: st
     client.subscribe(queue)
     client.send("SEND", {"destination": queue})
     client.send("SEND", {"destination": queue, "content-length": "0"})
-    assert [(message.body, message["content-length"]) for message in client.messages(2)] == [(b"", "0")] * 2
+    assert [(message.body, message["content-length"]) for message in client.messages(2)] == [
+        (b"", "0")
+    ] * 2
 
 
-def test_a_queues_message_goes_to_one_and_a_topics_to_all(connect: Connect, queue: str, topic: str, version: str) -> None:
+def test_a_queues_message_goes_to_one_and_a_topics_to_all(
+    connect: Connect, queue: str, topic: str, version: str
+) -> None:
     clients = [connect(version) for _ in range(2)]
     for client in clients:
         client.subscribe(queue, "q")
@@ -61,11 +72,15 @@ def test_a_queues_message_goes_to_one_and_a_topics_to_all(connect: Connect, queu
     received = [client.message() for client in clients]
     first = next(message for message in received if message["subscription"] == "q")
     assert first.text == "one"
-    both = [message.text for message in received if message is not first] + [clients[received.index(first)].message().text]
+    both = [message.text for message in received if message is not first] + [
+        clients[received.index(first)].message().text
+    ]
     assert both == ["all", "all"]
 
 
-def test_a_topic_keeps_nothing_for_those_who_come_later(connect: Connect, topic: str, version: str) -> None:
+def test_a_topic_keeps_nothing_for_those_who_come_later(
+    connect: Connect, topic: str, version: str
+) -> None:
     client = connect(version)
     client.put(topic, "before")
     client.subscribe(topic)
@@ -97,7 +112,9 @@ def test_subscribe_needs_an_id(connect: Connect, queue: str, version: str) -> No
     assert "id" in client.error()["message"]
 
 
-def test_an_id_names_one_subscription_of_a_connection(connect: Connect, queue: str, topic: str, version: str) -> None:
+def test_an_id_names_one_subscription_of_a_connection(
+    connect: Connect, queue: str, topic: str, version: str
+) -> None:
     client = connect(version)
     client.subscribe(queue, "same")
     client.send("SUBSCRIBE", destination=topic, id="same")
@@ -112,7 +129,9 @@ def test_an_id_may_be_used_on_other_connections(connect: Connect, topic: str, ve
     assert [client.message()["subscription"] for client in clients] == ["same", "same"]
 
 
-def test_a_connection_may_subscribe_twice_to_one_destination(connect: Connect, topic: str, version: str) -> None:
+def test_a_connection_may_subscribe_twice_to_one_destination(
+    connect: Connect, topic: str, version: str
+) -> None:
     client = connect(version)
     client.subscribe(topic, "a")
     client.subscribe(topic, "b")
@@ -128,7 +147,9 @@ def test_another_ack_mode_is_an_error(connect: Connect, queue: str, version: str
 
 
 @pytest.mark.parametrize("headers", [{}, {"ack": "auto"}])
-def test_auto_is_the_default_and_needs_no_ack(connect: Connect, queue: str, version: str, headers: dict[str, str]) -> None:
+def test_auto_is_the_default_and_needs_no_ack(
+    connect: Connect, queue: str, version: str, headers: dict[str, str]
+) -> None:
     """All versions: "assumes the client has received the message as soon as it sends it"."""
     client = connect(version)
     client.put(queue, "1", "2")
@@ -156,7 +177,9 @@ def test_ack_client_is_cumulative(connect: Connect, queue: str, version: str) ->
     assert bodies(other.messages(2)) == ["4", "marker"]
 
 
-def test_ack_client_is_cumulative_within_its_subscription_only(connect: Connect, queue: str, version: str) -> None:
+def test_ack_client_is_cumulative_within_its_subscription_only(
+    connect: Connect, queue: str, version: str
+) -> None:
     client = connect(version)
     other_queue = f"{queue}.other"
     client.put(queue, "1")
@@ -187,7 +210,9 @@ def test_ack_client_individual_is_one_by_one(connect: Connect, queue: str, versi
 
 
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
-def test_what_is_not_acknowledged_is_nobody_elses_meanwhile(connect: Connect, queue: str, version: str, ack: str) -> None:
+def test_what_is_not_acknowledged_is_nobody_elses_meanwhile(
+    connect: Connect, queue: str, version: str, ack: str
+) -> None:
     client, other = connect(version), connect(version)
     client.put(queue, "1")
     client.subscribe(queue, ack=ack)
@@ -224,7 +249,9 @@ def test_after_unsubscribe_its_id_is_free(connect: Connect, queue: str, version:
         assert client.ask("UNSUBSCRIBE", id="same") == []
 
 
-def test_unsubscribe_leaves_other_subscriptions_alone(connect: Connect, topic: str, version: str) -> None:
+def test_unsubscribe_leaves_other_subscriptions_alone(
+    connect: Connect, topic: str, version: str
+) -> None:
     client = connect(version)
     client.subscribe(topic, "a")
     client.subscribe(topic, "b")
@@ -277,7 +304,9 @@ def test_what_was_not_acknowledged_goes_back_when_the_destination_is_subscribed_
     assert (again.text, again["redelivered"], again["subscription"]) == ("2", "true", "again")
 
 
-def test_what_was_not_acknowledged_goes_back_to_others_after_a_grace(connect: Connect, queue: str) -> None:
+def test_what_was_not_acknowledged_goes_back_to_others_after_a_grace(
+    connect: Connect, queue: str
+) -> None:
     client, other = connect(), connect()
     client.put(queue, "1")
     client.subscribe(queue, ack="client")
@@ -287,7 +316,9 @@ def test_what_was_not_acknowledged_goes_back_to_others_after_a_grace(connect: Co
     assert other.message()["redelivered"] == "true"
 
 
-def test_an_ack_shortly_after_unsubscribe_still_counts(connect: Connect, queue: str, version: str) -> None:
+def test_an_ack_shortly_after_unsubscribe_still_counts(
+    connect: Connect, queue: str, version: str
+) -> None:
     """1.2 has no rule against it, and clients do it: the delivery was the subscription's when it was made."""
     client = connect(version)
     client.put(queue, "1")
@@ -317,7 +348,9 @@ def test_1_1_acknowledges_by_message_id_and_subscription(connect: Connect, queue
     client = connect("1.1")
     client.put(queue, "1")
     client.subscribe(queue, ack="client")
-    assert client.ask("ACK", {"message-id": client.message()["message-id"], "subscription": "s"}) == []
+    assert (
+        client.ask("ACK", {"message-id": client.message()["message-id"], "subscription": "s"}) == []
+    )
 
 
 def test_1_0_acknowledges_by_message_id(connect: Connect, queue: str) -> None:
@@ -329,7 +362,9 @@ def test_1_0_acknowledges_by_message_id(connect: Connect, queue: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["ACK", "NACK"])
-def test_an_acknowledgement_must_name_something(connect: Connect, version: str, command: str) -> None:
+def test_an_acknowledgement_must_name_something(
+    connect: Connect, version: str, command: str
+) -> None:
     client = connect(version)
     client.send(command)
     assert "id" in client.error()["message"]
@@ -347,7 +382,9 @@ def test_what_was_never_delivered_cannot_be_acknowledged(
 
 
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
-def test_a_message_cannot_be_acknowledged_twice(connect: Connect, queue: str, version: str, ack: str) -> None:
+def test_a_message_cannot_be_acknowledged_twice(
+    connect: Connect, queue: str, version: str, ack: str
+) -> None:
     client = connect(version)
     client.put(queue, "1")
     client.subscribe(queue, ack=ack)
@@ -357,7 +394,9 @@ def test_a_message_cannot_be_acknowledged_twice(connect: Connect, queue: str, ve
     client.error()
 
 
-def test_an_acknowledgement_with_an_unknown_subscription_is_an_error(connect: Connect, queue: str) -> None:
+def test_an_acknowledgement_with_an_unknown_subscription_is_an_error(
+    connect: Connect, queue: str
+) -> None:
     client = connect("1.1")
     client.put(queue, "1")
     client.subscribe(queue, ack="client")
@@ -365,7 +404,9 @@ def test_an_acknowledgement_with_an_unknown_subscription_is_an_error(connect: Co
     assert "other" in client.error()["message"]
 
 
-def test_one_connection_cannot_acknowledge_for_another(connect: Connect, queue: str, version: str) -> None:
+def test_one_connection_cannot_acknowledge_for_another(
+    connect: Connect, queue: str, version: str
+) -> None:
     client, other = connect(version), connect(version)
     client.put(queue, "1")
     client.subscribe(queue, ack="client")
@@ -375,7 +416,11 @@ def test_one_connection_cannot_acknowledge_for_another(connect: Connect, queue: 
     other.error()
 
 
-QUICK = {"activemq.initialRedeliveryDelay": "0", "activemq.useExponentialBackOff": "false", "activemq.redeliveryDelay": "0"}
+QUICK = {
+    "activemq.initialRedeliveryDelay": "0",
+    "activemq.useExponentialBackOff": "false",
+    "activemq.redeliveryDelay": "0",
+}
 
 
 @pytest.mark.parametrize("version", LATER)
@@ -383,7 +428,10 @@ def test_nack_means_not_consumed(connect: Connect, queue: str, version: str) -> 
     """1.1 and 1.2 "NACK": the opposite of ACK; here it is delivered again."""
     client = connect(version)
     client.put(queue, "1", "2")
-    assert client.ask("SUBSCRIBE", {"destination": queue, **QUICK}, id="s", ack="client-individual") == []
+    assert (
+        client.ask("SUBSCRIBE", {"destination": queue, **QUICK}, id="s", ack="client-individual")
+        == []
+    )
     first, second = client.messages(2)
     client.nack(first)
     again = client.message()
@@ -424,7 +472,9 @@ def test_transaction_is_required(connect: Connect, version: str, command: str) -
 
 @pytest.mark.parametrize("command", ["COMMIT", "ABORT"])
 @pytest.mark.parametrize("begun", [False, True])
-def test_a_transaction_that_is_not_open_cannot_end(connect: Connect, version: str, command: str, begun: bool) -> None:
+def test_a_transaction_that_is_not_open_cannot_end(
+    connect: Connect, version: str, command: str, begun: bool
+) -> None:
     client = connect(version)
     if begun:
         client.send("BEGIN", transaction="another")
@@ -432,13 +482,17 @@ def test_a_transaction_that_is_not_open_cannot_end(connect: Connect, version: st
     client.error()
 
 
-def test_a_send_in_a_transaction_that_is_not_open_is_an_error(connect: Connect, queue: str, version: str) -> None:
+def test_a_send_in_a_transaction_that_is_not_open_is_an_error(
+    connect: Connect, queue: str, version: str
+) -> None:
     client = connect(version)
     client.send("SEND", {"destination": queue, "transaction": "t"}, receipt="1")
     assert client.error()["receipt-id"] == "1"
 
 
-def test_sends_of_a_transaction_arrive_at_its_commit_in_order(connect: Connect, queue: str, version: str) -> None:
+def test_sends_of_a_transaction_arrive_at_its_commit_in_order(
+    connect: Connect, queue: str, version: str
+) -> None:
     client, consumer = connect(version), connect(version)
     consumer.subscribe(queue)
     client.send("BEGIN", transaction="t")
@@ -450,7 +504,9 @@ def test_sends_of_a_transaction_arrive_at_its_commit_in_order(connect: Connect, 
     assert bodies(consumer.messages(3)) == ["1", "2", "3"]
 
 
-def test_sends_of_an_aborted_transaction_never_arrive(connect: Connect, queue: str, version: str) -> None:
+def test_sends_of_an_aborted_transaction_never_arrive(
+    connect: Connect, queue: str, version: str
+) -> None:
     client, consumer = connect(version), connect(version)
     consumer.subscribe(queue)
     client.send("BEGIN", transaction="t")
@@ -461,7 +517,9 @@ def test_sends_of_an_aborted_transaction_never_arrive(connect: Connect, queue: s
 
 
 @pytest.mark.parametrize("orderly", [True, False])
-def test_a_transaction_ends_with_its_connection(connect: Connect, queue: str, version: str, orderly: bool) -> None:
+def test_a_transaction_ends_with_its_connection(
+    connect: Connect, queue: str, version: str, orderly: bool
+) -> None:
     """1.1 and 1.2 "BEGIN": "started transactions which have not been committed will be implicitly aborted"."""
     client, consumer = connect(version), connect(version)
     client.send("BEGIN", transaction="t")
@@ -475,7 +533,9 @@ def test_a_transaction_ends_with_its_connection(connect: Connect, queue: str, ve
     assert consumer.message().text == "marker"
 
 
-def test_a_transactions_identifier_may_be_used_again(connect: Connect, queue: str, version: str) -> None:
+def test_a_transactions_identifier_may_be_used_again(
+    connect: Connect, queue: str, version: str
+) -> None:
     client = connect(version)
     for end in ("COMMIT", "ABORT", "COMMIT"):
         client.send("BEGIN", transaction="t")
@@ -486,7 +546,9 @@ def test_a_transactions_identifier_may_be_used_again(connect: Connect, queue: st
     assert bodies(client.messages(3)) == ["COMMIT", "COMMIT", "marker"]
 
 
-def test_an_identifier_belongs_to_its_connection(connect: Connect, queue: str, version: str) -> None:
+def test_an_identifier_belongs_to_its_connection(
+    connect: Connect, queue: str, version: str
+) -> None:
     clients: list[Client] = [connect(version) for _ in range(2)]
     for number, client in enumerate(clients):
         client.send("BEGIN", transaction="t")

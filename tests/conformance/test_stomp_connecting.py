@@ -50,7 +50,9 @@ def test_the_rules_of_the_chosen_version_hold(dial: Dial, queue: str) -> None:
 def test_no_common_version_is_an_error_that_names_ours(dial: Dial) -> None:
     """1.1 and 1.2 "Protocol Negotiation"."""
     client = dial()
-    client.send("CONNECT", accept_version="3.0,2.0", host="localhost", login="guest", passcode="guest")
+    client.send(
+        "CONNECT", accept_version="3.0,2.0", host="localhost", login="guest", passcode="guest"
+    )
     assert client.error()["version"] == "1.0,1.1,1.2"
 
 
@@ -66,7 +68,11 @@ def test_connected_has_what_the_specifications_name(connect: Connect, version: s
 
 
 def test_each_session_has_its_own_identifier(connect: Connect) -> None:
-    sessions = {client.connected["session"] for client in [connect() for _ in range(5)] if client.connected is not None}
+    sessions = {
+        client.connected["session"]
+        for client in [connect() for _ in range(5)]
+        if client.connected is not None
+    }
     assert len(sessions) == 5
 
 
@@ -84,7 +90,9 @@ def test_host_may_be_absent(dial: Dial, version: str) -> None:
 def test_headers_of_connect_are_not_unescaped(dial: Dial) -> None:
     """1.2 "Value Encoding": CONNECT and CONNECTED do not escape, for 1.0's sake."""
     client = dial()
-    client.write(b"CONNECT\naccept-version:1.2\nhost:h\nlogin:guest\npasscode:guest\nreceipt:a\\cb\\\\:c\n\n\0")
+    client.write(
+        b"CONNECT\naccept-version:1.2\nhost:h\nlogin:guest\npasscode:guest\nreceipt:a\\cb\\\\:c\n\n\0"
+    )
     assert client.expect("CONNECTED")["receipt-id"] == "a\\cb\\\\:c"
 
 
@@ -123,7 +131,9 @@ def test_the_first_frame_must_be_connect(dial: Dial, frame: str) -> None:
     assert "CONNECT" in client.error()["message"]
 
 
-def test_nothing_is_carried_out_before_connect_succeeds(dial: Dial, connect: Connect, queue: str) -> None:
+def test_nothing_is_carried_out_before_connect_succeeds(
+    dial: Dial, connect: Connect, queue: str
+) -> None:
     client = dial()
     refused = b"CONNECT\naccept-version:1.2\nhost:h\nlogin:guest\npasscode:wrong\n\n\0"
     client.write(refused + b"SEND\ndestination:%s\n\nsmuggled\0" % queue.encode())
@@ -144,7 +154,9 @@ def test_a_second_connect_is_an_error(connect: Connect, version: str, command: s
 def test_a_client_id_is_one_connections_at_a_time(connect: Connect, dial: Dial, topic: str) -> None:
     first = connect(client_id=topic)
     second = dial()
-    second.send("CONNECT", accept_version="1.2", host="h", login="guest", passcode="guest", client_id=topic)
+    second.send(
+        "CONNECT", accept_version="1.2", host="h", login="guest", passcode="guest", client_id=topic
+    )
     assert "client-id" in second.error()["message"]
     first.disconnect()
     connect(client_id=topic)
@@ -153,7 +165,9 @@ def test_a_client_id_is_one_connections_at_a_time(connect: Connect, dial: Dial, 
 # Disconnecting.
 
 
-def test_the_receipt_of_disconnect_comes_last_and_the_connection_closes(connect: Connect, queue: str, version: str) -> None:
+def test_the_receipt_of_disconnect_comes_last_and_the_connection_closes(
+    connect: Connect, queue: str, version: str
+) -> None:
     """1.1 and 1.2 "DISCONNECT": all frames sent before have been received and acknowledged by the server."""
     client, consumer = connect(version), connect(version)
     for number in range(50):
@@ -170,17 +184,23 @@ def test_disconnect_without_receipt_closes(connect: Connect, version: str) -> No
     assert client.rest() == []
 
 
-def test_what_follows_disconnect_is_not_carried_out(connect: Connect, queue: str, version: str) -> None:
+def test_what_follows_disconnect_is_not_carried_out(
+    connect: Connect, queue: str, version: str
+) -> None:
     """1.1 and 1.2: "Clients MUST NOT send any more frames after the DISCONNECT frame is sent"."""
     client, consumer = connect(version), connect(version)
-    client.write(b"DISCONNECT\nreceipt:1\n\n\0SEND\ndestination:%s\nreceipt:2\n\ntoo late\0" % queue.encode())
+    client.write(
+        b"DISCONNECT\nreceipt:1\n\n\0SEND\ndestination:%s\nreceipt:2\n\ntoo late\0" % queue.encode()
+    )
     assert [frame["receipt-id"] for frame in client.rest()] == ["1"]
     consumer.put(queue, "marker")
     consumer.subscribe(queue)
     assert consumer.message().body == b"marker"
 
 
-def test_what_was_not_acknowledged_goes_back_at_disconnect(connect: Connect, queue: str, version: str) -> None:
+def test_what_was_not_acknowledged_goes_back_at_disconnect(
+    connect: Connect, queue: str, version: str
+) -> None:
     client = connect(version)
     client.put(queue, "1", "2")
     client.subscribe(queue, ack="client")
@@ -193,7 +213,9 @@ def test_what_was_not_acknowledged_goes_back_at_disconnect(connect: Connect, que
     assert (again.body, again["redelivered"]) == (b"2", "true")
 
 
-def test_what_was_not_acknowledged_goes_back_when_the_socket_is_lost(connect: Connect, queue: str, version: str) -> None:
+def test_what_was_not_acknowledged_goes_back_when_the_socket_is_lost(
+    connect: Connect, queue: str, version: str
+) -> None:
     client = connect(version)
     client.put(queue, "1", "2", "3")
     client.subscribe(queue, ack="client-individual")
@@ -206,7 +228,10 @@ def test_what_was_not_acknowledged_goes_back_when_the_socket_is_lost(connect: Co
     again = other.messages(2)
     assert [message.body for message in again] == [b"1", b"3"]
     assert [message["redelivered"] for message in again] == ["true", "true"]
-    assert [message["message-id"] for message in again] == [held[0]["message-id"], held[2]["message-id"]]
+    assert [message["message-id"] for message in again] == [
+        held[0]["message-id"],
+        held[2]["message-id"],
+    ]
 
 
 # Heart-beating.
@@ -236,7 +261,9 @@ def test_both_sides_intervals_are_agreed(dial: Dial, client: str | None, server:
 @pytest.mark.parametrize("value", ["", "1", "1,", ",1", "-1,0", "a,b", "1,2,3"])
 def test_a_heart_beat_that_is_not_two_numbers_is_an_error(dial: Dial, value: str) -> None:
     client = dial()
-    client.send("CONNECT", accept_version="1.2", host="h", login="guest", passcode="guest", heart_beat=value)
+    client.send(
+        "CONNECT", accept_version="1.2", host="h", login="guest", passcode="guest", heart_beat=value
+    )
     assert "heart-beat" in client.error()["message"]
 
 
@@ -267,7 +294,9 @@ def test_a_silent_client_is_dropped_and_not_at_once(connect: Connect, queue: str
 @pytest.mark.parametrize("octets", [b"\n", b"\r\n"])
 def test_end_of_lines_keep_a_client_alive(connect: Connect, octets: bytes) -> None:
     client = connect("1.2", heart_beat="500,500")
-    for count in range(1, 7):  # the gateway's beats, one each 250 ms, are the clock: a second and a half
+    for count in range(
+        1, 7
+    ):  # the gateway's beats, one each 250 ms, are the clock: a second and a half
         client.wait_for_beats(count)
         client.write(octets)
     assert client.sync() == []
@@ -292,7 +321,9 @@ def test_a_client_that_promises_nothing_may_be_silent(connect: Connect) -> None:
     assert client.sync() == []
 
 
-def test_a_silent_socket_is_closed_with_an_error_that_says_why(start_gateway: Callable[..., GatewayProcess]) -> None:
+def test_a_silent_socket_is_closed_with_an_error_that_says_why(
+    start_gateway: Callable[..., GatewayProcess],
+) -> None:
     """``imq.bridge.stomp.connect.timeout``: who does not CONNECT is not kept."""
     impatient = start_gateway(settings={"imq.bridge.stomp.connect.timeout": "1"})
     client = Client(impatient.port)

@@ -27,7 +27,9 @@ def test_a_frame_is_command_headers_blank_line_body_nul(listening: Client, queue
 
 def test_a_line_may_end_in_cr_lf(listening: Client, queue: str) -> None:
     """1.2 "Augmented BNF": EOL = [CR] LF."""
-    listening.write(b"SEND\r\ndestination:%s\r\ncolour:red\r\n\r\n\r\nthe body\r\n\0" % queue.encode())
+    listening.write(
+        b"SEND\r\ndestination:%s\r\ncolour:red\r\n\r\n\r\nthe body\r\n\0" % queue.encode()
+    )
     message = listening.message()
     assert message.body == b"\r\nthe body\r\n"
     assert message["colour"] == "red"
@@ -35,12 +37,18 @@ def test_a_line_may_end_in_cr_lf(listening: Client, queue: str) -> None:
 
 def test_end_of_lines_may_stand_between_frames(listening: Client, queue: str) -> None:
     """1.1 and 1.2: "the frame may be followed by multiple EOLs"."""
-    listening.write(b"\n\n\r\nSEND\ndestination:%s\n\n1\0\n\r\n\nSEND\ndestination:%s\n\n2\0\n" % (queue.encode(), queue.encode()))
+    listening.write(
+        b"\n\n\r\nSEND\ndestination:%s\n\n1\0\n\r\n\nSEND\ndestination:%s\n\n2\0\n"
+        % (queue.encode(), queue.encode())
+    )
     assert [message.body for message in listening.messages(2)] == [b"1", b"2"]
 
 
 def test_it_does_not_matter_how_the_octets_are_cut(listening: Client, queue: str) -> None:
-    frame = b"SEND\ndestination:%s\nplace:gr\xc3\xbcn\ncontent-length:4\n\n\0\n\0\xff\0" % queue.encode()
+    frame = (
+        b"SEND\ndestination:%s\nplace:gr\xc3\xbcn\ncontent-length:4\n\n\0\n\0\xff\0"
+        % queue.encode()
+    )
     for octet in frame:
         listening.write(bytes([octet]))
     listening.write(frame * 3)
@@ -50,7 +58,11 @@ def test_it_does_not_matter_how_the_octets_are_cut(listening: Client, queue: str
 
 
 def test_frames_are_carried_out_in_their_order(listening: Client, queue: str) -> None:
-    listening.write(b"".join(b"SEND\ndestination:%s\n\n%d\0" % (queue.encode(), number) for number in range(500)))
+    listening.write(
+        b"".join(
+            b"SEND\ndestination:%s\n\n%d\0" % (queue.encode(), number) for number in range(500)
+        )
+    )
     assert [int(message.body) for message in listening.messages(500)] == list(range(500))
 
 
@@ -73,9 +85,14 @@ def test_an_unknown_command_is_an_error(connect: Connect, version: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["CONNECTED", "MESSAGE", "RECEIPT", "ERROR"])
-def test_a_frame_that_only_servers_send_is_an_error(connect: Connect, version: str, command: str) -> None:
+def test_a_frame_that_only_servers_send_is_an_error(
+    connect: Connect, version: str, command: str
+) -> None:
     client = connect(version)
-    client.write(b"%s\nreceipt-id:1\nmessage-id:1\nsubscription:1\ndestination:/queue/q\n\n\0" % command.encode())
+    client.write(
+        b"%s\nreceipt-id:1\nmessage-id:1\nsubscription:1\ndestination:/queue/q\n\n\0"
+        % command.encode()
+    )
     client.error()
 
 
@@ -103,7 +120,9 @@ def test_headers_that_are_not_utf_8_are_an_error(connect: Connect, version: str)
     ("version", "value"),
     [("1.1", "a:b\nc\\d\\n:"), ("1.2", "a:b\nc\\d\\n\r\n:\r"), ("1.1", "\\c"), ("1.2", "\\\\r")],
 )
-def test_names_and_values_are_escaped_both_ways(connect: Connect, queue: str, version: str, value: str) -> None:
+def test_names_and_values_are_escaped_both_ways(
+    connect: Connect, queue: str, version: str, value: str
+) -> None:
     """1.1 and 1.2 "Value Encoding"; the client here refuses raw colons and undefined escapes."""
     client = connect(version)
     client.subscribe(queue)
@@ -113,7 +132,10 @@ def test_names_and_values_are_escaped_both_ways(connect: Connect, queue: str, ve
     assert message[f"name{value}."] == "odd"
 
 
-@pytest.mark.parametrize(("version", "escape"), [("1.1", "\\r"), ("1.1", "\\t"), ("1.2", "\\t"), ("1.2", "\\N"), ("1.2", "\\")])
+@pytest.mark.parametrize(
+    ("version", "escape"),
+    [("1.1", "\\r"), ("1.1", "\\t"), ("1.2", "\\t"), ("1.2", "\\N"), ("1.2", "\\")],
+)
 def test_an_undefined_escape_is_an_error(connect: Connect, version: str, escape: str) -> None:
     """1.2 "Value Encoding": "MUST be treated as a fatal protocol error"."""
     client = connect(version)
@@ -128,7 +150,9 @@ def test_1_0_has_no_escapes(connect: Connect, queue: str) -> None:
     assert client.message()["colour"] == "a\\nb\\c:d\\"
 
 
-def test_what_1_2_escapes_reaches_each_version_as_it_can_take_it(connect: Connect, topic: str, version: str) -> None:
+def test_what_1_2_escapes_reaches_each_version_as_it_can_take_it(
+    connect: Connect, topic: str, version: str
+) -> None:
     client, sender = connect(version), connect("1.2")
     client.subscribe(topic)
     sender.put(topic, "1", colour="a:b\\c\nd\re")
@@ -149,7 +173,10 @@ def test_headers_are_never_trimmed(connect: Connect, queue: str, version: str) -
 
 def test_the_first_of_repeated_headers_counts(listening: Client, queue: str) -> None:
     """1.1 and 1.2 "Repeated Header Entries"."""
-    listening.write(b"SEND\ndestination:%s\ndestination:/queue/other\ncolour:red\ncolour:blue\n\n\0" % queue.encode())
+    listening.write(
+        b"SEND\ndestination:%s\ndestination:/queue/other\ncolour:red\ncolour:blue\n\n\0"
+        % queue.encode()
+    )
     message = listening.message()
     assert message["colour"] == "red"
     assert message["destination"] == queue
@@ -163,19 +190,28 @@ def test_with_content_length_the_body_may_have_any_octets(listening: Client, que
     assert message["content-length"] == str(len(body))
 
 
-def test_without_content_length_the_body_ends_at_the_first_nul(listening: Client, queue: str) -> None:
-    listening.write(b"SEND\ndestination:%s\n\nbefore\0\nSEND\ndestination:%s\n\nafter\0" % (queue.encode(), queue.encode()))
+def test_without_content_length_the_body_ends_at_the_first_nul(
+    listening: Client, queue: str
+) -> None:
+    listening.write(
+        b"SEND\ndestination:%s\n\nbefore\0\nSEND\ndestination:%s\n\nafter\0"
+        % (queue.encode(), queue.encode())
+    )
     assert [message.body for message in listening.messages(2)] == [b"before", b"after"]
 
 
 @pytest.mark.parametrize("length", ["-1", "+2", "2.0", "two", "0x2", ""])
-def test_a_content_length_that_is_no_number_is_an_error(connect: Connect, version: str, length: str) -> None:
+def test_a_content_length_that_is_no_number_is_an_error(
+    connect: Connect, version: str, length: str
+) -> None:
     client = connect(version)
     client.write(b"SEND\ndestination:/queue/q\ncontent-length:%s\n\nab\0" % length.encode())
     client.error()
 
 
-def test_a_body_that_does_not_end_where_content_length_says_is_an_error(connect: Connect, version: str) -> None:
+def test_a_body_that_does_not_end_where_content_length_says_is_an_error(
+    connect: Connect, version: str
+) -> None:
     client = connect(version)
     client.write(b"SEND\ndestination:/queue/q\ncontent-length:2\n\nabc\0")
     client.error()
@@ -191,19 +227,27 @@ def test_any_frame_may_have_a_content_length(connect: Connect, queue: str, versi
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
-@pytest.mark.parametrize("frame", ["SUBSCRIBE\ndestination:/queue/q\nid:1", "BEGIN\ntransaction:t", "DISCONNECT\nx:y"])
-def test_a_body_on_another_frame_than_send_is_an_error(connect: Connect, version: str, frame: str) -> None:
+@pytest.mark.parametrize(
+    "frame", ["SUBSCRIBE\ndestination:/queue/q\nid:1", "BEGIN\ntransaction:t", "DISCONNECT\nx:y"]
+)
+def test_a_body_on_another_frame_than_send_is_an_error(
+    connect: Connect, version: str, frame: str
+) -> None:
     """1.1 and 1.2 "Body": "only the SEND, MESSAGE, and ERROR frames MAY have a body"."""
     client = connect(version)
     client.write(f"{frame}\n\nbody\0".encode())
     client.error()
 
 
-def test_any_frame_but_connect_may_ask_for_a_receipt(connect: Connect, queue: str, version: str) -> None:
+def test_any_frame_but_connect_may_ask_for_a_receipt(
+    connect: Connect, queue: str, version: str
+) -> None:
     """All versions, "Header receipt" and "Receipt"."""
     client = connect(version)
     client.put(queue, "1", "2", "3")
-    client.send("SUBSCRIBE", {"destination": queue}, id="s", ack="client-individual", receipt="subscribed")
+    client.send(
+        "SUBSCRIBE", {"destination": queue}, id="s", ack="client-individual", receipt="subscribed"
+    )
     assert client.expect("RECEIPT")["receipt-id"] == "subscribed"
     first, second, _ = client.messages(3)
     client.ack(first, receipt="acknowledged")
@@ -235,7 +279,9 @@ def test_a_receipt_is_any_text(connect: Connect) -> None:
     ],
     ids=["too many headers", "too long a header", "too long a body", "too long a command"],
 )
-def test_what_is_too_large_is_an_error_before_it_is_complete(connect: Connect, octets: bytes) -> None:
+def test_what_is_too_large_is_an_error_before_it_is_complete(
+    connect: Connect, octets: bytes
+) -> None:
     """1.2 "Size Limits": the server "SHOULD send the client an ERROR frame and then close the connection"."""
     client = connect("1.2")
     client.write(octets)
@@ -269,7 +315,9 @@ def test_content_type_is_carried(connect: Connect, queue: str, version: str, tex
     assert message.body == b"{}"
 
 
-def test_a_client_that_speaks_before_it_is_answered_is_understood(dial: Callable[..., Client], queue: str, version: str) -> None:
+def test_a_client_that_speaks_before_it_is_answered_is_understood(
+    dial: Callable[..., Client], queue: str, version: str
+) -> None:
     """Frames behind CONNECT are carried out once it is answered, by the rules of the version that was agreed."""
     client = dial()
     connecting = f"CONNECT\naccept-version:{version}\nlogin:guest\npasscode:guest\n\n\0".encode()

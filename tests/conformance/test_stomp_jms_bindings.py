@@ -41,7 +41,11 @@ def test_the_bound_headers_go_through(connect: Connect, queue: str, version: str
     assert message["persistent"] == "true"
     assert message["redelivered"] == "false"
     assert before - 1000 <= int(message["timestamp"]) <= now_ms() + 1000
-    assert int(message["timestamp"]) + 3600000 - 1000 <= int(message["expires"]) <= now_ms() + 3600000 + 1000
+    assert (
+        int(message["timestamp"]) + 3600000 - 1000
+        <= int(message["expires"])
+        <= now_ms() + 3600000 + 1000
+    )
 
 
 def test_what_was_not_given_is_not_there(connect: Connect, queue: str) -> None:
@@ -49,13 +53,24 @@ def test_what_was_not_given_is_not_there(connect: Connect, queue: str) -> None:
     client.subscribe(queue)
     client.send("SEND", {"destination": queue}, "1")
     message = client.message()
-    assert not {"correlation-id", "type", "reply-to", "ack", "JMSXDeliveryCount", "JMSXUserID", "transaction"} & set(
-        message.headers
-    )
+    assert not {
+        "correlation-id",
+        "type",
+        "reply-to",
+        "ack",
+        "JMSXDeliveryCount",
+        "JMSXUserID",
+        "transaction",
+    } & set(message.headers)
 
 
-@pytest.mark.parametrize(("value", "persistent"), [("true", True), ("TRUE", True), ("True", True), ("false", False), ("no", False)])
-def test_persistent_is_true_in_any_case(connect: Connect, queue: str, value: str, persistent: bool) -> None:
+@pytest.mark.parametrize(
+    ("value", "persistent"),
+    [("true", True), ("TRUE", True), ("True", True), ("false", False), ("no", False)],
+)
+def test_persistent_is_true_in_any_case(
+    connect: Connect, queue: str, value: str, persistent: bool
+) -> None:
     client = connect()
     client.subscribe(queue)
     client.send("SEND", {"destination": queue, "persistent": value})
@@ -63,9 +78,20 @@ def test_persistent_is_true_in_any_case(connect: Connect, queue: str, value: str
 
 
 @pytest.mark.parametrize(
-    "header", ["priority:10", "priority:-1", "priority:high", "priority:", "expires:soon", "expires:-5", "ttl:1.5"]
+    "header",
+    [
+        "priority:10",
+        "priority:-1",
+        "priority:high",
+        "priority:",
+        "expires:soon",
+        "expires:-5",
+        "ttl:1.5",
+    ],
 )
-def test_a_bound_header_that_is_none_is_an_error_that_names_it(connect: Connect, queue: str, header: str) -> None:
+def test_a_bound_header_that_is_none_is_an_error_that_names_it(
+    connect: Connect, queue: str, header: str
+) -> None:
     name, _, value = header.partition(":")
     client = connect()
     client.send("SEND", {"destination": queue, name: value}, receipt="r")
@@ -102,7 +128,9 @@ def test_headers_that_are_no_jms_names_come_as_they_went_and_selectors_do_not_se
     assert headers.items() <= client.message().headers.items()
 
 
-def test_a_body_without_content_length_is_text_and_with_it_bytes(connect: Connect, queue: str, version: str) -> None:
+def test_a_body_without_content_length_is_text_and_with_it_bytes(
+    connect: Connect, queue: str, version: str
+) -> None:
     """Text must be UTF-8; octets may be any. Both come with ``content-length``."""
     client = connect(version)
     client.subscribe(queue)
@@ -132,7 +160,9 @@ def test_a_body_without_content_length_is_text_and_with_it_bytes(connect: Connec
         "timestamp",
     ],
 )
-def test_what_only_the_gateway_may_say_cannot_be_forged(connect: Connect, queue: str, version: str, name: str) -> None:
+def test_what_only_the_gateway_may_say_cannot_be_forged(
+    connect: Connect, queue: str, version: str, name: str
+) -> None:
     client = connect(version)
     client.subscribe(queue)
     client.send("SEND", {"destination": queue, name: "forged"}, "1")
@@ -143,7 +173,11 @@ def test_forged_names_do_not_come_in_by_escapes_either(connect: Connect, queue: 
     """A line end in a value would make a header of the gateway's out of a user's, for a 1.0 client."""
     old, new = connect("1.0"), connect("1.2")
     old.subscribe(queue, ack="client")
-    new.send("SEND", {"destination": queue, "colour": "red\nmessage-id:forged\n\nbody", "a:b\nack": "forged"}, "1")
+    new.send(
+        "SEND",
+        {"destination": queue, "colour": "red\nmessage-id:forged\n\nbody", "a:b\nack": "forged"},
+        "1",
+    )
     message = old.message()
     assert message["message-id"] != "forged"
     assert message["ack"] != "forged"
@@ -180,7 +214,9 @@ def test_a_redelivery_says_so_and_counts(connect: Connect, queue: str, version: 
     assert len(identifiers) == 1
 
 
-def test_higher_priorities_come_first_and_equal_ones_in_order(connect: Connect, queue: str, version: str) -> None:
+def test_higher_priorities_come_first_and_equal_ones_in_order(
+    connect: Connect, queue: str, version: str
+) -> None:
     client = connect(version)
     for body, priority in (("1", "4"), ("2", "9"), ("3", "0"), ("4", "9"), ("5", "4")):
         client.send("SEND", {"destination": queue, "priority": priority}, body)
@@ -191,8 +227,13 @@ def test_higher_priorities_come_first_and_equal_ones_in_order(connect: Connect, 
 # Expiry.
 
 
-@pytest.mark.parametrize(("name", "late"), [("expires", "1"), ("ttl", "1"), ("expiration", "1"), ("expires", "100000000000")])
-def test_what_has_expired_is_not_delivered_but_dead(connect: Connect, queue: str, name: str, late: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "late"),
+    [("expires", "1"), ("ttl", "1"), ("expiration", "1"), ("expires", "100000000000")],
+)
+def test_what_has_expired_is_not_delivered_but_dead(
+    connect: Connect, queue: str, name: str, late: str
+) -> None:
     """Relative milliseconds, or a point in time that is in the past (March 1973)."""
     client, dead = connect(), connect()
     client.send("SEND", {"destination": queue, name: late}, "late")
@@ -200,7 +241,9 @@ def test_what_has_expired_is_not_delivered_but_dead(connect: Connect, queue: str
     time_is_up = connect()  # a handshake takes more than the millisecond
     time_is_up.subscribe(queue)
     assert time_is_up.message().text == "marker"
-    dead.subscribe(DMQ, selector=f"JMS_SUN_DMQ_DESTINATION = 'queue:{queue.removeprefix('/queue/')}'")
+    dead.subscribe(
+        DMQ, selector=f"JMS_SUN_DMQ_DESTINATION = 'queue:{queue.removeprefix('/queue/')}'"
+    )
     buried = dead.message()
     assert (buried.text, buried["JMS_SUN_DMQ_UNDELIVERED_REASON"]) == ("late", "EXPIRED")
 
@@ -235,7 +278,9 @@ def test_the_other_names_of_expiry_are_relative(connect: Connect, queue: str, na
 # The dead message queue, as a STOMP client reads it.
 
 
-def test_the_dead_message_queue_tells_what_died_and_why(connect: Connect, queue: str, version: str) -> None:
+def test_the_dead_message_queue_tells_what_died_and_why(
+    connect: Connect, queue: str, version: str
+) -> None:
     client = connect(version)
     headers = {"colour": "red", "x-foo": "bar", "correlation-id": "c", "content-type": "text/plain"}
     client.put(queue, "poison", **headers)
@@ -260,7 +305,10 @@ def test_the_dead_message_queue_tells_what_died_and_why(connect: Connect, queue:
 
 @pytest.mark.parametrize(
     ("name", "value", "kept", "body"),
-    [("JMS_SUN_PRESERVE_UNDELIVERED", "false", False, ""), ("JMS_SUN_TRUNCATE_MSG_BODY", "TRUE", True, "")],
+    [
+        ("JMS_SUN_PRESERVE_UNDELIVERED", "false", False, ""),
+        ("JMS_SUN_TRUNCATE_MSG_BODY", "TRUE", True, ""),
+    ],
 )
 def test_a_producer_may_say_what_becomes_of_it_when_dead(
     connect: Connect, queue: str, name: str, value: str, kept: bool, body: str
@@ -278,7 +326,9 @@ def test_a_producer_may_say_what_becomes_of_it_when_dead(
 # Browsing.
 
 
-def test_a_browser_reads_all_takes_nothing_and_is_told_the_end(connect: Connect, queue: str, version: str) -> None:
+def test_a_browser_reads_all_takes_nothing_and_is_told_the_end(
+    connect: Connect, queue: str, version: str
+) -> None:
     client = connect(version)
     client.put(queue, "1", "2", "3")
     for id in ("a", "b"):
@@ -300,7 +350,9 @@ def test_a_browser_of_an_empty_queue_is_told_the_end(connect: Connect, queue: st
     assert (end["browser"], end["subscription"], end.body) == ("end", "s", b"")
 
 
-def test_a_browser_sees_what_waits_and_not_what_a_consumer_has(connect: Connect, queue: str) -> None:
+def test_a_browser_sees_what_waits_and_not_what_a_consumer_has(
+    connect: Connect, queue: str
+) -> None:
     client, other = connect(), connect()
     client.put(queue, "1", "2", "3")
     other.subscribe(queue, ack="client", **{"prefetch-count": "1"})
@@ -350,7 +402,9 @@ def test_a_subscription_to_a_topic_may_have_wildcards(
         client.send("SEND", {"destination": f"{topic}.{name}"}, name)
     received = [client.message() for _ in matched]
     assert bodies(received) == matched
-    assert [message["destination"] for message in received] == [f"{topic}.{name}" for name in matched]
+    assert [message["destination"] for message in received] == [
+        f"{topic}.{name}" for name in matched
+    ]
     assert client.sync() == []
 
 
@@ -362,7 +416,9 @@ def test_a_message_cannot_be_sent_to_a_wildcard(connect: Connect, topic: str) ->
 
 @pytest.mark.parametrize("name", ["*", ">", "wild.*", "wild.>", "*.wild", "a.*.b"])
 @pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
-def test_a_queues_name_has_no_wildcards(connect: Connect, queue: str, command: str, name: str) -> None:
+def test_a_queues_name_has_no_wildcards(
+    connect: Connect, queue: str, command: str, name: str
+) -> None:
     """A subscriber who expects a pattern would wait for ever at a queue that is literally called so."""
     client = connect()
     headers = {"destination": f"{queue}.{name}"}
@@ -381,22 +437,36 @@ def test_what_is_no_wildcard_is_a_name(connect: Connect, queue: str, name: str) 
 
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
-@pytest.mark.parametrize("options", ["?prefetch=1", "?consumer.prefetchSize=10&consumer.priority=1"])
+@pytest.mark.parametrize(
+    "options", ["?prefetch=1", "?consumer.prefetchSize=10&consumer.priority=1"]
+)
 @pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
-def test_options_of_other_brokers_are_no_part_of_a_name(connect: Connect, kind: str, command: str, options: str) -> None:
+def test_options_of_other_brokers_are_no_part_of_a_name(
+    connect: Connect, kind: str, command: str, options: str
+) -> None:
     client = connect()
     headers = {"destination": f"/{kind}/x{options}"}
     client.send(command, headers if command == "SEND" else {**headers, "id": "1"})
-    assert client.error()["message"].startswith(f"destination '/{kind}/x{options}' has options, which are headers here")
+    assert client.error()["message"].startswith(
+        f"destination '/{kind}/x{options}' has options, which are headers here"
+    )
 
 
 # Durable subscriptions, no-local, prefetch, and their other names.
 
 
 @pytest.mark.parametrize(
-    "name", ["durable-subscriber-name", "durable-subscription-name", "activemq.subscriptionName", "activemq.subcriptionName"]
+    "name",
+    [
+        "durable-subscriber-name",
+        "durable-subscription-name",
+        "activemq.subscriptionName",
+        "activemq.subcriptionName",
+    ],
 )
-def test_a_durable_subscription_keeps_what_comes_while_its_subscriber_is_away(connect: Connect, topic: str, name: str) -> None:
+def test_a_durable_subscription_keeps_what_comes_while_its_subscriber_is_away(
+    connect: Connect, topic: str, name: str
+) -> None:
     client, publisher = connect(client_id=topic), connect()
     client.subscribe(topic, **{name: "d"})
     client.disconnect()
@@ -410,7 +480,9 @@ def test_a_durable_subscription_keeps_what_comes_while_its_subscriber_is_away(co
     assert client.sync() == []
 
 
-def test_a_durable_subscription_made_in_a_transaction_is_kept_from_its_receipt_on(connect: Connect, topic: str) -> None:
+def test_a_durable_subscription_made_in_a_transaction_is_kept_from_its_receipt_on(
+    connect: Connect, topic: str
+) -> None:
     client = connect(**{"client-id": topic.removeprefix("/topic/")})
     client.ask("BEGIN", transaction="t")
     durable = {"destination": topic, "durable-subscriber-name": "d", "transaction": "t"}
@@ -430,7 +502,9 @@ def test_a_durable_subscription_has_one_subscriber_at_a_time(connect: Connect, t
     assert "active" in client.error()["message"]
 
 
-def test_a_durable_subscription_needs_a_client_id(connect: Connect, topic: str, version: str) -> None:
+def test_a_durable_subscription_needs_a_client_id(
+    connect: Connect, topic: str, version: str
+) -> None:
     client = connect(version)
     client.send("SUBSCRIBE", {"destination": topic, "durable-subscriber-name": "d"}, id="1")
     assert "client-id" in client.error()["message"]
@@ -448,7 +522,9 @@ def test_no_local_leaves_out_ones_own(connect: Connect, topic: str, name: str, v
 
 @pytest.mark.parametrize("name", ["prefetch-count", "activemq.prefetchSize", "credit"])
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
-def test_prefetch_bounds_what_is_unacknowledged(connect: Connect, queue: str, version: str, name: str, ack: str) -> None:
+def test_prefetch_bounds_what_is_unacknowledged(
+    connect: Connect, queue: str, version: str, name: str, ack: str
+) -> None:
     client = connect(version)
     client.put(queue, *"123456")
     client.subscribe(queue, **{name: "2", "ack": ack})
@@ -462,7 +538,9 @@ def test_prefetch_bounds_what_is_unacknowledged(connect: Connect, queue: str, ve
 
 @pytest.mark.parametrize("name", ["prefetch-count", "activemq.prefetchSize", "credit"])
 @pytest.mark.parametrize("value", ["many", "-1", "1.5", ""])
-def test_a_prefetch_that_is_none_is_an_error(connect: Connect, queue: str, name: str, value: str) -> None:
+def test_a_prefetch_that_is_none_is_an_error(
+    connect: Connect, queue: str, name: str, value: str
+) -> None:
     client = connect()
     client.send("SUBSCRIBE", {"destination": queue, name: value}, id="1")
     assert name in client.error()["message"]
@@ -478,7 +556,9 @@ def test_a_prefetch_of_0_is_the_default(connect: Connect, queue: str) -> None:
 # Selectors on what came in as headers.
 
 
-def test_headers_are_strings_that_count_as_numbers_where_numbers_are_wanted(connect: Connect, queue: str) -> None:
+def test_headers_are_strings_that_count_as_numbers_where_numbers_are_wanted(
+    connect: Connect, queue: str
+) -> None:
     client = connect()
     for body, size in (("1", "5"), ("2", "five"), ("3", "5.0"), ("4", "1e1"), ("5", "")):
         client.put(queue, body, size=size)

@@ -7,7 +7,9 @@ import pytest
 from tests.conformance.conftest import Connect
 
 
-def test_message_has_destination_message_id_and_subscription(connect: Connect, queue: str, version: str) -> None:
+def test_message_has_destination_message_id_and_subscription(
+    connect: Connect, queue: str, version: str
+) -> None:
     client = connect(version)
     client.subscribe(queue, "any text: even this")
     client.send("SEND", {"destination": queue}, "1")
@@ -17,7 +19,9 @@ def test_message_has_destination_message_id_and_subscription(connect: Connect, q
     assert message["subscription"] == "any text: even this"
 
 
-def test_message_has_ack_exactly_where_one_is_wanted(connect: Connect, queue: str, topic: str) -> None:
+def test_message_has_ack_exactly_where_one_is_wanted(
+    connect: Connect, queue: str, topic: str
+) -> None:
     """1.2 "MESSAGE": "If the message is received from a subscription that requires explicit acknowledgment [...] MUST also contain an ack"."""
     client = connect("1.2")
     for id, ack in (("a", "auto"), ("c", "client"), ("i", "client-individual")):
@@ -40,13 +44,22 @@ def test_message_identifiers_are_unique(connect: Connect, queue: str, version: s
 def test_a_header_stands_once_in_a_message(connect: Connect, queue: str, version: str) -> None:
     client = connect(version)
     client.subscribe(queue, ack="client")
-    headers = {"subscription": "forged", "priority": "7", "type": "t", "correlation-id": "c", "reply-to": queue, "colour": "red"}
+    headers = {
+        "subscription": "forged",
+        "priority": "7",
+        "type": "t",
+        "correlation-id": "c",
+        "reply-to": queue,
+        "colour": "red",
+    }
     client.send("SEND", {"destination": queue, **headers}, "1")
     names = [name for name, _ in client.message().lines]
     assert len(names) == len(set(names)), names
 
 
-def test_receipts_come_in_the_order_of_their_frames(connect: Connect, queue: str, version: str) -> None:
+def test_receipts_come_in_the_order_of_their_frames(
+    connect: Connect, queue: str, version: str
+) -> None:
     """1.1 and 1.2 "RECEIPT": "a cumulative acknowledgment that all the previous frames have been received"."""
     client = connect(version)
     expected: list[str] = []
@@ -82,7 +95,9 @@ def test_no_receipt_without_asking(connect: Connect, queue: str, version: str) -
     assert client.sync() == []
 
 
-def test_error_has_message_text_and_receipt_id_and_then_the_connection_closes(connect: Connect, version: str) -> None:
+def test_error_has_message_text_and_receipt_id_and_then_the_connection_closes(
+    connect: Connect, version: str
+) -> None:
     """1.1 and 1.2 "ERROR": "it MUST then close the connection just after"; ``receipt-id`` of the frame that failed."""
     client = connect(version)
     client.send("SUBSCRIBE", destination="nowhere", id="1", receipt="r:1")
@@ -100,10 +115,14 @@ def test_error_has_no_receipt_id_where_none_was_asked(connect: Connect, version:
     assert "receipt-id" not in client.error()
 
 
-def test_what_came_before_an_error_is_done_and_what_comes_after_is_not(connect: Connect, queue: str, version: str) -> None:
+def test_what_came_before_an_error_is_done_and_what_comes_after_is_not(
+    connect: Connect, queue: str, version: str
+) -> None:
     client, consumer = connect(version), connect(version)
     good = b"SEND\ndestination:%s\nreceipt:1\n\nbefore\0" % queue.encode()
-    client.write(good + b"COMMIT\ntransaction:none\nreceipt:2\n\n\0" + good.replace(b"before", b"after"))
+    client.write(
+        good + b"COMMIT\ntransaction:none\nreceipt:2\n\n\0" + good.replace(b"before", b"after")
+    )
     assert client.expect("RECEIPT")["receipt-id"] == "1"
     assert client.error()["receipt-id"] == "2"
     consumer.put(queue, "marker")
@@ -111,10 +130,15 @@ def test_what_came_before_an_error_is_done_and_what_comes_after_is_not(connect: 
     assert [message.text for message in consumer.messages(2)] == ["before", "marker"]
 
 
-def test_an_error_reaches_a_client_that_goes_on_sending(connect: Connect, queue: str, version: str) -> None:
+def test_an_error_reaches_a_client_that_goes_on_sending(
+    connect: Connect, queue: str, version: str
+) -> None:
     """1.2 "Connection Lingering": the server's last words are not destroyed by octets that it did not read."""
     client = connect(version)
-    client.write(b"COMMIT\ntransaction:none\n\n\0" + b"SEND\ndestination:%s\n\n%s\0" % (queue.encode(), b"x" * 1000) * 300)
+    client.write(
+        b"COMMIT\ntransaction:none\n\n\0"
+        + b"SEND\ndestination:%s\n\n%s\0" % (queue.encode(), b"x" * 1000) * 300
+    )
     assert "COMMIT" in client.error()["message"]
 
 

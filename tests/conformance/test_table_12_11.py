@@ -23,7 +23,9 @@ def bodies(messages: list[Frame]) -> list[str]:
 
 @pytest.mark.parametrize("missing", ["login", "passcode"])
 @pytest.mark.parametrize("command", ["CONNECT", "STOMP"])
-def test_connect_requires_login_and_passcode(dial: Callable[..., Client], version: str, command: str, missing: str) -> None:
+def test_connect_requires_login_and_passcode(
+    dial: Callable[..., Client], version: str, command: str, missing: str
+) -> None:
     client = dial()
     headers = {"accept-version": version, "host": "h", "login": "guest", "passcode": "guest"}
     del headers[missing]
@@ -35,7 +37,9 @@ def test_connect_requires_login_and_passcode(dial: Callable[..., Client], versio
 
 
 @pytest.mark.parametrize("prefix", ["/queue/", "/topic/"])
-def test_destination_prefixes_name_queues_and_topics(connect: Connect, queue: str, version: str, prefix: str) -> None:
+def test_destination_prefixes_name_queues_and_topics(
+    connect: Connect, queue: str, version: str, prefix: str
+) -> None:
     destination = prefix + queue.removeprefix("/queue/")
     sender, receiver = connect(version), connect(version)
     receiver.subscribe(destination)
@@ -54,7 +58,9 @@ def test_destination_a_queue_and_a_topic_of_one_name_are_two(connect: Connect, q
 
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
-def test_destination_temp_prefixes_name_temporary_destinations_of_the_connection(connect: Connect, version: str, kind: str) -> None:
+def test_destination_temp_prefixes_name_temporary_destinations_of_the_connection(
+    connect: Connect, version: str, kind: str
+) -> None:
     """``/temp-queue/NAME``: NAME is this connection's own; another connection's NAME is another destination."""
     first, second = connect(version), connect(version)
     name = f"/temp-{kind}/answers"
@@ -67,14 +73,20 @@ def test_destination_temp_prefixes_name_temporary_destinations_of_the_connection
 
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
-def test_destination_of_a_message_from_a_temporary_one_has_the_reserved_prefix(connect: Connect, version: str, kind: str) -> None:
+def test_destination_of_a_message_from_a_temporary_one_has_the_reserved_prefix(
+    connect: Connect, version: str, kind: str
+) -> None:
     client = connect(version)
     client.subscribe(f"/temp-{kind}/answers")
     client.send("SEND", {"destination": f"/temp-{kind}/answers"}, "1")
-    assert client.message()["destination"].startswith(f"/temp-{kind}/temporary_destination://{kind}/")
+    assert client.message()["destination"].startswith(
+        f"/temp-{kind}/temporary_destination://{kind}/"
+    )
 
 
-def test_destination_a_temporary_queue_and_a_temporary_topic_of_one_name_are_two(connect: Connect) -> None:
+def test_destination_a_temporary_queue_and_a_temporary_topic_of_one_name_are_two(
+    connect: Connect,
+) -> None:
     client = connect()
     client.subscribe("/temp-topic/x")
     client.put("/temp-queue/x", "for the queue")
@@ -82,7 +94,9 @@ def test_destination_a_temporary_queue_and_a_temporary_topic_of_one_name_are_two
     assert client.message().text == "for the topic"
 
 
-def test_destination_a_temporary_queue_takes_any_ack_mode_and_is_unsubscribed_from(connect: Connect, version: str) -> None:
+def test_destination_a_temporary_queue_takes_any_ack_mode_and_is_unsubscribed_from(
+    connect: Connect, version: str
+) -> None:
     client = connect(version)
     client.subscribe("/temp-queue/x", ack="client")
     client.send("SEND", {"destination": "/temp-queue/x"}, "1")
@@ -94,9 +108,22 @@ def test_destination_a_temporary_queue_takes_any_ack_mode_and_is_unsubscribed_fr
 
 @pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
 @pytest.mark.parametrize(
-    "destination", ["", "name", "/name", "queue/name", "/Queue/name", "/queue/", "/temp-queue/", "/dsub/name", "/exchange/x/y"]
+    "destination",
+    [
+        "",
+        "name",
+        "/name",
+        "queue/name",
+        "/Queue/name",
+        "/queue/",
+        "/temp-queue/",
+        "/dsub/name",
+        "/exchange/x/y",
+    ],
 )
-def test_destination_with_another_prefix_is_an_error(connect: Connect, command: str, destination: str) -> None:
+def test_destination_with_another_prefix_is_an_error(
+    connect: Connect, command: str, destination: str
+) -> None:
     client = connect()
     client.send(command, {"destination": destination}, id="1")
     assert "destination" in client.error()["message"]
@@ -106,7 +133,9 @@ def test_destination_with_another_prefix_is_an_error(connect: Connect, command: 
 
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
-def test_destination_only_the_creator_subscribes_to_a_reserved_name(connect: Connect, queue: str, kind: str) -> None:
+def test_destination_only_the_creator_subscribes_to_a_reserved_name(
+    connect: Connect, queue: str, kind: str
+) -> None:
     owner, other = connect(), connect()
     owner.put(queue, "request", **{"reply-to": f"/temp-{kind}/answers"})
     other.subscribe(queue)
@@ -119,9 +148,16 @@ def test_destination_only_the_creator_subscribes_to_a_reserved_name(connect: Con
 
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
-def test_destination_a_reserved_name_that_never_was_is_an_error(connect: Connect, kind: str) -> None:
+def test_destination_a_reserved_name_that_never_was_is_an_error(
+    connect: Connect, kind: str
+) -> None:
     client = connect()
-    client.send("SEND", {"destination": f"/temp-{kind}/temporary_destination://{kind}/{'0' * 32}"}, "1", receipt="1")
+    client.send(
+        "SEND",
+        {"destination": f"/temp-{kind}/temporary_destination://{kind}/{'0' * 32}"},
+        "1",
+        receipt="1",
+    )
     assert client.error()["receipt-id"] == "1"
 
 
@@ -138,7 +174,9 @@ def test_destination_temporary_ones_end_with_their_connection(connect: Connect, 
 # SEND: expires, priority, persistent. Absent, they are as for a Message Queue Java client: never, 4, persistent.
 
 
-def test_send_without_expires_priority_persistent_has_jms_defaults(connect: Connect, queue: str, version: str) -> None:
+def test_send_without_expires_priority_persistent_has_jms_defaults(
+    connect: Connect, queue: str, version: str
+) -> None:
     client = connect(version)
     client.subscribe(queue)
     client.send("SEND", {"destination": queue})
@@ -149,7 +187,9 @@ def test_send_without_expires_priority_persistent_has_jms_defaults(connect: Conn
 # SEND: user specific headers. They become String properties.
 
 
-def test_send_user_specific_headers_are_string_properties(connect: Connect, queue: str, version: str) -> None:
+def test_send_user_specific_headers_are_string_properties(
+    connect: Connect, queue: str, version: str
+) -> None:
     client = connect(version)
     client.put(queue, "1", colour="red", **{"$x1": "1"})
     client.put(queue, "2", colour="red", **{"$x1": "2"})
@@ -177,7 +217,9 @@ def test_send_user_specific_headers_are_string_properties(connect: Connect, queu
         ("JMSDeliveryMode = 'NON_PERSISTENT'", ["3"]),
     ],
 )
-def test_subscribe_selector_chooses(connect: Connect, queue: str, version: str, selector: str, selected: list[str]) -> None:
+def test_subscribe_selector_chooses(
+    connect: Connect, queue: str, version: str, selector: str, selected: list[str]
+) -> None:
     client = connect(version)
     client.put(queue, "1", **{"colour": "red", "size": "5", "correlation-id": "c1"})
     client.put(queue, "2", colour="blue", size="20", type="odd")
@@ -203,8 +245,12 @@ def test_subscribe_selector_works_on_topics(connect: Connect, topic: str) -> Non
     assert client.message().text == "2"
 
 
-@pytest.mark.parametrize("selector", ["colour =", "= 'red'", "colour = 'red' AND", "colour LIKE 5", "(((", "1 + 1"])
-def test_subscribe_selector_that_is_none_is_an_error(connect: Connect, queue: str, version: str, selector: str) -> None:
+@pytest.mark.parametrize(
+    "selector", ["colour =", "= 'red'", "colour = 'red' AND", "colour LIKE 5", "(((", "1 + 1"]
+)
+def test_subscribe_selector_that_is_none_is_an_error(
+    connect: Connect, queue: str, version: str, selector: str
+) -> None:
     client = connect(version)
     client.send("SUBSCRIBE", destination=queue, id="1", selector=selector, receipt="r")
     error = client.error()
@@ -217,7 +263,9 @@ def test_subscribe_selector_that_is_none_is_an_error(connect: Connect, queue: st
 
 
 @pytest.mark.parametrize("destination", ["/queue/a.%s", "/topic/a.%s"])
-def test_subscribe_id_defaults_to_subscription_to_destination(connect: Connect, queue: str, destination: str) -> None:
+def test_subscribe_id_defaults_to_subscription_to_destination(
+    connect: Connect, queue: str, destination: str
+) -> None:
     destination %= queue.removeprefix("/queue/")
     client = connect("1.0")
     assert client.ask("SUBSCRIBE", destination=destination) == []
@@ -228,19 +276,29 @@ def test_subscribe_id_defaults_to_subscription_to_destination(connect: Connect, 
     for body in ("2", "3"):
         client.send("SEND", {"destination": destination}, body)
     first, second = client.messages(2)
-    assert client.ask("ACK", {"message-id": first["message-id"], "subscription": f"/subscription-to/{destination}"}) == []
+    assert (
+        client.ask(
+            "ACK",
+            {"message-id": first["message-id"], "subscription": f"/subscription-to/{destination}"},
+        )
+        == []
+    )
     assert client.ask("ACK", {"message-id": second["message-id"]}) == []
     assert client.ask("UNSUBSCRIBE", destination=destination) == []
 
 
-def test_subscribe_id_of_the_form_of_the_default_is_told_if_it_was_given(connect: Connect, queue: str) -> None:
+def test_subscribe_id_of_the_form_of_the_default_is_told_if_it_was_given(
+    connect: Connect, queue: str
+) -> None:
     client = connect("1.0")
     client.subscribe(queue, f"/subscription-to/{queue}")
     client.send("SEND", {"destination": queue}, "1")
     assert client.message()["subscription"] == f"/subscription-to/{queue}"
 
 
-def test_subscribe_without_id_has_a_browser_told_of_no_id_either(connect: Connect, queue: str) -> None:
+def test_subscribe_without_id_has_a_browser_told_of_no_id_either(
+    connect: Connect, queue: str
+) -> None:
     client = connect("1.0")
     client.put(queue, "1")
     assert client.ask("SUBSCRIBE", destination=queue, browser="true") == []
@@ -254,7 +312,9 @@ def test_subscribe_id_default_is_unique_too(connect: Connect, queue: str) -> Non
     assert "/subscription-to/" in client.error()["message"]
 
 
-def test_subscribe_id_that_is_in_use_is_an_error(connect: Connect, queue: str, topic: str, version: str) -> None:
+def test_subscribe_id_that_is_in_use_is_an_error(
+    connect: Connect, queue: str, topic: str, version: str
+) -> None:
     client = connect(version)
     client.subscribe(queue, "same")
     client.send("SUBSCRIBE", destination=topic, id="same", receipt="r")
@@ -272,7 +332,9 @@ def test_subscribe_transaction_must_be_started(connect: Connect, queue: str, ver
     assert error["receipt-id"] == "r"
 
 
-def test_subscribe_transaction_must_be_the_one_that_is_started(connect: Connect, queue: str, version: str) -> None:
+def test_subscribe_transaction_must_be_the_one_that_is_started(
+    connect: Connect, queue: str, version: str
+) -> None:
     client = connect(version)
     client.send("BEGIN", transaction="other")
     client.send("SUBSCRIBE", destination=queue, id="1", transaction="t")
@@ -280,7 +342,9 @@ def test_subscribe_transaction_must_be_the_one_that_is_started(connect: Connect,
 
 
 @pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
-def test_subscribe_transaction_delivery_pauses_until_the_next_begin(connect: Connect, queue: str, version: str, end: str) -> None:
+def test_subscribe_transaction_delivery_pauses_until_the_next_begin(
+    connect: Connect, queue: str, version: str, end: str
+) -> None:
     client = connect(version)
     client.send("BEGIN", transaction="t1")
     client.subscribe(queue, transaction="t1")
@@ -294,7 +358,9 @@ def test_subscribe_transaction_delivery_pauses_until_the_next_begin(connect: Con
     assert bodies(client.messages(len(expected))) == expected
 
 
-def test_subscribe_transaction_pauses_all_transacted_subscriptions_and_no_other(connect: Connect, queue: str, version: str) -> None:
+def test_subscribe_transaction_pauses_all_transacted_subscriptions_and_no_other(
+    connect: Connect, queue: str, version: str
+) -> None:
     client = connect(version)
     client.send("BEGIN", transaction="t1")
     for name in ("a", "b"):
@@ -312,7 +378,9 @@ def test_subscribe_transaction_pauses_all_transacted_subscriptions_and_no_other(
 # ABORT: transaction. All transacted subscriptions stop; the next BEGIN delivers everything again that was not consumed.
 
 
-def test_abort_redelivers_what_was_not_consumed_at_the_next_begin(connect: Connect, queue: str, version: str) -> None:
+def test_abort_redelivers_what_was_not_consumed_at_the_next_begin(
+    connect: Connect, queue: str, version: str
+) -> None:
     """Acknowledged in the aborted transaction or not acknowledged at all: both come again, in order, marked."""
     client = connect(version)
     client.put(queue, "1", "2", "3")
@@ -326,10 +394,14 @@ def test_abort_redelivers_what_was_not_consumed_at_the_next_begin(connect: Conne
     again = client.messages(3)
     assert bodies(again) == ["1", "2", "3"]
     assert [message["redelivered"] for message in again] == ["true"] * 3
-    assert [message["message-id"] for message in again] == [message["message-id"] for message in held]
+    assert [message["message-id"] for message in again] == [
+        message["message-id"] for message in held
+    ]
 
 
-def test_abort_covers_all_transacted_subscriptions_of_the_connection(connect: Connect, queue: str, version: str) -> None:
+def test_abort_covers_all_transacted_subscriptions_of_the_connection(
+    connect: Connect, queue: str, version: str
+) -> None:
     client = connect(version)
     names = ("a", "b")
     for name in names:
@@ -346,7 +418,9 @@ def test_abort_covers_all_transacted_subscriptions_of_the_connection(connect: Co
     assert {message["redelivered"] for message in again} == {"true"}
 
 
-def test_abort_leaves_what_earlier_commits_consumed(connect: Connect, queue: str, version: str) -> None:
+def test_abort_leaves_what_earlier_commits_consumed(
+    connect: Connect, queue: str, version: str
+) -> None:
     client = connect(version)
     client.put(queue, "1", "2", "3")
     client.send("BEGIN", transaction="t1")
@@ -362,7 +436,9 @@ def test_abort_leaves_what_earlier_commits_consumed(connect: Connect, queue: str
     assert client.sync() == []
 
 
-def test_abort_again_and_again_redelivers_again_and_again(connect: Connect, queue: str, version: str) -> None:
+def test_abort_again_and_again_redelivers_again_and_again(
+    connect: Connect, queue: str, version: str
+) -> None:
     client = connect(version)
     client.put(queue, "1", "2")
     client.send("BEGIN", transaction="t")
@@ -370,7 +446,9 @@ def test_abort_again_and_again_redelivers_again_and_again(connect: Connect, queu
     for attempt in range(1, 21):
         held = client.messages(2)
         assert bodies(held) == ["1", "2"]
-        assert [message.headers.get("JMSXDeliveryCount", "1") for message in held] == [str(attempt)] * 2
+        assert [message.headers.get("JMSXDeliveryCount", "1") for message in held] == [
+            str(attempt)
+        ] * 2
         client.ack(held[1])
         client.send("ABORT", transaction="t")
         client.send("BEGIN", transaction="t")
@@ -393,7 +471,9 @@ def test_abort_forgets_what_was_sent(connect: Connect, queue: str, version: str)
 
 
 @pytest.mark.parametrize("headers", [{}, {"ack": "auto"}])
-def test_subscribe_ack_auto_is_acknowledged_when_sent(connect: Connect, queue: str, version: str, headers: dict[str, str]) -> None:
+def test_subscribe_ack_auto_is_acknowledged_when_sent(
+    connect: Connect, queue: str, version: str, headers: dict[str, str]
+) -> None:
     client = connect(version)
     client.put(queue, *map(str, range(100)))
     client.subscribe(queue, **headers)
@@ -409,7 +489,9 @@ def test_subscribe_ack_auto_is_acknowledged_when_sent(connect: Connect, queue: s
 # UNSUBSCRIBE: durable-subscriber-name.
 
 
-def test_unsubscribe_durable_removes_the_subscription(connect: Connect, topic: str, version: str) -> None:
+def test_unsubscribe_durable_removes_the_subscription(
+    connect: Connect, topic: str, version: str
+) -> None:
     durable = {"durable-subscriber-name": "d"}
     client = connect(version, client_id=topic)
     client.subscribe(topic, **durable)
@@ -422,7 +504,9 @@ def test_unsubscribe_durable_removes_the_subscription(connect: Connect, topic: s
     assert client.message().text == "after"
 
 
-def test_unsubscribe_durable_ignores_destination_and_id(connect: Connect, topic: str, version: str) -> None:
+def test_unsubscribe_durable_ignores_destination_and_id(
+    connect: Connect, topic: str, version: str
+) -> None:
     client = connect(version, client_id=topic)
     client.subscribe(topic, "d", **{"durable-subscriber-name": "d"})
     client.subscribe(topic, "other")
@@ -441,7 +525,9 @@ def test_unsubscribe_durable_needs_a_client_id(connect: Connect, version: str) -
     assert error["receipt-id"] == "r"
 
 
-def test_unsubscribe_durable_closes_its_active_subscriber_first(connect: Connect, topic: str, version: str) -> None:
+def test_unsubscribe_durable_closes_its_active_subscriber_first(
+    connect: Connect, topic: str, version: str
+) -> None:
     client = connect(version, client_id=topic)
     client.subscribe(topic, **{"durable-subscriber-name": "d"})
     assert client.ask("UNSUBSCRIBE", {"durable-subscriber-name": "d"}) == []
@@ -450,7 +536,9 @@ def test_unsubscribe_durable_closes_its_active_subscriber_first(connect: Connect
     client.subscribe(topic, "s")  # its id is free again
 
 
-def test_unsubscribe_durable_that_is_unknown_is_an_error(connect: Connect, topic: str, version: str) -> None:
+def test_unsubscribe_durable_that_is_unknown_is_an_error(
+    connect: Connect, topic: str, version: str
+) -> None:
     client = connect(version, client_id=topic)
     client.send("UNSUBSCRIBE", {"durable-subscriber-name": "none"}, receipt="r")
     start = time.monotonic()
@@ -464,7 +552,9 @@ def test_unsubscribe_durable_that_is_unknown_is_an_error(connect: Connect, topic
 
 
 @pytest.mark.parametrize("second", ["t", "another"])
-def test_begin_within_a_transaction_is_an_error(connect: Connect, version: str, second: str) -> None:
+def test_begin_within_a_transaction_is_an_error(
+    connect: Connect, version: str, second: str
+) -> None:
     client = connect(version)
     client.send("BEGIN", transaction="t")
     client.send("BEGIN", transaction=second, receipt="r")
@@ -522,7 +612,9 @@ def test_ack_with_transaction_for_a_subscription_that_is_not_transacted_is_an_er
     assert "imq.bridge.stomp.ack.transaction=join" in error.text
 
 
-def test_ack_acknowledges_all_earlier_messages_of_the_subscription(connect: Connect, queue: str, version: str) -> None:
+def test_ack_acknowledges_all_earlier_messages_of_the_subscription(
+    connect: Connect, queue: str, version: str
+) -> None:
     client = connect(version)
     client.put(queue, "1", "2", "3", "4", "5")
     client.subscribe(queue, ack="client")
@@ -537,7 +629,9 @@ def test_ack_acknowledges_all_earlier_messages_of_the_subscription(connect: Conn
 # ACK: transaction.
 
 
-def test_ack_in_a_transacted_subscription_is_cumulative_and_counts_at_commit(connect: Connect, queue: str, version: str) -> None:
+def test_ack_in_a_transacted_subscription_is_cumulative_and_counts_at_commit(
+    connect: Connect, queue: str, version: str
+) -> None:
     client = connect(version)
     client.put(queue, "1", "2", "3")
     client.send("BEGIN", transaction="t")
@@ -558,7 +652,9 @@ def _named(client: Client, message: Frame) -> dict[str, str]:
     return {"message-id": message["message-id"], "subscription": message["subscription"]}
 
 
-def test_ack_in_a_transaction_is_cumulative_whatever_the_ack_mode(connect: Connect, queue: str, version: str) -> None:
+def test_ack_in_a_transaction_is_cumulative_whatever_the_ack_mode(
+    connect: Connect, queue: str, version: str
+) -> None:
     client = connect(version)
     client.put(queue, "1", "2")
     client.send("BEGIN", transaction="t")
@@ -573,7 +669,9 @@ def test_ack_in_a_transaction_is_cumulative_whatever_the_ack_mode(connect: Conne
 
 
 @pytest.mark.parametrize("orderly", [True, False])
-def test_ack_in_a_transaction_without_commit_consumes_nothing(connect: Connect, queue: str, version: str, orderly: bool) -> None:
+def test_ack_in_a_transaction_without_commit_consumes_nothing(
+    connect: Connect, queue: str, version: str, orderly: bool
+) -> None:
     client = connect(version)
     client.put(queue, "1")
     client.send("BEGIN", transaction="t")
@@ -589,7 +687,9 @@ def test_ack_in_a_transaction_without_commit_consumes_nothing(connect: Connect, 
     assert (again.text, again["redelivered"]) == ("1", "true")
 
 
-def test_ack_without_transaction_joins_the_current_one(connect: Connect, queue: str, version: str) -> None:
+def test_ack_without_transaction_joins_the_current_one(
+    connect: Connect, queue: str, version: str
+) -> None:
     """ "If the transaction header is not specified but the subscription header is [...] in the current transaction"."""
     client = connect(version)
     client.put(queue, "1", "2")
@@ -623,7 +723,9 @@ def test_ack_of_a_transacted_subscription_without_a_current_transaction_is_an_er
     assert "transaction" in error["message"]
 
 
-def test_ack_in_another_transaction_than_the_current_one_is_an_error(connect: Connect, queue: str, version: str) -> None:
+def test_ack_in_another_transaction_than_the_current_one_is_an_error(
+    connect: Connect, queue: str, version: str
+) -> None:
     client = connect(version)
     client.put(queue, "1")
     client.send("BEGIN", transaction="t")
@@ -632,7 +734,9 @@ def test_ack_in_another_transaction_than_the_current_one_is_an_error(connect: Co
     assert "transaction" in client.error()["message"]
 
 
-def test_ack_may_come_in_a_later_transaction_than_the_delivery(connect: Connect, queue: str, version: str) -> None:
+def test_ack_may_come_in_a_later_transaction_than_the_delivery(
+    connect: Connect, queue: str, version: str
+) -> None:
     client = connect(version)
     client.put(queue, "1", "2", "3")
     client.send("BEGIN", transaction="t1")
@@ -661,7 +765,9 @@ def test_ack_and_sends_of_a_transaction_are_one(connect: Connect, queue: str, ve
         held = client.messages(2)
         for message in held:
             client.ack(message, transaction="t")
-            client.send("SEND", {"destination": f"{queue}.out", "transaction": "t"}, f"{message.text} {end}")
+            client.send(
+                "SEND", {"destination": f"{queue}.out", "transaction": "t"}, f"{message.text} {end}"
+            )
         assert client.ask(end, transaction="t") == []
         if end == "ABORT":
             client.send("BEGIN", transaction="t")
@@ -675,7 +781,9 @@ def test_ack_and_sends_of_a_transaction_are_one(connect: Connect, queue: str, ve
 # MESSAGE, ERROR: content-length. Always set.
 
 
-def test_message_and_error_always_have_content_length(connect: Connect, queue: str, version: str) -> None:
+def test_message_and_error_always_have_content_length(
+    connect: Connect, queue: str, version: str
+) -> None:
     client = connect(version)
     client.subscribe(queue)
     for body in ("", "text", "größer"):
@@ -690,7 +798,9 @@ def test_message_and_error_always_have_content_length(connect: Connect, queue: s
 
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
-def test_reply_to_in_the_same_session_by_its_own_name(connect: Connect, queue: str, version: str, kind: str) -> None:
+def test_reply_to_in_the_same_session_by_its_own_name(
+    connect: Connect, queue: str, version: str, kind: str
+) -> None:
     """ "use the same temporary destination string that is used in the SEND's reply-to header"."""
     client = connect(version)
     answers = f"/temp-{kind}/answers"
@@ -704,7 +814,9 @@ def test_reply_to_in_the_same_session_by_its_own_name(connect: Connect, queue: s
 
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
-def test_reply_to_in_the_same_session_by_the_string_of_the_message(connect: Connect, queue: str, version: str, kind: str) -> None:
+def test_reply_to_in_the_same_session_by_the_string_of_the_message(
+    connect: Connect, queue: str, version: str, kind: str
+) -> None:
     """ "This technique can also be used for sending the reply message when in the same CONNECT session"."""
     client = connect(version)
     client.subscribe(f"/temp-{kind}/answers", "answers")
@@ -716,19 +828,35 @@ def test_reply_to_in_the_same_session_by_the_string_of_the_message(connect: Conn
 
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
-def test_reply_to_in_another_session_by_the_string_of_the_message(connect: Connect, queue: str, version: str, kind: str) -> None:
+def test_reply_to_in_another_session_by_the_string_of_the_message(
+    connect: Connect, queue: str, version: str, kind: str
+) -> None:
     requester, responder = connect(version), connect(version)
     responder.subscribe(queue)
     requester.subscribe(f"/temp-{kind}/answers", "answers")
-    requester.send("SEND", {"destination": queue, "reply-to": f"/temp-{kind}/answers", "correlation-id": "c"}, "request")
+    requester.send(
+        "SEND",
+        {"destination": queue, "reply-to": f"/temp-{kind}/answers", "correlation-id": "c"},
+        "request",
+    )
     request = responder.message()
     assert request["reply-to"].startswith(f"/temp-{kind}/temporary_destination://{kind}/")
-    responder.send("SEND", {"destination": request["reply-to"], "correlation-id": request["correlation-id"]}, "answer")
+    responder.send(
+        "SEND",
+        {"destination": request["reply-to"], "correlation-id": request["correlation-id"]},
+        "answer",
+    )
     answer = requester.message()
-    assert (answer["subscription"], answer.text, answer["correlation-id"]) == ("answers", "answer", "c")
+    assert (answer["subscription"], answer.text, answer["correlation-id"]) == (
+        "answers",
+        "answer",
+        "c",
+    )
 
 
-def test_reply_to_before_the_requester_subscribes(connect: Connect, queue: str, version: str) -> None:
+def test_reply_to_before_the_requester_subscribes(
+    connect: Connect, queue: str, version: str
+) -> None:
     """The temporary queue is there from its first use, so an answer that is quick waits in it."""
     requester, responder = connect(version), connect(version)
     responder.subscribe(queue)
@@ -739,7 +867,9 @@ def test_reply_to_before_the_requester_subscribes(connect: Connect, queue: str, 
 
 
 @pytest.mark.parametrize("destination", ["/queue/answers", "/topic/answers"])
-def test_reply_to_a_destination_that_is_not_temporary(connect: Connect, queue: str, version: str, destination: str) -> None:
+def test_reply_to_a_destination_that_is_not_temporary(
+    connect: Connect, queue: str, version: str, destination: str
+) -> None:
     client = connect(version)
     client.subscribe(queue)
     client.send("SEND", {"destination": queue, "reply-to": destination})

@@ -18,7 +18,15 @@ from tests.contract.backends.stomp import StompActiveMQ, StompGateway, StompRabb
 from tests.contract.contracts import ARRANGED
 from tests.contract.driving import Seam
 
-BACKENDS: tuple[type[Backend], ...] = (EmbeddedSqlite, EmbeddedMemory, JMS, JMSXA, StompGateway, StompActiveMQ, StompRabbitMQ)
+BACKENDS: tuple[type[Backend], ...] = (
+    EmbeddedSqlite,
+    EmbeddedMemory,
+    JMS,
+    JMSXA,
+    StompGateway,
+    StompActiveMQ,
+    StompRabbitMQ,
+)
 
 clock: Any = reactor
 
@@ -27,7 +35,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "backend" in metafunc.fixturenames:
         needed: tuple[str, ...] = getattr(metafunc.function, ARRANGED, ())
         able = [
-            pytest.param(backend, id=backend.name, marks=_known(backend, metafunc.function.__name__))
+            pytest.param(
+                backend, id=backend.name, marks=_known(backend, metafunc.function.__name__)
+            )
             for backend in BACKENDS
             if all(arranges(backend, what) for what in needed)
             and (not backend.only or metafunc.module.__name__.rpartition(".")[2] in backend.only)
@@ -53,7 +63,9 @@ def _run(work: Callable[[], Awaitable[None]]) -> None:
 
 
 @pytest.fixture(scope="session")
-def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
+def backend(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Backend]:
     """A backend that has been started, one for the whole session."""
     backend: Backend = request.param()
     _run(lambda: backend.start(tmp_path_factory.mktemp(backend.name)))

@@ -14,14 +14,24 @@ from twisted.internet.defer import Deferred
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessageRejected, MessagingError
 from gateway.messaging.message import BodyType, Headers, Message
-from gateway.messaging.provider import Capabilities, Connection, Credentials, Mode, Provider, Session, Subscription
+from gateway.messaging.provider import (
+    Capabilities,
+    Connection,
+    Credentials,
+    Mode,
+    Provider,
+    Session,
+    Subscription,
+)
 from tests.contract.backends.backend import Backend
 from tests.contract.waiting import Inbox, Told, bounded, completed, until
 
 
 def text(destination: Destination, body: str, *, expires: int = 0, **headers: Any) -> Message:
     """A TEXT message."""
-    return Message(Headers(destination, body_type=BodyType.TEXT, **headers), body.encode(), expires=expires)
+    return Message(
+        Headers(destination, body_type=BodyType.TEXT, **headers), body.encode(), expires=expires
+    )
 
 
 def texts(destination: Destination, bodies: Sequence[str] | range, **headers: Any) -> list[Message]:
@@ -104,7 +114,9 @@ class Client:
         inbox.on_delivery = on_delivery
         inbox.session = session
         inbox.counted = self._seam.capabilities.delivery_count
-        inbox.consumer = session.consumer(Subscription(destination, **spec), inbox.deliver, inbox.failures.append)
+        inbox.consumer = session.consumer(
+            Subscription(destination, **spec), inbox.deliver, inbox.failures.append
+        )
         await completed(session)
         assert inbox.failures == [], str(inbox.failures)
         if credit or octets:
@@ -113,7 +125,9 @@ class Client:
             inbox.consumer.start()
         return inbox
 
-    async def send(self, destination: Destination, bodies: Sequence[str] | range, **headers: Any) -> list[Message]:
+    async def send(
+        self, destination: Destination, bodies: Sequence[str] | range, **headers: Any
+    ) -> list[Message]:
         """Send TEXT messages and wait until they are durable. :returns: what was sent."""
         if self._sender is None:
             self._sender = self.session()
@@ -155,7 +169,9 @@ class Seam:
     def topic(self) -> Destination:
         return self.backend.topic()
 
-    async def connect(self, client_id: str | None = None, credentials: Credentials | None = None) -> Client:
+    async def connect(
+        self, client_id: str | None = None, credentials: Credentials | None = None
+    ) -> Client:
         """A connection; closed behind the test."""
         client = Client(self)
         given = self.backend.credentials if credentials is None else credentials
@@ -163,7 +179,9 @@ class Seam:
         self._clients.append(client)
         return client
 
-    async def waiting(self, bodies: Sequence[str] | range, **headers: Any) -> tuple[Client, Destination]:
+    async def waiting(
+        self, bodies: Sequence[str] | range, **headers: Any
+    ) -> tuple[Client, Destination]:
         """A connection, and a fresh queue in which these wait."""
         client, queue = await self.connect(), self.queue()
         await client.send(queue, bodies, **headers)
@@ -223,14 +241,19 @@ class Seam:
     async def _gone(self, how: Callable[[], Coroutine[Any, Any, None]]) -> None:
         losing = [client for client in self._clients if not client.closed]
         await how()
-        await until(lambda: all(client.losses for client in losing), lambda: "connections have not been lost")
+        await until(
+            lambda: all(client.losses for client in losing),
+            lambda: "connections have not been lost",
+        )
         self._clients.clear()
         self._beats = None
         self.provider = self.backend.provider()
 
     def counted(self, *attempts: int) -> list[int]:
         """These attempts as an inbox has them: where the provider cannot count, 2 is any but the first."""
-        return [attempt if self.capabilities.delivery_count else min(attempt, 2) for attempt in attempts]
+        return [
+            attempt if self.capabilities.delivery_count else min(attempt, 2) for attempt in attempts
+        ]
 
     async def close(self) -> None:
         for client in self._clients:

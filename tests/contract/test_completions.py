@@ -20,7 +20,9 @@ def noting(fired: list[int], number: int) -> Done:
 
 
 @contract()
-async def test_completions_fire_in_the_order_asked_once_and_never_inside_the_call(seam: Seam) -> None:
+async def test_completions_fire_in_the_order_asked_once_and_never_inside_the_call(
+    seam: Seam,
+) -> None:
     queue = seam.queue()
     client = await seam.connect()
     session = client.session()
@@ -127,7 +129,9 @@ async def test_what_is_completed_outlives_the_broker(seam: Seam) -> None:
     await again.count(3)
     assert again.texts == ["0", "1", "2"]
     if seam.backend.same_ids:
-        assert [message.message_id for message in again.messages] == [message.message_id for message in sent]
+        assert [message.message_id for message in again.messages] == [
+            message.message_id for message in sent
+        ]
     await seam.has_left(settled, ["2", "3"])
 
 

@@ -29,7 +29,9 @@ async def test_a_provider_says_what_it_can_do_and_names_its_resource_manager(sea
 
 
 @contract()
-async def test_a_connection_is_open_when_it_is_there_and_is_not_lost_by_being_closed(seam: Seam) -> None:
+async def test_a_connection_is_open_when_it_is_there_and_is_not_lost_by_being_closed(
+    seam: Seam,
+) -> None:
     client = await seam.connect()
     queue = seam.queue()
     await client.send(queue, ["1"])
@@ -40,7 +42,9 @@ async def test_a_connection_is_open_when_it_is_there_and_is_not_lost_by_being_cl
 
 
 @contract()
-async def test_a_connection_knows_its_client_identifier_and_what_it_is_connected_to(seam: Seam) -> None:
+async def test_a_connection_knows_its_client_identifier_and_what_it_is_connected_to(
+    seam: Seam,
+) -> None:
     mine = seam.identifier()
     assert (await seam.connect(mine)).connection.client_id == mine
     connection = (await seam.connect()).connection
@@ -55,14 +59,18 @@ async def test_a_wrong_passcode_is_refused_and_never_shown(seam: Seam) -> None:
     with pytest.raises(AuthenticationFailed) as refused:
         await seam.connect(credentials=wrong)
     assert wrong.passcode not in str(refused.value).split()
-    assert repr(Credentials("alice", "pa55code", "127.0.0.1")) == "Credentials('alice', '127.0.0.1')"
+    assert (
+        repr(Credentials("alice", "pa55code", "127.0.0.1")) == "Credentials('alice', '127.0.0.1')"
+    )
 
 
 @contract(arranged=("unreachable",))
 async def test_a_broker_that_does_not_run_is_unavailable(seam: Seam) -> None:
     lost: list[MessagingError] = []
     with pytest.raises(ProviderUnavailable):
-        await bounded(seam.backend.unreachable().connect(seam.backend.credentials, None, lost.append))
+        await bounded(
+            seam.backend.unreachable().connect(seam.backend.credentials, None, lost.append)
+        )
     assert lost == [], "there was nothing to lose"
 
 
@@ -212,7 +220,9 @@ async def test_a_lost_connection_is_told_once_and_refuses_every_call(seam: Seam)
 
 
 @contract(arranged=("lose",))
-async def test_a_lost_connection_can_be_closed_as_often_as_wanted_also_inside_lost(seam: Seam) -> None:
+async def test_a_lost_connection_can_be_closed_as_often_as_wanted_also_inside_lost(
+    seam: Seam,
+) -> None:
     client = await seam.connect()
     closings: list[Deferred[None]] = []
     client.on_loss = lambda: closings.append(client.connection.close())

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from gateway.messaging.destination import Destination, Kind
-from gateway.messaging.errors import AccessDenied, InvalidDestination, TooManyConsumers, UnknownDelivery
+from gateway.messaging.errors import (
+    AccessDenied,
+    InvalidDestination,
+    TooManyConsumers,
+    UnknownDelivery,
+)
 from gateway.messaging.provider import Mode, Subscription
 from tests.contract.contracts import contract
 from tests.contract.driving import Client, Seam, below, refused_consumer, text, texts
@@ -35,7 +40,9 @@ async def test_each_message_of_a_queue_goes_to_one_consumer(seam: Seam) -> None:
     await seam.quiet()
     assert await all_of(inboxes, 60) == [str(number) for number in range(60)]
     for inbox in inboxes:
-        assert [int(body) for body in inbox.texts] == sorted(int(body) for body in inbox.texts), "in order with each"
+        assert [int(body) for body in inbox.texts] == sorted(int(body) for body in inbox.texts), (
+            "in order with each"
+        )
 
 
 @contract(arranged=("shares",))
@@ -78,14 +85,19 @@ async def test_a_consumer_that_comes_later_gets_what_waits(seam: Seam) -> None:
 async def test_a_queue_that_is_denied_has_no_consumer(seam: Seam) -> None:
     assert seam.backend.denied is not None
     client = await seam.connect()
-    assert isinstance(await refused_consumer(client.session(), Subscription(seam.backend.denied)), AccessDenied)
+    assert isinstance(
+        await refused_consumer(client.session(), Subscription(seam.backend.denied)), AccessDenied
+    )
 
 
 @contract("browse", arranged=("denied",))
 async def test_a_queue_that_is_denied_has_no_browser(seam: Seam) -> None:
     assert seam.backend.denied is not None
     client = await seam.connect()
-    assert isinstance(await refused_consumer(client.session(), Subscription(seam.backend.denied, browse=True)), AccessDenied)
+    assert isinstance(
+        await refused_consumer(client.session(), Subscription(seam.backend.denied, browse=True)),
+        AccessDenied,
+    )
 
 
 @contract(arranged=("exclusive",))
@@ -94,7 +106,9 @@ async def test_a_queue_may_have_as_many_consumers_as_it_says(seam: Seam) -> None
     queue, most = seam.backend.exclusive
     client = await seam.connect()
     inboxes = [await client.consumer(queue) for _ in range(most)]
-    assert isinstance(await refused_consumer(client.session(), Subscription(queue)), TooManyConsumers)
+    assert isinstance(
+        await refused_consumer(client.session(), Subscription(queue)), TooManyConsumers
+    )
     inboxes[0].consumer.close()
     await client.consumer(queue)
 
@@ -104,7 +118,10 @@ async def test_a_consumer_that_ends_by_itself_is_told_once(seam: Seam) -> None:
     queue, other = seam.queue(), seam.queue()
     client = await seam.connect()
     session = client.session()
-    inbox, stays = await client.consumer(queue, session=session), await client.consumer(other, session=session)
+    inbox, stays = (
+        await client.consumer(queue, session=session),
+        await client.consumer(other, session=session),
+    )
     await client.send(queue, range(3))
     await inbox.count(3)
     await seam.backend.remove(queue)
@@ -173,10 +190,18 @@ async def test_subscribers_settle_each_for_itself(seam: Seam) -> None:
 async def test_wildcards_cover_one_level_or_the_rest(seam: Seam) -> None:
     topic = seam.topic()
     client = await seam.connect()
-    one, rest, exact = [await client.consumer(below(topic, *levels)) for levels in (("*",), (">",), ("a",))]
+    one, rest, exact = [
+        await client.consumer(below(topic, *levels)) for levels in (("*",), (">",), ("a",))
+    ]
     middle = await client.consumer(below(topic, "*", "c"))
     session = client.session()
-    for body, levels in (("1", ("a",)), ("2", ("a", "c")), ("3", ("b",)), ("4", ("b", "c")), ("5", ("b", "d"))):
+    for body, levels in (
+        ("1", ("a",)),
+        ("2", ("a", "c")),
+        ("3", ("b",)),
+        ("4", ("b", "c")),
+        ("5", ("b", "d")),
+    ):
         session.send([text(below(topic, *levels), body)])
     await completed(session)
     await rest.count(5)
@@ -271,7 +296,9 @@ async def test_only_queues_are_browsed(seam: Seam) -> None:
 
 @contract("temporary")
 @pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: str(kind.name).lower())
-async def test_anyone_who_knows_a_temporary_destination_may_send_to_it(seam: Seam, kind: Kind) -> None:
+async def test_anyone_who_knows_a_temporary_destination_may_send_to_it(
+    seam: Seam, kind: Kind
+) -> None:
     creator, other = await seam.connect(), await seam.connect()
     temporary = creator.connection.temporary(kind)
     assert temporary.kind is kind
@@ -296,7 +323,9 @@ async def test_only_its_creator_consumes_from_a_temporary_destination(seam: Seam
 @contract("temporary")
 async def test_temporary_destinations_have_names_of_their_own(seam: Seam) -> None:
     first, second = await seam.connect(), await seam.connect()
-    names = {client.connection.temporary(kind).name for client in (first, second, first) for kind in Kind}
+    names = {
+        client.connection.temporary(kind).name for client in (first, second, first) for kind in Kind
+    }
     assert len(names) == 6
     assert min(len(name) for name in names) >= 16
 
@@ -312,7 +341,9 @@ async def test_a_reply_comes_back_to_a_temporary_queue(seam: Seam) -> None:
     await requests.count(1)
     request = requests.messages[0]
     assert request.headers.reply_to is not None
-    await answering.send(request.headers.reply_to, ["that"], correlation_id=request.headers.correlation_id)
+    await answering.send(
+        request.headers.reply_to, ["that"], correlation_id=request.headers.correlation_id
+    )
     await replies.count(1)
     assert replies.texts == ["that"]
     assert replies.messages[0].headers.correlation_id == "c-1"
@@ -328,7 +359,9 @@ async def two_consumers(client: Client, mode: Mode, queues: list[Destination]) -
 
 
 @contract()
-async def test_consumers_of_one_session_have_numbers_and_settlements_of_their_own(seam: Seam) -> None:
+async def test_consumers_of_one_session_have_numbers_and_settlements_of_their_own(
+    seam: Seam,
+) -> None:
     queues = [seam.queue(), seam.queue()]
     client = await seam.connect()
     inboxes = await two_consumers(client, Mode.CLIENT, queues)

@@ -71,8 +71,12 @@ def with_types(value: object) -> object:
 
 
 @contract()
-@pytest.mark.parametrize(("body_type", "body"), [case[1:] for case in BODIES], ids=[case[0] for case in BODIES])
-async def test_a_body_comes_back_as_it_was_sent_or_is_refused(seam: Seam, body_type: BodyType, body: bytes) -> None:
+@pytest.mark.parametrize(
+    ("body_type", "body"), [case[1:] for case in BODIES], ids=[case[0] for case in BODIES]
+)
+async def test_a_body_comes_back_as_it_was_sent_or_is_refused(
+    seam: Seam, body_type: BodyType, body: bytes
+) -> None:
     queue = seam.queue()
     client = await seam.connect()
     session = client.session()
@@ -102,7 +106,11 @@ async def test_a_text_that_is_null_stays_one(seam: Seam, null: bool) -> None:
     inbox = await client.consumer(queue)
     await inbox.count(1)
     (received,) = inbox.messages
-    assert (received.headers.body_type, received.body, received.headers.null_text) == (BodyType.TEXT, b"", null)
+    assert (received.headers.body_type, received.body, received.headers.null_text) == (
+        BodyType.TEXT,
+        b"",
+        null,
+    )
 
 
 @contract()
@@ -153,11 +161,20 @@ async def test_properties_and_body_of_a_run_keep_to_their_message(seam: Seam) ->
     queue = seam.queue()
     client = await seam.connect()
     session = client.session()
-    session.send([text(queue, str(number), properties={f"p{number % 3}": str(number)}) for number in range(9)])
+    session.send(
+        [
+            text(queue, str(number), properties={f"p{number % 3}": str(number)})
+            for number in range(9)
+        ]
+    )
     inbox = await client.consumer(queue)
     await inbox.count(9)
     for number, message in enumerate(inbox.messages):
-        named = {name: value for name, value in message.headers.properties.items() if name.startswith("p")}
+        named = {
+            name: value
+            for name, value in message.headers.properties.items()
+            if name.startswith("p")
+        }
         assert (message.text, named) == (str(number), {f"p{number % 3}": str(number)})
 
 
@@ -168,12 +185,29 @@ async def test_header_fields_come_back(seam: Seam, reply_to: Queue | Topic) -> N
     client = await seam.connect()
     session = client.session()
     expires = now_ms() + 600_000
-    session.send([text(queue, "x", correlation_id="c 1", type="t:1", reply_to=reply_to, priority=7, expires=expires)])
+    session.send(
+        [
+            text(
+                queue,
+                "x",
+                correlation_id="c 1",
+                type="t:1",
+                reply_to=reply_to,
+                priority=7,
+                expires=expires,
+            )
+        ]
+    )
     inbox = await client.consumer(queue)
     await inbox.count(1)
     message = inbox.messages[0]
     headers = message.headers
-    assert (headers.destination, headers.correlation_id, headers.type, headers.reply_to) == (queue, "c 1", "t:1", reply_to)
+    assert (headers.destination, headers.correlation_id, headers.type, headers.reply_to) == (
+        queue,
+        "c 1",
+        "t:1",
+        reply_to,
+    )
     assert (headers.priority, headers.persistent) == (7, True)
     assert abs(message.expires - expires) <= 1000
 
@@ -206,7 +240,13 @@ async def test_a_message_that_expires_while_it_waits_is_not_delivered(seam: Seam
     session = client.session()
     due = now_ms() + 100
     mark = seam.identifier()
-    session.send([text(queue, mark, expires=due), text(queue, "good", expires=now_ms() + 600_000), text(queue, "for ever")])
+    session.send(
+        [
+            text(queue, mark, expires=due),
+            text(queue, "good", expires=now_ms() + 600_000),
+            text(queue, "for ever"),
+        ]
+    )
     await completed(session)
     # A relative time to live begins when the broker's client has the message.
     await until(lambda: now_ms() > due + 300)
@@ -240,7 +280,9 @@ async def test_every_priority_comes_back(seam: Seam) -> None:
     await completed(session)
     inbox = await client.consumer(queue)
     await inbox.count(10)
-    assert [message.text for message in inbox.messages] == [str(message.headers.priority) for message in inbox.messages]
+    assert [message.text for message in inbox.messages] == [
+        str(message.headers.priority) for message in inbox.messages
+    ]
     expected = range(9, -1, -1) if seam.backend.by_priority else range(10)
     assert inbox.texts == [str(priority) for priority in expected]
 
@@ -250,12 +292,20 @@ async def test_order_is_kept_within_one_priority(seam: Seam) -> None:
     queue = seam.queue()
     client = await seam.connect()
     session = client.session()
-    session.send([text(queue, f"{priority}.{turn}", priority=priority) for turn in range(5) for priority in (1, 9, 4)])
+    session.send(
+        [
+            text(queue, f"{priority}.{turn}", priority=priority)
+            for turn in range(5)
+            for priority in (1, 9, 4)
+        ]
+    )
     await completed(session)
     inbox = await client.consumer(queue)
     await inbox.count(15)
     for priority in (1, 9, 4):
-        assert [body for body in inbox.texts if body.startswith(str(priority))] == [f"{priority}.{turn}" for turn in range(5)]
+        assert [body for body in inbox.texts if body.startswith(str(priority))] == [
+            f"{priority}.{turn}" for turn in range(5)
+        ]
 
 
 @contract(arranged=("restart",))
@@ -266,7 +316,13 @@ async def test_everything_a_persistent_message_carries_outlives_the_broker(seam:
     expires = now_ms() + 600_000
     properties: dict[str, Value] = {"n": Short(5), "s": "größe", "b": False}
     headers = Headers(
-        queue, body_type=BodyType.BYTES, priority=8, correlation_id="c", type="t", reply_to=Queue("r"), properties=properties
+        queue,
+        body_type=BodyType.BYTES,
+        priority=8,
+        correlation_id="c",
+        type="t",
+        reply_to=Queue("r"),
+        properties=properties,
     )
     session.send([Message(headers, b"\x00\x01\xff", expires=expires)])
     await completed(session)
@@ -274,8 +330,16 @@ async def test_everything_a_persistent_message_carries_outlives_the_broker(seam:
     inbox = await (await seam.connect()).consumer(queue)
     await inbox.count(1)
     message = inbox.messages[0]
-    assert (message.body, message.headers.body_type, message.headers.priority) == (b"\x00\x01\xff", BodyType.BYTES, 8)
-    assert (message.headers.correlation_id, message.headers.type, message.headers.reply_to) == ("c", "t", Queue("r"))
+    assert (message.body, message.headers.body_type, message.headers.priority) == (
+        b"\x00\x01\xff",
+        BodyType.BYTES,
+        8,
+    )
+    assert (message.headers.correlation_id, message.headers.type, message.headers.reply_to) == (
+        "c",
+        "t",
+        Queue("r"),
+    )
     assert abs(message.expires - expires) <= 1000
     kept = {name: message.headers.properties[name] for name in properties}
     if seam.backend.typed_properties:

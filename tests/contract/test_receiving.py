@@ -252,14 +252,18 @@ async def test_a_run_is_the_callees_to_keep(seam: Seam) -> None:
     queue = seam.queue()
     client = await seam.connect()
     copies: list[list[Message]] = []
-    inbox = await client.consumer(queue, on_delivery=lambda first, messages: copies.append(list(messages)))
+    inbox = await client.consumer(
+        queue, on_delivery=lambda first, messages: copies.append(list(messages))
+    )
     for start in range(0, 9, 3):
         await client.send(queue, range(start, start + 3))
         await inbox.count(start + 3)
         inbox.consumer.acknowledge_through(start + 3)
     await client.close()
     assert [list(messages) for _, messages, _ in inbox.runs] == copies
-    assert [message.text for messages in copies for message in messages] == [str(number) for number in range(9)]
+    assert [message.text for messages in copies for message in messages] == [
+        str(number) for number in range(9)
+    ]
 
 
 def pumping(client: Client, session: Session, target: Destination) -> Inbox:
@@ -333,7 +337,9 @@ async def test_deliver_may_close_or_stop_another_consumer(seam: Seam, close: boo
     await ended[0].close()
     rest = await client.consumer(queue)
     await until(lambda: sum(len(inbox.messages) for inbox in (*inboxes, rest)) == 10)
-    assert sorted(body for inbox in (*inboxes, rest) for body in inbox.texts) == [str(number) for number in range(10)]
+    assert sorted(body for inbox in (*inboxes, rest) for body in inbox.texts) == [
+        str(number) for number in range(10)
+    ]
 
 
 @contract()
@@ -342,7 +348,11 @@ async def test_deliver_may_close_its_own(seam: Seam, what: str) -> None:
     other, queue = await seam.waiting(range(4))
     client = await seam.connect()
     inbox = await client.consumer(queue, credit=2, start=False)
-    close = {"consumer": inbox.consumer.close, "session": inbox.session.close, "connection": client.end}[what]
+    close = {
+        "consumer": inbox.consumer.close,
+        "session": inbox.session.close,
+        "connection": client.end,
+    }[what]
     inbox.on_delivery = lambda first, messages: close()
     inbox.consumer.start()
     await inbox.count(1)
@@ -361,7 +371,9 @@ async def test_deliver_may_make_another_consumer(seam: Seam) -> None:
 
     def another(first: int, messages: Sequence[Message]) -> None:
         inbox = Inbox()
-        inbox.consumer = client.session().consumer(Subscription(other), inbox.deliver, inbox.failures.append)
+        inbox.consumer = client.session().consumer(
+            Subscription(other), inbox.deliver, inbox.failures.append
+        )
         inbox.consumer.grant(10)
         inbox.consumer.start()
         assert inbox.runs == []
@@ -387,10 +399,14 @@ async def test_a_delivery_in_auto_mode_is_settled_once_it_has_returned(seam: Sea
 
 
 @contract()
-async def test_a_delivery_in_auto_mode_is_not_settled_if_it_closes_its_connection_first(seam: Seam) -> None:
+async def test_a_delivery_in_auto_mode_is_not_settled_if_it_closes_its_connection_first(
+    seam: Seam,
+) -> None:
     other, queue = await seam.waiting(range(2))
     client = await seam.connect()
-    inbox = await client.consumer(queue, mode=Mode.AUTO, credit=1, on_delivery=lambda first, messages: client.end())
+    inbox = await client.consumer(
+        queue, mode=Mode.AUTO, credit=1, on_delivery=lambda first, messages: client.end()
+    )
     await inbox.count(1)
     again = await other.consumer(queue)
     await again.count(2)
@@ -418,7 +434,9 @@ async def test_a_closed_consumer_receives_no_more_and_what_it_held_goes_back(sea
 
 
 @contract()
-async def test_a_consumer_that_kept_its_deliveries_gives_them_back_when_it_is_closed_again(seam: Seam) -> None:
+async def test_a_consumer_that_kept_its_deliveries_gives_them_back_when_it_is_closed_again(
+    seam: Seam,
+) -> None:
     client, queue, inbox = await seam.holding(range(3))
     inbox.consumer.close(requeue=False)
     inbox.consumer.close(requeue=False)
@@ -460,14 +478,20 @@ async def test_deliveries_may_be_settled_after_a_close_that_keeps_them(seam: Sea
     session.close()
     await other.count(3)
     assert sorted(other.texts) == ["2", "3", "more"]
-    assert {body: attempts for body, attempts in zip(other.texts, other.attempts, strict=True) if body != "more"} == {
+    assert {
+        body: attempts
+        for body, attempts in zip(other.texts, other.attempts, strict=True)
+        if body != "more"
+    } == {
         "2": 2,
         "3": 2,
     }
 
 
 @contract(arranged=("shares",))
-async def test_a_closed_consumer_that_keeps_its_deliveries_leaves_what_comes_to_others(seam: Seam) -> None:
+async def test_a_closed_consumer_that_keeps_its_deliveries_leaves_what_comes_to_others(
+    seam: Seam,
+) -> None:
     client, queue, inbox = await seam.holding(["held"])
     inbox.consumer.close(requeue=False)
     await client.send(queue, ["more"])
@@ -496,7 +520,8 @@ async def test_sessions_of_one_connection_work_beside_each_other(seam: Seam) -> 
     queues = [seam.queue() for _ in range(3)]
     client = await seam.connect()
     inboxes = [
-        await client.consumer(queue, mode=mode) for queue, mode in zip(queues, (Mode.AUTO, Mode.CLIENT, Mode.CLIENT), strict=True)
+        await client.consumer(queue, mode=mode)
+        for queue, mode in zip(queues, (Mode.AUTO, Mode.CLIENT, Mode.CLIENT), strict=True)
     ]
     session = client.session()
     session.send([message for queue in queues for message in texts(queue, range(5))])

@@ -52,7 +52,9 @@ async def test_one_call_may_send_to_many_destinations(seam: Seam) -> None:
     client = await seam.connect()
     inboxes = [await client.consumer(destination) for destination in (first, second, topic)]
     session = client.session()
-    run = [text(destination, f"{turn}") for turn in range(3) for destination in (first, second, topic)]
+    run = [
+        text(destination, f"{turn}") for turn in range(3) for destination in (first, second, topic)
+    ]
     session.send(run)
     await completed(session)
     for inbox, destination in zip(inboxes, (first, second, topic), strict=True):
@@ -69,7 +71,9 @@ async def test_a_sent_message_gets_an_id_and_the_time(seam: Seam) -> None:
     session, sent = client.session(), texts(queue, ["a", "b"])
     session.send(sent)
     ids: list[str] = []
-    session.completion(lambda error: ids.extend(message.message_id for message in sent if message.timestamp))
+    session.completion(
+        lambda error: ids.extend(message.message_id for message in sent if message.timestamp)
+    )
     await until(lambda: ids)
     assert ids == [message.message_id for message in sent], "they are set when the completion fires"
     inbox = await client.consumer(queue)
@@ -79,7 +83,9 @@ async def test_a_sent_message_gets_an_id_and_the_time(seam: Seam) -> None:
         assert len({message.message_id for message in messages}) == 2
         assert all(before - 1000 <= message.timestamp <= now_ms() + 1000 for message in messages)
     if seam.backend.same_ids:
-        assert [message.message_id for message in inbox.messages] == [message.message_id for message in sent]
+        assert [message.message_id for message in inbox.messages] == [
+            message.message_id for message in sent
+        ]
 
 
 @contract()
@@ -138,7 +144,9 @@ async def test_a_run_is_taken_whole_or_not_at_all(seam: Seam) -> None:
     queue = seam.queue()
     client = await seam.connect()
     session = client.session()
-    error = await refused_send(session, [*texts(queue, range(2)), text(denied, "x"), text(queue, "2")])
+    error = await refused_send(
+        session, [*texts(queue, range(2)), text(denied, "x"), text(queue, "2")]
+    )
     if isinstance(error, MessageRejected):
         assert error.index == 2
         error = error.cause
@@ -192,7 +200,9 @@ async def test_a_message_that_is_too_large_is_refused(seam: Seam) -> None:
 
 
 @contract("transacted", arranged=("transaction",))
-async def test_a_transaction_that_is_too_large_takes_no_more_and_can_be_rolled_back(seam: Seam) -> None:
+async def test_a_transaction_that_is_too_large_takes_no_more_and_can_be_rolled_back(
+    seam: Seam,
+) -> None:
     most = seam.backend.transaction
     assert most is not None
     queue = seam.queue()
@@ -215,14 +225,18 @@ async def test_a_temporary_destination_that_is_gone_takes_nothing(seam: Seam) ->
     await sender.send(temporary, ["1"])
     await creator.close()
     error = await refused_send(sender.session(), texts(temporary, ["2"]))
-    assert isinstance(error.cause if isinstance(error, MessageRejected) else error, InvalidDestination)
+    assert isinstance(
+        error.cause if isinstance(error, MessageRejected) else error, InvalidDestination
+    )
 
 
 # --- when to wait
 
 
 @contract()
-async def test_a_session_with_nothing_to_do_is_writable_and_says_so_in_another_turn(seam: Seam) -> None:
+async def test_a_session_with_nothing_to_do_is_writable_and_says_so_in_another_turn(
+    seam: Seam,
+) -> None:
     client = await seam.connect()
     session = client.session()
     assert session.writable()
@@ -235,7 +249,9 @@ async def test_a_session_with_nothing_to_do_is_writable_and_says_so_in_another_t
 
 
 @contract()
-async def test_who_sends_too_much_is_told_to_wait_and_when_to_go_on_and_loses_nothing(seam: Seam) -> None:
+async def test_who_sends_too_much_is_told_to_wait_and_when_to_go_on_and_loses_nothing(
+    seam: Seam,
+) -> None:
     queue = seam.queue()
     client = await seam.connect()
     session = client.session()
@@ -257,7 +273,9 @@ async def test_who_sends_too_much_is_told_to_wait_and_when_to_go_on_and_loses_no
 
 
 @contract(arranged=("flow",))
-async def test_a_destination_at_its_limit_holds_its_senders_back_until_there_is_room(seam: Seam) -> None:
+async def test_a_destination_at_its_limit_holds_its_senders_back_until_there_is_room(
+    seam: Seam,
+) -> None:
     assert seam.backend.flow is not None
     queue, most = seam.backend.flow
     client = await seam.connect()

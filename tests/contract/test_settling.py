@@ -15,7 +15,12 @@ from tests.contract.waiting import Inbox, committed, completed, until
 #: A consumer's policy of one more try at once.
 ONE_MORE = RedeliveryChanges(maximum_redeliveries=1, initial_redelivery_delay=0)
 #: One of many tries, the first at once and all others, too.
-AT_ONCE = RedeliveryChanges(maximum_redeliveries=10, initial_redelivery_delay=0, redelivery_delay=0, use_exponential_back_off=False)
+AT_ONCE = RedeliveryChanges(
+    maximum_redeliveries=10,
+    initial_redelivery_delay=0,
+    redelivery_delay=0,
+    use_exponential_back_off=False,
+)
 
 
 async def until_dead(seam: Seam, bodies: set[str]) -> None:
@@ -23,7 +28,9 @@ async def until_dead(seam: Seam, bodies: set[str]) -> None:
     if seam.backend.dead is not None:
         client = await seam.connect()
         inbox = await client.consumer(seam.backend.dead, mode=Mode.AUTO)
-        await until(lambda: bodies <= set(inbox.texts), lambda: f"{bodies} among the dead {inbox.texts}")
+        await until(
+            lambda: bodies <= set(inbox.texts), lambda: f"{bodies} among the dead {inbox.texts}"
+        )
 
 
 # --- cumulative
@@ -178,7 +185,9 @@ async def test_the_redelivery_policy_decides_how_often_a_message_is_tried(seam: 
 async def test_the_redelivery_policy_decides_on_the_pauses(seam: Seam) -> None:
     queue = seam.queue()
     client = await seam.connect()
-    pauses = RedeliveryChanges(maximum_redeliveries=3, initial_redelivery_delay=50, back_off_multiplier=3.0)
+    pauses = RedeliveryChanges(
+        maximum_redeliveries=3, initial_redelivery_delay=50, back_off_multiplier=3.0
+    )
     inbox = await client.consumer(queue, mode=Mode.INDIVIDUAL, redelivery=pauses)
     await client.send(queue, ["poison"])
     for attempt, least in ((1, 45), (2, 145)):

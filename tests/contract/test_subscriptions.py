@@ -7,7 +7,13 @@ from collections.abc import Mapping
 import pytest
 
 from gateway.messaging.destination import Destination
-from gateway.messaging.errors import ClientIdRequired, DurableInUse, InvalidDestination, InvalidSelector, UnknownSubscription
+from gateway.messaging.errors import (
+    ClientIdRequired,
+    DurableInUse,
+    InvalidDestination,
+    InvalidSelector,
+    UnknownSubscription,
+)
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Subscription
 from gateway.messaging.values import Value
@@ -196,7 +202,12 @@ async def test_no_local_holds_for_a_durable_subscription(seam: Seam) -> None:
 async def send_with(client: Client, destination: Destination, *given: Mapping[str, Value]) -> None:
     """Messages whose bodies are their numbers, with these properties."""
     session = client.session()
-    session.send([text(destination, str(number), properties=properties) for number, properties in enumerate(given)])
+    session.send(
+        [
+            text(destination, str(number), properties=properties)
+            for number, properties in enumerate(given)
+        ]
+    )
     await completed(session)
 
 
@@ -204,7 +215,11 @@ async def send_with(client: Client, destination: Destination, *given: Mapping[st
 async def test_a_selector_takes_what_matches_and_leaves_the_rest(seam: Seam) -> None:
     queue = seam.queue()
     client = await seam.connect()
-    await send_with(client, queue, *[{"n": number, "parity": "odd" if number % 2 else "even"} for number in range(10)])
+    await send_with(
+        client,
+        queue,
+        *[{"n": number, "parity": "odd" if number % 2 else "even"} for number in range(10)],
+    )
     inbox = await client.consumer(queue, selector="parity = 'even' AND n BETWEEN 2 AND 7")
     await inbox.count(3)
     await seam.quiet()
@@ -218,7 +233,10 @@ async def test_a_selector_takes_what_matches_and_leaves_the_rest(seam: Seam) -> 
 async def test_a_selector_on_a_topic(seam: Seam) -> None:
     topic = seam.topic()
     client = await seam.connect()
-    every, some = await client.consumer(topic), await client.consumer(topic, selector="s LIKE 'a%' OR s IS NULL")
+    every, some = (
+        await client.consumer(topic),
+        await client.consumer(topic, selector="s LIKE 'a%' OR s IS NULL"),
+    )
     await send_with(client, topic, {"s": "abc"}, {"s": "bcd"}, {}, {"s": "a"})
     await every.count(4)
     await some.count(3)
@@ -232,7 +250,9 @@ async def test_a_selector_reads_header_fields(seam: Seam) -> None:
     await client.send(queue, ["yes"], priority=7, type="t", correlation_id="c")
     await client.send(queue, ["no"], priority=7, type="u", correlation_id="c")
     await client.send(queue, ["no"], priority=7, type="t", correlation_id="d")
-    inbox = await client.consumer(queue, selector="JMSPriority > 5 AND JMSType = 't' AND JMSCorrelationID = 'c'")
+    inbox = await client.consumer(
+        queue, selector="JMSPriority > 5 AND JMSType = 't' AND JMSCorrelationID = 'c'"
+    )
     await inbox.count(1)
     await seam.quiet()
     assert inbox.texts == ["yes"]
@@ -242,7 +262,10 @@ async def test_a_selector_reads_header_fields(seam: Seam) -> None:
 async def test_two_selectors_share_a_queue(seam: Seam) -> None:
     queue = seam.queue()
     client = await seam.connect()
-    low, high = await client.consumer(queue, selector="n < 5"), await client.consumer(queue, selector="n >= 5")
+    low, high = (
+        await client.consumer(queue, selector="n < 5"),
+        await client.consumer(queue, selector="n >= 5"),
+    )
     await send_with(client, queue, *[{"n": number} for number in range(10)])
     await low.count(5)
     await high.count(5)
@@ -278,7 +301,9 @@ async def test_no_selector_is_every_message(seam: Seam) -> None:
 async def test_an_invalid_selector_is_refused(seam: Seam, selector: str) -> None:
     client = await seam.connect()
     for destination in (seam.queue(), seam.topic()):
-        error = await refused_consumer(client.session(), Subscription(destination, selector=selector))
+        error = await refused_consumer(
+            client.session(), Subscription(destination, selector=selector)
+        )
         assert isinstance(error, InvalidSelector)
         assert error.selector == selector
 
@@ -288,10 +313,19 @@ async def test_a_selector_sees_properties_of_every_type(seam: Seam) -> None:
     queue = seam.queue()
     client = await seam.connect()
     await send_with(
-        client, queue, {"f": 1.5, "b": True, "s": "x"}, {"f": 2.5, "b": True, "s": "x"}, {"f": 1.5, "b": False, "s": "x"}
+        client,
+        queue,
+        {"f": 1.5, "b": True, "s": "x"},
+        {"f": 2.5, "b": True, "s": "x"},
+        {"f": 1.5, "b": False, "s": "x"},
     )
-    typed, strings = "f < 2 AND b = TRUE AND s IN ('x', 'y')", "f = '1.5' AND b = 'true' AND s IN ('x', 'y')"
-    inbox = await client.consumer(queue, selector=typed if seam.backend.typed_selectors else strings)
+    typed, strings = (
+        "f < 2 AND b = TRUE AND s IN ('x', 'y')",
+        "f = '1.5' AND b = 'true' AND s IN ('x', 'y')",
+    )
+    inbox = await client.consumer(
+        queue, selector=typed if seam.backend.typed_selectors else strings
+    )
     await inbox.count(1)
     await seam.quiet()
     messages: list[Message] = inbox.messages

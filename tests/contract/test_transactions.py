@@ -57,7 +57,9 @@ async def test_acknowledgements_take_effect_with_the_commit(seam: Seam) -> None:
     with pytest.raises(UnknownDelivery):
         inbox.consumer.acknowledge_through(2)
     await committed(session)
-    assert inbox.consumer.acknowledge_through(3) == 1, "not acknowledged, so still outstanding after the commit"
+    assert inbox.consumer.acknowledge_through(3) == 1, (
+        "not acknowledged, so still outstanding after the commit"
+    )
     await client.leaves(queue, ["2", "3"])
 
 
@@ -206,7 +208,9 @@ async def test_a_rejection_in_a_transaction_takes_effect_with_the_commit(seam: S
 @contract("transacted")
 @pytest.mark.parametrize("requeue", [True, False])
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-async def test_a_consumer_that_is_closed_before_its_transaction_ends(seam: Seam, requeue: bool, end: str) -> None:
+async def test_a_consumer_that_is_closed_before_its_transaction_ends(
+    seam: Seam, requeue: bool, end: str
+) -> None:
     client, queue, inbox = await seam.holding(range(4), mode=Mode.TRANSACTED)
     session = inbox.session
     inbox.consumer.acknowledge_through(2)
@@ -350,7 +354,9 @@ async def test_what_was_joined_goes_back_when_its_own_connection_ends_first(seam
 
 
 @contract("joined")
-async def test_what_was_joined_goes_back_to_the_queue_when_its_consumer_is_closed_and_then_rolled_back(seam: Seam) -> None:
+async def test_what_was_joined_goes_back_to_the_queue_when_its_consumer_is_closed_and_then_rolled_back(
+    seam: Seam,
+) -> None:
     client, queue, inbox = await seam.holding(range(3))
     transacted = client.session(Mode.TRANSACTED)
     inbox.consumer.acknowledge_through(2, within=transacted)
@@ -380,6 +386,8 @@ async def test_recover_leaves_what_was_joined_with_the_transaction(seam: Seam, e
     await seam.quiet()
     assert len(inbox.messages) == 6
     if end == "rollback":
-        assert inbox.consumer.acknowledge_through(2) == 2, "outstanding again under the numbers they had"
+        assert inbox.consumer.acknowledge_through(2) == 2, (
+            "outstanding again under the numbers they had"
+        )
     assert inbox.consumer.acknowledge_through(6) == 2
     await client.leaves(queue, [])

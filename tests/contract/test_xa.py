@@ -29,7 +29,9 @@ def branch() -> Xid:
     return Xid(0x5354, os.urandom(16), b"\x01")
 
 
-async def sent(client: Client, queue: Destination, bodies: Sequence[str] | range) -> tuple[XAResource, Xid]:
+async def sent(
+    client: Client, queue: Destination, bodies: Sequence[str] | range
+) -> tuple[XAResource, Xid]:
     """Send in a new branch, whose association has ended. :returns: the session's resource, and the branch."""
     session, xid = client.connection.xa_session(), branch()
     resource = session.resource()
@@ -129,7 +131,9 @@ async def test_a_prepared_branch_outlives_its_connection(seam: Seam) -> None:
 
 
 @contract("xa")
-async def test_a_branch_that_nobody_knows_can_be_neither_committed_nor_rolled_back(seam: Seam) -> None:
+async def test_a_branch_that_nobody_knows_can_be_neither_committed_nor_rolled_back(
+    seam: Seam,
+) -> None:
     resource = (await seam.connect()).connection.xa_session().resource()
     unknown: tuple[Callable[[], Deferred[None]], ...] = (
         lambda: resource.commit(branch(), False),
@@ -152,7 +156,9 @@ async def test_what_is_acknowledged_in_a_branch_is_gone_with_its_commit(seam: Se
 
 
 @contract("xa")
-async def test_what_is_acknowledged_in_a_branch_comes_again_in_order_after_its_rollback(seam: Seam) -> None:
+async def test_what_is_acknowledged_in_a_branch_comes_again_in_order_after_its_rollback(
+    seam: Seam,
+) -> None:
     client, queue = await seam.waiting(range(5))
     session, inbox, xid = await received(client, queue, 3)
     await bounded(session.resource().rollback(xid))
@@ -162,7 +168,9 @@ async def test_what_is_acknowledged_in_a_branch_comes_again_in_order_after_its_r
 
 
 @contract("xa")
-async def test_what_a_prepared_branch_acknowledged_comes_again_in_order_after_its_rollback(seam: Seam) -> None:
+async def test_what_a_prepared_branch_acknowledged_comes_again_in_order_after_its_rollback(
+    seam: Seam,
+) -> None:
     client, queue = await seam.waiting(range(3))
     session, inbox, xid = await received(client, queue, 3)
     assert await bounded(session.resource().prepare(xid)) is Vote.OK
@@ -174,7 +182,9 @@ async def test_what_a_prepared_branch_acknowledged_comes_again_in_order_after_it
 
 @contract("xa")
 @pytest.mark.parametrize("prepared", [False, True])
-async def test_a_consumer_of_a_topic_has_again_what_was_rolled_back_before_what_came_meanwhile(seam: Seam, prepared: bool) -> None:
+async def test_a_consumer_of_a_topic_has_again_what_was_rolled_back_before_what_came_meanwhile(
+    seam: Seam, prepared: bool
+) -> None:
     client, topic = await seam.connect(), seam.topic()
     session, xid = client.connection.xa_session(), branch()
     inbox = await inbox_of(client, session, topic)
@@ -269,7 +279,11 @@ async def test_branches_of_one_session_follow_one_another(seam: Seam) -> None:
 async def test_two_connections_join_in_one_branch(seam: Seam) -> None:
     source, queue = await seam.waiting(range(2))
     target, other = await seam.connect(), seam.queue()
-    receiving, sending, xid = source.connection.xa_session(), target.connection.xa_session(), branch()
+    receiving, sending, xid = (
+        source.connection.xa_session(),
+        target.connection.xa_session(),
+        branch(),
+    )
     inbox = await inbox_of(source, receiving, queue)
     await bounded(receiving.resource().start(xid, Flags.NOFLAGS))
     await bounded(sending.resource().start(xid, Flags.JOIN))
@@ -287,7 +301,11 @@ async def test_two_connections_join_in_one_branch(seam: Seam) -> None:
 async def test_two_connections_joined_in_one_branch_roll_back_together(seam: Seam) -> None:
     source, queue = await seam.waiting(range(2))
     target, other = await seam.connect(), seam.queue()
-    receiving, sending, xid = source.connection.xa_session(), target.connection.xa_session(), branch()
+    receiving, sending, xid = (
+        source.connection.xa_session(),
+        target.connection.xa_session(),
+        branch(),
+    )
     inbox = await inbox_of(source, receiving, queue)
     await bounded(receiving.resource().start(xid, Flags.NOFLAGS))
     await bounded(sending.resource().start(xid, Flags.JOIN))

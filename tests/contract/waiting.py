@@ -58,7 +58,14 @@ class Inbox:
         #: Called with the run inside of each delivery.
         self.on_delivery: Callable[[int, Sequence[Message]], object] | None = None
 
-    def deliver(self, consumer: Consumer, first: int, messages: Sequence[Message], attempts: Sequence[int] | None, /) -> None:
+    def deliver(
+        self,
+        consumer: Consumer,
+        first: int,
+        messages: Sequence[Message],
+        attempts: Sequence[int] | None,
+        /,
+    ) -> None:
         self.runs.append((first, messages, attempts))
         self.ends += not messages
         self.numbers += range(first, first + len(messages))
@@ -74,7 +81,10 @@ class Inbox:
 
     async def count(self, number: int) -> None:
         """Wait until that many messages are here."""
-        await until(lambda: len(self.messages) >= number or self.failures, lambda: f"{self.texts} of {number}")
+        await until(
+            lambda: len(self.messages) >= number or self.failures,
+            lambda: f"{self.texts} of {number}",
+        )
         assert self.failures == [], str(self.failures)
 
     async def ended(self) -> None:

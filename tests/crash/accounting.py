@@ -26,7 +26,9 @@ def check(load: Load, port: int) -> int:
         found[name] = _drain(load, port, name)
         _account(place, found[name])
     _account_transactions(load, found)
-    _account_moves(load.places["/queue/crash.in"], found["/queue/crash.in"], found["/queue/crash.out"])
+    _account_moves(
+        load.places["/queue/crash.in"], found["/queue/crash.in"], found["/queue/crash.out"]
+    )
     return sum(len(ids) for ids in found.values())
 
 
@@ -46,7 +48,9 @@ def _drain(load: Load, port: int, name: str) -> list[Id]:
             try:
                 frame = early.pop() if early else client.message()
             except TimeoutError:
-                raise AssertionError(f"{name}: after {len(ids)} messages, {ids[-1:]} the last, no more came") from None
+                raise AssertionError(
+                    f"{name}: after {len(ids)} messages, {ids[-1:]} the last, no more came"
+                ) from None
             unacknowledged += 1
             if frame.body == _SENTINEL:
                 client.ask("ACK", {"id": frame.headers["ack"]})
@@ -65,15 +69,23 @@ def _drain(load: Load, port: int, name: str) -> list[Id]:
 def _account(place: Place, found: Sequence[Id]) -> None:
     there = set(found)
     name = place.name
-    assert len(there) == len(found), f"{name}: twice: {sorted(id for id in there if found.count(id) > 1)[:10]}"
-    assert not there - place.offered, f"{name}: nobody sent {sorted(there - place.offered)[:10]}, or it was not to be kept"
+    assert len(there) == len(found), (
+        f"{name}: twice: {sorted(id for id in there if found.count(id) > 1)[:10]}"
+    )
+    assert not there - place.offered, (
+        f"{name}: nobody sent {sorted(there - place.offered)[:10]}, or it was not to be kept"
+    )
     lost = place.wanted - there
-    assert not lost, f"{name}: {len(lost)} of {len(place.promised)} are lost, such as {sorted(lost)[:10]}"
+    assert not lost, (
+        f"{name}: {len(lost)} of {len(place.promised)} are lost, such as {sorted(lost)[:10]}"
+    )
     back = place.gone & there
     assert not back, f"{name}: acknowledged with a receipt, and back: {sorted(back)[:10]}"
     last: dict[str, int] = {}
     for producer, number in found:
-        assert number > last.get(producer, 0), f"{name}: {producer}'s {number} stands after its {last[producer]}"
+        assert number > last.get(producer, 0), (
+            f"{name}: {producer}'s {number} stands after its {last[producer]}"
+        )
         last[producer] = number
 
 
@@ -81,7 +93,9 @@ def _account_transactions(load: Load, found: dict[str, list[Id]]) -> None:
     there = {(name, id) for name, ids in found.items() for id in ids}
     for group in load.groups:
         present = [member for member in group.members if member in there]
-        assert present in ([], group.members), f"half a transaction: of {group.members} there is {present}"
+        assert present in ([], group.members), (
+            f"half a transaction: of {group.members} there is {present}"
+        )
         assert present or not group.promised, f"a committed transaction is lost: {group.members}"
 
 

@@ -25,7 +25,9 @@ class Refused(Exception):
     """An ERROR frame came. :param frame: that frame."""
 
     def __init__(self, frame: Frame) -> None:
-        super().__init__(f"{frame.headers.get('message')} ({frame.body.decode(errors='replace').strip()})")
+        super().__init__(
+            f"{frame.headers.get('message')} ({frame.body.decode(errors='replace').strip()})"
+        )
         self.frame = frame
 
 
@@ -70,7 +72,9 @@ class Client:
         try:
             plain.connect((HOST, port))
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self.socket: socket.socket = plain if tls is None else tls.wrap_socket(plain, server_hostname=HOST)
+            self.socket: socket.socket = (
+                plain if tls is None else tls.wrap_socket(plain, server_hostname=HOST)
+            )
         except BaseException:
             plain.close()
             raise
@@ -78,7 +82,13 @@ class Client:
         self._receipts = 0
         if connect:
             try:
-                given = {"accept-version": "1.2", "host": HOST, "login": login, "passcode": passcode, **(headers or {})}
+                given = {
+                    "accept-version": "1.2",
+                    "host": HOST,
+                    "login": login,
+                    "passcode": passcode,
+                    **(headers or {}),
+                }
                 self.write(encode("CONNECT", given))
                 answer = self.frame()
                 if answer.command != "CONNECTED":
@@ -90,7 +100,12 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -131,7 +146,9 @@ class Client:
 
     def send(self, destination: str, body: bytes, **headers: str) -> None:
         """SEND, persistent, without a receipt."""
-        self.write(encode("SEND", {"destination": destination, "persistent": "true", **headers}, body))
+        self.write(
+            encode("SEND", {"destination": destination, "persistent": "true", **headers}, body)
+        )
 
     def ask(self, command: str, headers: Mapping[str, str], body: bytes = b"") -> list[Frame]:
         """A frame with a receipt. :returns: the frames that came before the RECEIPT. :raises Refused: an ERROR came instead."""
@@ -182,7 +199,9 @@ class Client:
         headers: dict[str, str] = {}
         for line in lines:
             name, _, value = line.partition(":")
-            headers.setdefault(name, value.replace("\\c", ":").replace("\\n", "\n").replace("\\\\", "\\"))
+            headers.setdefault(
+                name, value.replace("\\c", ":").replace("\\n", "\n").replace("\\\\", "\\")
+            )
         length = headers.get("content-length")
         stop = buffer.find(b"\0", end + 2) if length is None else end + 2 + int(length)
         if stop < 0 or stop >= len(buffer):

@@ -41,7 +41,9 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pairs]:
 
 
 @pytest.fixture
-def moves(pairs: Pairs, request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> Moves:
+def moves(
+    pairs: Pairs, request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
+) -> Moves:
     """Has a case happen with 50 messages, in the long run with 1,000, records its row, and asserts that it is clean."""
     long = bool(request.config.getoption("--long"))
     messages = 1_000 if long else 50

@@ -82,7 +82,9 @@ class Load:
 
     def body(self, id: Id) -> bytes:
         """A body that says which message it is, of a length that varies."""
-        return f"{self.epoch} {id[0]} {id[1]} ".encode().ljust(self.random.choice((40, 200, 1500, 5000)), b".")
+        return f"{self.epoch} {id[0]} {id[1]} ".encode().ljust(
+            self.random.choice((40, 200, 1500, 5000)), b"."
+        )
 
     def start(self) -> None:
         """Connect all clients and let them go."""
@@ -122,7 +124,9 @@ class Load:
     def wait_for_receipts(self, count: int) -> None:
         """Wait until so many RECEIPTs have come to all clients together."""
         with self._counted:
-            come = self._counted.wait_for(lambda: self._receipts >= count or self.problems, PATIENCE)
+            come = self._counted.wait_for(
+                lambda: self._receipts >= count or self.problems, PATIENCE
+            )
         assert not self.problems, self.problems
         assert come, f"only {self._receipts} of {count} receipts came"
 
@@ -171,7 +175,9 @@ class Actor:
         while True:
             self.take(self.client.frame())
 
-    def asking(self, command: str, headers: dict[str, str], done: Callable[[], None], body: bytes = b"") -> bytes:
+    def asking(
+        self, command: str, headers: dict[str, str], done: Callable[[], None], body: bytes = b""
+    ) -> bytes:
         """A frame with a receipt. :param done: called when that has come."""
         self._receipts += 1
         receipt = str(self._receipts)
@@ -191,7 +197,9 @@ class Actor:
         elif frame.command == "MESSAGE":
             epoch, producer, number = frame.body.split(b" ")[:3]
             if int(epoch) != self.load.epoch:
-                self.load.problem(f"{self}: a message of epoch {int(epoch)} came in epoch {self.load.epoch}: {frame.headers}")
+                self.load.problem(
+                    f"{self}: a message of epoch {int(epoch)} came in epoch {self.load.epoch}: {frame.headers}"
+                )
             self.message(frame, (producer.decode(), int(number)))
         else:
             self.load.errors.append(frame)
@@ -206,7 +214,9 @@ class Actor:
 class Producer(Actor):
     """Sends runs of persistent messages, every so manyeth with a receipt, and waits for the receipts of a run."""
 
-    def __init__(self, load: Load, name: str, destination: str, every: int, *, persistent: bool = True) -> None:
+    def __init__(
+        self, load: Load, name: str, destination: str, every: int, *, persistent: bool = True
+    ) -> None:
         super().__init__(load)
         self._name = name
         self._destination = destination
@@ -272,7 +282,9 @@ class Transactions(Actor):
                 for place, id in members:
                     self.load.place(place).offered.add(id)
                 self.load.groups.append(group)
-                octets.append(self.asking("COMMIT", {"transaction": transaction}, self._committed(group)))
+                octets.append(
+                    self.asking("COMMIT", {"transaction": transaction}, self._committed(group))
+                )
             else:
                 octets.append(self.asking("ABORT", {"transaction": transaction}, _nothing))
             self.client.write(b"".join(octets))
@@ -312,7 +324,9 @@ class Consumer(Actor):
         if frame.headers.get("redelivered") != "true":
             producer, number = id
             if number <= self._last.get(producer, 0):
-                self.load.problem(f"{self._destination}: {id} came after number {self._last[producer]}")
+                self.load.problem(
+                    f"{self._destination}: {id} came after number {self._last[producer]}"
+                )
             self._last[producer] = number
         if self._ack == "auto":
             self._place.taken.add(id)
@@ -330,7 +344,9 @@ class Consumer(Actor):
             self.client.write(self.asking("ACK", {"id": taken[-1][0]}, self._gone(ids)))
         else:
             self.random.shuffle(taken)
-            self.client.write(b"".join(self.asking("ACK", {"id": ack}, self._gone([id])) for ack, id in taken))
+            self.client.write(
+                b"".join(self.asking("ACK", {"id": ack}, self._gone([id])) for ack, id in taken)
+            )
 
     def _gone(self, ids: Iterable[Id]) -> Callable[[], None]:
         return lambda: self._place.gone.update(ids)
@@ -374,7 +390,12 @@ class Leaver(Consumer):
                 self.take(self.client.frame())
             self._left = 7
             self.client.write(encode("UNSUBSCRIBE", {"id": "s"}))
-            subscribe = {"destination": self._destination, "id": "s", "ack": "client", **self.subscribing()}
+            subscribe = {
+                "destination": self._destination,
+                "id": "s",
+                "ack": "client",
+                **self.subscribing(),
+            }
             self.client.write(self.asking("SUBSCRIBE", subscribe, _nothing))
             self.until_answered()
 
@@ -409,7 +430,13 @@ class Mover(Actor):
         self._received.append((frame.headers["ack"], id, frame.body))
 
     def work(self) -> None:
-        subscribe = {"destination": self._source.name, "id": "s", "ack": "client", "transaction": "t1", "prefetch-count": "20"}
+        subscribe = {
+            "destination": self._source.name,
+            "id": "s",
+            "ack": "client",
+            "transaction": "t1",
+            "prefetch-count": "20",
+        }
         self.client.write(encode("BEGIN", {"transaction": "t1"}) + encode("SUBSCRIBE", subscribe))
         for count in range(1, 1_000_000_000):
             while not self._received:
@@ -418,7 +445,15 @@ class Mover(Actor):
             received, self._received = self._received, []
             ids = [id for _, id, _ in received]
             octets = [
-                encode("SEND", {"destination": self._target.name, "persistent": "true", "transaction": transaction}, body)
+                encode(
+                    "SEND",
+                    {
+                        "destination": self._target.name,
+                        "persistent": "true",
+                        "transaction": transaction,
+                    },
+                    body,
+                )
                 for _, _, body in received
             ]
             octets.append(encode("ACK", {"id": received[-1][0], "transaction": transaction}))

@@ -59,7 +59,12 @@ STALL_S: Final = 15.0
 
 
 def collect(
-    port: int, destination: str, wanted: range, settled: Callable[[], None], stalled: Callable[[], bool], end: int
+    port: int,
+    destination: str,
+    wanted: range,
+    settled: Callable[[], None],
+    stalled: Callable[[], bool],
+    end: int,
 ) -> Collected:
     """The numbers of a destination's messages in the order of their coming: all that came until those wanted had, and ``settled`` returned.
 
@@ -107,7 +112,14 @@ class ActiveMQsDoubt:
     """Which branches are in doubt at an ActiveMQ, as its own client tells. :param port: for OpenWire."""
 
     def __init__(self, port: int) -> None:
-        command = ["java", "-XX:TieredStopAtLevel=1", "-cp", "/usr/share/activemq/lib/*", "InDoubt.java", f"tcp://{HOST}:{port}"]
+        command = [
+            "java",
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            "/usr/share/activemq/lib/*",
+            "InDoubt.java",
+            f"tcp://{HOST}:{port}",
+        ]
         self._process = subprocess.Popen(
             command,
             cwd=Path(__file__).parent,

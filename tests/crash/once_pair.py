@@ -62,11 +62,16 @@ class Pair:
         ending.callback(self._doubt.close)
         there = _xa_activemq("there", self.activemq.openwire_port)
         once = "ONCE_AND_ONLY_ONCE"
-        self.links = {OUT: Link("out", HERE, there, BATCH, once), BACK: Link("back", there, HERE, BATCH, once)}
+        self.links = {
+            OUT: Link("out", HERE, there, BATCH, once),
+            BACK: Link("back", there, HERE, BATCH, once),
+        }
         self._orders = folder / "orders"
         self._orders.mkdir()
         environment = {**os.environ, VARIABLE: f"@{self._orders}"}
-        self.gateway = BridgedGateway(folder / "gateway", list(self.links.values()), environment=environment)
+        self.gateway = BridgedGateway(
+            folder / "gateway", list(self.links.values()), environment=environment
+        )
         ending.callback(self.gateway.kill)
         self.gateway.start()
         self._number = 0
@@ -110,7 +115,14 @@ class Pair:
             began = time.monotonic()
         return self._over(way, point, JAVA, nth, first, messages, prepared, began)
 
-    def both_die(self, way: str, point: str, messages: int, gateway_first: bool, waits: Callable[[], object] | None) -> Row:
+    def both_die(
+        self,
+        way: str,
+        point: str,
+        messages: int,
+        gateway_first: bool,
+        waits: Callable[[], object] | None,
+    ) -> Row:
         """Both are killed at the point, the gateway while it is held there.
 
         :param gateway_first: who comes back first; the other one follows when the first is up.
@@ -129,9 +141,17 @@ class Pair:
                 self.gateway.start()
                 self.gateway.until_link(self.links[way].name, lambda told: True, "an answer")
                 if waits is not None:
-                    until(waits, lambda: f"what waits was never told:\n{self.gateway.said}\n{self.gateway.log[-3000:]}")
+                    until(
+                        waits,
+                        lambda: (
+                            f"what waits was never told:\n{self.gateway.said}\n{self.gateway.log[-3000:]}"
+                        ),
+                    )
                 # What is to be done on its own side it does without the other.
-                until(lambda: self._embedded_doubt() == 0, lambda: f"a branch stays:\n{self.gateway.log[-3000:]}")
+                until(
+                    lambda: self._embedded_doubt() == 0,
+                    lambda: f"a branch stays:\n{self.gateway.log[-3000:]}",
+                )
                 self.activemq.start()
             else:
                 self.activemq.start()
@@ -142,8 +162,17 @@ class Pair:
     def waiting_is_told(self) -> bool:
         """Whether operators are shown a decided transaction that waits for ActiveMQ, which is in the log still."""
         shown = self.gateway.transactions()
-        waiting = [branch["ref_name"] for each in shown if each["state"] == "WAITING" for branch in each["branches"]]
-        return "there" in waiting and "wait for 'there'" in self.gateway.log and decided(self._txlog) > 0
+        waiting = [
+            branch["ref_name"]
+            for each in shown
+            if each["state"] == "WAITING"
+            for branch in each["branches"]
+        ]
+        return (
+            "there" in waiting
+            and "wait for 'there'" in self.gateway.log
+            and decided(self._txlog) > 0
+        )
 
     # --- a case's parts
 
@@ -171,7 +200,17 @@ class Pair:
             self._withdraw()
             starting.join(PATIENCE)
 
-    def _over(self, way: str, point: str, dies: str, nth: int, first: int, messages: int, prepared: int, began: float) -> Row:
+    def _over(
+        self,
+        way: str,
+        point: str,
+        dies: str,
+        nth: int,
+        first: int,
+        messages: int,
+        prepared: int,
+        began: float,
+    ) -> Row:
         """Wait until all is moved, and count it."""
         link = self.links[way]
         last = self._take(1)
@@ -195,14 +234,18 @@ class Pair:
                 end,
             )
         except AssertionError as failed:
-            raise AssertionError(f"{failed}\n{self._standing(link)}\n{self.gateway.said}\n{self.gateway.log[-6000:]}") from None
+            raise AssertionError(
+                f"{failed}\n{self._standing(link)}\n{self.gateway.said}\n{self.gateway.log[-6000:]}"
+            ) from None
         numbers = [*given, *held]
         found = account(numbers, first, last)
         # What ActiveMQ held back comes late, but nobody else may disorder anything.
         disordered = sum(account(part, first, last).disordered for part in (given, held))
         assert not found.strange, numbers
         if found.lost or found.doubled or disordered:
-            print(f"messages {first} to {last} came so: {numbers}")  # shown where the test fails, which it does
+            print(
+                f"messages {first} to {last} came so: {numbers}"
+            )  # shown where the test fails, which it does
         return Row(
             point,
             dies,
@@ -252,7 +295,12 @@ class Pair:
         built anew from that, they come.
         """
         told = self.gateway.until_link(link.name, lambda told: True, "an answer")
-        if told["state"] != "STARTED" or told["doing"] != "receiving" or told["in_flight"] or self._in_doubt():
+        if (
+            told["state"] != "STARTED"
+            or told["doing"] != "receiving"
+            or told["in_flight"]
+            or self._in_doubt()
+        ):
             return False
         self.activemq.kill()
         for index in ("db.data", "db.redo"):
@@ -276,7 +324,10 @@ class Pair:
             return -1  # not known just now
 
     def _until_held(self) -> None:
-        until((self._orders / HELD).exists, lambda: f"the point was never passed:\n{self.gateway.said}\n{self.gateway.log[-3000:]}")
+        until(
+            (self._orders / HELD).exists,
+            lambda: f"the point was never passed:\n{self.gateway.said}\n{self.gateway.log[-3000:]}",
+        )
 
     def _withdraw(self) -> None:
         (self._orders / ORDER).unlink(missing_ok=True)
@@ -308,7 +359,11 @@ def _xa_activemq(ref: str, port: int) -> Factory:
         "java.naming.provider.url": f"tcp://{HOST}:{port}",
         "imq.jms.classpath": "/usr/share/activemq/lib/*",
     }
-    return Factory(ref, {"lookup-name": "XAConnectionFactory", "connect-attempt-interval-in-seconds": "1"}, environment)
+    return Factory(
+        ref,
+        {"lookup-name": "XAConnectionFactory", "connect-attempt-interval-in-seconds": "1"},
+        environment,
+    )
 
 
 #: Has a case happen, with so many messages, and asserts that its row is clean.

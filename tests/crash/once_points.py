@@ -20,7 +20,9 @@ def _each(points: Sequence[str], first: int) -> Iterator[Any]:
     for place, point in enumerate(points):
         for number, way in enumerate(_WAYS):
             ordinary = (place + first) % len(_WAYS) == number
-            yield pytest.param(point, way, id=f"{point}-{_NAMES[way]}", marks=() if ordinary else pytest.mark.long)
+            yield pytest.param(
+                point, way, id=f"{point}-{_NAMES[way]}", marks=() if ordinary else pytest.mark.long
+            )
 
 
 GATEWAY_DIES: Final = list(_each(ONCE_POINTS, 0))

@@ -84,7 +84,12 @@ def recorded(row: Row) -> dict[str, Any]:
 
 def rows(reports: Iterable[Any]) -> list[Row]:
     """Those of these reports of tests, in the order of the sequence."""
-    found = [Row(**value) for report in reports for name, value in report.user_properties if name == PROPERTY]
+    found = [
+        Row(**value)
+        for report in reports
+        for name, value in report.user_properties
+        if name == PROPERTY
+    ]
     return sorted(found, key=lambda row: (row.dies, ONCE_POINTS.index(row.point), row.way))
 
 
@@ -92,7 +97,10 @@ def as_text(rows: Sequence[Row]) -> list[str]:
     """Lines for the terminal."""
     cells = [_COLUMNS, *(_cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(_COLUMNS))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in cells
+    ]
 
 
 def write(rows: Sequence[Row], file: Path) -> None:

@@ -21,7 +21,12 @@ from tests.gateway_process import COMMAND, HOST, GatewayProcess, free_port
 SOURCE: Final = Path(__file__).with_name("shifted_clock.c")
 HOUR: Final = 3600
 JUMPS: Final = pytest.mark.parametrize("jump", [-HOUR, HOUR], ids=["back", "forward"])
-TWISTD: Final = (str(Path(sys.executable).with_name("twistd")), "--nodaemon", "--pidfile=", "stomp-gateway")
+TWISTD: Final = (
+    str(Path(sys.executable).with_name("twistd")),
+    "--nodaemon",
+    "--pidfile=",
+    "stomp-gateway",
+)
 
 
 class WallClock:
@@ -30,7 +35,19 @@ class WallClock:
     def __init__(self, folder: Path) -> None:
         library = folder / "shifted_clock.so"
         subprocess.run(
-            ["cc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-ldl"], check=True
+            [
+                "cc",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                "-shared",
+                "-fPIC",
+                "-o",
+                str(library),
+                str(SOURCE),
+                "-ldl",
+            ],
+            check=True,
         )
         self._shift = folder / "shift"
         self._shift.write_bytes(struct.pack("=q", 0))
@@ -52,7 +69,9 @@ def clock(tmp_path: Path) -> WallClock:
 @pytest.fixture
 def gateway(tmp_path: Path, clock: WallClock) -> Iterator[GatewayProcess]:
     settings = {"imq.bridge.stomp.connect.timeout": "2", "imq.message.expiration.interval": "1"}
-    with GatewayProcess(tmp_path / "var", settings=settings, environment=clock.environment, command=COMMAND) as gateway:
+    with GatewayProcess(
+        tmp_path / "var", settings=settings, environment=clock.environment, command=COMMAND
+    ) as gateway:
         yield gateway
 
 
@@ -99,7 +118,9 @@ def test_who_falls_silent_is_dropped(gateway: GatewayProcess, clock: WallClock, 
 
 
 @JUMPS
-def test_the_time_for_connect_is_the_same(gateway: GatewayProcess, clock: WallClock, jump: int) -> None:
+def test_the_time_for_connect_is_the_same(
+    gateway: GatewayProcess, clock: WallClock, jump: int
+) -> None:
     with Client(gateway.port, connect=False) as client:
         began = time.monotonic()
         # Connections are accepted in order, so once another was served, this one's time runs.
@@ -112,8 +133,14 @@ def test_the_time_for_connect_is_the_same(gateway: GatewayProcess, clock: WallCl
 def rejected(client: Client, delay_ms: int) -> float:
     """Have a message refused by its consumer. :returns: when, by the monotonic clock."""
     client.store("/queue/clock", b"once more")
-    policy = {"activemq.initialRedeliveryDelay": str(delay_ms), "activemq.maximumRedeliveryDelay": str(delay_ms)}
-    client.ask("SUBSCRIBE", {"destination": "/queue/clock", "id": "s", "ack": "client-individual", **policy})
+    policy = {
+        "activemq.initialRedeliveryDelay": str(delay_ms),
+        "activemq.maximumRedeliveryDelay": str(delay_ms),
+    }
+    client.ask(
+        "SUBSCRIBE",
+        {"destination": "/queue/clock", "id": "s", "ack": "client-individual", **policy},
+    )
     message = client.message()
     refused = time.monotonic()
     assert client.ask("NACK", {"id": message.headers["ack"]}) == []
@@ -121,7 +148,9 @@ def rejected(client: Client, delay_ms: int) -> float:
 
 
 @JUMPS
-def test_a_refused_message_comes_again_after_its_pause(gateway: GatewayProcess, clock: WallClock, jump: int) -> None:
+def test_a_refused_message_comes_again_after_its_pause(
+    gateway: GatewayProcess, clock: WallClock, jump: int
+) -> None:
     with Client(gateway.port) as client:
         refused = rejected(client, 3000)
         clock.jump(jump)
@@ -135,7 +164,9 @@ def test_a_pause_that_is_stored_goes_on_when_the_clock_was_set_back_while_the_ga
     tmp_path: Path, clock: WallClock
 ) -> None:
     settings = {"imq.destination.queue.clock.maximumRedeliveryDelay": "3000"}
-    with GatewayProcess(tmp_path / "var", settings=settings, environment=clock.environment, command=COMMAND) as gateway:
+    with GatewayProcess(
+        tmp_path / "var", settings=settings, environment=clock.environment, command=COMMAND
+    ) as gateway:
         with Client(gateway.port) as client:
             refused = rejected(client, 3000)
         gateway.kill()
@@ -147,10 +178,14 @@ def test_a_pause_that_is_stored_goes_on_when_the_clock_was_set_back_while_the_ga
             assert time.monotonic() - refused > 2.9
 
 
-def test_a_pause_that_is_stored_ends_when_the_clock_is_put_right_after_the_start(tmp_path: Path, clock: WallClock) -> None:
+def test_a_pause_that_is_stored_ends_when_the_clock_is_put_right_after_the_start(
+    tmp_path: Path, clock: WallClock
+) -> None:
     """A machine without a clock of its own begins in the past, and hears the time later."""
     settings = {"imq.destination.queue.clock.maximumRedeliveryDelay": "-1"}
-    with GatewayProcess(tmp_path / "var", settings=settings, environment=clock.environment, command=COMMAND) as gateway:
+    with GatewayProcess(
+        tmp_path / "var", settings=settings, environment=clock.environment, command=COMMAND
+    ) as gateway:
         with Client(gateway.port) as client:
             rejected(client, 3000)
         gateway.kill()
@@ -163,7 +198,9 @@ def test_a_pause_that_is_stored_ends_when_the_clock_is_put_right_after_the_start
 
 
 @JUMPS
-def test_expiry_follows_the_wall_clock(gateway: GatewayProcess, clock: WallClock, jump: int) -> None:
+def test_expiry_follows_the_wall_clock(
+    gateway: GatewayProcess, clock: WallClock, jump: int
+) -> None:
     now_ms = int(time.time() * 1000)
     with Client(gateway.port) as client:
         client.store("/queue/clock", b"half an hour", expires=str(now_ms + HOUR * 500))
@@ -174,13 +211,19 @@ def test_expiry_follows_the_wall_clock(gateway: GatewayProcess, clock: WallClock
         if jump < 0:
             frames.append(client.message())
         frames.append(client.message())
-        assert [frame.body for frame in frames] == ([b"half an hour"] if jump < 0 else []) + [b"two hours"]
+        assert [frame.body for frame in frames] == ([b"half an hour"] if jump < 0 else []) + [
+            b"two hours"
+        ]
         if jump > 0:
-            client.ask("SUBSCRIBE", {"destination": "/queue/mq.sys.dmq", "id": "dead", "ack": "auto"})
+            client.ask(
+                "SUBSCRIBE", {"destination": "/queue/mq.sys.dmq", "id": "dead", "ack": "auto"}
+            )
             assert client.message().body == b"half an hour"
 
 
-def test_expired_messages_are_swept_although_the_clock_was_set_back(gateway: GatewayProcess, clock: WallClock) -> None:
+def test_expired_messages_are_swept_although_the_clock_was_set_back(
+    gateway: GatewayProcess, clock: WallClock
+) -> None:
     with Client(gateway.port) as client:
         client.ask("SUBSCRIBE", {"destination": "/queue/mq.sys.dmq", "id": "dead", "ack": "auto"})
         clock.jump(-HOUR)
@@ -189,7 +232,9 @@ def test_expired_messages_are_swept_although_the_clock_was_set_back(gateway: Gat
 
 
 @JUMPS
-def test_time_stamps_follow_the_wall_clock(gateway: GatewayProcess, clock: WallClock, jump: int) -> None:
+def test_time_stamps_follow_the_wall_clock(
+    gateway: GatewayProcess, clock: WallClock, jump: int
+) -> None:
     with Client(gateway.port) as client:
         clock.jump(jump)
         client.store("/queue/clock", b"")
@@ -200,19 +245,30 @@ def test_time_stamps_follow_the_wall_clock(gateway: GatewayProcess, clock: WallC
 
 def test_a_link_tries_again_after_its_interval(tmp_path: Path, clock: WallClock) -> None:
     there = free_port()
-    links = [Link("clock", HERE, stomp("there", there), attributes={"failure-retry-interval": "1000"})]
-    with BridgedGateway(tmp_path / "var", links, environment=clock.environment, command=COMMAND) as gateway:
+    links = [
+        Link("clock", HERE, stomp("there", there), attributes={"failure-retry-interval": "1000"})
+    ]
+    with BridgedGateway(
+        tmp_path / "var", links, environment=clock.environment, command=COMMAND
+    ) as gateway:
         gateway.until_link("clock", lambda link: link["last_error"], "the link has not failed")
         clock.jump(-HOUR)
         with socket.create_server((HOST, there)) as server:
             server.settimeout(PATIENCE)
             server.accept()[0].close()
         earlier_ms = (time.time() - HOUR / 2) * 1000
-        gateway.until_link("clock", lambda link: link["last_error_ms"] < earlier_ms, "the error's time is not the wall clock's")
+        gateway.until_link(
+            "clock",
+            lambda link: link["last_error_ms"] < earlier_ms,
+            "the error's time is not the wall clock's",
+        )
 
 
 def test_a_gateway_under_twistd_is_the_same(tmp_path: Path, clock: WallClock) -> None:
-    with GatewayProcess(tmp_path / "var", environment=clock.environment, command=TWISTD) as gateway, Client(gateway.port) as client:
+    with (
+        GatewayProcess(tmp_path / "var", environment=clock.environment, command=TWISTD) as gateway,
+        Client(gateway.port) as client,
+    ):
         refused = rejected(client, 3000)
         clock.jump(-HOUR)
         client.store("/queue/other", b"")

@@ -19,7 +19,16 @@ from tests.gateway_process import INSTANCE, ROOT, GatewayFailed, GatewayProcess
 def check(gateway: GatewayProcess) -> tuple[int, str]:
     """``imqdbmgr check``: exit code and output."""
     done = subprocess.run(
-        [sys.executable, "-m", "gateway.broker.operator.dbmgr", "check", "--varhome", str(gateway.varhome), "--instance", INSTANCE],
+        [
+            sys.executable,
+            "-m",
+            "gateway.broker.operator.dbmgr",
+            "check",
+            "--varhome",
+            str(gateway.varhome),
+            "--instance",
+            INSTANCE,
+        ],
         cwd=ROOT,
         env=dict(os.environ, PYTHONPATH=str(ROOT)),
         capture_output=True,
@@ -35,9 +44,15 @@ def fill(gateway: GatewayProcess) -> Path:
     gateway.start()
     with Client(gateway.port) as client:
         for number in range(133):
-            client.ask("SEND", {"destination": "/queue/orders", "persistent": "true"}, b"order %d." % number)
+            client.ask(
+                "SEND",
+                {"destination": "/queue/orders", "persistent": "true"},
+                b"order %d." % number,
+            )
         for number in range(5):
-            client.ask("SEND", {"destination": "/queue/bills", "persistent": "true"}, b"bill %d." % number)
+            client.ask(
+                "SEND", {"destination": "/queue/bills", "persistent": "true"}, b"bill %d." % number
+            )
     return gateway.directory / "store" / "messages.db"
 
 
@@ -78,7 +93,11 @@ def test_messages_of_a_missing_destination_are_not_deleted(tmp_path: Path, kille
     other.close()
     # SQLite removes a log that it has copied back.
     database.with_name("messages.db-wal").touch()
-    refused(gateway, f"{database} is damaged at table destination", "missing" if killed else "when the store was closed")
+    refused(
+        gateway,
+        f"{database} is damaged at table destination",
+        "missing" if killed else "when the store was closed",
+    )
     code, said = check(gateway)
     assert code == 1
     assert "its destination, row " in said
@@ -100,12 +119,23 @@ def subscribed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gatew
         database = fill(gateway)
         with Client(gateway.port, headers={"client-id": "me"}) as client:
             for number, topic in enumerate(("prices", "news")):
-                headers = {"destination": f"/topic/{topic}", "id": f"{number}", "durable-subscriber-name": topic, "ack": "client"}
+                headers = {
+                    "destination": f"/topic/{topic}",
+                    "id": f"{number}",
+                    "durable-subscriber-name": topic,
+                    "ack": "client",
+                }
                 client.ask("SUBSCRIBE", headers | {"selector": "urgent = 'yes'"})
         with Client(gateway.port) as client:
-            client.ask("SEND", {"destination": "/topic/prices", "persistent": "true", "urgent": "yes"}, b"1")
+            client.ask(
+                "SEND",
+                {"destination": "/topic/prices", "persistent": "true", "urgent": "yes"},
+                b"1",
+            )
             client.ask("SEND", {"destination": "/queue/emptied", "persistent": "true"}, b"1")
-            client.write(encode("SUBSCRIBE", {"destination": "/queue/emptied", "id": "1", "ack": "client"}))
+            client.write(
+                encode("SUBSCRIBE", {"destination": "/queue/emptied", "id": "1", "ack": "client"})
+            )
             client.ask("ACK", {"id": client.frame().headers["ack"]})
         gateway.kill()
         other = sqlite3.connect(database)
@@ -120,7 +150,9 @@ def subscribed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gatew
         gateway.kill()
 
 
-def changed(subscribed: tuple[GatewayProcess, Path], change: str) -> tuple[GatewayProcess, Path, bytes]:
+def changed(
+    subscribed: tuple[GatewayProcess, Path], change: str
+) -> tuple[GatewayProcess, Path, bytes]:
     """Change one row in the database of the killed gateway. :returns: the gateway, the database, and its octets."""
     gateway, copy = subscribed
     gateway.kill()
@@ -147,10 +179,15 @@ def row_id(copy: Path, table: str, name: str) -> int:
 
 
 @pytest.mark.parametrize(
-    "assignment", ["id = 4711", "kind = 1", "name = 'others'", "properties = 'maxNumMsgs=1'", "administered = 2"]
+    "assignment",
+    ["id = 4711", "kind = 1", "name = 'others'", "properties = 'maxNumMsgs=1'", "administered = 2"],
 )
-def test_a_destination_changed_after_a_crash_is_refused(subscribed: tuple[GatewayProcess, Path], assignment: str) -> None:
-    gateway, database, octets = changed(subscribed, f"UPDATE destination SET {assignment} WHERE name = 'orders'")
+def test_a_destination_changed_after_a_crash_is_refused(
+    subscribed: tuple[GatewayProcess, Path], assignment: str
+) -> None:
+    gateway, database, octets = changed(
+        subscribed, f"UPDATE destination SET {assignment} WHERE name = 'orders'"
+    )
     number = 4711 if assignment == "id = 4711" else row_id(subscribed[1], "destination", "orders")
     place = f"{database} is damaged at destination {number}: its checksum is wrong"
     refused(gateway, place, "table destination")
@@ -170,9 +207,13 @@ def test_a_destination_changed_after_a_crash_is_refused(subscribed: tuple[Gatewa
         "no_local = 1",
     ],
 )
-def test_a_subscription_changed_after_a_crash_is_refused(subscribed: tuple[GatewayProcess, Path], assignment: str) -> None:
+def test_a_subscription_changed_after_a_crash_is_refused(
+    subscribed: tuple[GatewayProcess, Path], assignment: str
+) -> None:
     """Of one that is owed nothing, so that no other row refers to it."""
-    gateway, database, octets = changed(subscribed, f"UPDATE subscription SET {assignment} WHERE name = 'news'")
+    gateway, database, octets = changed(
+        subscribed, f"UPDATE subscription SET {assignment} WHERE name = 'news'"
+    )
     number = 4711 if assignment == "id = 4711" else row_id(subscribed[1], "subscription", "news")
     place = f"{database} is damaged at subscription {number}: its checksum is wrong"
     refused(gateway, place, "table subscription")
@@ -194,7 +235,9 @@ def test_a_subscription_changed_after_a_crash_is_refused(subscribed: tuple[Gatew
         ("UPDATE destination SET crc = 0 WHERE name = 'orders'", "destination 2"),
     ],
 )
-def test_a_row_lost_after_a_crash_is_refused(subscribed: tuple[GatewayProcess, Path], change: str, place: str) -> None:
+def test_a_row_lost_after_a_crash_is_refused(
+    subscribed: tuple[GatewayProcess, Path], change: str, place: str
+) -> None:
     gateway, database, octets = changed(subscribed, change)
     refused(gateway, f"{database} is damaged at {place}: ")
     assert database.read_bytes() == octets
@@ -238,12 +281,22 @@ def test_a_message_damaged_on_the_disk_stops_its_queue_only(tmp_path: Path) -> N
             bills = [client.frame().body for _ in range(5)]
             assert bills == [b"bill %d." % number for number in range(5)]
         with Client(gateway.port) as client:
-            client.write(encode("SUBSCRIBE", {"destination": "/queue/orders", "id": "1", "ack": "client"}))
+            client.write(
+                encode("SUBSCRIBE", {"destination": "/queue/orders", "id": "1", "ack": "client"})
+            )
             frames = list(client.rest())
-            assert [frame.body for frame in frames[:-1]] == [b"order %d." % number for number in range(len(frames) - 1)]
+            assert [frame.body for frame in frames[:-1]] == [
+                b"order %d." % number for number in range(len(frames) - 1)
+            ]
             assert len(frames) <= 8
-            assert (frames[-1].command, "/queue/orders is stopped" in str(frames[-1])) == ("ERROR", True)
-        with Client(gateway.port) as client, pytest.raises(Refused, match="/queue/orders is stopped"):
+            assert (frames[-1].command, "/queue/orders is stopped" in str(frames[-1])) == (
+                "ERROR",
+                True,
+            )
+        with (
+            Client(gateway.port) as client,
+            pytest.raises(Refused, match="/queue/orders is stopped"),
+        ):
             client.ask("SEND", {"destination": "/queue/orders", "persistent": "true"}, b"new")
         with Client(gateway.port) as client:
             client.ask("SEND", {"destination": "/queue/bills", "persistent": "true"}, b"bill 6.")

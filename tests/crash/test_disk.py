@@ -43,7 +43,9 @@ def on_faulty_disk(tmp_path: Path, library: Path, control: Path) -> GatewayProce
 
 
 @pytest.fixture(params=["preloaded", "tmpfs"])
-def small_disk(request: pytest.FixtureRequest, tmp_path: Path, library: Path, control: Path) -> Iterator[GatewayProcess]:
+def small_disk(
+    request: pytest.FixtureRequest, tmp_path: Path, library: Path, control: Path
+) -> Iterator[GatewayProcess]:
     """A gateway whose store has 160 MiB: enough for the reserve, and for the room that must be beside it before sends are taken again."""
     if request.param == "preloaded":
         control.write_text(f"space {160 * MIB}\n")
@@ -53,7 +55,11 @@ def small_disk(request: pytest.FixtureRequest, tmp_path: Path, library: Path, co
     gateway = GatewayProcess(tmp_path / "var")
     folder = gateway.directory / "store"
     folder.mkdir(parents=True)
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=160m", "tmpfs", str(folder)], capture_output=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=160m", "tmpfs", str(folder)],
+        capture_output=True,
+        check=False,
+    )
     if mounted.returncode:
         pytest.skip("mounting a tmpfs is not permitted; the preloaded disk stands in for it")
     try:
@@ -63,11 +69,16 @@ def small_disk(request: pytest.FixtureRequest, tmp_path: Path, library: Path, co
         subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_refuses_sends_takes_acknowledgements_and_recovers(small_disk: GatewayProcess) -> None:
+def test_a_full_disk_refuses_sends_takes_acknowledgements_and_recovers(
+    small_disk: GatewayProcess,
+) -> None:
     gateway = small_disk
     stored = 0
     with Client(gateway.port) as consumer:
-        consumer.ask("SUBSCRIBE", {"destination": QUEUE, "id": "s", "ack": "client-individual", "prefetch-count": "5"})
+        consumer.ask(
+            "SUBSCRIBE",
+            {"destination": QUEUE, "id": "s", "ack": "client-individual", "prefetch-count": "5"},
+        )
         with Client(gateway.port) as producer:
             refusal = None
             while refusal is None:
@@ -79,7 +90,9 @@ def test_a_full_disk_refuses_sends_takes_acknowledgements_and_recovers(small_dis
                     refusal = refused.frame
             assert refusal.headers["receipt-id"] == f"r{stored + 1}"
             # The same words as for those who come after it.
-            assert refusal.headers["message"] == "the message store could not write: the disk is full"
+            assert (
+                refusal.headers["message"] == "the message store could not write: the disk is full"
+            )
             assert str(gateway.directory) not in refusal.headers["message"] + refusal.body.decode()
             assert list(producer.rest()) == []
         until_logged(gateway, "the disk is full")
@@ -89,7 +102,11 @@ def test_a_full_disk_refuses_sends_takes_acknowledgements_and_recovers(small_dis
                 second.store("/queue/disk.other", b"too much")
             assert again.value.frame.headers["receipt-id"] == "r1"
         with Client(gateway.port) as third:
-            third.ask("SEND", {"destination": "/queue/disk.volatile", "persistent": "false"}, b"not for the disk")
+            third.ask(
+                "SEND",
+                {"destination": "/queue/disk.volatile", "persistent": "false"},
+                b"not for the disk",
+            )
         # Acknowledgements are taken from the reserve, one by one; they make room.
         early: list[Frame] = []
         for number in range(stored):
@@ -106,7 +123,9 @@ def test_a_full_disk_refuses_sends_takes_acknowledgements_and_recovers(small_dis
         assert consumer.message().body == b"0 " + BODY
 
 
-def test_the_first_that_does_not_fit_gets_the_words_of_those_after_it(tmp_path: Path, library: Path, control: Path) -> None:
+def test_the_first_that_does_not_fit_gets_the_words_of_those_after_it(
+    tmp_path: Path, library: Path, control: Path
+) -> None:
     with on_faulty_disk(tmp_path, library, control) as gateway:
         control.write_text("space 0\n")
         told = []
@@ -123,7 +142,11 @@ def test_a_disk_too_full_for_the_reserve_is_told_once_and_recovers(tmp_path: Pat
     gateway = GatewayProcess(tmp_path / "var")
     folder = gateway.directory / "store"
     folder.mkdir(parents=True)
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100m", "tmpfs", str(folder)], capture_output=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=100m", "tmpfs", str(folder)],
+        capture_output=True,
+        check=False,
+    )
     if mounted.returncode:
         pytest.skip("mounting a tmpfs is not permitted; the preloaded disk stands in for it")
     try:
@@ -131,11 +154,20 @@ def test_a_disk_too_full_for_the_reserve_is_told_once_and_recovers(tmp_path: Pat
         filled.write_bytes(bytes(70 * MIB))
         with gateway:
             for _ in range(2):
-                with Client(gateway.port) as producer, pytest.raises(Refused, match="the disk is full"):
+                with (
+                    Client(gateway.port) as producer,
+                    pytest.raises(Refused, match="the disk is full"),
+                ):
                     producer.store(QUEUE, b"too much")
-            (line,) = [line for line in log_of(gateway).splitlines() if "the disk is full" in line and "broker" in line]
+            (line,) = [
+                line
+                for line in log_of(gateway).splitlines()
+                if "the disk is full" in line and "broker" in line
+            ]
             assert " SEVERE " in line
-            assert f"persistent messages are refused until {folder} has {80 * MIB} bytes free" in line
+            assert (
+                f"persistent messages are refused until {folder} has {80 * MIB} bytes free" in line
+            )
             filled.unlink()
             until_logged(gateway, "room again")
             with Client(gateway.port) as producer:
@@ -145,21 +177,34 @@ def test_a_disk_too_full_for_the_reserve_is_told_once_and_recovers(tmp_path: Pat
         subprocess.run(["umount", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("fault", [f"fsync {errno.EIO}", f"fsync {errno.ENOSPC}", f"write {errno.EIO}"])
-def test_a_failed_fsync_ends_the_process(fault: str, tmp_path: Path, library: Path, control: Path) -> None:
+@pytest.mark.parametrize(
+    "fault", [f"fsync {errno.EIO}", f"fsync {errno.ENOSPC}", f"write {errno.EIO}"]
+)
+def test_a_failed_fsync_ends_the_process(
+    fault: str, tmp_path: Path, library: Path, control: Path
+) -> None:
     gateway = on_faulty_disk(tmp_path, library, control)
     with gateway:
         with Client(gateway.port) as bystander, Client(gateway.port) as client:
             for number in range(5):
                 client.store(QUEUE, b"%d" % number)
             control.write_text(f"{fault}\n")
-            client.write(encode("SEND", {"destination": QUEUE, "persistent": "true", "receipt": "fatal"}, b"unsure"))
+            client.write(
+                encode(
+                    "SEND",
+                    {"destination": QUEUE, "persistent": "true", "receipt": "fatal"},
+                    b"unsure",
+                )
+            )
             error = client.error()
             assert error.headers["receipt-id"] == "fatal"
             # What the store says is the operator's to read; clients get a number to ask about.
             incidents = []
             for told in (error, bystander.error()):
-                found = re.fullmatch("the message store could not write, incident ([0-9a-f]+-[0-9]+)\n", told.body.decode())
+                found = re.fullmatch(
+                    "the message store could not write, incident ([0-9a-f]+-[0-9]+)\n",
+                    told.body.decode(),
+                )
                 assert found is not None, told
                 assert told.headers["message"] == told.body.decode().strip()
                 incidents.append(found[1])
@@ -167,11 +212,14 @@ def test_a_failed_fsync_ends_the_process(fault: str, tmp_path: Path, library: Pa
         said = gateway.said.splitlines()
         assert said[-3].startswith("stomp-gateway"), said
         assert " SEVERE [gateway.broker.store.sqlite.SqliteStore] " in said[-2], said
-        assert said[-1].startswith(f"the message store has failed: {gateway.directory / 'store' / 'messages.db'} cannot be written")
+        assert said[-1].startswith(
+            f"the message store has failed: {gateway.directory / 'store' / 'messages.db'} cannot be written"
+        )
         assert "the message store has failed" in log_of(gateway)
         for incident in incidents:
             assert re.search(
-                f"incident {incident}: {re.escape(str(gateway.directory))}/store/messages.db cannot be written", gateway.log
+                f"incident {incident}: {re.escape(str(gateway.directory))}/store/messages.db cannot be written",
+                gateway.log,
             )
         control.write_text("")
         gateway.start()
@@ -181,7 +229,14 @@ def test_a_failed_fsync_ends_the_process(fault: str, tmp_path: Path, library: Pa
             bodies = [client.message().body]
             while bodies[-1] != b"the last":
                 bodies.append(client.message().body)
-        assert [body for body in bodies if body != b"unsure"] == [b"0", b"1", b"2", b"3", b"4", b"the last"]
+        assert [body for body in bodies if body != b"unsure"] == [
+            b"0",
+            b"1",
+            b"2",
+            b"3",
+            b"4",
+            b"the last",
+        ]
 
 
 @pytest.fixture
@@ -198,7 +253,9 @@ def killed(tmp_path: Path) -> GatewayProcess:
 def refuses(gateway: GatewayProcess, file: str, *words: str) -> None:
     """It ends with 2, names file and place in one line, and leaves the files as they are."""
     store = gateway.directory / "store"
-    before = {path.name: path.read_bytes() for path in store.iterdir() if path.name != "messages.reserve"}
+    before = {
+        path.name: path.read_bytes() for path in store.iterdir() if path.name != "messages.reserve"
+    }
     gateway.launch()
     assert gateway.wait() == 2
     lines = gateway.said.splitlines()
@@ -206,7 +263,9 @@ def refuses(gateway: GatewayProcess, file: str, *words: str) -> None:
     assert str(store / file) in lines[0]
     for word in words:
         assert word in lines[0], lines[0]
-    assert {path.name: path.read_bytes() for path in store.iterdir() if path.name != "messages.reserve"} == before
+    assert {
+        path.name: path.read_bytes() for path in store.iterdir() if path.name != "messages.reserve"
+    } == before
 
 
 def flip(path: Path, offset: int, count: int = 8) -> None:
@@ -278,4 +337,6 @@ def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     assert gateway.wait() == 2
     assert "not a message store" in gateway.said
     # An instance is there now; the store's file is what it was.
-    assert sqlite3.connect(store / "messages.db").execute("SELECT count(*) FROM diary").fetchone() == (0,)
+    assert sqlite3.connect(store / "messages.db").execute(
+        "SELECT count(*) FROM diary"
+    ).fetchone() == (0,)

@@ -28,13 +28,18 @@ def parts(transacted: bool) -> list[tuple[str, bytes]]:
         frames = [
             encode(
                 "SEND",
-                {"destination": QUEUE, "_AMQ_DUPL_ID": f"order/{number}"} | ({"transaction": "t"} if transacted else {}),
+                {"destination": QUEUE, "_AMQ_DUPL_ID": f"order/{number}"}
+                | ({"transaction": "t"} if transacted else {}),
                 b"%d" % number,
             )
             for number in range(start, start + WINDOW)
         ]
         if transacted:
-            frames = [encode("BEGIN", {"transaction": "t"}), *frames, encode("COMMIT", {"transaction": "t", "receipt": receipt})]
+            frames = [
+                encode("BEGIN", {"transaction": "t"}),
+                *frames,
+                encode("COMMIT", {"transaction": "t", "receipt": receipt}),
+            ]
         else:
             frames[-1] = frames[-1].replace(b"\n\n", f"\nreceipt:{receipt}\n\n".encode(), 1)
         portions.append((receipt, b"".join(frames)))
@@ -49,7 +54,9 @@ def send(port: int, portions: Sequence[tuple[str, bytes]]) -> int:
             for receipt, octets in portions:
                 client.write(octets)
                 frame = client.frame()
-                assert (frame.command, frame.headers.get("receipt-id")) == ("RECEIPT", receipt), frame
+                assert (frame.command, frame.headers.get("receipt-id")) == ("RECEIPT", receipt), (
+                    frame
+                )
                 answered += 1
     except (Gone, ConnectionError):
         pass
@@ -82,7 +89,13 @@ def sent_once(varhome: Path, points: Sequence[str], transacted: bool) -> None:
 @pytest.mark.parametrize("transacted", [False, True])
 def test_killed_at_each_point_of_a_commit(transacted: bool, tmp_path: Path) -> None:
     # Of what is known already nothing is written, so that each run dies a few portions further on.
-    names = ("broker.before-submit", "store.mid-batch", "store.before-commit", "store.after-commit", "broker.before-receipts")
+    names = (
+        "broker.before-submit",
+        "store.mid-batch",
+        "store.before-commit",
+        "store.after-commit",
+        "broker.before-receipts",
+    )
     sent_once(tmp_path, [f"{name}:3" for name in names], transacted)
 
 

@@ -41,7 +41,8 @@ class Instance:
         """Start a gateway, which is to die at ``point``."""
         self.end()
         self._gateway = GatewayProcess(
-            self._varhome, environment=dict(os.environ) if point is None else {**os.environ, VARIABLE: point}
+            self._varhome,
+            environment=dict(os.environ) if point is None else {**os.environ, VARIABLE: point},
         )
         self._gateway.start()
         return self._gateway

@@ -54,13 +54,26 @@ class Instance:
         far = stomp("far", self.far.port)
         self.links = [
             Link(f"{way}-{kind}", source, target, batch, quality)
-            for way, source, target in (("to", HERE, far), ("from", far, HERE), ("within", HERE, HERE))
-            for kind, batch, quality in (("each", 1, DUPLICATES_OK), ("batch", BATCH, DUPLICATES_OK), ("once", BATCH, AT_MOST_ONCE))
+            for way, source, target in (
+                ("to", HERE, far),
+                ("from", far, HERE),
+                ("within", HERE, HERE),
+            )
+            for kind, batch, quality in (
+                ("each", 1, DUPLICATES_OK),
+                ("batch", BATCH, DUPLICATES_OK),
+                ("once", BATCH, AT_MOST_ONCE),
+            )
             if (way, kind) not in (("within", "each"), ("within", "once"))
         ]
-        picky = {"message-transformer-class": "picky:Picky", "consume-no-transfer-on-transform-error": "true"}
+        picky = {
+            "message-transformer-class": "picky:Picky",
+            "consume-no-transfer-on-transform-error": "true",
+        }
         given = {"every": str(EVERY), "last": str(MESSAGES)}
-        self.burying = Link("dead", HERE, far, BATCH, target_attributes=picky, target_properties=given)
+        self.burying = Link(
+            "dead", HERE, far, BATCH, target_attributes=picky, target_properties=given
+        )
         self.dmq = "/queue/imq.bridge.jms.dmq"
         extensions = folder / "near" / "lib" / "ext"
         extensions.mkdir(parents=True)
@@ -89,11 +102,17 @@ class Instance:
         for link in links:
             produce(self._source(link), link.source_queue, MESSAGES + 1, MESSAGES + 1)
         for link in links:
-            numbers = drain(self.far.port if link.target is not HERE else self.near.port, link.target_queue, MESSAGES + 1)
+            numbers = drain(
+                self.far.port if link.target is not HERE else self.near.port,
+                link.target_queue,
+                MESSAGES + 1,
+            )
             if link is self.burying:
                 self._account_for_the_dead(numbers)
             else:
-                (at_most_once if link.quality == AT_MOST_ONCE else at_least_once)(numbers, MESSAGES, link.batch, 1)
+                (at_most_once if link.quality == AT_MOST_ONCE else at_least_once)(
+                    numbers, MESSAGES, link.batch, 1
+                )
 
     def _source(self, link: Link) -> int:
         return self.near.port if link.source is HERE else self.far.port
@@ -103,9 +122,13 @@ class Instance:
         produce(self.near.port, self.dmq, MESSAGES + 1, MESSAGES + 1)
         dead = drain(self.near.port, self.dmq, MESSAGES + 1)
         assert all(number % EVERY == 0 for number in dead), dead
-        at_least_once([number // EVERY for number in dead], MESSAGES // EVERY, -(-BATCH // EVERY), 1)
+        at_least_once(
+            [number // EVERY for number in dead], MESSAGES // EVERY, -(-BATCH // EVERY), 1
+        )
         assert all(number % EVERY for number in numbers), numbers
-        at_least_once([number - number // EVERY for number in numbers], MESSAGES - MESSAGES // EVERY, BATCH, 1)
+        at_least_once(
+            [number - number // EVERY for number in numbers], MESSAGES - MESSAGES // EVERY, BATCH, 1
+        )
 
 
 @pytest.fixture(scope="module")
@@ -123,12 +146,16 @@ def test_killed_at(point: str, instance: Instance) -> None:
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("point", LINK_POINTS)
 def test_killed_at_again_and_again(point: str, seed: int, instance: Instance) -> None:
-    instance.kill_at(point, random.Random(f"{point} {seed}").randrange(1, 90 if point in BURYING else 200))
+    instance.kill_at(
+        point, random.Random(f"{point} {seed}").randrange(1, 90 if point in BURYING else 200)
+    )
 
 
 def test_a_point_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     links = [Link("one", HERE, HERE)]
-    gateway = BridgedGateway(tmp_path, links, environment={**os.environ, VARIABLE: "link.before-lunch"})
+    gateway = BridgedGateway(
+        tmp_path, links, environment={**os.environ, VARIABLE: "link.before-lunch"}
+    )
     gateway.launch()
     assert gateway.wait() == 2
     assert VARIABLE in gateway.said

@@ -61,11 +61,15 @@ def imqdbmgr(gateway: GatewayProcess, *words: str) -> subprocess.CompletedProces
         "-i",
         instance.name,
     ]
-    return subprocess.run(command, input="n\n", capture_output=True, text=True, timeout=PATIENCE, check=False)
+    return subprocess.run(
+        command, input="n\n", capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
 
 
 @pytest.mark.parametrize("lost", ["file", "folder", "content of the folder"])
-def test_a_store_that_is_gone_is_refused_until_it_is_put_back(filled: GatewayProcess, lost: str, tmp_path: Path) -> None:
+def test_a_store_that_is_gone_is_refused_until_it_is_put_back(
+    filled: GatewayProcess, lost: str, tmp_path: Path
+) -> None:
     store = filled.directory / "store"
     database = store / "messages.db"
     aside = tmp_path / "aside"
@@ -73,7 +77,9 @@ def test_a_store_that_is_gone_is_refused_until_it_is_put_back(filled: GatewayPro
     what.rename(aside)
     if lost == "content of the folder":
         store.mkdir()
-    refused(filled, f"{database} is missing", "put it back", "restore a backup", "'imqdbmgr recreate'")
+    refused(
+        filled, f"{database} is missing", "put it back", "restore a backup", "'imqdbmgr recreate'"
+    )
     assert not database.exists()
     if lost == "content of the folder":
         store.rmdir()
@@ -97,7 +103,9 @@ def test_a_new_store_is_made_by_command_and_the_old_one_kept(filled: GatewayProc
 
 
 @pytest.mark.parametrize("lost", ["file", "folder"])
-def test_a_new_store_is_made_by_command_where_the_old_one_is_gone(filled: GatewayProcess, lost: str) -> None:
+def test_a_new_store_is_made_by_command_where_the_old_one_is_gone(
+    filled: GatewayProcess, lost: str
+) -> None:
     store = filled.directory / "store"
     if lost == "file":
         (store / "messages.db").unlink()
@@ -127,10 +135,16 @@ def test_without_a_store_on_disk_none_is_missed(filled: GatewayProcess) -> None:
     [
         # A log that is removed is copied into the database at the end, so SIGTERM loses nothing.
         ("log removed", "send"),
-        *((how, after) for how in ("removed", "replaced", "folder removed", "instance removed") for after in ("send", "SIGTERM")),
+        *(
+            (how, after)
+            for how in ("removed", "replaced", "folder removed", "instance removed")
+            for after in ("send", "SIGTERM")
+        ),
     ],
 )
-def test_a_store_that_is_lost_while_in_use_ends_the_process(tmp_path: Path, how: str, after: str) -> None:
+def test_a_store_that_is_lost_while_in_use_ends_the_process(
+    tmp_path: Path, how: str, after: str
+) -> None:
     gateway = GatewayProcess(tmp_path / "var")
     database = gateway.directory / "store" / "messages.db"
     log = database.with_name("messages.db-wal")
@@ -155,7 +169,10 @@ def test_a_store_that_is_lost_while_in_use_ends_the_process(tmp_path: Path, how:
                 client.store(QUEUE, b"after")
         assert gateway.wait() == 3, gateway.said
     said = gateway.said
-    assert f"the message store has failed: {lost} was {'replaced' if how == 'replaced' else 'removed'} while it was in use" in said
+    assert (
+        f"the message store has failed: {lost} was {'replaced' if how == 'replaced' else 'removed'} while it was in use"
+        in said
+    )
     assert "Traceback" not in said
 
 
@@ -193,9 +210,14 @@ def test_after_a_crash_only_what_is_known_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("store/messages.reserve", ("is not a file", "remove it")), ("etc/gateway.properties", ("Is a directory",))],
+    [
+        ("store/messages.reserve", ("is not a file", "remove it")),
+        ("etc/gateway.properties", ("Is a directory",)),
+    ],
 )
-def test_a_directory_in_place_of_a_file_is_named(filled: GatewayProcess, name: str, words: tuple[str, ...]) -> None:
+def test_a_directory_in_place_of_a_file_is_named(
+    filled: GatewayProcess, name: str, words: tuple[str, ...]
+) -> None:
     file = filled.directory / name
     file.unlink()
     file.mkdir()

@@ -30,8 +30,25 @@ def test_what_is_lost_doubled_disordered_or_strange(came: list[int], found: Acco
 
 
 def row(point: str, **other: int) -> Row:
-    nothing = {"lost": 0, "doubled": 0, "disordered": 0, "held": 0, "left": 0, "prepared": 2, "in_doubt": 0}
-    return Row(point=point, dies="gateway", way="there → here", nth=3, messages=51, batch=5, seconds=1.5, **{**nothing, **other})
+    nothing = {
+        "lost": 0,
+        "doubled": 0,
+        "disordered": 0,
+        "held": 0,
+        "left": 0,
+        "prepared": 2,
+        "in_doubt": 0,
+    }
+    return Row(
+        point=point,
+        dies="gateway",
+        way="there → here",
+        nth=3,
+        messages=51,
+        batch=5,
+        seconds=1.5,
+        **{**nothing, **other},
+    )
 
 
 @pytest.mark.parametrize("kind", ["lost", "doubled", "disordered", "left", "in_doubt"])
@@ -43,7 +60,9 @@ def test_a_row_is_not_clean_with(kind: str) -> None:
 def test_the_table_for_the_documentation_is_one(tmp_path: Path) -> None:
     rows = [row(AFTER_START_1), row(AFTER_DECISION)]
     write(rows, tmp_path / "matrix.rst")
-    tree = publish_doctree((tmp_path / "matrix.rst").read_text(), settings_overrides={"halt_level": 2})
+    tree = publish_doctree(
+        (tmp_path / "matrix.rst").read_text(), settings_overrides={"halt_level": 2}
+    )
     text = tree.astext()
     assert "51 messages each" in text
     assert text.index(AFTER_START_1) < text.index(AFTER_DECISION)

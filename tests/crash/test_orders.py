@@ -34,7 +34,13 @@ def test_without_an_order_nothing_happens(tmp_path: Path) -> None:
 
 def test_a_process_is_killed_at_the_nth_time_of_its_point(tmp_path: Path) -> None:
     (tmp_path / ORDER).write_text("xa.after-decision:3 kill")
-    done = subprocess.run([sys.executable, "-c", PASSES, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", PASSES, str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stdout.split()) == (-signal.SIGKILL, ["0", "1"])
 
 

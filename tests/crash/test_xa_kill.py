@@ -20,9 +20,20 @@ from tests.gateway.broker.brokers import Client, Deployment, settled_down
 #: Each point early and late, where the batch is one of a preparation, of a commit in one phase, or of one in two.
 POINTS = [
     f"{point}:{number}"
-    for point in ("broker.before-submit", "store.before-commit", "store.after-commit", "broker.before-receipts")
+    for point in (
+        "broker.before-submit",
+        "store.before-commit",
+        "store.after-commit",
+        "broker.before-receipts",
+    )
     for number in (4, 5, 9)
-] + ["store.mid-batch:3", "store.mid-batch:4", "store.mid-batch:9", "broker.after-receipts:4", "broker.after-receipts:9"]
+] + [
+    "store.mid-batch:3",
+    "store.mid-batch:4",
+    "store.mid-batch:9",
+    "broker.after-receipts:4",
+    "broker.after-receipts:9",
+]
 
 
 async def waiting(client: Client, queue: Destination) -> list[int]:
@@ -38,7 +49,11 @@ async def waiting(client: Client, queue: Destination) -> list[int]:
 
 async def killed_at(folder: Path, point: str) -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "tests.crash.xa_child", str(folder), point], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "tests.crash.xa_child", str(folder), point],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     said = ran.stdout.split("\n")
     assert ran.returncode == -signal.SIGKILL, ran.stdout + ran.stderr
@@ -51,7 +66,10 @@ async def killed_at(folder: Path, point: str) -> None:
     assert len(in_doubt) <= 1
     if in_doubt and len(committed) % 3:
         # Nobody is given anything of it, for as long as it takes.
-        assert len(await waiting(client, SOURCE)) + len(await waiting(client, TARGET)) == MESSAGES - BATCH
+        assert (
+            len(await waiting(client, SOURCE)) + len(await waiting(client, TARGET))
+            == MESSAGES - BATCH
+        )
         await client.close()
         await deployment.reopen()
         client = await deployment.connect()
@@ -85,4 +103,6 @@ async def test_killed_at(point: str, tmp_path: Path) -> None:
 @pytest_twisted.ensureDeferred
 async def test_killed_at_again_and_again(seed: int, tmp_path: Path) -> None:
     choose = random.Random(seed)
-    await killed_at(tmp_path, f"{choose.choice(POINTS).partition(':')[0]}:{choose.randrange(2, 24)}")
+    await killed_at(
+        tmp_path, f"{choose.choice(POINTS).partition(':')[0]}:{choose.randrange(2, 24)}"
+    )

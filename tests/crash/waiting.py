@@ -29,4 +29,7 @@ def log_of(gateway: GatewayProcess) -> str:
 
 def until_logged(gateway: GatewayProcess, text: str, times: int = 1) -> None:
     """Wait until the gateway's log files have ``text`` so many times."""
-    until(lambda: log_of(gateway).count(text) >= times, lambda: f"{text!r} is not in the log:\n{log_of(gateway)}")
+    until(
+        lambda: log_of(gateway).count(text) >= times,
+        lambda: f"{text!r} is not in the log:\n{log_of(gateway)}",
+    )

@@ -26,7 +26,16 @@ from gateway.broker.store.sqlite import SqliteStore
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Connection, Consumer, Credentials, Flags, Mode, Session, Subscription, Xid
+from gateway.messaging.provider import (
+    Connection,
+    Consumer,
+    Credentials,
+    Flags,
+    Mode,
+    Session,
+    Subscription,
+    Xid,
+)
 from gateway.messaging.turn import Turn
 from tests.gateway.broker.brokers import EveryoneIn, text
 
@@ -62,7 +71,14 @@ class Mover:
         self._consumer = self._receiving.consumer(Subscription(SOURCE), self._deliver, lost)
         self._last = 0
 
-    def _deliver(self, consumer: Consumer, first: int, messages: Sequence[Message], attempts: Sequence[int] | None, /) -> None:
+    def _deliver(
+        self,
+        consumer: Consumer,
+        first: int,
+        messages: Sequence[Message],
+        attempts: Sequence[int] | None,
+        /,
+    ) -> None:
         self._batch += messages
         self._last = first + len(messages) - 1
         if len(self._batch) == BATCH:
@@ -94,13 +110,19 @@ class Mover:
 
 async def run(folder: Path, point: str) -> None:
     path = str(folder / "messages.db")
-    store = CrashingStore(path, reactor, crash_point(point)) if point else SqliteStore(path, reactor)
-    broker = open_broker(reactor, Turn(reactor), store, BrokerOptions(), lambda error: say(f"failed {error}"))
+    store = (
+        CrashingStore(path, reactor, crash_point(point)) if point else SqliteStore(path, reactor)
+    )
+    broker = open_broker(
+        reactor, Turn(reactor), store, BrokerOptions(), lambda error: say(f"failed {error}")
+    )
     rules = AccessRules(folder / "accesscontrol.properties")
     rules.path.write_text(DEFAULT_RULES)
     rules.load()
     provider = EmbeddedProvider(broker, EveryoneIn(), rules, os.urandom)
-    connections = [await provider.connect(Credentials("guest", "guest"), None, lost) for _ in range(3)]
+    connections = [
+        await provider.connect(Credentials("guest", "guest"), None, lost) for _ in range(3)
+    ]
     filling = connections[2].session(Mode.CLIENT)
     for start in range(0, MESSAGES, 10):
         filling.send([text(SOURCE, str(number)) for number in range(start, start + 10)])
@@ -118,7 +140,9 @@ def main() -> None:
             print_exception(result.value)
         reactor.stop()
 
-    reactor.callWhenRunning(lambda: ensureDeferred(run(Path(sys.argv[1]), sys.argv[2])).addBoth(ended))
+    reactor.callWhenRunning(
+        lambda: ensureDeferred(run(Path(sys.argv[1]), sys.argv[2])).addBoth(ended)
+    )
     reactor.run()
 
 

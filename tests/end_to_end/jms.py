@@ -15,9 +15,21 @@ class JmsClient:
     """A connection to an ActiveMQ, made when the first command is given."""
 
     def __init__(self, port: int) -> None:
-        command = ["java", "-XX:TieredStopAtLevel=1", "-cp", "/usr/share/activemq/lib/*", "Jms.java", f"tcp://{HOST}:{port}"]
+        command = [
+            "java",
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            "/usr/share/activemq/lib/*",
+            "Jms.java",
+            f"tcp://{HOST}:{port}",
+        ]
         self._process = subprocess.Popen(
-            command, cwd=COOKBOOK, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            command,
+            cwd=COOKBOOK,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
 
     def run(self, *words: str) -> list[str]:

@@ -62,7 +62,9 @@ class Terminal:
                 text = file.read_text()
                 for given, there in self._ports.items():
                     text = text.replace(str(given), str(there))
-                file.write_text(text.replace("var/instances/imqbroker", f"{folder}/var/instances/{INSTANCE}"))
+                file.write_text(
+                    text.replace("var/instances/imqbroker", f"{folder}/var/instances/{INSTANCE}")
+                )
         self._environment = {
             **os.environ,
             "PATH": f"{_commands(folder)}:{os.environ['PATH']}",
@@ -79,7 +81,9 @@ class Terminal:
             if words[0] == "stomp-gateway":
                 self._start_gateway(words)
             elif words[0] == "kill":
-                assert int(words[1].removeprefix("%")) == self._gateway_number or self._started > 1, command
+                assert (
+                    int(words[1].removeprefix("%")) == self._gateway_number or self._started > 1
+                ), command
                 assert self._gateway.terminate() == 0, self._gateway.said
             elif words[0] == "wait":
                 self._compare(command, self._beside.pop(int(words[1].removeprefix("%"))), printed)
@@ -99,7 +103,9 @@ class Terminal:
         settings = dict(word.split("=", 1) for word in given)
         listed = settings["imq.bridge.activelist"].split(",")
         self._gateway.settings |= {
-            name: value.replace("$PWD", str(self._folder)) for name, value in settings.items() if name not in _OURS
+            name: value.replace("$PWD", str(self._folder))
+            for name, value in settings.items()
+            if name not in _OURS
         }
         if "stomp" not in listed:
             # What is waited for is then another thing than its port.
@@ -143,7 +149,10 @@ def _commands(folder: Path) -> Path:
     """A directory with the commands that a session uses, of this checkout."""
     made = folder / "bin"
     made.mkdir()
-    for name, arguments in (("python", ""), ("imqbridgemgr", " -c 'from gateway.admin.cli.imqbridgemgr import main; main()'")):
+    for name, arguments in (
+        ("python", ""),
+        ("imqbridgemgr", " -c 'from gateway.admin.cli.imqbridgemgr import main; main()'"),
+    ):
         file = made / name
         file.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)}{arguments} "$@"\n')
         file.chmod(0o755)

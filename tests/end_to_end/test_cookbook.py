@@ -22,11 +22,19 @@ RECIPES: Final = sorted(path.stem for path in COOKBOOK.glob("*.session"))
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_it_works_as_it_is_written(recipe: str, tmp_path: Path) -> None:
     there = activemq()
-    ports = {OPENWIRE: there.openwire_port, ACTIVEMQ_STOMP: there.port, RABBITMQ_STOMP: rabbitmq().port}
+    ports = {
+        OPENWIRE: there.openwire_port,
+        ACTIVEMQ_STOMP: there.port,
+        RABBITMQ_STOMP: rabbitmq().port,
+    }
     with ExitStack() as ending:
         Terminal(tmp_path, ports, ending).run(recipe)
 
 
 def test_every_file_is_in_the_book() -> None:
     book = (COOKBOOK.parent / "cookbook.rst").read_text()
-    assert [path.name for path in sorted(COOKBOOK.iterdir()) if path.is_file() and f"cookbook/{path.name}" not in book] == []
+    assert [
+        path.name
+        for path in sorted(COOKBOOK.iterdir())
+        if path.is_file() and f"cookbook/{path.name}" not in book
+    ] == []

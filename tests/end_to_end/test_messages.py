@@ -19,20 +19,38 @@ from tests.servers import rabbitmq as running_rabbitmq
 MESSAGES: Final = 1_000
 BATCH: Final = 50
 #: Headers of SEND, and how they come back in MESSAGE.
-SENT: Final = {"type": "order", "correlation-id": "c 1", "priority": "7", "colour": "red", "many-words": "no property of JMS"}
+SENT: Final = {
+    "type": "order",
+    "correlation-id": "c 1",
+    "priority": "7",
+    "colour": "red",
+    "many-words": "no property of JMS",
+}
 
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgedGateway]:
     amq, rabbit = running_activemq(), running_rabbitmq()
-    by = {"jms": activemq("jms", amq.openwire_port), "amq": stomp("amq", amq.port), "rabbit": stomp("rabbit", rabbit.port)}
+    by = {
+        "jms": activemq("jms", amq.openwire_port),
+        "amq": stomp("amq", amq.port),
+        "rabbit": stomp("rabbit", rabbit.port),
+    }
     links = [Link(f"{name}-out", HERE, factory, BATCH) for name, factory in by.items()]
     links += [Link(f"{name}-in", factory, HERE, BATCH) for name, factory in by.items()]
     links.append(Link("foreign", by["jms"], by["rabbit"], BATCH))
-    links.append(Link("there", by["jms"], HERE, BATCH, target_attributes={"destination-ref": "back.in"}))
+    links.append(
+        Link("there", by["jms"], HERE, BATCH, target_attributes={"destination-ref": "back.in"})
+    )
     links.append(Link("back", HERE, by["jms"], BATCH))
     links.append(
-        Link("topic", HERE, by["jms"], source_kind="topic", source_attributes={"durable-sub": "proof", "clientid": "proof"})
+        Link(
+            "topic",
+            HERE,
+            by["jms"],
+            source_kind="topic",
+            source_attributes={"durable-sub": "proof", "clientid": "proof"},
+        )
     )
     with ExitStack() as ending:
         yield ending.enter_context(BridgedGateway(tmp_path_factory.mktemp("messages"), links))
@@ -41,7 +59,9 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgedGateway
 def received(port: int, queue: str) -> dict[str, str]:
     """The headers of the one message in a queue, and its text under no name."""
     with Client(port, headers={"host": "/"}) as client:
-        early = client.ask("SUBSCRIBE", {"destination": queue, "id": "1", "ack": "client-individual", **SHARED})
+        early = client.ask(
+            "SUBSCRIBE", {"destination": queue, "id": "1", "ack": "client-individual", **SHARED}
+        )
         message = early[0] if early else client.message()
         client.ask("ACK", {"id": message.headers["ack"]})
         return {**message.headers, "": message.body.decode()}
@@ -53,8 +73,16 @@ def test_a_message_of_stomp_is_one_of_jms_behind_the_link(by: str, gateway: Brid
         client.store(f"/queue/{by}-out.in", b"ten chairs", **SENT)
     found = dict(line.split(": ", 1) for line in jms_client().run("inspect", f"queue:{by}-out.out"))
     assert found["JMSDestination"] == f"queue:{by}-out.out"
-    assert (found["JMSType"], found["JMSCorrelationID"], found["JMSPriority"]) == ("order", "c 1", "7")
-    assert (found["JMSDeliveryMode"], found["JMSExpiration"], found["JMSReplyTo"]) == ("PERSISTENT", "0", "none")
+    assert (found["JMSType"], found["JMSCorrelationID"], found["JMSPriority"]) == (
+        "order",
+        "c 1",
+        "7",
+    )
+    assert (found["JMSDeliveryMode"], found["JMSExpiration"], found["JMSReplyTo"]) == (
+        "PERSISTENT",
+        "0",
+        "none",
+    )
     assert found["colour"] == "red (String)"
     # It was sent with its length, so it is no text.
     assert found["octets"] == "ten chairs"
@@ -91,11 +119,25 @@ def test_a_message_goes_to_rabbitmq_and_one_comes_from_it(gateway: BridgedGatewa
     with Client(gateway.port) as client:
         client.store("/queue/rabbit-out.in", b"ten chairs", **SENT)
     found = received(running_rabbitmq().port, "/queue/rabbit-out.out")
-    assert (found[""], found["colour"], found["correlation-id"], found["persistent"]) == ("ten chairs", "red", "c 1", "true")
+    assert (found[""], found["colour"], found["correlation-id"], found["persistent"]) == (
+        "ten chairs",
+        "red",
+        "c 1",
+        "true",
+    )
     with Client(running_rabbitmq().port, headers={"host": "/"}) as client:
-        client.ask("SEND", {"destination": "/queue/rabbit-in.in", "persistent": "true", **SHARED, **SENT}, b"six tables")
+        client.ask(
+            "SEND",
+            {"destination": "/queue/rabbit-in.in", "persistent": "true", **SHARED, **SENT},
+            b"six tables",
+        )
     found = received(gateway.port, "/queue/rabbit-in.out")
-    assert (found[""], found["colour"], found["correlation-id"], found["type"]) == ("six tables", "red", "c 1", "order")
+    assert (found[""], found["colour"], found["correlation-id"], found["type"]) == (
+        "six tables",
+        "red",
+        "c 1",
+        "order",
+    )
 
 
 @pytest.mark.parametrize("by", ["jms", "amq", "rabbit"])
@@ -114,17 +156,23 @@ def test_many_go_in_order(by: str, gateway: BridgedGateway) -> None:
     produce(gateway.port, f"/queue/{by}-out.in", 1, MESSAGES + 1)
     if by == "jms":
         lines = jms_client().run("receive", f"queue:{by}-out.out", str(MESSAGES + 1))
-        assert [line.split(" {")[0] for line in lines] == [body(number).decode() for number in range(1, MESSAGES + 2)]
+        assert [line.split(" {")[0] for line in lines] == [
+            body(number).decode() for number in range(1, MESSAGES + 2)
+        ]
     else:
         at_least_once(drain(there, f"/queue/{by}-out.out", MESSAGES + 1), MESSAGES, BATCH, 0)
 
 
 def test_many_go_from_activemq_to_rabbitmq(gateway: BridgedGateway) -> None:
     jms_client().run("number", "queue:foreign.in", "1", str(MESSAGES + 1))
-    at_least_once(drain(running_rabbitmq().port, "/queue/foreign.out", MESSAGES + 1), MESSAGES, BATCH, 0)
+    at_least_once(
+        drain(running_rabbitmq().port, "/queue/foreign.out", MESSAGES + 1), MESSAGES, BATCH, 0
+    )
 
 
-def test_a_durable_subscription_keeps_what_is_published_while_its_link_is_stopped(gateway: BridgedGateway) -> None:
+def test_a_durable_subscription_keeps_what_is_published_while_its_link_is_stopped(
+    gateway: BridgedGateway,
+) -> None:
     gateway.until_moving("topic")
     produce(gateway.port, "/topic/topic.in", 1, 10)
     assert len(jms_client().run("receive", "queue:topic.out", "10")) == 10
@@ -132,4 +180,6 @@ def test_a_durable_subscription_keeps_what_is_published_while_its_link_is_stoppe
     produce(gateway.port, "/topic/topic.in", 11, 20)
     gateway.restart()
     lines = jms_client().run("receive", "queue:topic.out", "10")
-    assert [line.split(" {")[0] for line in lines] == [body(number).decode() for number in range(11, 21)]
+    assert [line.split(" {")[0] for line in lines] == [
+        body(number).decode() for number in range(11, 21)
+    ]

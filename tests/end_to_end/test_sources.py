@@ -61,11 +61,17 @@ def test_the_lag_is_the_age_of_the_oldest_message_that_waits(gateway: BridgedGat
         # It is browsed every ten seconds.
         told = gateway.until_link(link, lambda told: told["waiting"] == 10, "ten wait")
         before = told["lag_ms"]
-        older = gateway.until_link(link, lambda now, before=before: now["lag_ms"] > before, "it grows")  # type: ignore[misc]
+        older = gateway.until_link(
+            link,
+            lambda now, before=before: now["lag_ms"] > before,  # type: ignore[misc]
+            "it grows",
+        )
         assert 0 < older["lag_ms"] < 600_000
         gateway.operate("resume", link)
     for link in links:
-        gateway.until_link(link, lambda told: (told["lag_ms"], told["waiting"]) == (0, 0), "all is moved")
+        gateway.until_link(
+            link, lambda told: (told["lag_ms"], told["waiting"]) == (0, 0), "all is moved"
+        )
 
 
 def test_the_lag_is_unknown_where_the_broker_has_no_browsers(gateway: BridgedGateway) -> None:
@@ -74,8 +80,12 @@ def test_the_lag_is_unknown_where_the_broker_has_no_browsers(gateway: BridgedGat
 
 
 @pytest.mark.parametrize("link", ["wrong-jms", "wrong-once", "wrong-amq"])
-def test_a_selector_that_the_source_refuses_fails_the_link_at_once(link: str, gateway: BridgedGateway) -> None:
-    told = gateway.until_link(link, lambda told: told["state"] in ("FAILED", "RETRYING"), "it has ended")
+def test_a_selector_that_the_source_refuses_fails_the_link_at_once(
+    link: str, gateway: BridgedGateway
+) -> None:
+    told = gateway.until_link(
+        link, lambda told: told["state"] in ("FAILED", "RETRYING"), "it has ended"
+    )
     assert told["state"] == "FAILED", told
     assert told["counters"]["reconnects"] == 0
     assert "selector" in told["last_error"]
@@ -83,6 +93,8 @@ def test_a_selector_that_the_source_refuses_fails_the_link_at_once(link: str, ga
 
 
 def test_an_access_rule_of_a_stomp_broker_fails_the_link_at_once(gateway: BridgedGateway) -> None:
-    told = gateway.until_link("denied", lambda told: told["state"] in ("FAILED", "RETRYING"), "it has ended")
+    told = gateway.until_link(
+        "denied", lambda told: told["state"] in ("FAILED", "RETRYING"), "it has ended"
+    )
     assert (told["state"], told["counters"]["reconnects"]) == ("FAILED", 0), told
     assert "user 'guest' may not consume on queue:denied.in" in told["last_error"]

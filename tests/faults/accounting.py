@@ -37,14 +37,22 @@ def at_least_once(numbers: Sequence[int], sent: int, batch: int, faults: int) ->
     for place, number in enumerate(numbers):
         if number != last + 1:
             back = highest - number + 1
-            assert number <= last, f"{number} stands after {last}: something is missing. {_around(numbers, place)}"
-            assert back <= batch, f"{number} stands after {last}, {back} back: more than a batch. {_around(numbers, place)}"
+            assert number <= last, (
+                f"{number} stands after {last}: something is missing. {_around(numbers, place)}"
+            )
+            assert back <= batch, (
+                f"{number} stands after {last}, {back} back: more than a batch. {_around(numbers, place)}"
+            )
             steps.append(back)
         last = number
         highest = max(highest, number)
     duplicates = len(numbers) - sent
-    assert len(steps) <= faults, f"{len(steps)} times something was sent again, by {_some(steps)}, after {faults} faults"
-    assert duplicates <= batch * faults, f"{duplicates} duplicates after {faults} faults, with batches of {batch}"
+    assert len(steps) <= faults, (
+        f"{len(steps)} times something was sent again, by {_some(steps)}, after {faults} faults"
+    )
+    assert duplicates <= batch * faults, (
+        f"{duplicates} duplicates after {faults} faults, with batches of {batch}"
+    )
     return Account(tuple(steps), duplicates)
 
 
@@ -59,7 +67,9 @@ def at_most_once(numbers: Sequence[int], sent: int, batch: int, faults: int) -> 
         )
     assert set(numbers) <= set(range(1, sent + 1))
     lost = tuple(sorted(set(range(1, sent + 1)) - set(numbers)))
-    assert len(lost) <= batch * faults, f"{len(lost)} are lost after {faults} faults, with batches of {batch}: {_some(lost)}"
+    assert len(lost) <= batch * faults, (
+        f"{len(lost)} are lost after {faults} faults, with batches of {batch}: {_some(lost)}"
+    )
     return Account((), 0, lost)
 
 

@@ -41,13 +41,29 @@ class FullActiveMQ(ActiveMQ):
         java = shutil.which("java")
         if java is None:
             raise NotInstalled("Java is missing: apt-get install default-jre-headless")
-        connectors = "".join(f'<transportConnector name="c{number}" uri="{uri}"/>' for number, uri in enumerate(self.listeners()))
+        connectors = "".join(
+            f'<transportConnector name="c{number}" uri="{uri}"/>'
+            for number, uri in enumerate(self.listeners())
+        )
         path = self.folder / "full.xml"
         path.write_text(
-            _FILE.format(data=self.folder / "data", limit="1mb", mark=70, fails=str(self.fails).lower(), connectors=connectors)
+            _FILE.format(
+                data=self.folder / "data",
+                limit="1mb",
+                mark=70,
+                fails=str(self.fails).lower(),
+                connectors=connectors,
+            )
         )
         library = "/usr/share/activemq/lib"
-        arguments = [java, *self.options, "-cp", f"{library}/*:{library}/optional/*", *self.main(), f"xbean:file:{path}"]
+        arguments = [
+            java,
+            *self.options,
+            "-cp",
+            f"{library}/*:{library}/optional/*",
+            *self.main(),
+            f"xbean:file:{path}",
+        ]
         return ProcessTree(arguments, os.environ, self.folder, self.log)
 
 

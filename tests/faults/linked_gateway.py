@@ -51,10 +51,14 @@ class LinkedGateway:
                 client.store(self.links[link].source_queue, body.encode(), **headers)
 
     def until_acknowledged(self, link: str, count: int) -> None:
-        self.gateway.until_link(link, lambda told: told["counters"]["acknowledged"] >= count, f"{count} acknowledged")
+        self.gateway.until_link(
+            link, lambda told: told["counters"]["acknowledged"] >= count, f"{count} acknowledged"
+        )
 
     def until_at_rest(self, link: str) -> None:
-        self.gateway.until_link(link, lambda told: told["in_flight"] == 0 and told["state"] == "STARTED", "it rests")
+        self.gateway.until_link(
+            link, lambda told: told["in_flight"] == 0 and told["state"] == "STARTED", "it rests"
+        )
 
     def everything(self, link: str) -> list[str]:
         """The bodies of all that lies at a link's target; they are taken."""
@@ -72,7 +76,9 @@ class LinkedGateway:
         found: dict[Any, list[Event]] = {}
         for event in events_of(lines_of(self.journal)):
             if event.line.get("link") == f"proof/{link}":
-                found.setdefault((event.line["run"], event.line["transfers"][event.place]), []).append(event)
+                found.setdefault(
+                    (event.line["run"], event.line["transfers"][event.place]), []
+                ).append(event)
         return list(found.values())
 
 

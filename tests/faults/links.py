@@ -39,7 +39,11 @@ HERE: Final = Factory("here")
 def stomp(ref: str, port: int, **properties: str) -> Factory:
     """A STOMP broker on the loopback, for guest. :param properties: with underscores for hyphens, and without ``stomp.``"""
     named = {f"stomp.{name.replace('_', '-')}": value for name, value in properties.items()}
-    return Factory(ref, {"lookup-name": f"stomp://{HOST}:{port}", "username": "guest", "password": "guest"}, named)
+    return Factory(
+        ref,
+        {"lookup-name": f"stomp://{HOST}:{port}", "username": "guest", "password": "guest"},
+        named,
+    )
 
 
 def activemq(ref: str, port: int) -> Factory:
@@ -112,17 +116,24 @@ def written(links: Sequence[Link]) -> str:
             "</link>",
         ]
     for factory in factories.values():
-        lines.append(f"<connection-factory {_attributes({'ref-name': factory.ref, **factory.attributes})}>")
+        lines.append(
+            f"<connection-factory {_attributes({'ref-name': factory.ref, **factory.attributes})}>"
+        )
         lines += _properties(factory.properties)
         lines.append("</connection-factory>")
     for link in links:
         for end, kind in (("in", link.source_kind), ("out", "queue")):
-            lines.append(f'<destination ref-name="{link.name}.{end}" name="{link.name}.{end}" type="{kind}"/>')
+            lines.append(
+                f'<destination ref-name="{link.name}.{end}" name="{link.name}.{end}" type="{kind}"/>'
+            )
     return "\n".join([*lines, "</jmsbridge>", ""])
 
 
 def _properties(values: Mapping[str, str]) -> list[str]:
-    return [f"  <property {_attributes({'name': name, 'value': value})}/>" for name, value in values.items()]
+    return [
+        f"  <property {_attributes({'name': name, 'value': value})}/>"
+        for name, value in values.items()
+    ]
 
 
 def _attributes(values: Mapping[str, str]) -> str:
@@ -168,7 +179,9 @@ class BridgedGateway(GatewayProcess):
 
     def transactions(self) -> list[dict[str, Any]]:
         """The bridge's transactions, as ``imqbridgemgr list transactions`` shows them. :raises AdminError: it does not answer yet."""
-        found: list[dict[str, Any]] = self._client().get(f"/v1/transactions/{BRIDGE}")["transactions"]
+        found: list[dict[str, Any]] = self._client().get(f"/v1/transactions/{BRIDGE}")[
+            "transactions"
+        ]
         return found
 
     def _link(self, ask: Callable[[AdminClient], Any]) -> dict[str, Any]:
@@ -183,7 +196,9 @@ class BridgedGateway(GatewayProcess):
             self._admin = AdminClient(address, "admin", passwords["imq.bridge.admin.password"])
         return self._admin
 
-    def until_link(self, link: str, condition: Callable[[dict[str, Any]], object], what: str) -> dict[str, Any]:
+    def until_link(
+        self, link: str, condition: Callable[[dict[str, Any]], object], what: str
+    ) -> dict[str, Any]:
         """Wait until this holds of what is told of a link. :param what: for the failure. :returns: what is told then."""
         found: list[dict[str, Any]] = [{}]
 
@@ -195,7 +210,12 @@ class BridgedGateway(GatewayProcess):
                 return False
             return condition(found[0])
 
-        until(holds, lambda: f"link {link}: it never came to this: {what}. It is: {found[0]}\n{self.said}\n{self.log[-3000:]}")
+        until(
+            holds,
+            lambda: (
+                f"link {link}: it never came to this: {what}. It is: {found[0]}\n{self.said}\n{self.log[-3000:]}"
+            ),
+        )
         return found[0]
 
     def until_moving(self, *links: str) -> None:

@@ -76,7 +76,9 @@ class Trigger:
 
     def wait(self) -> None:
         """Wait until it has happened. :raises AssertionError: it did not in time."""
-        assert self.fired.wait(PATIENCE), f"{self.pattern!r} number {self.nth} never passed {self.toward.value}"
+        assert self.fired.wait(PATIENCE), (
+            f"{self.pattern!r} number {self.nth} never passed {self.toward.value}"
+        )
 
 
 class Proxy:
@@ -95,7 +97,9 @@ class Proxy:
         self._delay = 0.0
         self._swallows = False
         self._made = 0
-        self._thread = threading.Thread(target=self._loop.run_forever, name=f"proxy to {target}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name=f"proxy to {target}", daemon=True
+        )
         self._thread.start()
         self.admit()
 
@@ -152,7 +156,9 @@ class Proxy:
 
         async def listen() -> None:
             if self._server is None:
-                self._server = await self._loop.create_server(lambda: _Accepted(self), HOST, self.port)
+                self._server = await self._loop.create_server(
+                    lambda: _Accepted(self), HOST, self.port
+                )
 
         self._await(listen)
 
@@ -168,7 +174,12 @@ class Proxy:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     # --- on the thread
@@ -199,7 +210,9 @@ class Proxy:
             if trigger.fault is not Fault.NONE:
                 pair.write(toward, data[:cut])
             if trigger.allowed is not None:
-                assert trigger.allowed.wait(PATIENCE), f"{trigger.pattern!r} has come, and was never allowed to have its effect"
+                assert trigger.allowed.wait(PATIENCE), (
+                    f"{trigger.pattern!r} has come, and was never allowed to have its effect"
+                )
             if trigger.then is not None:
                 trigger.then()
             pair.suffer(trigger.fault, toward)
@@ -329,7 +342,9 @@ class _Side(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=_MOST_WAITING)
-        self._transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._transport.get_extra_info("socket").setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+        )
         self._transport.pause_reading()
 
     def reads(self, reading: bool) -> None:
@@ -370,7 +385,9 @@ class _Side(asyncio.Protocol):
             if other is not None:
                 other.reads(reading)
 
-    def write_later(self, seconds: float, data: bytes, *, end: bool = False, close: bool = False) -> None:
+    def write_later(
+        self, seconds: float, data: bytes, *, end: bool = False, close: bool = False
+    ) -> None:
         """Write, and then end or close if that is asked; after what was to be written before."""
 
         loop = asyncio.get_running_loop()
@@ -383,7 +400,12 @@ class _Side(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._waiting and self._transport is not None and not self.gone and not self._transport.is_closing():
+        while (
+            self._waiting
+            and self._transport is not None
+            and not self.gone
+            and not self._transport.is_closing()
+        ):
             due, data, end, close = self._waiting[0]
             if due > loop.time():
                 self._timer = loop.call_at(due, self._write)
@@ -398,10 +420,20 @@ class _Side(asyncio.Protocol):
 
     def end(self) -> None:
         """FIN."""
-        if self._transport is not None and not self.gone and not self._ended and not self._transport.is_closing():
+        if (
+            self._transport is not None
+            and not self.gone
+            and not self._ended
+            and not self._transport.is_closing()
+        ):
             self._ended = True
             self._transport.write_eof()
-            if self.pair is not None and self.pair.server is not None and self.pair.server._ended and self.pair.client._ended:
+            if (
+                self.pair is not None
+                and self.pair.server is not None
+                and self.pair.server._ended
+                and self.pair.client._ended
+            ):
                 self.pair.server.close()
                 self.pair.client.close()
 
@@ -413,7 +445,9 @@ class _Side(asyncio.Protocol):
         """RST."""
         if self._transport is not None and not self.gone:
             # Closing with a linger of no time is what makes the kernel send it.
-            self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self._transport.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
             self._transport.abort()
 
 

@@ -41,8 +41,11 @@ def test_some_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "sent", "batch", "faults"), [([1, 2, 2, 3], 3, 5, 5), ([2, 1], 2, 5, 5), ([1, 4], 4, 1, 1), ([1, 5], 4, 9, 9)]
+    ("numbers", "sent", "batch", "faults"),
+    [([1, 2, 2, 3], 3, 5, 5), ([2, 1], 2, 5, 5), ([1, 4], 4, 1, 1), ([1, 5], 4, 9, 9)],
 )
-def test_what_must_not_be_at_most_once(numbers: list[int], sent: int, batch: int, faults: int) -> None:
+def test_what_must_not_be_at_most_once(
+    numbers: list[int], sent: int, batch: int, faults: int
+) -> None:
     with pytest.raises(AssertionError):
         at_most_once(numbers, sent, batch, faults)

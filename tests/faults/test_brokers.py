@@ -27,12 +27,24 @@ class Peers:
 
     def __init__(self, folder: Path, ending: ExitStack) -> None:
         self.activemq, self.rabbitmq = started(ActiveMQ), started(RabbitMQ)
-        ports = {"jms": self.activemq.openwire_port, "stomp": self.activemq.port, "rabbitmq": self.rabbitmq.port}
+        ports = {
+            "jms": self.activemq.openwire_port,
+            "stomp": self.activemq.port,
+            "rabbitmq": self.rabbitmq.port,
+        }
         self._proxies = {name: ending.enter_context(Proxy(port)) for name, port in ports.items()}
-        by = {name: (activemq if name == "jms" else stomp)(name, proxy.port) for name, proxy in self._proxies.items()}
+        by = {
+            name: (activemq if name == "jms" else stomp)(name, proxy.port)
+            for name, proxy in self._proxies.items()
+        }
         # What a consumer has acknowledged may come back when its broker is killed, so each test has queues of its own.
         links = [
-            Link(f"{test}-{way}-{name}", *((HERE, factory) if way == "to" else (factory, HERE)), BATCH, attributes=RETRY)
+            Link(
+                f"{test}-{way}-{name}",
+                *((HERE, factory) if way == "to" else (factory, HERE)),
+                BATCH,
+                attributes=RETRY,
+            )
             for test in ("network", "kill")
             for way in ("to", "from")
             for name, factory in by.items()
@@ -46,7 +58,12 @@ class Peers:
         return (self.rabbitmq if link.name.endswith("rabbitmq") else self.activemq).port
 
     def produce(self, link: Link, first: int, last: int) -> None:
-        produce(self.near.port if link.source is HERE else self._port(link), link.source_queue, first, last)
+        produce(
+            self.near.port if link.source is HERE else self._port(link),
+            link.source_queue,
+            first,
+            last,
+        )
 
     def account(self, link: Link, messages: int, faults: int, forgets: bool = False) -> None:
         """Everything has arrived, in order, and no more than a batch twice for each fault.
@@ -57,7 +74,9 @@ class Peers:
         target = self.near.port if link.target is HERE else self._port(link)
         numbers = drain(target, link.target_queue, messages + 1)
         account = at_least_once(numbers, messages, messages if forgets else link.batch, faults)
-        told = self.near.until_link(link.name, lambda told: not told["in_flight"], "nothing in flight")
+        told = self.near.until_link(
+            link.name, lambda told: not told["in_flight"], "nothing in flight"
+        )
         assert forgets or account.duplicates <= told["counters"]["possible_duplicates"], told
         assert told["counters"]["reconnects"] > 0, told
 
@@ -91,7 +110,9 @@ def test_the_network_breaks(way: str, by: str, peers: Peers, messages: int) -> N
 
 def kill(peers: Peers, server: ActiveMQ | RabbitMQ, names: Sequence[str], messages: int) -> None:
     """Have messages moved to and from a broker by these links, and it killed twice meanwhile; and account for everything."""
-    to, back = ([peers.near.links[f"kill-{way}-{name}"] for name in names] for way in ("to", "from"))
+    to, back = (
+        [peers.near.links[f"kill-{way}-{name}"] for name in names] for way in ("to", "from")
+    )
     links = [*to, *back]
     peers.near.until_moving(*(link.name for link in links))
     for link in links:
@@ -105,7 +126,9 @@ def kill(peers: Peers, server: ActiveMQ | RabbitMQ, names: Sequence[str], messag
     kills = [(to[0], Toward.SERVER, rb"number 000300\."), (back[-1], Toward.CLIENT, rb"RECEIPT\n")]
 
     def trigger(running: Event, link: Link, toward: Toward, pattern: bytes) -> Trigger:
-        return peers.proxy(link).when(Trigger(toward, pattern, Fault.DROP, then=server.kill, allowed=running))
+        return peers.proxy(link).when(
+            Trigger(toward, pattern, Fault.DROP, then=server.kill, allowed=running)
+        )
 
     running = Event()
     running.set()
@@ -121,7 +144,9 @@ def kill(peers: Peers, server: ActiveMQ | RabbitMQ, names: Sequence[str], messag
         server.start()
         running.set()
     for link in links:
-        peers.account(link, messages, len(kills), forgets=server is peers.rabbitmq and link.target is HERE)
+        peers.account(
+            link, messages, len(kills), forgets=server is peers.rabbitmq and link.target is HERE
+        )
 
 
 def test_activemq_is_killed(peers: Peers, messages: int) -> None:

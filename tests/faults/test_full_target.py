@@ -28,19 +28,30 @@ class Filled:
         server.start()
         self.server = server
         jms, far = activemq("jms", server.openwire_port), stomp("stomp", server.port)
-        xa = replace(activemq("xa", server.openwire_port), attributes={"lookup-name": "XAConnectionFactory"})
+        xa = replace(
+            activemq("xa", server.openwire_port), attributes={"lookup-name": "XAConnectionFactory"}
+        )
         pause = {"failure-retry-interval": "500"}
         self.links = [
             Link("jms", HERE, jms, BATCH, attributes=pause),
             Link("xa", HERE, xa, BATCH, "ONCE_AND_ONLY_ONCE", {**pause, "transacted": "true"}),
             Link("stomp", HERE, far, BATCH, attributes=pause),
         ]
-        self.gateway = ending.enter_context(BridgedGateway(folder / "gateway", self.links, store="memory"))
+        self.gateway = ending.enter_context(
+            BridgedGateway(folder / "gateway", self.links, store="memory")
+        )
         self.gateway.until_moving()
         for link in self.links:
             with Client(self.gateway.port) as client:
                 given = {"destination": link.source_queue, "persistent": "true"}
-                client.write(b"".join([encode("SEND", given, body(number) + PADDING) for number in range(1, MESSAGES)]))
+                client.write(
+                    b"".join(
+                        [
+                            encode("SEND", given, body(number) + PADDING)
+                            for number in range(1, MESSAGES)
+                        ]
+                    )
+                )
                 client.ask("SEND", given, body(MESSAGES))
 
     def until_told(self, link: Link, what: str) -> None:
@@ -48,7 +59,9 @@ class Filled:
         told = self.gateway.until_link(link.name, lambda told: what in told["last_error"], what)
         assert "make room there" in told["last_error"], told
         logged = dict.fromkeys(self.gateway.log.splitlines())
-        lines = [line for line in logged if f"link {link.name}: " in line and "make room there" in line]
+        lines = [
+            line for line in logged if f"link {link.name}: " in line and "make room there" in line
+        ]
         assert lines
         assert f"{link.name}.out" in lines[0] or link.target.ref in lines[0]
         assert len(lines) <= 2, lines
@@ -56,10 +69,15 @@ class Filled:
     def account(self, link: Link) -> None:
         """What the queue had no room for comes by itself, and what was refused too often is dead."""
         numbers = [*drain(self.server.port, link.target_queue, MESSAGES), MESSAGES]
-        told = self.gateway.until_link(link.name, lambda told: told["counters"]["acknowledged"] >= MESSAGES, "all acknowledged")
+        told = self.gateway.until_link(
+            link.name, lambda told: told["counters"]["acknowledged"] >= MESSAGES, "all acknowledged"
+        )
         dead = told["counters"]["dead"].get("SEND_FAILURE", 0)
         assert len(set(numbers)) + dead == MESSAGES, (link.name, told)
-        assert len(numbers) - len(set(numbers)) <= told["counters"]["possible_duplicates"], (link.name, told)
+        assert len(numbers) - len(set(numbers)) <= told["counters"]["possible_duplicates"], (
+            link.name,
+            told,
+        )
 
 
 @pytest.fixture

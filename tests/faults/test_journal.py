@@ -38,9 +38,19 @@ def test_each_message_has_its_steps_on_links_of_every_kind(linked: LinkedGateway
             received, sent, arrived = course[:3]
             ids = arrived.line.get("target_ids")
             # A STOMP broker does not say which id it gives a message.
-            assert (ids is None) if name == "stomp" else (ids and ids[arrived.place] not in ("", received.id)), name
-            assert (received.line["destination"], received.line["provider"]) == (f"queue:{name}.in", "here")
-            assert (sent.line["destination"], arrived.line["destination"]) == (f"queue:{name}.out", f"queue:{name}.out")
+            assert (
+                (ids is None)
+                if name == "stomp"
+                else (ids and ids[arrived.place] not in ("", received.id))
+            ), name
+            assert (received.line["destination"], received.line["provider"]) == (
+                f"queue:{name}.in",
+                "here",
+            )
+            assert (sent.line["destination"], arrived.line["destination"]) == (
+                f"queue:{name}.out",
+                f"queue:{name}.out",
+            )
             assert sent.line["provider"] == (name if name in ("jms", "stomp") else "here")
             for field in ("bodies_hash", "headers_hash"):
                 assert received.line[field][received.place] == sent.line[field][sent.place]
@@ -54,23 +64,30 @@ def test_each_message_has_its_steps_on_links_of_every_kind(linked: LinkedGateway
             ("received", "buried", "settled"): quarter,
         }
         buried = [event for course in courses for event in course if event.step == "buried"]
-        assert {event.line["reason"] for event in buried} == {BridgeDeadReason.TRANSFORM_FAILURE.value}
+        assert {event.line["reason"] for event in buried} == {
+            BridgeDeadReason.TRANSFORM_FAILURE.value
+        }
         changed = [
             course
             for course in courses
             if (by := {event.step: event for event in course}).get("sent")
-            and by["sent"].line["bodies_hash"][by["sent"].place] != by["received"].line["bodies_hash"][by["received"].place]
+            and by["sent"].line["bodies_hash"][by["sent"].place]
+            != by["received"].line["bodies_hash"][by["received"].place]
         ]
         assert len(changed) == quarter
 
 
-def test_what_was_moved_is_in_the_journal_whenever_the_gateway_is_killed(linked: LinkedGateway) -> None:
+def test_what_was_moved_is_in_the_journal_whenever_the_gateway_is_killed(
+    linked: LinkedGateway,
+) -> None:
     names, sent = ("plain", "once"), 0
     for round in range(3):
         for name in names:
             linked.send(name, [f"{round}-{number}" for number in range(COUNT)])
         sent += COUNT
-        linked.gateway.until_link("plain", lambda told: told["counters"]["acknowledged"] > COUNT // 3, "some are moved")
+        linked.gateway.until_link(
+            "plain", lambda told: told["counters"]["acknowledged"] > COUNT // 3, "some are moved"
+        )
         linked.gateway.restart(crash=True)
     for name in names:
         linked.until_at_rest(name)

@@ -51,7 +51,9 @@ class RoundTrips:
     def __init__(self, port: int) -> None:
         self.seconds: list[float] = []
         self._client = Client(port)
-        self._client.write(encode("SUBSCRIBE", {"destination": "/queue/round", "id": "1", "ack": "auto"}))
+        self._client.write(
+            encode("SUBSCRIBE", {"destination": "/queue/round", "id": "1", "ack": "auto"})
+        )
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._go)
         self._thread.start()
@@ -59,7 +61,9 @@ class RoundTrips:
     def _go(self) -> None:
         while not self._over.is_set():
             began = time.monotonic()
-            self._client.write(encode("SEND", {"destination": "/queue/round", "persistent": "false"}, b"?"))
+            self._client.write(
+                encode("SEND", {"destination": "/queue/round", "persistent": "false"}, b"?")
+            )
             self._client.message()
             self.seconds.append(time.monotonic() - began)
             self._over.wait(0.01)
@@ -74,13 +78,18 @@ class RoundTrips:
 
 @pytest.mark.parametrize("quality", ["DUPLICATES_OK", "ONCE_AND_ONLY_ONCE"])
 def test_a_backlog_of_large_messages_arrives(
-    quality: str, tmp_path: Path, request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
+    quality: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    record_property: Callable[[str, object], None],
 ) -> None:
     long = bool(request.config.getoption("--long"))
     count = LONG if long else MESSAGES
     peer = started(ActiveMQ)
     name = f"large-{quality.lower()}"
-    factory = (xa_activemq if quality == "ONCE_AND_ONLY_ONCE" else activemq)("there", peer.openwire_port)
+    factory = (xa_activemq if quality == "ONCE_AND_ONLY_ONCE" else activemq)(
+        "there", peer.openwire_port
+    )
     large = Link(name, factory, HERE, 100, quality)
     beside = Link(f"{name}-beside", HERE, stomp("stomp", peer.port), 20)
     filled(peer.port, large.source_queue, count)
@@ -94,7 +103,17 @@ def test_a_backlog_of_large_messages_arrives(
         assert drain(peer.port, beside.target_queue, 201) == list(range(1, 201))
         numbers: list[int] = []
         with Client(gateway.port) as client:
-            client.write(encode("SUBSCRIBE", {"destination": large.target_queue, "id": "1", "ack": "client", "prefetch": "10"}))
+            client.write(
+                encode(
+                    "SUBSCRIBE",
+                    {
+                        "destination": large.target_queue,
+                        "id": "1",
+                        "ack": "client",
+                        "prefetch": "10",
+                    },
+                )
+            )
             while len(numbers) < count:
                 frame = client.message()
                 assert len(frame.body) == SIZE
@@ -104,7 +123,9 @@ def test_a_backlog_of_large_messages_arrives(
         trips = beating.stop()
         assert numbers == list(range(count))
         assert java_processes(gateway.pid) == java, gateway.log[-3000:]
-        told = gateway.until_link(large.name, lambda told: not told["in_flight"], "nothing in flight")
+        told = gateway.until_link(
+            large.name, lambda told: not told["in_flight"], "nothing in flight"
+        )
         assert told["counters"]["reconnects"] == 0, told
         p99 = trips[len(trips) * 99 // 100]
         print(

@@ -20,9 +20,7 @@ SMALL: Final = {"imq.jms.jvmOptions": "-Xmx64m"}
 ENOUGH: Final = {"imq.jms.jvmOptions": "-Xmx512m"}
 RETRY: Final = {"failure-retry-interval": "1000"}
 #: What the link and the log say: the size of the heap, the option and the prefetch.
-TOLD: Final = (
-    r"heap is at most 64 MiB: give it more by -Xmx in imq\.jms\.jvmOptions, or have the client fetch fewer .* jms\.prefetchPolicy"
-)
+TOLD: Final = r"heap is at most 64 MiB: give it more by -Xmx in imq\.jms\.jvmOptions, or have the client fetch fewer .* jms\.prefetchPolicy"
 
 
 def counted(name: str, least: int, told: dict[str, Any]) -> bool:
@@ -39,10 +37,14 @@ def counted(name: str, least: int, told: dict[str, Any]) -> bool:
         ("text", "\u0416".encode() * 7_000_000, {"amq-msg-type": "text"}),
     ],
 )
-def test_a_message_beyond_the_heap_is_not_received(name: str, body: bytes, headers: dict[str, str], tmp_path: Path) -> None:
+def test_a_message_beyond_the_heap_is_not_received(
+    name: str, body: bytes, headers: dict[str, str], tmp_path: Path
+) -> None:
     peer = started(ActiveMQ)
     there = activemq("there", peer.openwire_port)
-    large, beside = [Link(f"beyond-{name}{which}", there, HERE, attributes=RETRY) for which in ("", "-beside")]
+    large, beside = [
+        Link(f"beyond-{name}{which}", there, HERE, attributes=RETRY) for which in ("", "-beside")
+    ]
     put(peer.port, large.source_queue, body, headers)
     with BridgedGateway(tmp_path / "small", [large, beside], settings=SMALL) as gateway:
         # Two attempts that overlap fill the heap with the text, and then the process may end and start anew.
@@ -55,7 +57,10 @@ def test_a_message_beyond_the_heap_is_not_received(name: str, body: bytes, heade
 def test_a_message_beyond_the_heap_is_not_sent(tmp_path: Path) -> None:
     peer = started(ActiveMQ)
     there = activemq("there", peer.openwire_port)
-    large, beside = Link("beyond-to", HERE, there, attributes=RETRY), Link("beyond-to-beside", there, HERE, attributes=RETRY)
+    large, beside = (
+        Link("beyond-to", HERE, there, attributes=RETRY),
+        Link("beyond-to-beside", there, HERE, attributes=RETRY),
+    )
     body = b"\x00\x07" * 20_000_000
     with BridgedGateway(tmp_path, [large, beside], settings=SMALL) as gateway:
         put(gateway.port, large.source_queue, body, {})
@@ -69,7 +74,9 @@ def put(port: int, queue: str, body: bytes, headers: dict[str, str]) -> None:
         client.ask("SEND", {"destination": queue, "persistent": "true", **headers}, body)
 
 
-def waits(gateway: BridgedGateway, large: Link, beside: Link, port: int, restarts: bool = False) -> None:
+def waits(
+    gateway: BridgedGateway, large: Link, beside: Link, port: int, restarts: bool = False
+) -> None:
     """A link waits and says what to set, while the one beside it goes on.
 
     :param port: of the latter's source. :param restarts: the process may end and start anew meanwhile.
@@ -86,9 +93,13 @@ def waits(gateway: BridgedGateway, large: Link, beside: Link, port: int, restart
         # The process is the same, and only the link has lost its connection.
         assert gateway.query(beside.name)["counters"]["reconnects"] == 0
         assert len(java_processes(gateway.pid)) == 1
-    gateway.until_link(large.name, lambda told: re.search(TOLD, told["last_error"]), "it says what to set")
+    gateway.until_link(
+        large.name, lambda told: re.search(TOLD, told["last_error"]), "it says what to set"
+    )
     numbers = drain(gateway.port, beside.target_queue, last)
-    assert (sorted(set(numbers)) if restarts else numbers) == list(range(1, last)), "the last one ends it"
+    assert (sorted(set(numbers)) if restarts else numbers) == list(range(1, last)), (
+        "the last one ends it"
+    )
     assert "is dead" not in gateway.log
 
 

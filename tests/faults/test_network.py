@@ -86,7 +86,11 @@ CASES: Final = (
     *(Case(step, batch) for batch in (1, BATCH) for step in STEPS),
     Case(Step("when-the-commit-was-sent", True, Toward.SERVER, b"COMMIT\n" + _WHOLE), BATCH),
     *(Case(step, BATCH, AT_MOST_ONCE) for step in STEPS),
-    *(Case(step, BATCH, silent=True) for step in STEPS if step.name in ("before-the-receipt", "before-the-receipt-of-the-ack")),
+    *(
+        Case(step, BATCH, silent=True)
+        for step in STEPS
+        if step.name in ("before-the-receipt", "before-the-receipt-of-the-ack")
+    ),
 )
 
 
@@ -96,7 +100,9 @@ class Network:
     def __init__(self, folder: Path, ending: ExitStack) -> None:
         self.far = ending.enter_context(GatewayProcess(folder / "far", store="memory"))
         self.proxies = {case.name: ending.enter_context(Proxy(self.far.port)) for case in CASES}
-        self.near = ending.enter_context(BridgedGateway(folder / "near", [self.link(case) for case in CASES], store="memory"))
+        self.near = ending.enter_context(
+            BridgedGateway(folder / "near", [self.link(case) for case in CASES], store="memory")
+        )
 
     def link(self, case: Case) -> Link:
         # A heart-beat is missed at twice its interval; it must not be missed because the machine is busy.

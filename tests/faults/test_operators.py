@@ -39,10 +39,17 @@ class Far:
         self.near = ending.enter_context(BridgedGateway(folder / "near", links, store="memory"))
 
     def produce(self, link: Link, first: int, last: int) -> None:
-        produce(self.near.port if link.source is HERE else self.gateway.port, link.source_queue, first, last)
+        produce(
+            self.near.port if link.source is HERE else self.gateway.port,
+            link.source_queue,
+            first,
+            last,
+        )
 
     def drain(self, link: Link, last: int) -> list[int]:
-        return drain(self.near.port if link.target is HERE else self.gateway.port, link.target_queue, last)
+        return drain(
+            self.near.port if link.target is HERE else self.gateway.port, link.target_queue, last
+        )
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +60,9 @@ def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Far]:
 
 @pytest.mark.parametrize("batch", [1, 20])
 @pytest.mark.parametrize("way", ["to", "from"])
-def test_what_is_done_to_a_busy_link_neither_loses_nor_doubles(way: str, batch: int, far: Far, messages: int) -> None:
+def test_what_is_done_to_a_busy_link_neither_loses_nor_doubles(
+    way: str, batch: int, far: Far, messages: int
+) -> None:
     near = far.near
     link = near.links[f"busy-{way}-{batch}"]
     near.until_moving(link.name)
@@ -88,10 +97,18 @@ def test_while_connections_are_refused_it_says_so_and_goes_on_trying(way: str, f
     proxy.refuse()
     proxy.drop()
     before = int(time.time() * 1000)
-    told = near.until_link(link.name, lambda told: told["state"] == "RETRYING" and told["attempt"] >= 3, "RETRYING, the third time")
+    told = near.until_link(
+        link.name,
+        lambda told: told["state"] == "RETRYING" and told["attempt"] >= 3,
+        "RETRYING, the third time",
+    )
     assert f":{proxy.port}" in told["last_error"], told
     assert told["last_error_ms"] >= before - 1000, told
-    near.until_link(link.name, lambda told: told["next_try_ms"] > told["last_error_ms"], "the time of the next attempt")
+    near.until_link(
+        link.name,
+        lambda told: told["next_try_ms"] > told["last_error_ms"],
+        "the time of the next attempt",
+    )
     proxy.admit()
     far.produce(link, 11, 21)
     at_least_once(far.drain(link, 21), 20, link.batch, faults=1)
@@ -100,13 +117,17 @@ def test_while_connections_are_refused_it_says_so_and_goes_on_trying(way: str, f
 
 
 @pytest.mark.parametrize("way", ["to", "from"])
-def test_a_link_to_a_server_that_accepts_and_is_silent_can_be_stopped_and_started(way: str, far: Far) -> None:
+def test_a_link_to_a_server_that_accepts_and_is_silent_can_be_stopped_and_started(
+    way: str, far: Far
+) -> None:
     near = far.near
     link, proxy = near.links[f"silent-{way}-20"], far.proxies[f"silent-{way}-20"]
     near.until_moving(link.name)
     proxy.swallow()
     proxy.drop()
-    near.until_link(link.name, lambda told: told["state"] == "RETRYING" and told["attempt"], "RETRYING")
+    near.until_link(
+        link.name, lambda told: told["state"] == "RETRYING" and told["attempt"], "RETRYING"
+    )
     began = time.monotonic()
     for operation, state in (("pause", "PAUSED"), ("resume", ""), ("stop", "STOPPED")):
         near.operate(operation, link.name)

@@ -111,7 +111,9 @@ def test_it_counts_over_connections(line: Line) -> None:
 
 def test_it_calls_before_the_fault(line: Line) -> None:
     called: list[str] = []
-    line.proxy.when(Trigger(Toward.SERVER, b"!", Fault.NONE, then=lambda: called.append("then"))).fired.is_set()
+    line.proxy.when(
+        Trigger(Toward.SERVER, b"!", Fault.NONE, then=lambda: called.append("then"))
+    ).fired.is_set()
     line.client.sendall(b"now!")
     assert exactly(line.server, 4) == b"now!"
     assert called == ["then"]
@@ -160,7 +162,10 @@ def test_it_refuses_and_admits(line: Line) -> None:
 def test_a_server_that_is_not_there_resets(line: Line) -> None:
     line.listener.close()
     # It is accepted and then reset, which may show before connecting is over.
-    with pytest.raises(ConnectionResetError), socket.create_connection((HOST, line.proxy.port), PATIENCE) as client:
+    with (
+        pytest.raises(ConnectionResetError),
+        socket.create_connection((HOST, line.proxy.port), PATIENCE) as client,
+    ):
         client.recv(1)
 
 

@@ -60,7 +60,11 @@ AT_TARGET: Final = (
     Moment(Toward.CLIENT, b"RECEIPT\n" + _WHOLE, True),
 )
 #: The last of each link's name: its batch and its quality of service.
-KINDS: Final = (("each", 1, DUPLICATES_OK), ("batch", BATCH, DUPLICATES_OK), ("once", BATCH, AT_MOST_ONCE))
+KINDS: Final = (
+    ("each", 1, DUPLICATES_OK),
+    ("batch", BATCH, DUPLICATES_OK),
+    ("once", BATCH, AT_MOST_ONCE),
+)
 
 
 class Brokers:
@@ -73,7 +77,11 @@ class Brokers:
         self.to_target = ending.enter_context(Proxy(self.target.port))
         source, target = stomp("source", self.to_source.port), stomp("target", self.to_target.port)
         ends = {"from": (source, HERE), "to": (HERE, target), "both": (source, target)}
-        links = [Link(f"{way}-{kind}", *ends[way], batch, quality) for way in ends for kind, batch, quality in KINDS]
+        links = [
+            Link(f"{way}-{kind}", *ends[way], batch, quality)
+            for way in ends
+            for kind, batch, quality in KINDS
+        ]
         self.near = ending.enter_context(BridgedGateway(folder / "near", links, store="memory"))
 
     def kill(self, way: str, messages: int, kills: Sequence[Kill]) -> None:
@@ -108,9 +116,17 @@ class Brokers:
             produce(source, link.source_queue, messages + 1, messages + 1)
         for link in links:
             numbers = drain(target, link.target_queue, messages + 1)
-            account = (at_most_once if link.quality == AT_MOST_ONCE else at_least_once)(numbers, messages, link.batch, len(kills))
-            told = near.until_link(link.name, lambda told: not told["in_flight"], "nothing in flight")
-            assert account.duplicates <= told["counters"]["possible_duplicates"] <= len(kills) * link.batch, told
+            account = (at_most_once if link.quality == AT_MOST_ONCE else at_least_once)(
+                numbers, messages, link.batch, len(kills)
+            )
+            told = near.until_link(
+                link.name, lambda told: not told["in_flight"], "nothing in flight"
+            )
+            assert (
+                account.duplicates
+                <= told["counters"]["possible_duplicates"]
+                <= len(kills) * link.batch
+            ), told
             assert told["counters"]["reconnects"] > 0, told
 
     def _set(self, kill: Kill, running: Event) -> Trigger:
@@ -123,11 +139,22 @@ class Brokers:
         moment = kill.moment
         proxy = self.to_source if kill.at_source else self.to_target
         return proxy.when(
-            Trigger(moment.toward, moment.pattern, Fault.DROP, nth=NTH, after=moment.after, then=strike, allowed=running)
+            Trigger(
+                moment.toward,
+                moment.pattern,
+                Fault.DROP,
+                nth=NTH,
+                after=moment.after,
+                then=strike,
+                allowed=running,
+            )
         )
 
     def _victims(self, kill: Kill) -> list[GatewayProcess]:
-        return [*([self.source] if kill.source_dies else []), *([self.target] if kill.target_dies else [])]
+        return [
+            *([self.source] if kill.source_dies else []),
+            *([self.target] if kill.target_dies else []),
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -137,13 +164,29 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
 
 
 def test_the_source_is_killed_at_each_step(brokers: Brokers, messages: int) -> None:
-    brokers.kill("from", messages, [Kill(moment, at_source=True, source_dies=True) for moment in AT_SOURCE])
+    brokers.kill(
+        "from", messages, [Kill(moment, at_source=True, source_dies=True) for moment in AT_SOURCE]
+    )
 
 
 def test_the_target_is_killed_at_each_step(brokers: Brokers, messages: int) -> None:
-    brokers.kill("to", messages, [Kill(moment, at_source=False, target_dies=True) for moment in AT_TARGET])
+    brokers.kill(
+        "to", messages, [Kill(moment, at_source=False, target_dies=True) for moment in AT_TARGET]
+    )
 
 
 def test_both_are_killed_at_once(brokers: Brokers, messages: int) -> None:
-    moments = [(True, AT_SOURCE[0]), (False, AT_TARGET[1]), (False, AT_TARGET[2]), (True, AT_SOURCE[3])]
-    brokers.kill("both", messages, [Kill(moment, at_source, source_dies=True, target_dies=True) for at_source, moment in moments])
+    moments = [
+        (True, AT_SOURCE[0]),
+        (False, AT_TARGET[1]),
+        (False, AT_TARGET[2]),
+        (True, AT_SOURCE[3]),
+    ]
+    brokers.kill(
+        "both",
+        messages,
+        [
+            Kill(moment, at_source, source_dies=True, target_dies=True)
+            for at_source, moment in moments
+        ],
+    )

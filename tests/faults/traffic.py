@@ -46,7 +46,9 @@ def drain(port: int, destination: str, last: int) -> list[int]:
     """
     numbers: list[int] = []
     with Client(port, headers=_ANYWHERE) as client:
-        client.write(encode("SUBSCRIBE", {"destination": destination, "id": "1", "ack": "auto", **SHARED}))
+        client.write(
+            encode("SUBSCRIBE", {"destination": destination, "id": "1", "ack": "auto", **SHARED})
+        )
         while True:
             try:
                 number = number_of(client.message())

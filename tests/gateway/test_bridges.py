@@ -49,7 +49,11 @@ class Instance:
         self.registered: list[str] = []
         provider: Any = EmbeddedMemory()
         self.manager: BridgeServiceManager = load_bridges(
-            clock, self.configuration, self.logs, provider, StompParts(Turn(clock), None, None, self._register)
+            clock,
+            self.configuration,
+            self.logs,
+            provider,
+            StompParts(Turn(clock), None, None, self._register),
         )
 
     def bridge(self, name: str) -> Any:
@@ -100,7 +104,9 @@ async def test_the_stomp_bridge_is_one_of_the_bridges(tmp_path: Path) -> None:
 
 
 @on_reactor
-async def test_a_port_that_is_taken_is_the_stomp_bridges_problem_until_it_is_free(tmp_path: Path) -> None:
+async def test_a_port_that_is_taken_is_the_stomp_bridges_problem_until_it_is_free(
+    tmp_path: Path,
+) -> None:
     first = Instance(tmp_path / "first")
     await first.bridge("stomp").start()
     port = first.bridge("stomp").service.ports["tcp"]
@@ -131,7 +137,10 @@ async def test_those_that_cannot_be_made_say_why_when_they_are_started(tmp_path:
         "imq.bridge.good.autostart=false",
         "imq.bridge.stomp.autostart=false",
     )
-    made = {bridge.name: (bridge.type, isinstance(bridge, UnusableBridge)) for bridge in instance.manager.bridges}
+    made = {
+        bridge.name: (bridge.type, isinstance(bridge, UnusableBridge))
+        for bridge in instance.manager.bridges
+    }
     assert made == {
         "untyped": ("", True),
         "stomp": ("STOMP", False),
@@ -140,7 +149,9 @@ async def test_those_that_cannot_be_made_say_why_when_they_are_started(tmp_path:
         "good": ("JMS", False),
     }
     assert list(instance.logs.bridges()) == ["stomp", "good"]
-    outcomes = {outcome.bridge.name: outcome.lines for outcome in await instance.manager.autostart()}
+    outcomes = {
+        outcome.bridge.name: outcome.lines for outcome in await instance.manager.autostart()
+    }
     assert list(outcomes) == ["untyped", "strange", "bad"]
     assert outcomes["untyped"] == ["imq.bridge.untyped.type is missing: expected JMS"]
     assert "imq.bridge.strange.type=amqp" in outcomes["strange"][0]
@@ -162,7 +173,9 @@ async def test_a_log_that_cannot_be_opened_is_its_bridges_problem(tmp_path: Path
     configuration = configure(tmp_path, "test", None, [])
     in_the_way = configuration.layout.bridges / "orders"
     in_the_way.write_text("")
-    instance = Instance(tmp_path, "imq.bridge.activelist=orders,stomp", "imq.bridge.orders.type=jms")
+    instance = Instance(
+        tmp_path, "imq.bridge.activelist=orders,stomp", "imq.bridge.orders.type=jms"
+    )
     with pytest.raises(BridgeFailed, match="orders"):
         await instance.bridge("orders").start()
     assert not isinstance(instance.bridge("stomp"), UnusableBridge)
@@ -180,7 +193,10 @@ def test_why_no_bridge_runs(tmp_path: Path) -> None:
     assert because(3, "imq.bridge.stomp.autostart=false") == ": imq.bridge.stomp.autostart is false"
     names = "imq.bridge.stomp.autostart, imq.bridge.orders.autostart"
     both = ("imq.bridge.activelist=stomp,orders", "imq.bridge.orders.type=jms")
-    assert because(4, *both, *(f"{name}=false" for name in names.split(", "))) == f": {names} are false"
+    assert (
+        because(4, *both, *(f"{name}=false" for name in names.split(", ")))
+        == f": {names} are false"
+    )
     # It has been told.
     assert because(5, "imq.bridge.activelist=orders") == ""
 
@@ -189,15 +205,29 @@ def test_a_bridge_that_is_not_started_is_told_with_its_name_and_the_verb() -> No
     def lines(error: Exception) -> list[str]:
         return refusals(Outcome(UnusableBridge("shop", "JMS", ""), "start", error))
 
-    assert lines(BridgeFailed("shop.xml: expected a file\nimq.bridge.shop.type is missing: expected JMS")) == [
+    assert lines(
+        BridgeFailed("shop.xml: expected a file\nimq.bridge.shop.type is missing: expected JMS")
+    ) == [
         "bridge shop is not started: shop.xml: expected a file",
         "bridge shop is not started: imq.bridge.shop.type is missing: expected JMS",
     ]
-    wrong = Problem("shop.xml", 1, "link", "max-retries", "many", "a number", severity=Severity.BRIDGE)
-    odd = Problem("shop.xml", 2, "link", "max-batch-time", "5", "max-batch-size, too", severity=Severity.WARNING)
+    wrong = Problem(
+        "shop.xml", 1, "link", "max-retries", "many", "a number", severity=Severity.BRIDGE
+    )
+    odd = Problem(
+        "shop.xml",
+        2,
+        "link",
+        "max-batch-time",
+        "5",
+        "max-batch-size, too",
+        severity=Severity.WARNING,
+    )
     assert lines(ConfigurationError([odd, wrong])) == [f"bridge shop is not started: {wrong}"]
     # What says so already.
-    assert lines(BridgeFailed("bridge shop cannot listen on *:1: in use")) == ["bridge shop cannot listen on *:1: in use"]
+    assert lines(BridgeFailed("bridge shop cannot listen on *:1: in use")) == [
+        "bridge shop cannot listen on *:1: in use"
+    ]
     stopped = WrongState("bridge shop", "start", "STOPPED")
     assert lines(stopped) == [str(stopped)]
 
@@ -231,7 +261,9 @@ def test_disabled_bridges_are_none(tmp_path: Path) -> None:
     instance.close()
 
 
-def test_a_crash_point_that_there_is_not_ends_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_point_that_there_is_not_ends_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(os.environ, crash_points.VARIABLE, "link.nowhere")
     with pytest.raises(StartRefused, match="expected one of"):
         Instance(tmp_path)

@@ -44,7 +44,9 @@ def test_an_instance_that_was_opened_to_others_is_warned_of_and_left_so(tmp_path
     directory = configured(tmp_path).layout.directory
     directory.chmod(0o750)
     [warning] = configured(tmp_path).warnings
-    assert warning.startswith(f"{directory}: others than its owner may use what is below it, with mode 0750")
+    assert warning.startswith(
+        f"{directory}: others than its owner may use what is below it, with mode 0750"
+    )
     assert stat.S_IMODE(directory.stat().st_mode) == 0o750
 
 
@@ -81,7 +83,9 @@ def test_passwords_in_the_wrong_place_are_warned_of(tmp_path: Path) -> None:
 
 
 def test_a_setting_for_a_pattern_of_destinations_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StartRefused, match=r"imq\.destination\.queue\.a\.\*: expected the name of one queue"):
+    with pytest.raises(
+        StartRefused, match=r"imq\.destination\.queue\.a\.\*: expected the name of one queue"
+    ):
         configured(tmp_path, "imq.destination.queue.a.*.maxNumMsgs=1")
 
 
@@ -89,7 +93,8 @@ def test_jdbc_is_not_offered(tmp_path: Path) -> None:
     with pytest.raises(StartRefused, match=r"expected sqlite, memory or file$"):
         configured(tmp_path, "imq.persist.store=oracle")
     with pytest.raises(
-        StartRefused, match=r"expected sqlite, memory or file; a store shared by several brokers does not exist yet$"
+        StartRefused,
+        match=r"expected sqlite, memory or file; a store shared by several brokers does not exist yet$",
     ):
         configured(tmp_path, "imq.persist.store=jdbc")
     assert list(tmp_path.iterdir()) == []
@@ -101,7 +106,13 @@ def test_warnings_are_shown_to_whoever_starts_it(tmp_path: Path) -> None:
             sys.executable,
             "-c",
             "from gateway.tap import Options, makeService; import sys; o = Options(); o.parseOptions(sys.argv[1:]); makeService(o)",
-            *("--varhome", str(tmp_path), "-D", "imq.bridge.admin.password=hunter2", "-Dimq.accesscontrol.enabled=false"),
+            *(
+                "--varhome",
+                str(tmp_path),
+                "-D",
+                "imq.bridge.admin.password=hunter2",
+                "-Dimq.accesscontrol.enabled=false",
+            ),
         ],
         capture_output=True,
         text=True,
@@ -125,7 +136,9 @@ def test_the_options_show_how_to_call_it() -> None:
     assert (options.overrides, str(options.varhome)) == (["a=1", "b=2", "c=3"], "/x")
 
 
-def test_what_is_found_while_the_gateway_is_made_is_shown_and_kept_for_the_log(tmp_path: Path) -> None:
+def test_what_is_found_while_the_gateway_is_made_is_shown_and_kept_for_the_log(
+    tmp_path: Path,
+) -> None:
     """Its log is not open yet then."""
     tls = configured(tmp_path).layout.tls
     store = KeyStore(tls)
@@ -138,6 +151,8 @@ def test_what_is_found_while_the_gateway_is_made_is_shown_and_kept_for_the_log(t
         "print(makeService(o).configuration.warnings[0])"
     )
     place = ("--varhome", str(tmp_path), "--instance", "one", "-Dimq.bridge.stomp.tls.enabled=true")
-    made = subprocess.run([sys.executable, "-c", program, *place], capture_output=True, text=True, check=True)
+    made = subprocess.run(
+        [sys.executable, "-c", program, *place], capture_output=True, text=True, check=True
+    )
     assert made.stdout.startswith(f"certificate {tls}/server.pem is revoked by {tls}/crl.pem")
     assert made.stderr == f"warning: {made.stdout}"

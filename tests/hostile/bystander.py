@@ -30,7 +30,12 @@ class Bystander:
         self.trips(3)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         try:
             if error is None:
                 self.trips(3)
@@ -50,8 +55,12 @@ class Bystander:
         with self._changed:
             until = self._trips + count
             self._changed.wait_for(lambda: self._trips >= until or self._failure, PATIENCE)
-            assert self._failure is None, f"the bystander noticed: {self._failure!r} after {self._trips} round trips"
-            assert self._trips >= until, f"the bystander waits: {self._trips} of {until} round trips"
+            assert self._failure is None, (
+                f"the bystander noticed: {self._failure!r} after {self._trips} round trips"
+            )
+            assert self._trips >= until, (
+                f"the bystander waits: {self._trips} of {until} round trips"
+            )
 
     def _run(self) -> None:
         try:

@@ -18,8 +18,12 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="package")
-def gateway(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[GatewayProcess]:
-    with GatewayProcess(tmp_path_factory.mktemp("hostile"), tls=certificates, settings=SETTINGS) as gateway:
+def gateway(
+    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
+) -> Iterator[GatewayProcess]:
+    with GatewayProcess(
+        tmp_path_factory.mktemp("hostile"), tls=certificates, settings=SETTINGS
+    ) as gateway:
         yield gateway
         assert gateway.terminate() == 0, gateway.said
         log = log_of(gateway)

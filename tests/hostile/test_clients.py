@@ -32,8 +32,12 @@ def trusting(certificates: Certificates) -> ssl.SSLContext:
 
 
 @pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
-@pytest.mark.parametrize(("octets", "count"), [(100, 100_000), (100_000, 2_000)], ids=["small", "large"])
-def test_a_consumer_that_never_reads(ack: str, octets: int, count: int, gateway: GatewayProcess, bystander: Bystander) -> None:
+@pytest.mark.parametrize(
+    ("octets", "count"), [(100, 100_000), (100_000, 2_000)], ids=["small", "large"]
+)
+def test_a_consumer_that_never_reads(
+    ack: str, octets: int, count: int, gateway: GatewayProcess, bystander: Bystander
+) -> None:
     """What is sent to its queue waits there, in memory up to a bound; others go on."""
     queue = f"/queue/hostile.{ack}.{octets}"
     before = resident(gateway.pid)
@@ -47,7 +51,9 @@ def test_a_consumer_that_never_reads(ack: str, octets: int, count: int, gateway:
         bystander.trips(5)
         grown = resident(gateway.pid) - before
         # Of a message that waits on disk its number stays in memory.
-        assert grown < 160 * MIB + 16 * count, f"{grown // MIB} MiB for {count} messages of {count * octets // MIB} MiB"
+        assert grown < 160 * MIB + 16 * count, (
+            f"{grown // MIB} MiB for {count} messages of {count * octets // MIB} MiB"
+        )
     with Client(gateway.port) as consumer:
         consumer.ask("SUBSCRIBE", {"destination": queue, "id": "1", "ack": "auto"})
         while consumer.message().body != b"the last":
@@ -55,11 +61,15 @@ def test_a_consumer_that_never_reads(ack: str, octets: int, count: int, gateway:
 
 
 @pytest.mark.long
-def test_a_consumer_that_never_reads_millions(gateway: GatewayProcess, bystander: Bystander) -> None:
+def test_a_consumer_that_never_reads_millions(
+    gateway: GatewayProcess, bystander: Bystander
+) -> None:
     test_a_consumer_that_never_reads("client", 100, 3_000_000, gateway, bystander)
 
 
-def test_a_subscriber_of_a_topic_that_never_reads(gateway: GatewayProcess, bystander: Bystander) -> None:
+def test_a_subscriber_of_a_topic_that_never_reads(
+    gateway: GatewayProcess, bystander: Bystander
+) -> None:
     before = resident(gateway.pid)
     topic = "/topic/hostile.unread"
     with (
@@ -77,13 +87,16 @@ def test_a_subscriber_of_a_topic_that_never_reads(gateway: GatewayProcess, bysta
         assert resident(gateway.pid) - before < 160 * MIB
 
 
-def test_a_client_that_never_reads_its_receipts(gateway: GatewayProcess, bystander: Bystander) -> None:
+def test_a_client_that_never_reads_its_receipts(
+    gateway: GatewayProcess, bystander: Bystander
+) -> None:
     """The gateway does not gather answers without bound for one who sends and sends and never reads."""
     before = resident(gateway.pid)
     with Client(gateway.port, receive_buffer=4096) as client:
         client.socket.settimeout(2)
         frames = b"".join(
-            encode("SEND", {"destination": "/queue/hostile.receipts", "receipt": "r" * 9000}, b"") for _ in range(100)
+            encode("SEND", {"destination": "/queue/hostile.receipts", "receipt": "r" * 9000}, b"")
+            for _ in range(100)
         )
         try:
             for _ in range(400):
@@ -100,7 +113,10 @@ def test_a_client_that_never_reads_its_error(gateway: GatewayProcess, bystander:
             client = stack.enter_context(Client(gateway.port, receive_buffer=4096))
             client.write(b"NONSENSE\n\n\0" * 1000)
         bystander.trips(5)
-    until(lambda: connections(gateway.port, gateway.tls_port) == 1, "connections with an ERROR that nobody reads stay")
+    until(
+        lambda: connections(gateway.port, gateway.tls_port) == 1,
+        "connections with an ERROR that nobody reads stay",
+    )
 
 
 # Crowds.
@@ -188,7 +204,9 @@ def test_garbage_on_the_tls_port(gateway: GatewayProcess, bystander: Bystander) 
 
 def test_stomp_on_the_tls_port_is_told(gateway: GatewayProcess) -> None:
     with Client(gateway.tls_port, connect=False) as client:
-        client.write(encode("CONNECT", {"accept-version": "1.2", "login": "guest", "passcode": "guest"}))
+        client.write(
+            encode("CONNECT", {"accept-version": "1.2", "login": "guest", "passcode": "guest"})
+        )
         assert "TLS" in client.error().headers["message"]
     until_logged(gateway, "this port speaks TLS")
 
@@ -205,13 +223,21 @@ def test_a_handshake_that_never_ends(gateway: GatewayProcess, bystander: Bystand
         for octets in (b"", b"\x16", b"\x16\x03\x01\x02\x00\x01\x00"):
             client = stack.enter_context(Client(gateway.tls_port, connect=False))
             client.write(octets)
-        until(lambda: connections(gateway.port, gateway.tls_port) == 1, "half a handshake keeps its connection")
+        until(
+            lambda: connections(gateway.port, gateway.tls_port) == 1,
+            "half a handshake keeps its connection",
+        )
 
 
-def test_a_tls_client_that_never_reads(gateway: GatewayProcess, certificates: Certificates, bystander: Bystander) -> None:
+def test_a_tls_client_that_never_reads(
+    gateway: GatewayProcess, certificates: Certificates, bystander: Bystander
+) -> None:
     before = resident(gateway.pid)
     queue = "/queue/hostile.tls"
-    with Client(gateway.tls_port, tls=trusting(certificates), receive_buffer=4096) as reader, Client(gateway.port) as producer:
+    with (
+        Client(gateway.tls_port, tls=trusting(certificates), receive_buffer=4096) as reader,
+        Client(gateway.port) as producer,
+    ):
         reader.write(encode("SUBSCRIBE", {"destination": queue, "id": "1", "ack": "auto"}))
         frame = encode("SEND", {"destination": queue}, b"x" * 10_000)
         for _ in range(100):
@@ -221,7 +247,9 @@ def test_a_tls_client_that_never_reads(gateway: GatewayProcess, certificates: Ce
         assert resident(gateway.pid) - before < 160 * MIB
 
 
-def test_an_endless_body_over_tls(gateway: GatewayProcess, certificates: Certificates, bystander: Bystander) -> None:
+def test_an_endless_body_over_tls(
+    gateway: GatewayProcess, certificates: Certificates, bystander: Bystander
+) -> None:
     before = resident(gateway.pid)
     with Client(gateway.tls_port, tls=trusting(certificates)) as client:
         try:
@@ -233,7 +261,9 @@ def test_an_endless_body_over_tls(gateway: GatewayProcess, certificates: Certifi
     assert resident(gateway.pid) - before < 48 * MIB
 
 
-def test_a_tls_client_that_goes_without_goodbye(gateway: GatewayProcess, certificates: Certificates, bystander: Bystander) -> None:
+def test_a_tls_client_that_goes_without_goodbye(
+    gateway: GatewayProcess, certificates: Certificates, bystander: Bystander
+) -> None:
     for _ in range(10):
         with Client(gateway.tls_port, tls=trusting(certificates)) as client:
             client.store("/queue/hostile.goodbye", b"x")

@@ -41,9 +41,14 @@ def test_the_log_says_that_connections_are_not_accepted_and_what_to_do(tmp_path:
             before.store("/queue/descriptors", b"x")
             log = log_of(gateway)
             assert log.count(f"new connections to {HOST}:{gateway.port} are not accepted") == 1, log
-            assert f"as many files and connections open as it may, {_MOST}; raise that limit, by 'ulimit -n' or LimitNOFILE" in log
+            assert (
+                f"as many files and connections open as it may, {_MOST}; raise that limit, by 'ulimit -n' or LimitNOFILE"
+                in log
+            )
             assert "Traceback" not in log, log
-        until(lambda: len(os.listdir(f"/proc/{gateway.pid}/fd")) < _MOST - 10, "the connections stay")
+        until(
+            lambda: len(os.listdir(f"/proc/{gateway.pid}/fd")) < _MOST - 10, "the connections stay"
+        )
         with Client(gateway.port) as after:
             after.store("/queue/descriptors", b"y")
         assert gateway.terminate() == 0
@@ -54,4 +59,6 @@ def _admin_port(gateway: GatewayProcess) -> int:
     with socket.create_connection((HOST, gateway.port_mapper_port), timeout=10) as mapper:
         mapper.sendall(b"101\n")
         answer = b"".join(iter(lambda: mapper.recv(4096), b"")).decode()
-    return next(int(line.split()[3]) for line in answer.splitlines() if line.split()[2:3] == ["ADMIN"])
+    return next(
+        int(line.split()[3]) for line in answer.splitlines() if line.split()[2:3] == ["ADMIN"]
+    )

@@ -12,7 +12,9 @@ from tests.hostile.memory import MIB, resident
 
 
 @pytest.mark.parametrize("temporary", [False, True], ids=["queues", "temporary"])
-def test_clients_that_make_destinations_without_end_are_refused(temporary: bool, tmp_path: Path) -> None:
+def test_clients_that_make_destinations_without_end_are_refused(
+    temporary: bool, tmp_path: Path
+) -> None:
     settings = {"imq.memory.budget": str(16 * MIB)}
     with GatewayProcess(tmp_path, settings=settings) as gateway:
         with Client(gateway.port) as bystander:
@@ -26,7 +28,11 @@ def test_clients_that_make_destinations_without_end_are_refused(temporary: bool,
                     for place in range(20):
                         name = f"{number}.{turn}.{place}"
                         if temporary:
-                            client.write(encode("SUBSCRIBE", {"destination": f"/temp-queue/{name}", "id": name}))
+                            client.write(
+                                encode(
+                                    "SUBSCRIBE", {"destination": f"/temp-queue/{name}", "id": name}
+                                )
+                            )
                         else:
                             client.write(encode("SEND", {"destination": f"/queue/{name}"}, b"x"))
                     try:

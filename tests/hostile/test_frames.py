@@ -49,7 +49,10 @@ BAD = [
     (SEND + b"note:a\\\n\nx\0", "escape"),
     (SEND + b"no colon here\n\nx\0", "colon"),
     (SEND + b"note:" + b"x" * 11 * KIB + b"\n\nx\0", "longer than 10240"),
-    (SEND + b"".join(b"h%d:x\n" % number for number in range(1001)) + b"\nx\0", "more than 1000 header"),
+    (
+        SEND + b"".join(b"h%d:x\n" % number for number in range(1001)) + b"\nx\0",
+        "more than 1000 header",
+    ),
     (b"S" * 500 + b"\n\n\0", "command"),
     (b"S" * 500, "command"),
     (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n\0", "command"),
@@ -62,14 +65,23 @@ BAD = [
     (b"ACK\nid:1-1\n\n\0", "ACK"),
     (b"ACK\nid:999999999999999999999999-1\n\n\0", "ACK"),
     (b"SUBSCRIBE\ndestination:/queue/hostile\nid:1\nselector:((((\n\n\0", "selector"),
-    (b"SUBSCRIBE\ndestination:/queue/hostile\nid:1\nselector:" + b"(" * 5000 + b"1=1" + b")" * 5000 + b"\n\n\0", ""),
+    (
+        b"SUBSCRIBE\ndestination:/queue/hostile\nid:1\nselector:"
+        + b"(" * 5000
+        + b"1=1"
+        + b")" * 5000
+        + b"\n\n\0",
+        "",
+    ),
     (b"SUBSCRIBE\ndestination:/queue/hostile\nid:1\nprefetch-count:many\n\n\0", "prefetch-count"),
     (b"CONNECT\nlogin:guest\npasscode:guest\n\n\0", "connected"),
     (b"COMMIT\ntransaction:none\n\n\0", "transaction"),
 ]
 
 
-@pytest.mark.parametrize(("octets", "word"), BAD, ids=[repr(octets[:60].decode("ascii", "replace")) for octets, _ in BAD])
+@pytest.mark.parametrize(
+    ("octets", "word"), BAD, ids=[repr(octets[:60].decode("ascii", "replace")) for octets, _ in BAD]
+)
 def test_a_bad_frame_is_answered(octets: bytes, word: str, gateway: GatewayProcess) -> None:
     error = refused(gateway, octets)
     text = error.headers["message"] + error.body.decode()
@@ -88,11 +100,16 @@ def test_a_bad_frame_is_answered(octets: bytes, word: str, gateway: GatewayProce
         (b"CONNECT\naccept-version:9.9\nlogin:guest\npasscode:guest\n\n\0", "version"),
         (b"CONNECT\nheart-beat:x\nlogin:guest\npasscode:guest\n\n\0", "heart-beat"),
         (b"CONNECT\nlogin:guest\npasscode:guest\ncontent-length:70000\n\n", "may have 65536"),
-        (b"CONNECT\n" + b"".join(b"h%d:%s\n" % (number, b"x" * 1000) for number in range(70)), "longer than 65536"),
+        (
+            b"CONNECT\n" + b"".join(b"h%d:%s\n" % (number, b"x" * 1000) for number in range(70)),
+            "longer than 65536",
+        ),
         (b"CONNECT\nlogin:guest\npasscode:guest\n\n" + b"x" * 70_000, "longer than 65536"),
     ],
 )
-def test_before_connected_little_is_taken(octets: bytes, word: str, gateway: GatewayProcess) -> None:
+def test_before_connected_little_is_taken(
+    octets: bytes, word: str, gateway: GatewayProcess
+) -> None:
     error = refused(gateway, octets, connected=False)
     assert word.lower() in (error.headers["message"] + error.body.decode()).lower()
 
@@ -122,7 +139,9 @@ def test_one_more_octet_than_the_limit_and_not_one_less(gateway: GatewayProcess)
     ids=["body", "body of known length", "header line", "headers", "escapes", "command"],
 )
 @pytest.mark.parametrize("connected", [True, False])
-def test_what_never_ends_takes_no_memory(head: bytes, octets: bytes, connected: bool, gateway: GatewayProcess) -> None:
+def test_what_never_ends_takes_no_memory(
+    head: bytes, octets: bytes, connected: bool, gateway: GatewayProcess
+) -> None:
     """Limits are checked while octets come; those that come after the ERROR are read for a moment and dropped, so that it arrives."""
     before = resident(gateway.pid)
     with Client(gateway.port, connect=connected) as client:
@@ -147,7 +166,9 @@ def test_endless_newlines_are_heart_beats(gateway: GatewayProcess, bystander: By
 
 
 def test_a_frame_octet_by_octet(gateway: GatewayProcess, bystander: Bystander) -> None:
-    octets = encode("CONNECT", {"accept-version": "1.2", "host": HOST, "login": "guest", "passcode": "guest"})
+    octets = encode(
+        "CONNECT", {"accept-version": "1.2", "host": HOST, "login": "guest", "passcode": "guest"}
+    )
     octets += encode("SUBSCRIBE", {"destination": "/queue/hostile.slow", "id": "1"})
     octets += encode("SEND", {"destination": "/queue/hostile.slow"}, b"one by one\0and so on")
     with Client(gateway.port, connect=False) as client:
@@ -157,7 +178,10 @@ def test_a_frame_octet_by_octet(gateway: GatewayProcess, bystander: Bystander) -
         assert client.message().body == b"one by one\0and so on"
 
 
-@pytest.mark.parametrize("octets", [b"SEND", b"SEND\ndest", b"SEND\ndestination:/queue/hostile.half\n\nha", b"\n\n\n", b"\0", b""])
+@pytest.mark.parametrize(
+    "octets",
+    [b"SEND", b"SEND\ndest", b"SEND\ndestination:/queue/hostile.half\n\nha", b"\n\n\n", b"\0", b""],
+)
 def test_half_a_frame_and_gone(octets: bytes, gateway: GatewayProcess) -> None:
     for _ in range(20):
         with Client(gateway.port) as client:
@@ -175,7 +199,9 @@ def test_who_says_nothing_is_told_and_dropped(gateway: GatewayProcess) -> None:
             assert "not CONNECTED within 3 seconds" in client.error().headers["message"]
 
 
-def test_who_dribbles_is_dropped_all_the_same(gateway: GatewayProcess, bystander: Bystander) -> None:
+def test_who_dribbles_is_dropped_all_the_same(
+    gateway: GatewayProcess, bystander: Bystander
+) -> None:
     """Octets that come do not prolong the time to be CONNECTED."""
     with Client(gateway.port, connect=False) as client:
         client.write(b"CONNECT\nnote:")
@@ -205,4 +231,7 @@ def test_what_comes_with_the_error_changes_nothing(gateway: GatewayProcess) -> N
 
 def test_the_error_has_the_receipt_of_the_frame(gateway: GatewayProcess) -> None:
     assert refused(gateway, b"SEND\nreceipt:here\n\nx\0").headers["receipt-id"] == "here"
-    assert refused(gateway, SEND + b"receipt:there\nnote:\\q\n\nx\0").headers.get("receipt-id") in (None, "there")
+    assert refused(gateway, SEND + b"receipt:there\nnote:\\q\n\nx\0").headers.get("receipt-id") in (
+        None,
+        "there",
+    )

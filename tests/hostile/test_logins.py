@@ -23,7 +23,9 @@ NAMES = ("alice", "bob", "carol", "dave", "eve")
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[GatewayProcess]:
     # Answers to failures are not held back here, so that they tell how far verifying has come.
-    with GatewayProcess(tmp_path / "var", settings={"imq.authentication.failureDelay": "0"}) as gateway:
+    with GatewayProcess(
+        tmp_path / "var", settings={"imq.authentication.failureDelay": "0"}
+    ) as gateway:
         yield gateway
 
 
@@ -34,7 +36,17 @@ class Guessers:
         self._clients = [ending.enter_context(Client(port, connect=False)) for _ in range(GUESSES)]
         for number, client in enumerate(self._clients):
             login = logins[number % len(logins)]
-            client.write(encode("CONNECT", {"accept-version": "1.2", "host": HOST, "login": login, "passcode": f"guess {number}"}))
+            client.write(
+                encode(
+                    "CONNECT",
+                    {
+                        "accept-version": "1.2",
+                        "host": HOST,
+                        "login": login,
+                        "passcode": f"guess {number}",
+                    },
+                )
+            )
 
     def answered(self) -> int:
         """How many have their answer, or the end of their connection, by now."""
@@ -45,7 +57,9 @@ class Guessers:
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
-def test_who_has_logged_in_before_is_verified_first_after_a_restart(gateway: GatewayProcess, crash: bool) -> None:
+def test_who_has_logged_in_before_is_verified_first_after_a_restart(
+    gateway: GatewayProcess, crash: bool
+) -> None:
     Client(gateway.port).close()
     kept = gateway.directory / "logins"
     until(kept.exists, f"{kept} was not written")
@@ -58,14 +72,19 @@ def test_who_has_logged_in_before_is_verified_first_after_a_restart(gateway: Gat
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
-def test_guesses_for_the_users_themselves_from_their_own_address_do_not_keep_them_out(gateway: GatewayProcess, crash: bool) -> None:
+def test_guesses_for_the_users_themselves_from_their_own_address_do_not_keep_them_out(
+    gateway: GatewayProcess, crash: bool
+) -> None:
     with edited(gateway.directory / "etc" / "users") as users:
         users |= {name: User(name, frozenset(), hash_passcode(f"of {name}")) for name in NAMES}
     gateway.restart()
     for name in NAMES:
         Client(gateway.port, login=name, passcode=f"of {name}").close()
     kept = gateway.directory / "logins"
-    until(lambda: kept.exists() and all(f" {name}\n" in kept.read_text() for name in NAMES), "not all logins were written")
+    until(
+        lambda: kept.exists() and all(f" {name}\n" in kept.read_text() for name in NAMES),
+        "not all logins were written",
+    )
     gateway.restart(crash=crash)
     with ExitStack() as ending:
         guessers = Guessers(gateway.port, ending, *NAMES)
@@ -75,7 +94,9 @@ def test_guesses_for_the_users_themselves_from_their_own_address_do_not_keep_the
         assert guessers.answered() < GUESSES // 2
 
 
-def test_wrong_passwords_of_a_local_process_do_not_lock_the_administrator_out(gateway: GatewayProcess) -> None:
+def test_wrong_passwords_of_a_local_process_do_not_lock_the_administrator_out(
+    gateway: GatewayProcess,
+) -> None:
     address = find(HOST, gateway.port_mapper_port)
     for number in range(20):
         with pytest.raises(AdminError, match="wrong user or password"):

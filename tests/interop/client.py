@@ -65,13 +65,20 @@ class Client:
         self._answers: queue.Queue[str | None] = queue.Queue()
         self._complaints: list[str] = []
         self._process = subprocess.Popen(
-            list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, encoding="utf-8"
+            list(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=ROOT,
+            encoding="utf-8",
         )
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._threads = [
             threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True),
-            threading.Thread(target=self._complaints.extend, args=(self._process.stderr,), daemon=True),
+            threading.Thread(
+                target=self._complaints.extend, args=(self._process.stderr,), daemon=True
+            ),
         ]
         for thread in self._threads:
             thread.start()
@@ -79,7 +86,12 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -95,7 +107,9 @@ class Client:
         """Have the client do something. :raises ClientFailed: it could not, died, or did not answer within ``SECONDS``."""
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps({"verb": verb, "connection": connection, **arguments}) + "\n")
+            self._process.stdin.write(
+                json.dumps({"verb": verb, "connection": connection, **arguments}) + "\n"
+            )
             self._process.stdin.flush()
             line = self._answers.get(timeout=SECONDS)
         except queue.Empty:
@@ -129,11 +143,24 @@ class Client:
         return str(answer["version"])
 
     def subscribe(
-        self, connection: str, destination: str, id: str = "s", ack: str = "auto", headers: Mapping[str, str] | None = None
+        self,
+        connection: str,
+        destination: str,
+        id: str = "s",
+        ack: str = "auto",
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        self.ask("subscribe", connection, destination=destination, id=id, ack=ack, headers=headers or {})
+        self.ask(
+            "subscribe", connection, destination=destination, id=id, ack=ack, headers=headers or {}
+        )
 
-    def unsubscribe(self, connection: str, destination: str, id: str = "s", headers: Mapping[str, str] | None = None) -> None:
+    def unsubscribe(
+        self,
+        connection: str,
+        destination: str,
+        id: str = "s",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         self.ask("unsubscribe", connection, destination=destination, id=id, headers=headers or {})
 
     def send(
@@ -144,7 +171,14 @@ class Client:
         headers: Mapping[str, str] | None = None,
         transaction: str | None = None,
     ) -> None:
-        self.ask("send", connection, destination=destination, body=body.hex(), headers=headers or {}, transaction=transaction)
+        self.ask(
+            "send",
+            connection,
+            destination=destination,
+            body=body.hex(),
+            headers=headers or {},
+            transaction=transaction,
+        )
 
     def receive(self, connection: str, seconds: float = 10) -> Received:
         """The next message. :raises ClientFailed: none came within ``seconds``."""

@@ -68,7 +68,9 @@ def acknowledges_cumulatively(client: Client) -> None:
     again = [client.receive("b") for _ in range(2)]
     assert [message.body for message in again] == [b"3", b"4"]
     assert [message.headers["redelivered"] for message in again] == ["true", "true"]
-    assert [message.headers["message-id"] for message in again] == [message.headers["message-id"] for message in held[2:]]
+    assert [message.headers["message-id"] for message in again] == [
+        message.headers["message-id"] for message in held[2:]
+    ]
     client.ack("b", again[1])
     client.disconnect("b")
 
@@ -104,7 +106,11 @@ def sends_in_transactions(client: Client) -> None:
     client.send("a", queue, b"outside")
     client.commit("a", "t2")
     client.send("a", queue, b"last")
-    assert [client.receive("consumer").body for _ in range(3)] == [b"outside", b"committed", b"last"]
+    assert [client.receive("consumer").body for _ in range(3)] == [
+        b"outside",
+        b"committed",
+        b"last",
+    ]
     client.disconnect("consumer")
     client.disconnect("a")
 
@@ -157,9 +163,16 @@ def replies(client: Client) -> None:
     client.connect("responder")
     client.subscribe("responder", queue)
     client.subscribe("requester", "/temp-queue/answers", id="answers")
-    client.send("requester", queue, b"question", {"reply-to": "/temp-queue/answers", "correlation-id": "q1"})
+    client.send(
+        "requester", queue, b"question", {"reply-to": "/temp-queue/answers", "correlation-id": "q1"}
+    )
     question = client.receive("responder")
-    client.send("responder", question.headers["reply-to"], b"answer", {"correlation-id": question.headers["correlation-id"]})
+    client.send(
+        "responder",
+        question.headers["reply-to"],
+        b"answer",
+        {"correlation-id": question.headers["correlation-id"]},
+    )
     answer = client.receive("requester")
     assert answer.body == b"answer"
     assert answer.headers["correlation-id"] == "q1"
@@ -216,4 +229,6 @@ COMMON: Mapping[str, Scenario] = {
         replies,
     )
 }
-OURS: Mapping[str, Scenario] = {scenario.__name__: scenario for scenario in (acknowledges_in_transactions, is_refused)}
+OURS: Mapping[str, Scenario] = {
+    scenario.__name__: scenario for scenario in (acknowledges_in_transactions, is_refused)
+}

@@ -41,7 +41,9 @@ class Driven:
 CLIENTS: Final = (
     Driven("stomp.py", (sys.executable, "-m", "tests.interop.clients.stomp_py")),
     # Its docstrings hold escapes that Python warns of when it compiles them.
-    Driven("stompest", (sys.executable, "-W", "ignore", "-m", "tests.interop.clients.stompest_sync")),
+    Driven(
+        "stompest", (sys.executable, "-W", "ignore", "-m", "tests.interop.clients.stompest_sync")
+    ),
     Driven("ruby", ("ruby", str(DRIVERS / "ruby_stomp.rb"))),
     Driven("perl", ("perl", str(DRIVERS / "net_stomp.pl"))),
     Driven("php", ("php", str(DRIVERS / "php_stomp.php")), versions=("1.0",), tls=False),
@@ -52,8 +54,12 @@ SHORT_OVER_TLS: Final = {connects.__name__, sends_and_receives.__name__}
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[GatewayProcess]:
-    with GatewayProcess(tmp_path_factory.mktemp("interop"), tls=certificates, require_client_certificate=True) as gateway:
+def gateway(
+    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
+) -> Iterator[GatewayProcess]:
+    with GatewayProcess(
+        tmp_path_factory.mktemp("interop"), tls=certificates, require_client_certificate=True
+    ) as gateway:
         yield gateway
 
 
@@ -101,7 +107,9 @@ def test_a_client_does_it(
     if client.command[0] == "node":
         request.getfixturevalue("node_modules")
     if transport == "tls":
-        tls = Tls(str(certificates.ca), str(certificates.client_certificate), str(certificates.client_key))
+        tls = Tls(
+            str(certificates.ca), str(certificates.client_certificate), str(certificates.client_key)
+        )
         server = Server(HOST, gateway.tls_port, tls)
     else:
         server = Server(HOST, gateway.port)

@@ -19,7 +19,9 @@ SECONDS = 10
 
 
 @pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
-def test_a_session_of_1_0_finds_its_subscription_by_the_destination(tmp_path: Path, ack: str) -> None:
+def test_a_session_of_1_0_finds_its_subscription_by_the_destination(
+    tmp_path: Path, ack: str
+) -> None:
     with GatewayProcess(tmp_path) as gateway:
         client = Stomp(StompConfig(f"tcp://{HOST}:{gateway.port}", "guest", "guest", "1.0"))
         client.connect(versions=["1.0"], connectTimeout=SECONDS, connectedTimeout=SECONDS)

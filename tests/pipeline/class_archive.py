@@ -15,7 +15,11 @@ _ARCHIVE: Final = Path(__file__).parents[2] / "build" / "spark.jsa"
 
 def java_options() -> str:
     """What a Java machine is told of it; of one that does not fit it says nothing."""
-    return f'"-XX:SharedArchiveFile={_ARCHIVE}" -Xlog:disable -Xlog:all=error:stderr' if _ARCHIVE.exists() else ""
+    return (
+        f'"-XX:SharedArchiveFile={_ARCHIVE}" -Xlog:disable -Xlog:all=error:stderr'
+        if _ARCHIVE.exists()
+        else ""
+    )
 
 
 def _make(folder: Path, archive: Path) -> None:
@@ -44,7 +48,9 @@ def main() -> None:
         if made.exists():
             made.replace(_ARCHIVE)
         else:
-            print("This Java keeps no archive of its classes; the tests of the pipeline take longer without.")
+            print(
+                "This Java keeps no archive of its classes; the tests of the pipeline take longer without."
+            )
 
 
 if __name__ == "__main__":

@@ -40,7 +40,10 @@ BRIEF: Final = {**_SHORT, "spark.driver.extraJavaOptions": QUICK}
 
 def options(folder: Path, **more: str) -> SessionOptions:
     """A session of tests: 1 GiB, and nothing is written outside of the folder."""
-    folders = {"spark.local.dir": str(folder / "local"), "spark.sql.warehouse.dir": str(folder / "warehouse")}
+    folders = {
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
     return SessionOptions("local[2]", "1g", {**SETTINGS, **folders, **more}, folder / "spark.log")
 
 
@@ -49,12 +52,24 @@ def brief_arguments(folder: Path) -> list[str]:
     session = options(folder, **BRIEF)
     assert session.master
     assert session.memory
-    settings = [word for name, value in session.settings.items() for word in ("--conf", f"{name}={value}")]
-    return ["--master", session.master, "--memory", session.memory, "--spark-log", str(session.log), *settings]
+    settings = [
+        word for name, value in session.settings.items() for word in ("--conf", f"{name}={value}")
+    ]
+    return [
+        "--master",
+        session.master,
+        "--memory",
+        session.memory,
+        "--spark-log",
+        str(session.log),
+        *settings,
+    ]
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+def spark(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[SparkSession]:
     """The Spark session of this test run: ``local[2]`` on loopback."""
     more = {} if request.config.getoption("--long") else _SHORT
     with spark_session("tests", options(tmp_path_factory.mktemp("spark"), **more)) as session:

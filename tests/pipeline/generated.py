@@ -99,14 +99,27 @@ class JournalWriter:
 
 
 def write_journal(
-    folder: Path, events: int, seed: int = 1, *, octets: int = 8 << 20, queues: int = 12, hours: float = 30.0, store_id: str = "gen"
+    folder: Path,
+    events: int,
+    seed: int = 1,
+    *,
+    octets: int = 8 << 20,
+    queues: int = 12,
+    hours: float = 30.0,
+    store_id: str = "gen",
 ) -> Truth:
     """Write a journal of about so many events, and a little more.
 
     :param octets: of a segment. :param hours: how long the traffic takes, by the journal's clock.
     """
     truth = Truth()
-    traffic = _Traffic(JournalWriter(folder, truth, octets), truth, random.Random(seed), queues, hours * 3.6e9 / max(events, 1))
+    traffic = _Traffic(
+        JournalWriter(folder, truth, octets),
+        truth,
+        random.Random(seed),
+        queues,
+        hours * 3.6e9 / max(events, 1),
+    )
     for part in (events * 2 // 3, events):
         traffic.writer.start_run(store_id)
         while truth.events < part:
@@ -119,7 +132,14 @@ def write_journal(
 class _Traffic:
     """Bursts, each some steps behind the one before."""
 
-    def __init__(self, writer: JournalWriter, truth: Truth, chance: random.Random, queues: int, event_us: float) -> None:
+    def __init__(
+        self,
+        writer: JournalWriter,
+        truth: Truth,
+        chance: random.Random,
+        queues: int,
+        event_us: float,
+    ) -> None:
         self.writer = writer
         self._truth = truth
         self._chance = chance
@@ -140,7 +160,9 @@ class _Traffic:
         self._waiting.append(burst)
         if len(self._waiting) > _AHEAD:
             self._turn()
-        self.writer.time += 1 + int((self._truth.events - before) * self._event_us * 2 * chance.random())
+        self.writer.time += 1 + int(
+            (self._truth.events - before) * self._event_us * 2 * chance.random()
+        )
 
     def _turn(self) -> None:
         for burst in list(self._waiting):
@@ -156,9 +178,19 @@ class _Traffic:
             self.writer.time += 1000
         odd = _OnQueue(self, 3)
         prefix, first = odd.prefix, odd.first
-        self._outcome("lost" if crashed else "waiting", 3, [f"{prefix}{first + number}" for number in range(3)])
+        self._outcome(
+            "lost" if crashed else "waiting",
+            3,
+            [f"{prefix}{first + number}" for number in range(3)],
+        )
         self.writer.add(
-            3, ["produced", "confirmed"], odd.destination, prefix=prefix, runs=[[first, 3, 1]], connection=7, user="guest"
+            3,
+            ["produced", "confirmed"],
+            odd.destination,
+            prefix=prefix,
+            runs=[[first, 3, 1]],
+            connection=7,
+            user="guest",
         )
         linked = _OnLink(self, 2)
         linked.step()
@@ -209,7 +241,9 @@ class _Burst:
 
     def end(self, outcome: str, journeys: int = 1) -> None:
         self.over = True
-        self.traffic._outcome(outcome, self.count * journeys, self.ids if outcome != "delivered" else [])
+        self.traffic._outcome(
+            outcome, self.count * journeys, self.ids if outcome != "delivered" else []
+        )
 
 
 class _OnQueue(_Burst):
@@ -221,7 +255,15 @@ class _OnQueue(_Burst):
         if self.at == 1:
             sizes = [100 + self.first % 900] * self.count
             one = {"size": sizes[0]} if self.count == 1 else {"sizes": sizes}
-            add(self.count, ["produced"], self.destination, **self.named, **one, connection=7, user="guest")
+            add(
+                self.count,
+                ["produced"],
+                self.destination,
+                **self.named,
+                **one,
+                connection=7,
+                user="guest",
+            )
         elif self.at == 2:
             add(self.count, ["stored", "confirmed"], self.destination, **self.named, connection=7)
             if (luck := chance.random()) < 0.002:
@@ -233,15 +275,42 @@ class _OnQueue(_Burst):
             add(self.count, ["delivered"], self.destination, **self.named, **self.consumed)
             self.luck = chance.random()
         elif self.luck < 0.01 and self.at == 4:
-            add(self.count, ["returned"], self.destination, **self.named, **self.consumed, reason="nack")
-            add(self.count, ["redelivered"], self.destination, **self.named, **self.consumed, attempts=[2] * self.count)
+            add(
+                self.count,
+                ["returned"],
+                self.destination,
+                **self.named,
+                **self.consumed,
+                reason="nack",
+            )
+            add(
+                self.count,
+                ["redelivered"],
+                self.destination,
+                **self.named,
+                **self.consumed,
+                attempts=[2] * self.count,
+            )
             self.traffic._truth.redelivered.update(self.ids)
             if self.luck < 0.003:
                 comment = f"java.lang.IllegalStateException: order {self.first} is closed"
-                add(self.count, ["dead"], self.destination, **self.named, reason="undeliverable", comment=comment)
+                add(
+                    self.count,
+                    ["dead"],
+                    self.destination,
+                    **self.named,
+                    reason="undeliverable",
+                    comment=comment,
+                )
                 self.end("dead")
         else:
-            add(self.count, ["acknowledged", "deleted"], self.destination, **self.named, **self.consumed)
+            add(
+                self.count,
+                ["acknowledged", "deleted"],
+                self.destination,
+                **self.named,
+                **self.consumed,
+            )
             self.end("delivered")
 
 
@@ -254,7 +323,9 @@ class _OnTopic(_Burst):
         if self.at == 1:
             self.destination = "topic:prices"
             self.named = {"ids": self.ids}
-            add(self.count, ["produced"], self.destination, **self.named, connection=8, user="guest")
+            add(
+                self.count, ["produced"], self.destination, **self.named, connection=8, user="guest"
+            )
             return
         for number in (1, 2):
             steps = ["delivered"] if self.at == 2 else ["acknowledged", "deleted"]
@@ -279,16 +350,40 @@ class _OnLink(_Burst):
         add = self.writer.add
         if self.at == 1:
             self.named = {"ids": self.ids}
-            self.common = {**self.named, "link": "bridge/lake", "transfers": self.traffic.transfers(self.count)}
+            self.common = {
+                **self.named,
+                "link": "bridge/lake",
+                "transfers": self.traffic.transfers(self.count),
+            }
             hashes = [f"{self.first + number:032x}" for number in range(self.count)]
             add(
-                self.count, ["received"], "queue:harbour", **self.common, provider="source", bodies_hash=hashes, headers_hash=hashes
+                self.count,
+                ["received"],
+                "queue:harbour",
+                **self.common,
+                provider="source",
+                bodies_hash=hashes,
+                headers_hash=hashes,
             )
         elif self.at == 2:
             targets = [f"T:{self.first + number}" for number in range(self.count)]
-            add(self.count, ["sent"], "queue:lake", **self.common, provider="peer", target_ids=targets)
+            add(
+                self.count,
+                ["sent"],
+                "queue:lake",
+                **self.common,
+                provider="peer",
+                target_ids=targets,
+            )
             if self.traffic._chance.random() < 0.003:
-                add(self.count, ["rolled back"], "queue:harbour", **self.common, provider="source", reason="target refused")
+                add(
+                    self.count,
+                    ["rolled back"],
+                    "queue:harbour",
+                    **self.common,
+                    provider="source",
+                    reason="target refused",
+                )
                 add(
                     self.count,
                     ["buried"],

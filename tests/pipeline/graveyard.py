@@ -41,29 +41,45 @@ class Graveyard:
         extensions = folder / "var" / "lib" / "ext"
         extensions.mkdir(parents=True)
         (extensions / "failing.py").write_text(TRANSFORMER)
-        failing = {"message-transformer-class": "failing:Failing", "consume-no-transfer-on-transform-error": "true"}
+        failing = {
+            "message-transformer-class": "failing:Failing",
+            "consume-no-transfer-on-transform-error": "true",
+        }
         links = [Link(name, HERE, HERE, 10, target_attributes=failing) for name in LINKS]
-        self.gateway: Final = BridgedGateway(folder / "var", links, settings={"imq.message.expiration.interval": "1"})
+        self.gateway: Final = BridgedGateway(
+            folder / "var", links, settings={"imq.message.expiration.interval": "1"}
+        )
         self._passcode_file: Final = folder / "passcode"
 
     def start(self) -> None:
         self.gateway.start()
         lines = (self.gateway.directory / "etc" / "passfile").read_text().splitlines()
-        self._passcode_file.write_text(dict(line.partition("=")[::2] for line in lines)["imq.bridge.admin.password"])
+        self._passcode_file.write_text(
+            dict(line.partition("=")[::2] for line in lines)["imq.bridge.admin.password"]
+        )
         self.gateway.until_moving(*LINKS)
 
     def connection(self, administrator: bool = True) -> Connection:
         """The options of the data source for this gateway."""
         options = {"port": str(self.gateway.port), "timeoutSeconds": "20"}
         if administrator:
-            return Connection({**options, "login": "admin", "passcodeFile": str(self._passcode_file)})
+            return Connection(
+                {**options, "login": "admin", "passcodeFile": str(self._passcode_file)}
+            )
         guest = self._passcode_file.with_name("guest")
         guest.write_text("guest")
         return Connection({**options, "login": "guest", "passcodeFile": str(guest)})
 
     def arguments(self) -> list[str]:
         """The same for the command."""
-        return ["--port", str(self.gateway.port), "--login", "admin", "--passcode-file", str(self._passcode_file)]
+        return [
+            "--port",
+            str(self.gateway.port),
+            "--login",
+            "admin",
+            "--passcode-file",
+            str(self._passcode_file),
+        ]
 
     def client(self) -> Client:
         """A connection of the administrator."""
@@ -76,15 +92,25 @@ class Graveyard:
         before = len(self.browsed(BRIDGE_DMQ))
         with self.client() as client:
             for message in messages:
-                client.ask("SEND", {"destination": f"/queue/{link}.in", "content-type": CONTENT_TYPE}, encode(message))
-        return [frame.headers["message-id"] for frame in self.until_there(BRIDGE_DMQ, before + len(messages))[before:]]
+                client.ask(
+                    "SEND",
+                    {"destination": f"/queue/{link}.in", "content-type": CONTENT_TYPE},
+                    encode(message),
+                )
+        return [
+            frame.headers["message-id"]
+            for frame in self.until_there(BRIDGE_DMQ, before + len(messages))[before:]
+        ]
 
     def refused(self, queue: str, bodies: Sequence[bytes], **headers: str) -> None:
         """Have a consumer refuse these for good."""
         with self.client() as client:
             for body in bodies:
                 client.store(f"/queue/{queue}", body, **headers)
-            client.ask("SUBSCRIBE", {"destination": f"/queue/{queue}", "id": "1", "ack": "client-individual"})
+            client.ask(
+                "SUBSCRIBE",
+                {"destination": f"/queue/{queue}", "id": "1", "ack": "client-individual"},
+            )
             for frame in [client.message() for _ in bodies]:
                 client.ask("NACK", {"id": frame.headers["ack"], "requeue": "false"})
 
@@ -92,13 +118,25 @@ class Graveyard:
         """Have these in a queue as they are, but for the destination."""
         with self.client() as client:
             for message in messages:
-                client.ask("SEND", {"destination": f"/queue/{queue}", "content-type": CONTENT_TYPE}, encode(message))
+                client.ask(
+                    "SEND",
+                    {"destination": f"/queue/{queue}", "content-type": CONTENT_TYPE},
+                    encode(message),
+                )
 
     def refused_whole(self, queue: str, messages: Sequence[Message]) -> None:
         """As :meth:`refused`, of messages as they are."""
         self.sent(queue, messages)
         with self.client() as client:
-            client.ask("SUBSCRIBE", {"destination": f"/queue/{queue}", "id": "1", "ack": "client-individual", "envelope": "true"})
+            client.ask(
+                "SUBSCRIBE",
+                {
+                    "destination": f"/queue/{queue}",
+                    "id": "1",
+                    "ack": "client-individual",
+                    "envelope": "true",
+                },
+            )
             for frame in [client.message() for _ in messages]:
                 client.ask("NACK", {"id": frame.headers["ack"], "requeue": "false"})
 
@@ -115,7 +153,10 @@ class Graveyard:
     def browsed(self, queue: str, **headers: str) -> list[Frame]:
         """What is in a queue, in order. :param headers: of SUBSCRIBE."""
         with self.client() as client:
-            found = client.ask("SUBSCRIBE", {"destination": f"/queue/{queue}", "id": "1", "browser": "true", **headers})
+            found = client.ask(
+                "SUBSCRIBE",
+                {"destination": f"/queue/{queue}", "id": "1", "browser": "true", **headers},
+            )
             while not found or found[-1].headers.get("browser") != "end":
                 found.append(client.message())
         return found[:-1]
@@ -132,7 +173,10 @@ class Graveyard:
             found[0] = self.browsed(queue)
             return len(found[0]) >= count
 
-        until(holds, lambda: f"{queue}: {len(found[0])} of {count} messages\n{self.gateway.log[-2000:]}")
+        until(
+            holds,
+            lambda: f"{queue}: {len(found[0])} of {count} messages\n{self.gateway.log[-2000:]}",
+        )
         assert len(found[0]) == count
         return found[0]
 

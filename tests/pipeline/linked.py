@@ -68,7 +68,9 @@ class LinkJournal:
         """End the segment."""
         if self._lines:
             self._number += 1
-            (self._folder / segment_name(self.run, self._number)).write_text("".join(self._lines), encoding="ascii")
+            (self._folder / segment_name(self.run, self._number)).write_text(
+                "".join(self._lines), encoding="ascii"
+            )
             self._lines = []
 
     def cut(self) -> None:
@@ -94,7 +96,14 @@ class LinkJournal:
     def add(self, steps: list[str], **fields: Any) -> None:
         self._line += 1
         self.time += self.chance.randint(1, 2_000)
-        line = {"v": VERSION, "run": self.run, "line": self._line, "time": self.time, "instance": "made", "link": self.link}
+        line = {
+            "v": VERSION,
+            "run": self.run,
+            "line": self._line,
+            "time": self.time,
+            "instance": "made",
+            "link": self.link,
+        }
         self._lines.append(json.dumps({**line, "steps": steps, **fields}) + "\n")
         if self._line % 100 == 0:
             self.roll()
@@ -131,7 +140,11 @@ class Batch:
         return self
 
     def _add(self, steps: list[str], at_target: bool = False, **fields: Any) -> None:
-        side = {"destination": TARGET, "provider": "there"} if at_target else {"destination": SOURCE, "provider": "here"}
+        side = (
+            {"destination": TARGET, "provider": "there"}
+            if at_target
+            else {"destination": SOURCE, "provider": "here"}
+        )
         self.journal.add(steps, ids=self.ids, transfers=self.numbers, **side, **fields)
 
 
@@ -169,7 +182,15 @@ def possibly_doubled(journal: LinkJournal) -> None:
 
 def tried_again(journal: LinkJournal) -> None:
     """What is rolled back by the target may be sent again in the same transfer."""
-    batch = journal.fresh().received().sent().step("rolled back", reason="target lost").sent().arrived().step("settled")
+    batch = (
+        journal.fresh()
+        .received()
+        .sent()
+        .step("rolled back", reason="target lost")
+        .sent()
+        .arrived()
+        .step("settled")
+    )
     journal.truth.note(batch.ids, "arrived")
 
 
@@ -202,8 +223,17 @@ def altered(journal: LinkJournal) -> None:
 
 def transformed(journal: LinkJournal) -> None:
     change = journal.chance.random() < 0.5
-    batch = journal.fresh().received().step("transformed").sent(altered=change).arrived().step("settled")
-    journal.truth.note(batch.ids, "arrived", "transformed", *(["changed_by_transformer"] if change else []))
+    batch = (
+        journal.fresh()
+        .received()
+        .step("transformed")
+        .sent(altered=change)
+        .arrived()
+        .step("settled")
+    )
+    journal.truth.note(
+        batch.ids, "arrived", "transformed", *(["changed_by_transformer"] if change else [])
+    )
 
 
 def late(journal: LinkJournal) -> None:
@@ -221,13 +251,23 @@ def buried(journal: LinkJournal) -> None:
 
 def buried_and_rolled_back(journal: LinkJournal) -> None:
     """A dead message queue is no part of the transaction: it keeps what it has."""
-    batch = journal.fresh().received().step("buried", reason="TRANSFORM_FAILURE").step("rolled back", reason="source lost")
+    batch = (
+        journal.fresh()
+        .received()
+        .step("buried", reason="TRANSFORM_FAILURE")
+        .step("rolled back", reason="source lost")
+    )
     batch.received(2).step("settled")
     journal.truth.note(batch.ids, "buried", "redelivered")
 
 
 def expired(journal: LinkJournal) -> None:
-    batch = journal.fresh().received().step("expired", "buried", reason="MESSAGE_EXPIRED").step("settled")
+    batch = (
+        journal.fresh()
+        .received()
+        .step("expired", "buried", reason="MESSAGE_EXPIRED")
+        .step("settled")
+    )
     journal.truth.note(batch.ids, "expired")
 
 
@@ -243,12 +283,35 @@ def given_back(journal: LinkJournal) -> None:
 
 #: What a link may do, and what it should not.
 EVENTS: Final[tuple[Callable[[LinkJournal], None], ...]] = (
-    *(lost, doubled, repeated, possibly_doubled, tried_again, rolled_back, reordered, reordered_by_redelivery),
-    *(altered, transformed, late, buried, buried_and_rolled_back, expired, not_transferred, given_back),
+    *(
+        lost,
+        doubled,
+        repeated,
+        possibly_doubled,
+        tried_again,
+        rolled_back,
+        reordered,
+        reordered_by_redelivery,
+    ),
+    *(
+        altered,
+        transformed,
+        late,
+        buried,
+        buried_and_rolled_back,
+        expired,
+        not_transferred,
+        given_back,
+    ),
 )
 
 
-def write(folder: Path, seed: int, troubles: int = 40, kinds: Sequence[Callable[[LinkJournal], None]] = EVENTS) -> Truth:
+def write(
+    folder: Path,
+    seed: int,
+    troubles: int = 40,
+    kinds: Sequence[Callable[[LinkJournal], None]] = EVENTS,
+) -> Truth:
     """A journal of two runs, of which the first ended by a crash.
 
     :param troubles: batches of these kinds, each among some that are moved as they should be.

@@ -12,7 +12,11 @@ def expand(line: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if "ids" in line:
         ids = line["ids"]
     else:
-        ids = [f"{line['prefix']}{first + number * step}" for first, count, step in line["runs"] for number in range(count)]
+        ids = [
+            f"{line['prefix']}{first + number * step}"
+            for first, count, step in line["runs"]
+            for number in range(count)
+        ]
     for place, message in enumerate(ids):
         for step in line["steps"]:
             yield {
@@ -37,7 +41,17 @@ def expand(line: dict[str, Any]) -> Iterator[dict[str, Any]]:
             }
 
 
-_SAME = ("instance", "destination", "provider", "connection", "subscription", "user", "link", "reason", "comment")
+_SAME = (
+    "instance",
+    "destination",
+    "provider",
+    "connection",
+    "subscription",
+    "user",
+    "link",
+    "reason",
+    "comment",
+)
 
 
 def _own(line: dict[str, Any], name: str, place: int, otherwise: Any = None) -> Any:

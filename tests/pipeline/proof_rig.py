@@ -77,11 +77,19 @@ class ProofGateway(BridgedGateway):
         super().__init__(varhome, links, **options)
         file = varhome / f"{BRIDGE}.xml"
         first = "<connection-factory "
-        file.write_text(file.read_text().replace(first, f'<dmq name="built-in-dmq" send-attempts="1"/>\n{first}', 1))
+        file.write_text(
+            file.read_text().replace(
+                first, f'<dmq name="built-in-dmq" send-attempts="1"/>\n{first}', 1
+            )
+        )
 
     def update(self, queue: str, **properties: str) -> None:
         """What ``imqcmd update dst`` does."""
-        self._client().ask("PUT", "/v1/destination", body={"type": "queue", "name": queue, "properties": properties})
+        self._client().ask(
+            "PUT",
+            "/v1/destination",
+            body={"type": "queue", "name": queue, "properties": properties},
+        )
 
 
 class Rig:
@@ -95,10 +103,15 @@ class Rig:
         self.far: Final = started(ActiveMQ)
         self._lossy = ending.enter_context(Proxy(self.far.port))
         self._forgetful = ending.enter_context(Proxy(self.far.port))
-        odd = {"message-transformer-class": "odd:Odd", "consume-no-transfer-on-transform-error": "true"}
+        odd = {
+            "message-transformer-class": "odd:Odd",
+            "consume-no-transfer-on-transform-error": "true",
+        }
         plain = stomp("far", self.far.port)
         links = [
-            Link("out", HERE, activemq("jms", self.far.openwire_port), BATCH, target_attributes=odd),
+            Link(
+                "out", HERE, activemq("jms", self.far.openwire_port), BATCH, target_attributes=odd
+            ),
             Link("twice", HERE, plain, BATCH),
             Link("most", HERE, stomp("lossy", self._lossy.port), 1, AT_MOST_ONCE),
             Link("back", stomp("forgetful", self._forgetful.port), HERE, BATCH),
@@ -112,7 +125,11 @@ class Rig:
         self.gateway: Final = ProofGateway(
             folder / "var",
             links,
-            settings={"imq.journal.level": "all", "imq.journal.segment.size": "64k", "imq.message.expiration.interval": "1"},
+            settings={
+                "imq.journal.level": "all",
+                "imq.journal.segment.size": "64k",
+                "imq.message.expiration.interval": "1",
+            },
             environment={**os.environ, VARIABLE: f"@{self._orders}"},
         )
         self.passcode_file: Final = folder / "passcode"
@@ -125,7 +142,9 @@ class Rig:
     def start(self) -> None:
         self.gateway.start()
         lines = (self.gateway.directory / "etc" / "passfile").read_text().splitlines()
-        self.passcode_file.write_text(dict(line.partition("=")[::2] for line in lines)["imq.bridge.admin.password"])
+        self.passcode_file.write_text(
+            dict(line.partition("=")[::2] for line in lines)["imq.bridge.admin.password"]
+        )
         self.gateway.until_moving(*LINKS)
 
     # --- the traffic
@@ -142,7 +161,9 @@ class Rig:
         words = ("poison", "change", "keep", "keep")
         ids = self._through("out", [f"{words[number % 4]} {number}" for number in range(FAULTY)])
         for id, body in ids.items():
-            self.truth.note("out.in", {id: body}, "dead" if body.startswith("poison") else "delivered")
+            self.truth.note(
+                "out.in", {id: body}, "dead" if body.startswith("poison") else "delivered"
+            )
         self._through_and_noted("within")
 
     def lost(self) -> None:
@@ -152,7 +173,9 @@ class Rig:
         triggers = []
         for number in LOST:
             pattern = rb"SEND\n[^\0]*" + re.escape(bodies[number].encode())
-            triggers.append(self._lossy.when(Trigger(Toward.SERVER, pattern, Fault.DROP, after=False)))
+            triggers.append(
+                self._lossy.when(Trigger(Toward.SERVER, pattern, Fault.DROP, after=False))
+            )
         ids = self._through("most", bodies)
         for trigger in triggers:
             trigger.wait()
@@ -168,7 +191,11 @@ class Rig:
     def forgotten(self) -> None:
         """The source goes away when it is told that its messages have arrived, and gives them out again."""
         trigger = Trigger(Toward.SERVER, rb"ACK\n", Fault.DROP, after=False)
-        ids = self._through("back", [f"back {number}" for number in range(FAULTY)], lambda: self._forgetful.when(trigger))
+        ids = self._through(
+            "back",
+            [f"back {number}" for number in range(FAULTY)],
+            lambda: self._forgetful.when(trigger),
+        )
         trigger.wait()
         until(lambda: self._twice("back", ids), "nothing came twice")
         self.truth.twice["back"] = self._twice("back", ids)
@@ -191,10 +218,18 @@ class Rig:
         with ThreadPoolExecutor(1) as beside:
             # It has no answer while the gateway is held.
             asked = beside.submit(self.gateway.operate, "start", "twice")
-            until((self._orders / HELD).exists, lambda: f"no batch came to its acknowledgement:\n{self.gateway.log[-3000:]}")
+            until(
+                (self._orders / HELD).exists,
+                lambda: f"no batch came to its acknowledgement:\n{self.gateway.log[-3000:]}",
+            )
             # What is told goes to the kernel a little later. What was not yet there when it is killed, nobody knows of.
             until(
-                lambda: self._told_of("twice", Step.ARRIVED) == self._told_of("twice", Step.RECEIVED) > CLEAN, "not in the journal"
+                lambda: (
+                    self._told_of("twice", Step.ARRIVED)
+                    == self._told_of("twice", Step.RECEIVED)
+                    > CLEAN
+                ),
+                "not in the journal",
             )
             self.gateway.kill()
             assert isinstance(asked.exception(), AdminError | OSError | None)
@@ -234,7 +269,9 @@ class Rig:
             lambda: f"{self._broker_dead('late')}\n{self.gateway.log[-2000:]}",
         )
         self.truth.note("late", self._broker_dead("late"), "expired", 0)
-        self.truth.note("kept", self.put("kept", [f"kept {number}" for number in range(25)]), "waiting", 0)
+        self.truth.note(
+            "kept", self.put("kept", [f"kept {number}" for number in range(25)]), "waiting", 0
+        )
 
     def ended(self) -> None:
         """The gateway is ended in order, and started with a transformer that fails no more; what waits here is noted."""
@@ -251,7 +288,13 @@ class Rig:
         """Somebody takes some of what a link has brought to ActiveMQ. :returns: their bodies there."""
         with Client(self.far.port) as client:
             client.ask(
-                "SUBSCRIBE", {"destination": "/queue/out.out", "id": "1", "ack": "client-individual", "activemq.prefetchSize": "1"}
+                "SUBSCRIBE",
+                {
+                    "destination": "/queue/out.out",
+                    "id": "1",
+                    "ack": "client-individual",
+                    "activemq.prefetchSize": "1",
+                },
             )
             bodies = set()
             for _ in range(TAKEN):
@@ -262,18 +305,33 @@ class Rig:
 
     def changed_at_the_target(self) -> str:
         """Somebody changes a message that a link has brought, and leaves everything else of it. :returns: its body as it was."""
-        with Client(self.gateway.port, login="admin", passcode=self.passcode_file.read_text()) as client:
+        with Client(
+            self.gateway.port, login="admin", passcode=self.passcode_file.read_text()
+        ) as client:
             client.ask(
-                "SUBSCRIBE", {"destination": "/queue/within.out", "id": "1", "ack": "client-individual", "prefetch-count": "1"}
+                "SUBSCRIBE",
+                {
+                    "destination": "/queue/within.out",
+                    "id": "1",
+                    "ack": "client-individual",
+                    "prefetch-count": "1",
+                },
             )
             frame = client.message()
             client.ask("ACK", {"id": frame.headers["ack"]})
             client.ask("UNSUBSCRIBE", {"id": "1"})
             headers = Headers(Queue("within.out"), body_type=BodyType.TEXT, persistent=True)
             changed = Message(
-                headers, b"another body", message_id=frame.headers["message-id"], timestamp=int(frame.headers["timestamp"])
+                headers,
+                b"another body",
+                message_id=frame.headers["message-id"],
+                timestamp=int(frame.headers["timestamp"]),
             )
-            client.ask("SEND", {"destination": "/queue/within.out", "content-type": CONTENT_TYPE}, encode(changed))
+            client.ask(
+                "SEND",
+                {"destination": "/queue/within.out", "content-type": CONTENT_TYPE},
+                encode(changed),
+            )
         return frame.body.decode()
 
     # --- looking
@@ -282,12 +340,18 @@ class Rig:
         """Options of a job for the gateway, as its administrator, or for ActiveMQ. :param prefix: of their names."""
         if far:
             return [f"--{prefix}port", str(self.far.port)]
-        given = {"port": str(self.gateway.port), "login": "admin", "passcode-file": str(self.passcode_file)}
+        given = {
+            "port": str(self.gateway.port),
+            "login": "admin",
+            "passcode-file": str(self.passcode_file),
+        }
         return [word for name, value in given.items() for word in (f"--{prefix}{name}", value)]
 
     def browsed(self, queue: str) -> list[Frame]:
         """What waits in a queue of the gateway."""
-        with Client(self.gateway.port, login="admin", passcode=self.passcode_file.read_text()) as client:
+        with Client(
+            self.gateway.port, login="admin", passcode=self.passcode_file.read_text()
+        ) as client:
             return _browsed(client, queue)
 
     def far_bodies(self, queue: str) -> list[str]:
@@ -295,7 +359,9 @@ class Rig:
         with Client(self.far.port) as client:
             return [frame.body.decode() for frame in _browsed(client, queue)]
 
-    def put(self, queue: str, bodies: Sequence[str], *, far: bool = False, **headers: str) -> dict[str, str]:
+    def put(
+        self, queue: str, bodies: Sequence[str], *, far: bool = False, **headers: str
+    ) -> dict[str, str]:
         """Send messages to where nobody takes them. :param far: to ActiveMQ. :returns: their bodies by id."""
         with Client(self.far.port if far else self.gateway.port) as client:
             for body in bodies:
@@ -306,7 +372,9 @@ class Rig:
 
     # --- parts of it
 
-    def _through(self, link: str, bodies: Sequence[str], before: Any = lambda: None) -> dict[str, str]:
+    def _through(
+        self, link: str, bodies: Sequence[str], before: Any = lambda: None
+    ) -> dict[str, str]:
         """Have a link move messages. :param before: called before it begins. :returns: their bodies by id, at the source."""
         moved = self.gateway.query(link)["counters"]["acknowledged"]
         self.gateway.operate("stop", link)
@@ -324,28 +392,53 @@ class Rig:
         """Wait until a link has settled so many messages since the gateway's start, and is busy with none."""
         self.gateway.until_link(
             link,
-            lambda told: told["counters"]["acknowledged"] >= count and not told["in_flight"] and told["state"] == "STARTED",
+            lambda told: (
+                told["counters"]["acknowledged"] >= count
+                and not told["in_flight"]
+                and told["state"] == "STARTED"
+            ),
             f"{count} settled",
         )
 
     def _told_of(self, link: str, step: Step) -> int:
         """Messages of a link of which a step is in the journal's files, whole or not."""
         texts = [path.read_text() for path in self.journal.iterdir()]
-        lines = [json.loads(line) for text in texts for line in text.splitlines(keepends=True) if line.endswith("\n")]
-        return sum(len(ids_of(line)) for line in lines if line.get("link") == f"{BRIDGE}/{link}" and step in line["steps"])
+        lines = [
+            json.loads(line)
+            for text in texts
+            for line in text.splitlines(keepends=True)
+            if line.endswith("\n")
+        ]
+        return sum(
+            len(ids_of(line))
+            for line in lines
+            if line.get("link") == f"{BRIDGE}/{link}" and step in line["steps"]
+        )
 
     def _twice(self, link: str, ids: dict[str, str]) -> set[str]:
         """What lies more than once at a link's target, by the ids at its source."""
         target = f"{link}.out"
-        there = [frame.body.decode() for frame in self.browsed(target)] if link == "back" else self.far_bodies(target)
+        there = (
+            [frame.body.decode() for frame in self.browsed(target)]
+            if link == "back"
+            else self.far_bodies(target)
+        )
         counted = Counter(there)
         return {id for id, body in ids.items() if counted[body] > 1}
 
     def _dead(self, reason: str) -> list[Frame]:
-        return [frame for frame in self.browsed(BRIDGE_DMQ) if frame.headers[dead.BRIDGE_REASON] == reason]
+        return [
+            frame
+            for frame in self.browsed(BRIDGE_DMQ)
+            if frame.headers[dead.BRIDGE_REASON] == reason
+        ]
 
     def _broker_dead(self, word: str) -> dict[str, str]:
-        return {id: body for id, body in _bodies(self.browsed(BROKER_DMQ)).items() if body.startswith(word)}
+        return {
+            id: body
+            for id, body in _bodies(self.browsed(BROKER_DMQ)).items()
+            if body.startswith(word)
+        }
 
     def _taken(self, queue: str, count: int) -> dict[str, str]:
         ids = self.put(queue, [f"{queue} {number}" for number in range(count)])
@@ -355,7 +448,10 @@ class Rig:
     def _acknowledged(self, queue: str, delivered: int, acknowledged: int) -> list[str]:
         """A consumer is given messages, acknowledges the first of them, and breaks its connection. :returns: the ids of these."""
         with Client(self.gateway.port) as client:
-            client.ask("SUBSCRIBE", {"destination": f"/queue/{queue}", "id": "1", "ack": "client-individual"})
+            client.ask(
+                "SUBSCRIBE",
+                {"destination": f"/queue/{queue}", "id": "1", "ack": "client-individual"},
+            )
             frames = [client.message() for _ in range(delivered)]
             for frame in frames[:acknowledged]:
                 client.ask("ACK", {"id": frame.headers["ack"]})
@@ -371,14 +467,22 @@ class Rig:
         }
         given = {f"activemq.{name}": value for name, value in policy.items()}
         with Client(self.gateway.port) as client:
-            client.ask("SUBSCRIBE", {"destination": f"/queue/{queue}", "id": "1", "ack": "client-individual", **given})
+            client.ask(
+                "SUBSCRIBE",
+                {"destination": f"/queue/{queue}", "id": "1", "ack": "client-individual", **given},
+            )
             for _ in range(len(ids) * (1 if headers else REFUSALS)):
                 client.write(frame("NACK", {"id": client.message().headers["ack"], **headers}))
-            until(lambda: ids.keys() <= self._broker_dead(queue.split(".")[0]).keys(), f"{queue}: they never died")
+            until(
+                lambda: ids.keys() <= self._broker_dead(queue.split(".")[0]).keys(),
+                f"{queue}: they never died",
+            )
 
 
 def _browsed(client: Client, queue: str) -> list[Frame]:
-    found = client.ask("SUBSCRIBE", {"destination": f"/queue/{queue}", "id": "b", "browser": "true", "ack": "auto"})
+    found = client.ask(
+        "SUBSCRIBE", {"destination": f"/queue/{queue}", "id": "b", "browser": "true", "ack": "auto"}
+    )
     while not found or found[-1].headers.get("browser") != "end":
         found.append(client.message())
     return found[:-1]

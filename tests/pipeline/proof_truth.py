@@ -38,7 +38,9 @@ class Truth:
         return {
             id
             for id, fate in self.fates.items()
-            if fate.queue == queue and fate.body.startswith(word) and fate.outcome.startswith(outcome)
+            if fate.queue == queue
+            and fate.body.startswith(word)
+            and fate.outcome.startswith(outcome)
         }
 
     def note(self, queue: str, ids: dict[str, str], outcome: str, *attempts: int) -> None:

@@ -28,12 +28,21 @@ _ROOT = Path(__file__).parents[2]
 def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, **environment}
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, cwd=_ROOT, env=env, check=False, timeout=120
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=_ROOT,
+        env=env,
+        check=False,
+        timeout=120,
     )
 
 
 def test_help_names_all_jobs_and_needs_no_spark() -> None:
-    done = _run("-c", "import sys; from pipeline.command import main; main(['--help']); sys.exit('pyspark' in sys.modules)")
+    done = _run(
+        "-c",
+        "import sys; from pipeline.command import main; main(['--help']); sys.exit('pyspark' in sys.modules)",
+    )
     assert done.returncode == 0
     assert all(f"  {job}" in done.stdout for job in JOBS)
 
@@ -50,7 +59,9 @@ def test_without_java_it_says_so_in_one_line() -> None:
     done = _run("-m", "pipeline", "journeys", "/nowhere", JAVA_HOME="/nowhere")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("gateway-pipeline: /nowhere/bin/java cannot be run")
-    assert done.stderr.endswith("Spark needs Java 17 or later: install it, or set JAVA_HOME to where it is\n")
+    assert done.stderr.endswith(
+        "Spark needs Java 17 or later: install it, or set JAVA_HOME to where it is\n"
+    )
     done = _run("-m", "pipeline", "journeys", "/nowhere", JAVA_HOME="", PATH="/nowhere")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "there is no java on the path" in done.stderr
@@ -73,14 +84,24 @@ def _refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return said
 
 
-def test_what_is_wrong_is_one_line(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_wrong_is_one_line(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     table = str(tmp_path / "table")
-    assert "the journal's folder /nowhere does not exist" in _refused(capsys, "journeys", "/nowhere")
-    assert "there is no segment" in _refused(capsys, "ingest", "--journal", str(tmp_path), "--into", table)
+    assert "the journal's folder /nowhere does not exist" in _refused(
+        capsys, "journeys", "/nowhere"
+    )
+    assert "there is no segment" in _refused(
+        capsys, "ingest", "--journal", str(tmp_path), "--into", table
+    )
     line = {"v": 7, "run": "r", "line": 1, "time": 1, "ids": ["a"], "steps": ["produced"]}
     (tmp_path / "r-0000000001.jsonl").write_text(json.dumps(line) + "\n")
-    assert "is of version 7, and this pipeline knows version 1" in _refused(capsys, "journeys", str(tmp_path))
-    assert "--since soon: expected a time" in _refused(capsys, "journeys", str(tmp_path), "--since", "soon")
+    assert "is of version 7, and this pipeline knows version 1" in _refused(
+        capsys, "journeys", str(tmp_path)
+    )
+    assert "--since soon: expected a time" in _refused(
+        capsys, "journeys", str(tmp_path), "--since", "soon"
+    )
     assert main(["journeys", str(tmp_path), "--conf", "nonsense"]) == 2
     assert "expected NAME=VALUE" in capsys.readouterr().err
 
@@ -115,7 +136,10 @@ def _failing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def test_what_a_worker_raises_is_its_own_sentence(spark: SparkSession) -> None:
-    for work, said in ((_refusing, "the broker refused: [colour] is red"), (_failing, "KeyError: 'colour'")):
+    for work, said in (
+        (_refusing, "the broker refused: [colour] is red"),
+        (_failing, "KeyError: 'colour'"),
+    ):
         with pytest.raises(PySparkException) as raised:
             spark.range(1).mapInArrow(work, "id bigint").collect()
         assert sentence(raised.value) == said
@@ -130,7 +154,9 @@ def test_a_java_machine_that_is_gone_is_one_line() -> None:
         there.shutdown_callback_server()
     said = sentence(refused.value)
     assert said is not None
-    assert said.startswith("Spark's Java machine ended, or cannot be reached any more; --spark-log FILE keeps what it says")
+    assert said.startswith(
+        "Spark's Java machine ended, or cannot be reached any more; --spark-log FILE keeps what it says"
+    )
     assert sentence(ConnectionRefusedError("somebody else's")) is None
 
 
@@ -139,7 +165,9 @@ def test_the_operator_s_settings_win_and_this_machine_s_stay_on_loopback() -> No
     assert here["spark.master"] == "local[*]"
     assert here["spark.driver.bindAddress"] == here["spark.driver.host"] == "127.0.0.1"
     assert here["spark.ui.enabled"] == "false"
-    there = settings(SessionOptions("spark://host:7077", settings={"spark.sql.session.timeZone": "Asia/Tokyo"}))
+    there = settings(
+        SessionOptions("spark://host:7077", settings={"spark.sql.session.timeZone": "Asia/Tokyo"})
+    )
     assert there["spark.sql.session.timeZone"] == "Asia/Tokyo"
     assert "spark.driver.host" not in there
     submitted = settings(SessionOptions(), submitted=True, master="yarn")
@@ -173,10 +201,22 @@ def test_a_wrong_connection_is_told_before_spark_starts(
     port = free_port()
     login = [f"{prefix}login", "ann"]
     for given, said in (
-        ([f"{prefix}port", str(port)], f"no connection to the STOMP broker at 127.0.0.1:{port}: Connection refused"),
-        ([f"{prefix}port", "none"], f"{prefix}port: is 'none', expected a whole number from 1 to 65535"),
-        ([*login, f"{prefix}passcode-file", "/none"], f"{prefix}passcode-file: /none cannot be read: No such file or directory"),
-        ([*login, f"{prefix}passcode-env", "NONE"], f"{prefix}passcode-env: the environment variable NONE is not set"),
+        (
+            [f"{prefix}port", str(port)],
+            f"no connection to the STOMP broker at 127.0.0.1:{port}: Connection refused",
+        ),
+        (
+            [f"{prefix}port", "none"],
+            f"{prefix}port: is 'none', expected a whole number from 1 to 65535",
+        ),
+        (
+            [*login, f"{prefix}passcode-file", "/none"],
+            f"{prefix}passcode-file: /none cannot be read: No such file or directory",
+        ),
+        (
+            [*login, f"{prefix}passcode-env", "NONE"],
+            f"{prefix}passcode-env: the environment variable NONE is not set",
+        ),
     ):
         assert main([*words, *given]) == 2
         told = capsys.readouterr().err

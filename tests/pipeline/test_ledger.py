@@ -14,7 +14,16 @@ from pipeline.ledger import FILE, State, exists, opened
 
 
 def messages(*keys: str) -> list[dict[str, object]]:
-    return [{"key": key, "twin": key, "message_id": f"ID:{key}", "target": "queue:a", "digest": "not kept"} for key in keys]
+    return [
+        {
+            "key": key,
+            "twin": key,
+            "message_id": f"ID:{key}",
+            "target": "queue:a",
+            "digest": "not kept",
+        }
+        for key in keys
+    ]
 
 
 def lines(folder: Path) -> list[dict[str, object]]:
@@ -31,9 +40,33 @@ def test_records_are_appended_and_its_id_stays(tmp_path: Path) -> None:
     assert exists(tmp_path / "l")
     assert lines(tmp_path / "l") == [
         {"ledger": 1, "id": "first"},
-        {"state": "intended", "at": 1, "key": "a", "twin": "a", "message_id": "ID:a", "target": "queue:a", "plan": "plan"},
-        {"state": "intended", "at": 1, "key": "b", "twin": "b", "message_id": "ID:b", "target": "queue:a", "plan": "plan"},
-        {"state": "sent", "at": 2, "key": "a", "twin": "a", "message_id": "ID:a", "target": "queue:a", "plan": "plan"},
+        {
+            "state": "intended",
+            "at": 1,
+            "key": "a",
+            "twin": "a",
+            "message_id": "ID:a",
+            "target": "queue:a",
+            "plan": "plan",
+        },
+        {
+            "state": "intended",
+            "at": 1,
+            "key": "b",
+            "twin": "b",
+            "message_id": "ID:b",
+            "target": "queue:a",
+            "plan": "plan",
+        },
+        {
+            "state": "sent",
+            "at": 2,
+            "key": "a",
+            "twin": "a",
+            "message_id": "ID:a",
+            "target": "queue:a",
+            "plan": "plan",
+        },
     ]
 
 
@@ -47,11 +80,19 @@ def test_a_record_that_a_crash_cut_short_is_dropped_at_every_place(tmp_path: Pat
         with opened(tmp_path, "y") as ledger:
             ledger.append(State.SENT, 2, "plan", messages("c"))
             assert ledger.id == "x"
-        assert [line.get("key") for line in lines(tmp_path)] == [None, *["a", "b"][: whole[start:end].count(b"\n")], "c"]
+        assert [line.get("key") for line in lines(tmp_path)] == [
+            None,
+            *["a", "b"][: whole[start:end].count(b"\n")],
+            "c",
+        ]
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
-    with opened(tmp_path, "x"), pytest.raises(PipelineError, match="another replay uses it"), opened(tmp_path, "y"):
+    with (
+        opened(tmp_path, "x"),
+        pytest.raises(PipelineError, match="another replay uses it"),
+        opened(tmp_path, "y"),
+    ):
         pass
 
 
@@ -73,7 +114,10 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(PipelineError, match=r"--ledger .*file/l: "), opened(tmp_path / "file" / "l", "x"):
+    with (
+        pytest.raises(PipelineError, match=r"--ledger .*file/l: "),
+        opened(tmp_path / "file" / "l", "x"),
+    ):
         pass
 
 
@@ -94,8 +138,15 @@ except PipelineError as error:
 
 
 @pytest.mark.parametrize("room", [10, 1_000])
-def test_a_disk_without_room_is_one_line_and_what_was_said_to_be_there_is(room: int, tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path), str(room)], capture_output=True, text=True, check=False)
+def test_a_disk_without_room_is_one_line_and_what_was_said_to_be_there_is(
+    room: int, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path), str(room)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.stderr == f"the ledger {tmp_path / FILE} cannot be written: File too large\n"
     # Half of a record is no record.
     with opened(tmp_path, "y") as ledger:

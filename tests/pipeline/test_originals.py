@@ -14,7 +14,14 @@ from gateway.messaging.envelope import CONTENT_TYPE, decode, encode
 from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.values import Byte, Float, Int, Short, Value, encode_map
-from pipeline.originals import RESERVED, NotRestorable, destination_of, enveloped, original_of, spelled_out
+from pipeline.originals import (
+    RESERVED,
+    NotRestorable,
+    destination_of,
+    enveloped,
+    original_of,
+    spelled_out,
+)
 
 NOW = 1_700_000_000_000
 TYPED: dict[str, Value] = {
@@ -52,7 +59,9 @@ def row(**columns: Any) -> dict[str, Any]:
 
 
 def message(properties: dict[str, Value] | None = None, **more: Any) -> Message:
-    headers = Headers(Queue("orders"), properties=TYPED if properties is None else properties, **more)
+    headers = Headers(
+        Queue("orders"), properties=TYPED if properties is None else properties, **more
+    )
     made = Message(headers, b"body", timestamp=NOW - 1000, message_id="ID:there:1", expires=NOW + 5)
     made.user = "guest"
     return made
@@ -78,7 +87,12 @@ values = st.one_of(st.none(), st.booleans(), numbers, st.text(max_size=20))
     st.none() | st.text(max_size=10),
 )
 def test_an_envelope_gives_back_the_message_and_goes_out_with_it(
-    kind: BodyType, body: bytes, properties: dict[str, Value], priority: int, persistent: bool, text: str | None
+    kind: BodyType,
+    body: bytes,
+    properties: dict[str, Value],
+    priority: int,
+    persistent: bool,
+    text: str | None,
 ) -> None:
     headers = Headers(
         Topic("a.b"),
@@ -103,7 +117,10 @@ def test_an_envelope_gives_back_the_message_and_goes_out_with_it(
 
 def whole(found: Message, **columns: Any) -> dict[str, Any]:
     """A row of a message that was read in an envelope."""
-    headers = {**{name: str(value) for name, value in found.headers.properties.items()}, **dict(found.headers.extras)}
+    headers = {
+        **{name: str(value) for name, value in found.headers.properties.items()},
+        **dict(found.headers.extras),
+    }
     return row(envelope=encode(found), body=found.body, headers=headers, **columns)
 
 
@@ -116,23 +133,41 @@ def test_of_the_brokers_own_queue_an_envelope_gives_back_every_type(kind: BodyTy
         dead.BODY_TRUNCATED: False,
     }
     body = encode_map({"n": Short(1)})
-    headers = Headers(Queue("mq.sys.dmq"), body_type=kind, properties={**TYPED, **added}, extras=(("content-type", "text/x"),))
-    restored = original_of(whole(Message(headers, body, timestamp=5, message_id="ID:7"), destination="queue:orders"))
+    headers = Headers(
+        Queue("mq.sys.dmq"),
+        body_type=kind,
+        properties={**TYPED, **added},
+        extras=(("content-type", "text/x"),),
+    )
+    restored = original_of(
+        whole(Message(headers, body, timestamp=5, message_id="ID:7"), destination="queue:orders")
+    )
     assert restored.headers == headers.replace(destination=Queue("orders"), properties=TYPED)
-    assert [type(value) for value in restored.headers.properties.values()] == [type(value) for value in TYPED.values()]
+    assert [type(value) for value in restored.headers.properties.values()] == [
+        type(value) for value in TYPED.values()
+    ]
     assert (restored.body, restored.timestamp, restored.message_id) == (body, 5, "ID:7")
 
 
 @pytest.mark.parametrize("buried", [False, True])
-def test_an_envelope_in_an_envelope_is_an_original_if_a_bridge_has_put_it_there(buried: bool) -> None:
+def test_an_envelope_in_an_envelope_is_an_original_if_a_bridge_has_put_it_there(
+    buried: bool,
+) -> None:
     within = encode(message(body_type=BodyType.MAP))
     properties: dict[str, Value] = {dead.BRIDGE_REASON: "SEND_FAILURE"} if buried else {}
-    headers = Headers(Queue("orders"), body_type=BodyType.BYTES, properties=properties, extras=(("content-type", CONTENT_TYPE),))
+    headers = Headers(
+        Queue("orders"),
+        body_type=BodyType.BYTES,
+        properties=properties,
+        extras=(("content-type", CONTENT_TYPE),),
+    )
     restored = original_of(whole(Message(headers, within)))
     assert encode(restored) == (within if buried else encode(Message(headers, within)))
 
 
-def test_what_a_bridge_could_put_into_no_envelope_is_not_restored_from_that_of_its_dead_message() -> None:
+def test_what_a_bridge_could_put_into_no_envelope_is_not_restored_from_that_of_its_dead_message() -> (
+    None
+):
     headers = Headers(Queue("imq.bridge.jms.dmq"), properties={dead.BRIDGE_REASON: "SEND_FAILURE"})
     with pytest.raises(NotRestorable, match="its body is no envelope"):
         original_of(whole(Message(headers, b"as text")))
@@ -140,9 +175,25 @@ def test_what_a_bridge_could_put_into_no_envelope_is_not_restored_from_that_of_i
 
 def test_a_message_of_the_brokers_own_queue_is_restored_without_what_its_death_added() -> None:
     headers = {
-        **{"destination": "/queue/mq.sys.dmq", "message-id": "ID:7", "subscription": "1", "persistent": "true", "priority": "4"},
-        **{dead.UNDELIVERED_REASON: "EXPIRED", dead.BODY_TRUNCATED: "false", "JMS_SUN_DMQ_DESTINATION": "queue:orders"},
-        **{"colour": "red", "x-extra": "e", dead.PRESERVE_UNDELIVERED: "true", "JMSXGroupID": "g", "JMSXUserID": "guest"},
+        **{
+            "destination": "/queue/mq.sys.dmq",
+            "message-id": "ID:7",
+            "subscription": "1",
+            "persistent": "true",
+            "priority": "4",
+        },
+        **{
+            dead.UNDELIVERED_REASON: "EXPIRED",
+            dead.BODY_TRUNCATED: "false",
+            "JMS_SUN_DMQ_DESTINATION": "queue:orders",
+        },
+        **{
+            "colour": "red",
+            "x-extra": "e",
+            dead.PRESERVE_UNDELIVERED: "true",
+            "JMSXGroupID": "g",
+            "JMSXUserID": "guest",
+        },
     }
     found = original_of(
         row(
@@ -193,11 +244,22 @@ def test_a_new_id_is_the_brokers_to_give() -> None:
 
 def test_to_another_broker_each_thing_lost_is_named() -> None:
     sent = message(
-        {**TYPED, "receipt": "r", DUPLICATE_ID: "d", "nothing": None}, reply_to=TemporaryQueue("t"), extras=(("x-extra", "e"),)
+        {**TYPED, "receipt": "r", DUPLICATE_ID: "d", "nothing": None},
+        reply_to=TemporaryQueue("t"),
+        extras=(("x-extra", "e"),),
     )
     made = spelled_out(sent, NOW)
     assert made.headers == {
-        **{"small": "3", "short": "4", "count": "5", "long": "6", "real": "0.5", "double": "0.25", "flag": "true", "word": "w"},
+        **{
+            "small": "3",
+            "short": "4",
+            "count": "5",
+            "long": "6",
+            "real": "0.5",
+            "double": "0.25",
+            "flag": "true",
+            "word": "w",
+        },
         **{"nothing": "", "x-extra": "e"},
     }
     assert made.reply_to is None
@@ -221,13 +283,30 @@ def test_what_the_data_source_would_leave_out_is_named_too() -> None:
     from pipeline.datasource import sending
 
     assert sending._RESERVED <= RESERVED
-    properties: dict[str, Value] = {"session": "s", "selector": "x", "durable": "true", "id": "i", "kept": "k"}
-    extras = (("x-queue-name", "q"), ("x-extra", "first"), ("x-extra", "second"), ("destination-type", "ANYCAST"))
+    properties: dict[str, Value] = {
+        "session": "s",
+        "selector": "x",
+        "durable": "true",
+        "id": "i",
+        "kept": "k",
+    }
+    extras = (
+        ("x-queue-name", "q"),
+        ("x-extra", "first"),
+        ("x-extra", "second"),
+        ("destination-type", "ANYCAST"),
+    )
     made = spelled_out(message(properties, extras=extras), NOW)
     assert made.headers == {"kept": "k", "x-extra": "first"}
     assert made.lost == (
-        *[f"property {name}: to STOMP that is another header" for name in ("session", "selector", "durable", "id")],
-        *[f"header {name}: to STOMP, or to a broker, that is something else" for name in ("x-queue-name", "destination-type")],
+        *[
+            f"property {name}: to STOMP that is another header"
+            for name in ("session", "selector", "durable", "id")
+        ],
+        *[
+            f"header {name}: to STOMP, or to a broker, that is something else"
+            for name in ("x-queue-name", "destination-type")
+        ],
     )
 
 

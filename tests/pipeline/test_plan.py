@@ -45,7 +45,13 @@ def test_any_change_is_noticed(data: st.DataObject, tmp_path: Path) -> None:
     at = data.draw(st.integers(0, len(whole) - 1))
     octet = data.draw(st.integers(0, 255).filter(lambda octet: octet != whole[at]))
     changed = data.draw(
-        st.sampled_from([whole[:at], whole[:at] + bytes([octet]) + whole[at + 1 :], whole[:at] + b"\n" + whole[at:]])
+        st.sampled_from(
+            [
+                whole[:at],
+                whole[:at] + bytes([octet]) + whole[at + 1 :],
+                whole[:at] + b"\n" + whole[at:],
+            ]
+        )
     )
     (tmp_path / "plan").write_bytes(changed)
     # But for the line end of the last line and space in it, which say nothing.
@@ -71,7 +77,9 @@ def test_a_copy_is_of_the_plan_that_was_read_or_there_is_none(tmp_path: Path) ->
     assert copy.read_bytes() == plan.path.read_bytes()
     other = write_plan(tmp_path / "other", plan.request, plan.made, ROWS[:2])
     other.path.replace(plan.path)
-    with pytest.raises(PipelineError, match="was changed while it was carried out: nothing was sent"):
+    with pytest.raises(
+        PipelineError, match="was changed while it was carried out: nothing was sent"
+    ):
         copy_plan(plan, tmp_path / "two")
     with pytest.raises(PipelineError, match=r"cannot be copied to .*one: File exists"):
         copy_plan(plan, tmp_path / "one")

@@ -69,8 +69,12 @@ def proof(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield found
 
 
-def test_ingest_has_each_line_once_however_often_it_is_run(proof: Proof, capsys: pytest.CaptureFixture[str]) -> None:
-    events = [json.loads(line) for path in proof.rig.journal.glob("*.jsonl") for line in path.open()]
+def test_ingest_has_each_line_once_however_often_it_is_run(
+    proof: Proof, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = [
+        json.loads(line) for path in proof.rig.journal.glob("*.jsonl") for line in path.open()
+    ]
     counted = Counter(
         step
         for line in events
@@ -83,7 +87,9 @@ def test_ingest_has_each_line_once_however_often_it_is_run(proof: Proof, capsys:
     assert "Nothing new" in capsys.readouterr().out
 
 
-def test_journeys_know_what_became_of_each_message_and_how_often_it_was_handed_out(proof: Proof) -> None:
+def test_journeys_know_what_became_of_each_message_and_how_often_it_was_handed_out(
+    proof: Proof,
+) -> None:
     rows = proof.rows("journeys", proof.table, table="journeys")
     assert len(rows) == len({row.message_id for row in rows})
     found = {row.message_id: row for row in rows}
@@ -92,7 +98,11 @@ def test_journeys_know_what_became_of_each_message_and_how_often_it_was_handed_o
     outcomes = {id: row.outcome for id, row in found.items()}
     wrong = {id: (fate, outcomes[id]) for id, fate in fates.items() if outcomes[id] != fate.outcome}
     assert not wrong, list(wrong.items())[:10]
-    times = {id: (fate, found[id].attempts) for id, fate in fates.items() if (found[id].attempts or 0) not in fate.attempts}
+    times = {
+        id: (fate, found[id].attempts)
+        for id, fate in fates.items()
+        if (found[id].attempts or 0) not in fate.attempts
+    }
     assert not times, list(times.items())[:10]
     assert not [row for row in rows if row.gap]
     # A message is followed over its link.
@@ -100,7 +110,9 @@ def test_journeys_know_what_became_of_each_message_and_how_often_it_was_handed_o
     assert carried == proof.truth.ids("within.out")
 
 
-def test_dead_letters_are_grouped_and_counted_in_the_journal_and_in_the_queues(proof: Proof) -> None:
+def test_dead_letters_are_grouped_and_counted_in_the_journal_and_in_the_queues(
+    proof: Proof,
+) -> None:
     truth = proof.truth
     twice = len(truth.twice["back"])
     rows = proof.rows("dead-letters", proof.table, table="groups")
@@ -114,12 +126,16 @@ def test_dead_letters_are_grouped_and_counted_in_the_journal_and_in_the_queues(p
     [poison] = [row for row in rows if row.reason == "TRANSFORM_FAILURE"]
     assert poison.exception.endswith("no price in order <n>")
     assert {one.message_id for one in poison.examples} < truth.ids("out.in", "poison")
-    queued = proof.rows("dead-letters", "--queue", BRIDGE_DMQ, *proof.rig.arguments(), table="groups")
+    queued = proof.rows(
+        "dead-letters", "--queue", BRIDGE_DMQ, *proof.rig.arguments(), table="groups"
+    )
     assert _counted(queued, "reason", "destination") == {
         ("TRANSFORM_FAILURE", "queue:out.in"): POISON,
         ("ACK_FAILURE", "queue:back.in"): twice,
     }
-    queued = proof.rows("dead-letters", "--queue", BROKER_DMQ, *proof.rig.arguments(), table="groups")
+    queued = proof.rows(
+        "dead-letters", "--queue", BROKER_DMQ, *proof.rig.arguments(), table="groups"
+    )
     assert _counted(queued, "reason", "destination") == {
         ("UNDELIVERABLE", "queue:refused"): len(truth.ids("refused")),
         ("UNDELIVERABLE", "queue:refused.once"): len(truth.ids("refused.once")),
@@ -130,9 +146,9 @@ def test_dead_letters_are_grouped_and_counted_in_the_journal_and_in_the_queues(p
 def test_reconcile_proves_a_clean_window(proof: Proof) -> None:
     rows = proof.reconciled("--until", proof.truth.clean_until)
     assert Counter(row.link for row in rows) == {f"proof/{link}": CLEAN for link in LINKS}
-    assert {row.id for row in rows} == {id for id, fate in proof.truth.fates.items() if fate.body.startswith("clean")} - set(
-        proof.truth.ids("within.out") | proof.truth.ids("back.out")
-    )
+    assert {row.id for row in rows} == {
+        id for id, fate in proof.truth.fates.items() if fate.body.startswith("clean")
+    } - set(proof.truth.ids("within.out") | proof.truth.ids("back.out"))
     assert {row.outcome for row in rows} == {"arrived"}
 
 
@@ -180,17 +196,34 @@ def test_what_was_taken_and_changed_at_the_targets_is_seen_there_only(proof: Pro
     }
 
 
-def test_what_was_poison_is_replayed_once_the_transformer_is_mended(proof: Proof, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_poison_is_replayed_once_the_transformer_is_mended(
+    proof: Proof, capsys: pytest.CaptureFixture[str]
+) -> None:
     rig, plan, ledger = proof.rig, proof.folder / "plan", proof.folder / "ledger"
     before = Counter(rig.far_bodies("out.out"))
     poison = {proof.truth.fates[id].body for id in proof.truth.ids("out.in", "poison")}
     assert not poison & before.keys()
-    words: Sequence[object] = ("replay", "--queue", BRIDGE_DMQ, "--where", "reason = 'TRANSFORM_FAILURE'", "--plan", plan)
+    words: Sequence[object] = (
+        "replay",
+        "--queue",
+        BRIDGE_DMQ,
+        "--where",
+        "reason = 'TRANSFORM_FAILURE'",
+        "--plan",
+        plan,
+    )
     assert main([*map(str, words), "--ledger", str(ledger), *rig.arguments()]) == 0
     for _ in range(2):
-        assert main(["replay", "--approve", str(plan), "--ledger", str(ledger), *rig.arguments()[2:]]) == 0
+        assert (
+            main(["replay", "--approve", str(plan), "--ledger", str(ledger), *rig.arguments()[2:]])
+            == 0
+        )
     # What is sent later arrives later.
-    rig.gateway.until_link("out", lambda told: told["counters"]["acknowledged"] >= POISON and not told["in_flight"], "replayed")
+    rig.gateway.until_link(
+        "out",
+        lambda told: told["counters"]["acknowledged"] >= POISON and not told["in_flight"],
+        "replayed",
+    )
     until(lambda: not rig.browsed("out.in"), "the link has not taken all")
     after = Counter(rig.far_bodies("out.out"))
     assert after - before == dict.fromkeys(poison, 1)
@@ -221,4 +254,6 @@ def _counted(rows: Sequence[Any], *columns: str) -> dict[tuple[object, ...], int
 
 def _difference(found: dict[str, Any], fates: dict[str, Any]) -> str:
     more = [found[id] for id in found.keys() - fates.keys()][:3]
-    return f"unknown: {more}; missing: {[(id, fates[id]) for id in fates.keys() - found.keys()][:10]}"
+    return (
+        f"unknown: {more}; missing: {[(id, fates[id]) for id in fates.keys() - found.keys()][:10]}"
+    )

@@ -34,20 +34,42 @@ from gateway.messaging.dead import DMQ, ORIGINAL_DESTINATION, DeadReason
 from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.errors import MessageRejected, MessagingError
 from gateway.messaging.message import Headers, Message
-from gateway.messaging.provider import Connection, Consumer, Credentials, Mode, Session, Subscription
+from gateway.messaging.provider import (
+    Connection,
+    Consumer,
+    Credentials,
+    Mode,
+    Session,
+    Subscription,
+)
 from gateway.messaging.turn import Turn
 from tests.gateway.broker.step_store import Disk, StepStore
 
-QUEUE, LIMITED, TOPIC, TEMPORARY = Queue("q"), Queue("limited"), Topic("t.one"), Destination(Kind.QUEUE, "temporary", True)
+QUEUE, LIMITED, TOPIC, TEMPORARY = (
+    Queue("q"),
+    Queue("limited"),
+    Topic("t.one"),
+    Destination(Kind.QUEUE, "temporary", True),
+)
 #: Where messages of each destination wait. The topic has two durable subscriptions, one of them by a pattern, and maybe one that is not durable.
-PLACES = {QUEUE: ("queue",), LIMITED: ("limited",), TOPIC: ("one", "wild", "now"), TEMPORARY: ("temporary",)}
+PLACES = {
+    QUEUE: ("queue",),
+    LIMITED: ("limited",),
+    TOPIC: ("one", "wild", "now"),
+    TEMPORARY: ("temporary",),
+}
 LASTING = ("queue", "limited", "one", "wild")
 DURABLE = {"one": TOPIC, "wild": Topic("t.*")}
 MOST = 5
 OPTIONS = BrokerOptions(
     expiration_interval=60,
     reap_time=0,
-    destinations=((LIMITED, DestinationProperties(max_num_msgs=MOST, limit_behavior=LimitBehavior.REMOVE_OLDEST)),),
+    destinations=(
+        (
+            LIMITED,
+            DestinationProperties(max_num_msgs=MOST, limit_behavior=LimitBehavior.REMOVE_OLDEST),
+        ),
+    ),
 )
 
 
@@ -145,7 +167,9 @@ class BrokerModel(RuleBasedStateMachine):
         self.sent = 0
         #: Pairs of which the first was delivered although the second, before it, was waiting, with how often that had been tried.
         self.overtaken: list[tuple[_Fate, _Fate, int]] = []
-        self.fates: dict[str, dict[str, _Fate]] = {place: {} for places in PLACES.values() for place in places}
+        self.fates: dict[str, dict[str, _Fate]] = {
+            place: {} for places in PLACES.values() for place in places
+        }
 
     def teardown(self) -> None:
         globalLogPublisher.removeObserver(cast("ILogObserver", self.observe))
@@ -161,7 +185,12 @@ class BrokerModel(RuleBasedStateMachine):
         self.store = StepStore(self.disk)
         self.turn = Turn(self.clock)
         self.broker = open_broker(
-            self.clock, self.turn, self.store, OPTIONS, lambda error: None, memory=Memory(total=9000, share=4000, least=1500)
+            self.clock,
+            self.turn,
+            self.store,
+            OPTIONS,
+            lambda error: None,
+            memory=Memory(total=9000, share=4000, least=1500),
         )
         self.provider = EmbeddedProvider(self.broker, _Everyone(), self.access, os.urandom)
         self.readers: dict[str, _Reader] = {}
@@ -180,7 +209,9 @@ class BrokerModel(RuleBasedStateMachine):
 
     def connect(self, client_id: str | None) -> Connection:
         made: list[Connection] = []
-        self.provider.connect(Credentials("u", "p"), client_id, lambda error: None).addCallback(made.append)
+        self.provider.connect(Credentials("u", "p"), client_id, lambda error: None).addCallback(
+            made.append
+        )
         return made[0]
 
     def destination(self, destination: Destination) -> Destination:
@@ -216,7 +247,13 @@ class BrokerModel(RuleBasedStateMachine):
             "dead": Subscription(DMQ),
         }.get(place) or Subscription(DURABLE[place], durable_name=place)
 
-        def deliver(consumer: Consumer, first: int, messages: Sequence[Message], attempts: Sequence[int] | None, /) -> None:
+        def deliver(
+            consumer: Consumer,
+            first: int,
+            messages: Sequence[Message],
+            attempts: Sequence[int] | None,
+            /,
+        ) -> None:
             self.delivered(reader, first, messages, attempts or [1] * len(messages))
 
         reader.consumer = session.consumer(spec, deliver, lambda error: None)
@@ -228,11 +265,15 @@ class BrokerModel(RuleBasedStateMachine):
         reader.credit += credit
         reader.consumer.grant(credit)
 
-    def delivered(self, reader: _Reader, first: int, messages: Sequence[Message], attempts: Sequence[int]) -> None:
+    def delivered(
+        self, reader: _Reader, first: int, messages: Sequence[Message], attempts: Sequence[int]
+    ) -> None:
         reader.credit -= len(messages)
         assert reader.credit >= 0, "more was delivered than was granted"
         seen = -1
-        for number, message, attempt in zip(range(first, first + len(messages)), messages, attempts, strict=True):
+        for number, message, attempt in zip(
+            range(first, first + len(messages)), messages, attempts, strict=True
+        ):
             if reader.place == "dead":
                 fate = self.buried(message)
             else:
@@ -259,8 +300,16 @@ class BrokerModel(RuleBasedStateMachine):
         if fate.place == "limited" or fate.refused:
             return
         for other in self.fates[fate.place].values():
-            before = other.priority == fate.priority and other.number < fate.number and (other.red or not reader.red)
-            if before and other.where == "waiting" and not (other.refused or other.dead or self.may_be_dead(other)):
+            before = (
+                other.priority == fate.priority
+                and other.number < fate.number
+                and (other.red or not reader.red)
+            )
+            if (
+                before
+                and other.where == "waiting"
+                and not (other.refused or other.dead or self.may_be_dead(other))
+            ):
                 self.overtaken.append((fate, other, other.most))
 
     def buried(self, message: Message) -> _Fate:
@@ -280,11 +329,23 @@ class BrokerModel(RuleBasedStateMachine):
         self.open()
         for place, destination in DURABLE.items():
             session = self.client.session(Mode.CLIENT)
-            session.consumer(Subscription(destination, durable_name=place), lambda *arguments: None, lambda error: None)
+            session.consumer(
+                Subscription(destination, durable_name=place),
+                lambda *arguments: None,
+                lambda error: None,
+            )
             session.close()
         self.steps()
 
-    def make(self, destination: Destination, count: int, persistent: bool, priority: int, red: bool, ttl: int) -> list[Message]:
+    def make(
+        self,
+        destination: Destination,
+        count: int,
+        persistent: bool,
+        priority: int,
+        red: bool,
+        ttl: int,
+    ) -> list[Message]:
         headers = Headers(
             self.destination(destination),
             persistent=persistent,
@@ -293,7 +354,10 @@ class BrokerModel(RuleBasedStateMachine):
         )
         self.sent += count
         expires = self.now_ms + ttl if ttl else 0
-        return [Message(headers, f"m{self.sent - index}".encode(), expires=expires) for index in reversed(range(count))]
+        return [
+            Message(headers, f"m{self.sent - index}".encode(), expires=expires)
+            for index in reversed(range(count))
+        ]
 
     def expect(self, destination: Destination, run: list[Message]) -> list[_Fate]:
         fates = []
@@ -329,7 +393,15 @@ class BrokerModel(RuleBasedStateMachine):
         red=st.booleans(),
         ttl=st.sampled_from([0, 0, 0, 0, 500, 90_000]),
     )
-    def send(self, destination: Destination, count: int, persistent: bool, priority: int, red: bool, ttl: int) -> None:
+    def send(
+        self,
+        destination: Destination,
+        count: int,
+        persistent: bool,
+        priority: int,
+        red: bool,
+        ttl: int,
+    ) -> None:
         # The dead of other places could not be told apart.
         ttl = ttl if destination in (QUEUE, LIMITED) else 0
         run = self.make(destination, count, persistent, priority, red, ttl)
@@ -357,14 +429,23 @@ class BrokerModel(RuleBasedStateMachine):
         """Its sender was told so: it comes to nobody who has not got it already, and not again to who gave it back."""
         fate.refused = True
         # Else it may have been out when the store could not keep it, and have come back only then.
-        if fate.undone != self.moment and fate.where in ("waiting", "delayed") and not fate.dead and not self.may_be_dead(fate):
+        if (
+            fate.undone != self.moment
+            and fate.where in ("waiting", "delayed")
+            and not fate.dead
+            and not self.may_be_dead(fate)
+        ):
             fate.where = "gone"
 
     def may_be_dead(self, fate: _Fate) -> bool:
         """Whether it may be in the dead message queue although nobody has seen it there."""
         return fate.place == "limited" or 0 < fate.expires <= self.now_ms
 
-    @rule(count=st.integers(1, 4), destination=st.sampled_from([QUEUE, TOPIC, LIMITED]), persistent=st.booleans())
+    @rule(
+        count=st.integers(1, 4),
+        destination=st.sampled_from([QUEUE, TOPIC, LIMITED]),
+        persistent=st.booleans(),
+    )
     def send_in_transaction(self, count: int, destination: Destination, persistent: bool) -> None:
         run = self.make(destination, count, persistent, 4, False, 0)
         self.transacted.send(run)
@@ -386,7 +467,11 @@ class BrokerModel(RuleBasedStateMachine):
             return
         numbers = sorted(reader.outstanding)
         number = numbers[min(upto, len(numbers) - 1)]
-        taken = [number] if reader.mode is Mode.INDIVIDUAL else [one for one in numbers if one <= number]
+        taken = (
+            [number]
+            if reader.mode is Mode.INDIVIDUAL
+            else [one for one in numbers if one <= number]
+        )
         fates = [reader.outstanding.pop(one) for one in taken]
         within = self.transacted if joined else None
         if reader.mode is Mode.INDIVIDUAL:
@@ -590,7 +675,9 @@ class BrokerModel(RuleBasedStateMachine):
         self.check_nobody_is_stuck()
         self.clock.advance(2)
         self.steps()
-        assert not any(subscription._spilled for subscription in self.over), "what nobody wants stays in the store"
+        assert not any(subscription._spilled for subscription in self.over), (
+            "what nobody wants stays in the store"
+        )
         self.over.clear()
         self.check_rows()
 
@@ -601,19 +688,37 @@ class BrokerModel(RuleBasedStateMachine):
             source: Any = reader.consumer
             assert isinstance(source.source, Distribution)
             if not reader.red:
-                assert not source.source.backlog.waiting, f"{reader.name} has credit, and messages wait"
+                assert not source.source.backlog.waiting, (
+                    f"{reader.name} has credit, and messages wait"
+                )
             for fate in self.fates["queue"].values() if reader.red else ():
-                assert fate.where != "waiting" or not fate.red or fate.dead or fate.refused or 0 < fate.expires <= self.now_ms
+                assert (
+                    fate.where != "waiting"
+                    or not fate.red
+                    or fate.dead
+                    or fate.refused
+                    or 0 < fate.expires <= self.now_ms
+                )
 
     def check_rows(self) -> None:
         places = self.fates["queue"] | self.fates["limited"]
-        sure = {fate.body for fate in places.values() if fate.persistent and fate.where != "gone" and not fate.refused}
-        possible = sure | {fate.body for fate in places.values() if fate.persistent and fate.refused}
+        sure = {
+            fate.body
+            for fate in places.values()
+            if fate.persistent and fate.where != "gone" and not fate.refused
+        }
+        possible = sure | {
+            fate.body for fate in places.values() if fate.persistent and fate.refused
+        }
         # Of a queue that was removed: until the transaction is over that has acknowledged it.
         possible |= {fate.body for fate in self.held}
         owed: dict[str, set[str]] = {place: set() for place in DURABLE}
         for place in DURABLE:
-            owed[place] = {fate.body for fate in self.fates[place].values() if fate.persistent and fate.where != "gone"}
+            owed[place] = {
+                fate.body
+                for fate in self.fates[place].values()
+                if fate.persistent and fate.where != "gone"
+            }
         queued: list[str] = []
         topical: list[str] = []
         of_topic = {row.id for row in self.disk.destinations.values() if row.kind == Kind.TOPIC}
@@ -622,22 +727,33 @@ class BrokerModel(RuleBasedStateMachine):
                 (topical if row.destination in of_topic else queued).append(row.body.decode())
         assert len(queued) == len(set(queued)), "a message has two rows"
         assert sure <= set(queued) <= possible, "rows and messages differ"
-        unrefused = {fate.body for place in DURABLE for fate in self.fates[place].values() if not fate.refused}
-        assert {body for bodies in owed.values() for body in bodies} & unrefused == set(topical) & unrefused
+        unrefused = {
+            fate.body
+            for place in DURABLE
+            for fate in self.fates[place].values()
+            if not fate.refused
+        }
+        assert {body for bodies in owed.values() for body in bodies} & unrefused == set(
+            topical
+        ) & unrefused
         assert len(topical) == len(set(topical))
         bodies = {row.seq: row.body.decode() for row in self.disk.rows.values()}
         names = {row.id: row.name for row in self.disk.subscriptions.values()}
         for place in DURABLE:
             here = {bodies[seq] for number, seq in self.disk.owed if names[number] == place}
             assert here & unrefused == owed[place] & unrefused
-        assert {seq for _, seq in self.disk.redeliveries} <= self.disk.rows.keys(), "a count of tries belongs to nothing"
+        assert {seq for _, seq in self.disk.redeliveries} <= self.disk.rows.keys(), (
+            "a count of tries belongs to nothing"
+        )
         # Each subscription that needs a row is counted once.
         holders = Counter([seq for _, seq in self.disk.owed])
         for subscription in self.broker.topic(TOPIC).subscriptions:
             spilled = list(subscription._spilled)
             holders.update(spilled)
         assert self.broker.rows.shared == sum(count > 1 for count in holders.values())
-        assert holders.keys() == {row.seq for row in self.disk.rows.values() if row.destination in of_topic}
+        assert holders.keys() == {
+            row.seq for row in self.disk.rows.values() if row.destination in of_topic
+        }
 
     @rule()
     def crash(self) -> None:
@@ -655,7 +771,11 @@ class BrokerModel(RuleBasedStateMachine):
         sure = {
             fate
             for fate in everyone
-            if fate.receipted and fate.persistent and not fate.refused and not fate.settling and fate.where != "gone"
+            if fate.receipted
+            and fate.persistent
+            and not fate.refused
+            and not fate.settling
+            and fate.where != "gone"
         }
         for fate in everyone:
             if not fate.persistent:
@@ -689,7 +809,12 @@ class BrokerModel(RuleBasedStateMachine):
             self.failures[0].raiseException()
         for fate, other, tries in self.overtaken:
             # Of one without a receipt the store may have undone what its sender is about to hear of.
-            still_there = other.where == "waiting" and other.most == tries and other.receipted and not other.refused
+            still_there = (
+                other.where == "waiting"
+                and other.most == tries
+                and other.receipted
+                and not other.refused
+            )
             assert not still_there, f"{fate.body} was delivered before {other.body} at {fate.place}"
         self.overtaken.clear()
 
@@ -699,12 +824,20 @@ class BrokerModel(RuleBasedStateMachine):
             return
         places: dict[int, Any] = {}
         for physical in self.broker.destinations.values():
-            parts: list[Any] = [physical] if isinstance(physical, PhysicalQueue) else list(physical.subscriptions)
+            parts: list[Any] = (
+                [physical] if isinstance(physical, PhysicalQueue) else list(physical.subscriptions)
+            )
             places |= {id(part): part for part in parts}
             here = 0
             for part in parts:
                 outstanding = sum(consumer.outstanding for consumer in part.consumers)
-                here += part.backlog.waiting + len(part.delayed) + len(part.resting) + part.dying + outstanding
+                here += (
+                    part.backlog.waiting
+                    + len(part.delayed)
+                    + len(part.resting)
+                    + part.dying
+                    + outstanding
+                )
                 here += sum(source is part for source in self.held.values())
             if physical is self.broker.find(TOPIC):
                 here += sum(len(subscription._spilled) for subscription in self.over)
@@ -715,10 +848,14 @@ class BrokerModel(RuleBasedStateMachine):
             assert physical.coming == sum(place.count for place in physical.arrivals)
         used = sum(place.backlog.window_octets for place in places.values())
         # What was removed is given up slice by slice.
-        assert self.broker.memory.used == used or (self.broker.memory.used > used and self.broker.schedule.waiting)
+        assert self.broker.memory.used == used or (
+            self.broker.memory.used > used and self.broker.schedule.waiting
+        )
         for place in places.values():
             check_backlog(place.backlog)
-        sessions = [session for connection in self.provider.connections for session in connection.sessions]
+        sessions = [
+            session for connection in self.provider.connections for session in connection.sessions
+        ]
         consumers = [consumer for session in sessions for consumer in session._consumers]
         assert all(bool(consumer.unsettled) == bool(consumer.outstanding) for consumer in consumers)
         # What several subscribers have is in memory once.
@@ -740,5 +877,7 @@ def check_backlog(backlog: Backlog) -> None:
         assert len(level.seqs_behind()) == level.behind
 
 
-BrokerModel.TestCase.settings = settings(max_examples=2 * settings().max_examples, stateful_step_count=80, deadline=None)
+BrokerModel.TestCase.settings = settings(
+    max_examples=2 * settings().max_examples, stateful_step_count=80, deadline=None
+)
 TestBroker = BrokerModel.TestCase

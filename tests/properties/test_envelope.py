@@ -84,16 +84,22 @@ def exact(value: Value) -> object:
 def test_properties_come_back_with_their_types(entries: dict[str, Value]) -> None:
     for back in (decode_properties(encode_properties(entries)), decode_map(encode_map(entries))):
         assert list(back) == list(entries)
-        assert [exact(value) for value in back.values()] == [exact(value) for value in entries.values()]
+        assert [exact(value) for value in back.values()] == [
+            exact(value) for value in entries.values()
+        ]
 
 
 @given(st.lists(values, max_size=8))
 def test_streams_come_back_with_their_types(items: list[Value]) -> None:
-    assert [exact(value) for value in decode_stream(encode_stream(items))] == [exact(value) for value in items]
+    assert [exact(value) for value in decode_stream(encode_stream(items))] == [
+        exact(value) for value in items
+    ]
 
 
 @given(st.binary(max_size=60), properties, st.data())
-def test_no_octets_raise_anything_but_malformed_values(octets: bytes, entries: dict[str, Value], data: st.DataObject) -> None:
+def test_no_octets_raise_anything_but_malformed_values(
+    octets: bytes, entries: dict[str, Value], data: st.DataObject
+) -> None:
     encoded = bytearray(encode_properties(entries))
     encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
     for tried in (octets, bytes(encoded)):
@@ -128,14 +134,18 @@ def test_a_message_comes_back(message: Message) -> None:
 def test_a_damaged_envelope_is_refused(message: Message, data: st.DataObject) -> None:
     whole = encode(message)
     place = data.draw(st.integers(0, len(whole) - 1))
-    damaged = whole[:place] + bytes([whole[place] ^ data.draw(st.integers(1, 255))]) + whole[place + 1 :]
+    damaged = (
+        whole[:place] + bytes([whole[place] ^ data.draw(st.integers(1, 255))]) + whole[place + 1 :]
+    )
     for tried in (damaged, whole[:place]):
         with pytest.raises(EnvelopeError):
             decode(tried)
 
 
 @given(st.binary(max_size=80), messages(), st.data())
-def test_no_octets_raise_anything_but_envelope_errors(octets: bytes, message: Message, data: st.DataObject) -> None:
+def test_no_octets_raise_anything_but_envelope_errors(
+    octets: bytes, message: Message, data: st.DataObject
+) -> None:
     head = bytearray(encode_head(message))
     head[data.draw(st.integers(0, len(head) - 1))] = data.draw(st.integers(0, 255))
     for tried in (octets, b"\x01" + octets, bytes(head)):

@@ -38,7 +38,9 @@ NAMES: Final = ("a", "b", "c", "d", "JMSPriority", "JMSType", "JMSCorrelationID"
 # Trees.
 
 identifiers = st.sampled_from(NAMES).map(Identifier)
-strings = st.one_of(st.text("ab%_!'5.", max_size=4), st.sampled_from(["true", "FALSE", "True", "truE "]))
+strings = st.one_of(
+    st.text("ab%_!'5.", max_size=4), st.sampled_from(["true", "FALSE", "True", "truE "])
+)
 numbers = st.one_of(
     st.integers(-6, 6),
     st.sampled_from([2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63)]),
@@ -56,7 +58,9 @@ def is_number(node: Node) -> bool:
 
 def arithmetic(operands: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
     def chain(operators: str) -> st.SearchStrategy[Node]:
-        rest = st.lists(st.tuples(st.sampled_from(operators), operands), min_size=1, max_size=3).map(tuple)
+        rest = st.lists(
+            st.tuples(st.sampled_from(operators), operands), min_size=1, max_size=3
+        ).map(tuple)
         return st.builds(Arithmetic, operands, rest)
 
     # The sign of a literal is part of the literal.
@@ -64,8 +68,12 @@ def arithmetic(operands: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
     return st.one_of(chain("+-"), chain("*/"), signs)
 
 
-operands: st.SearchStrategy[Node] = st.recursive(st.one_of(identifiers, number_literals), arithmetic, max_leaves=4)
-values: st.SearchStrategy[Node] = st.one_of(operands, strings.map(Literal), st.booleans().map(Literal))
+operands: st.SearchStrategy[Node] = st.recursive(
+    st.one_of(identifiers, number_literals), arithmetic, max_leaves=4
+)
+values: st.SearchStrategy[Node] = st.one_of(
+    operands, strings.map(Literal), st.booleans().map(Literal)
+)
 
 
 @st.composite
@@ -104,17 +112,49 @@ property_values: st.SearchStrategy[Value] = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(-6, 6),
-    st.sampled_from([Byte(5), Short(5), Int(-1), Float(0.5), Char("a"), b"a", 2**53 + 1, 2**63 - 1, -(2**63), math.inf]),
+    st.sampled_from(
+        [
+            Byte(5),
+            Short(5),
+            Int(-1),
+            Float(0.5),
+            Char("a"),
+            b"a",
+            2**53 + 1,
+            2**63 - 1,
+            -(2**63),
+            math.inf,
+        ]
+    ),
     st.floats(allow_nan=False),
     strings,
     st.sampled_from(
-        ["5", "-5", "+.5", "5.", "5e0", "1e999", "9223372036854775807", "9223372036854775808", "05", " 5", "5L", "0x5"]
+        [
+            "5",
+            "-5",
+            "+.5",
+            "5.",
+            "5e0",
+            "1e999",
+            "9223372036854775807",
+            "9223372036854775808",
+            "05",
+            " 5",
+            "5L",
+            "0x5",
+        ]
     ),
     numbers.map(str),
 )
 messages = st.builds(
     lambda properties, priority, type_, correlation_id: Message(
-        Headers(Queue("q"), priority=priority, type=type_, correlation_id=correlation_id, properties=properties)
+        Headers(
+            Queue("q"),
+            priority=priority,
+            type=type_,
+            correlation_id=correlation_id,
+            properties=properties,
+        )
     ),
     st.dictionaries(st.sampled_from("abcd"), property_values),
     st.integers(0, 9),
@@ -124,7 +164,17 @@ messages = st.builds(
 
 # The text of a tree, with no parenthesis that is not needed.
 
-LEVELS: Final[dict[type, int]] = {Or: 0, And: 1, Not: 2, Comparison: 3, Between: 3, In: 3, Like: 3, IsNull: 3, Sign: 6}
+LEVELS: Final[dict[type, int]] = {
+    Or: 0,
+    And: 1,
+    Not: 2,
+    Comparison: 3,
+    Between: 3,
+    In: 3,
+    Like: 3,
+    IsNull: 3,
+    Sign: 6,
+}
 PRIMARY: Final = 7
 
 
@@ -159,14 +209,20 @@ def rendered(node: Node) -> str:
         case Between(negated, operand, low, high):
             return f"{render(operand, 4)}{' NOT' * negated} BETWEEN {render(low, 4)} AND {render(high, 4)}"
         case In(negated, identifier, texts):
-            return f"{identifier.name}{' not' * negated} in ({','.join(map(quoted, sorted(texts)))})"
+            return (
+                f"{identifier.name}{' not' * negated} in ({','.join(map(quoted, sorted(texts)))})"
+            )
         case Like(negated, identifier, pattern, escape):
-            return f"{identifier.name}{' NOT' * negated} LIKE {quoted(pattern)}" + (f" ESCAPE {quoted(escape)}" if escape else "")
+            return f"{identifier.name}{' NOT' * negated} LIKE {quoted(pattern)}" + (
+                f" ESCAPE {quoted(escape)}" if escape else ""
+            )
         case IsNull(negated, identifier):
             return f"{identifier.name} IS{' NOT' * negated} NULL"
         case Arithmetic(first, rest):
             above = 5 if rest[0][0] in "+-" else 6
-            return render(first, above) + "".join(f" {sign} {render(operand, above)}" for sign, operand in rest)
+            return render(first, above) + "".join(
+                f" {sign} {render(operand, above)}" for sign, operand in rest
+            )
         case Sign(negative, inner):
             return f"{'-' if negative else '+'} {render(inner, 6)}"
         case Literal(value) if isinstance(value, str):
@@ -277,7 +333,12 @@ def calculate(sign: str, left: Tagged, right: Tagged) -> Tagged:
         return None
     if "double" in (left[0], right[0]):
         one, other = float(one), float(other)
-        result: float = {"+": one + other, "-": one - other, "*": one * other, "/": one / other if other else 0.0}[sign]
+        result: float = {
+            "+": one + other,
+            "-": one - other,
+            "*": one * other,
+            "/": one / other if other else 0.0,
+        }[sign]
         return ("double", result) if math.isfinite(result) else None
     assert isinstance(one, int)
     assert isinstance(other, int)
@@ -338,14 +399,21 @@ def decide(node: Node, fields: Mapping[str, Value]) -> bool | None:
             return opposite(decide(term, fields))
         case Comparison(sign, left, right):
             one, other = interpret(left, fields), interpret(right, fields)
-            return compare_any(sign, one, other) if sign in ("=", "<>") else compare_numbers(sign, one, other)
+            return (
+                compare_any(sign, one, other)
+                if sign in ("=", "<>")
+                else compare_numbers(sign, one, other)
+            )
         case Between(negated, operand, low, high):
             value = interpret(operand, fields)
             if negated:
                 below = compare_numbers("<", value, interpret(low, fields))
                 above = compare_numbers(">", value, interpret(high, fields))
                 return opposite(both(opposite(below), opposite(above)))
-            return both(compare_numbers(">=", value, interpret(low, fields)), compare_numbers("<=", value, interpret(high, fields)))
+            return both(
+                compare_numbers(">=", value, interpret(low, fields)),
+                compare_numbers("<=", value, interpret(high, fields)),
+            )
         case IsNull(negated, identifier):
             return (interpret(identifier, fields) is None) != negated
         case In(negated, identifier, texts):
@@ -406,7 +474,9 @@ signs = "1 .5 9e99 0x1F 017 'x' '' ' \" ( ) , + - * / = <> < >= !"
 pieces = st.sampled_from([*words.split(), *signs.split()])
 
 
-@given(st.one_of(st.text(), st.lists(pieces).map(" ".join), st.lists(pieces).map("".join)), messages)
+@given(
+    st.one_of(st.text(), st.lists(pieces).map(" ".join), st.lists(pieces).map("".join)), messages
+)
 def test_no_text_raises_anything_but_invalid_selector(text: str, message: Message) -> None:
     problem: InvalidSelector | None = None
     try:

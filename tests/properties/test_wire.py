@@ -29,7 +29,9 @@ from gateway.stomp.wire import (
 from tests.gateway.stomp.wire.reading import Plain, read
 
 #: Streams are cheap and their corners are many; and a busy machine is no defect of the code.
-MANY = settings(max_examples=3 * settings().max_examples, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(
+    max_examples=3 * settings().max_examples, suppress_health_check=[HealthCheck.too_slow]
+)
 
 VERSIONS = st.sampled_from(list(Version))
 
@@ -55,8 +57,24 @@ CRUMBS = st.sampled_from(
             b"\xc3\xa9",
             b"\xff",
         ],
-        *[b"\n\n", b"\n\r\n", b"\r\n\r\n", b"\n\n\0", b"x\0", b"a:b\n", b"a:c\r\n", b"id:1\n", b"receipt:r\n", b"transaction:t\n"],
-        *[b"content-length:0\n", b"content-length:3\n", b"content-length:-1\n", b"content-length:99999999999999999999\n"],
+        *[
+            b"\n\n",
+            b"\n\r\n",
+            b"\r\n\r\n",
+            b"\n\n\0",
+            b"x\0",
+            b"a:b\n",
+            b"a:c\r\n",
+            b"id:1\n",
+            b"receipt:r\n",
+            b"transaction:t\n",
+        ],
+        *[
+            b"content-length:0\n",
+            b"content-length:3\n",
+            b"content-length:-1\n",
+            b"content-length:99999999999999999999\n",
+        ],
         *[
             command.encode() + end
             for command in ("SEND", "ACK", "NACK", "CONNECT", "CONNECTED", "MESSAGE", "SENDX")
@@ -69,9 +87,24 @@ CRUMBS = st.sampled_from(
             b"SEND\r\na:b\r\n\r\nx\0",
             b"SEND\na:b\n\r\nx\0",
         ],
-        *[b"SEND\na:\\c\n\nx\0", b"SEND\na: b\n\nx\0", b"SEND\na:1\na:2\n\nx\0", b"SEND\nreceipt:1\n\nx\0", b"SEND\na:b\r\n\nx\0"],
-        *[b"SEND\nreceipt:1\na:b\n\nx\0", b"SEND\na:b\nreceipt:2\n\nx\0", b"SEND\na:b\nreceipt:3\nreceipt:4\n\nx\0"],
-        *[b"SEND\na:b\nreceipt:\\c\n\nx\0", b"SEND\na:b\nreceipt: 5\n\nx\0", b"SEND\nreceipt:\xc3\xa9\na:b\n\nx\0", b"\nreceipt:6"],
+        *[
+            b"SEND\na:\\c\n\nx\0",
+            b"SEND\na: b\n\nx\0",
+            b"SEND\na:1\na:2\n\nx\0",
+            b"SEND\nreceipt:1\n\nx\0",
+            b"SEND\na:b\r\n\nx\0",
+        ],
+        *[
+            b"SEND\nreceipt:1\na:b\n\nx\0",
+            b"SEND\na:b\nreceipt:2\n\nx\0",
+            b"SEND\na:b\nreceipt:3\nreceipt:4\n\nx\0",
+        ],
+        *[
+            b"SEND\na:b\nreceipt:\\c\n\nx\0",
+            b"SEND\na:b\nreceipt: 5\n\nx\0",
+            b"SEND\nreceipt:\xc3\xa9\na:b\n\nx\0",
+            b"\nreceipt:6",
+        ],
         *[
             b"ACK\nid:1-2\n\n\0",
             b"NACK\nid:1-3\n\n\0",
@@ -85,7 +118,9 @@ STREAMS = st.lists(CRUMBS, max_size=60).map(b"".join)
 #: The same frames again and again, with something between them.
 REPEATS = st.builds(
     lambda pool, picks, noise: b"".join(
-        [pool[pick % len(pool)] for pick in picks[:20]] + noise + [pool[pick % len(pool)] for pick in picks[20:]]
+        [pool[pick % len(pool)] for pick in picks[:20]]
+        + noise
+        + [pool[pick % len(pool)] for pick in picks[20:]]
     ),
     st.lists(CRUMBS, min_size=1, max_size=4),
     st.lists(st.integers(0, 3), min_size=20, max_size=40),
@@ -116,7 +151,9 @@ def naively(octets: bytes, version: Version) -> tuple[list[Plain], bool]:
     found: list[Plain] = []
     rest = octets
     try:
-        while (rest := rest.lstrip(b"\r\n\0")) and (step := _naive_frame(rest, version)) is not None:
+        while (rest := rest.lstrip(b"\r\n\0")) and (
+            step := _naive_frame(rest, version)
+        ) is not None:
             found.append(step[0])
             rest = step[1]
     except Bad:
@@ -145,7 +182,11 @@ def _naive_frame(rest: bytes, version: Version) -> tuple[Plain, bytes] | None:
     if not all(colon for _, colon, _ in pairs):
         raise Bad
     headers: dict[str, str] = {}
-    offers = [value for name, _, value in pairs if name == ("version" if command == "CONNECTED" else "accept-version")]
+    offers = [
+        value
+        for name, _, value in pairs
+        if name == ("version" if command == "CONNECTED" else "accept-version")
+    ]
     later = command in CONNECTING_COMMANDS and offers and ("1.1" in offers[0] or "1.2" in offers[0])
     for name, _, value in pairs:
         if version is Version.V1_0 and not later:
@@ -197,7 +238,9 @@ def _naive_unescape(text: str, version: Version) -> str:
 
 @MANY
 @given(STREAMS | REPEATS, VERSIONS, CUTS, st.integers(1, 5))
-def test_any_cut_gives_what_the_naive_reader_gives(octets: bytes, version: Version, sizes: list[int], most: int) -> None:
+def test_any_cut_gives_what_the_naive_reader_gives(
+    octets: bytes, version: Version, sizes: list[int], most: int
+) -> None:
     frames, bad = naively(octets, version)
     whole, error = read([octets], version)
     assert (whole, error is not None) == (frames, bad)
@@ -212,21 +255,27 @@ def test_any_cut_gives_what_the_naive_reader_gives(octets: bytes, version: Versi
 
 @MANY
 @given(st.binary(max_size=300), VERSIONS, CUTS)
-def test_any_octets_give_frames_or_a_protocol_error(octets: bytes, version: Version, sizes: list[int]) -> None:
+def test_any_octets_give_frames_or_a_protocol_error(
+    octets: bytes, version: Version, sizes: list[int]
+) -> None:
     frames, error = read(cut(octets, sizes), version)
     assert (frames, error is not None) == naively(octets, version)
 
 
 @MANY
 @given(REPEATS | STREAMS, st.integers(0, 400), st.binary(max_size=3), VERSIONS, CUTS)
-def test_mutated_streams_are_read_alike(octets: bytes, at: int, put: bytes, version: Version, sizes: list[int]) -> None:
+def test_mutated_streams_are_read_alike(
+    octets: bytes, at: int, put: bytes, version: Version, sizes: list[int]
+) -> None:
     mutated = octets[:at] + put + octets[at + 1 :]
     for stream in (mutated, octets + mutated):
         frames, error = read(cut(stream, sizes), version)
         assert (frames, error is not None) == naively(stream, version)
 
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\\:\n\r ncr"), max_size=12)
+TEXT = st.text(
+    st.characters(exclude_categories=["Cs"]) | st.sampled_from("\\:\n\r ncr"), max_size=12
+)
 BODIES = st.binary(max_size=30)
 
 
@@ -239,8 +288,16 @@ def carried(text: str, version: Version) -> str:
 
 
 @MANY
-@given(st.sampled_from(sorted(COMMANDS)), st.dictionaries(TEXT.filter(bool), TEXT, max_size=5), BODIES, VERSIONS, CUTS)
-def test_round_trip(command: str, headers: dict[str, str], body: bytes, version: Version, sizes: list[int]) -> None:
+@given(
+    st.sampled_from(sorted(COMMANDS)),
+    st.dictionaries(TEXT.filter(bool), TEXT, max_size=5),
+    BODIES,
+    VERSIONS,
+    CUTS,
+)
+def test_round_trip(
+    command: str, headers: dict[str, str], body: bytes, version: Version, sizes: list[int]
+) -> None:
     headers.pop("content-length", None)
     if command not in BODY_COMMANDS:
         body = b""
@@ -294,7 +351,9 @@ def shared_frames(draw: st.DrawFn) -> tuple[str, list[tuple[str, str]], bytes, V
         name, value = SIMPLE.map(lambda text: text.replace(":", "-")), SIMPLE
     else:
         special = st.sampled_from("\\:\n ncré→" + ("\r" if version is Version.V1_2 else ""))
-        name = value = st.text(special | st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=12)
+        name = value = st.text(
+            special | st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=12
+        )
     headers = draw(st.lists(st.tuples(name, value), max_size=5))
     headers = [pair for pair in headers if pair[0] != "content-length"]
     body = draw(BODIES) if command in BODY_COMMANDS else b""
@@ -330,12 +389,17 @@ def test_we_read_what_stompest_writes(
     expected: list[Plain] = []
     for command, headers, body, own in frames:
         if own is version:
-            octets += bytes(StompFrame(command, rawHeaders=headers, body=body, version=str(version))) * times
+            octets += (
+                bytes(StompFrame(command, rawHeaders=headers, body=body, version=str(version)))
+                * times
+            )
             expected += [(command, tuple(dict(reversed(headers)).items()), body)] * times
     found, error = read(cut(octets, sizes), version)
     assert error is None
     # stompest does not keep the order of headers.
-    assert [(command, dict(headers), body) for command, headers, body in found] == [(c, dict(h), b) for c, h, b in expected]
+    assert [(command, dict(headers), body) for command, headers, body in found] == [
+        (c, dict(h), b) for c, h, b in expected
+    ]
 
 
 LIMITS = st.builds(
@@ -361,7 +425,13 @@ LIMITS = st.builds(
     CUTS,
 )
 def test_a_frame_is_accepted_exactly_if_it_is_within_each_limit(
-    limits: Limits, pairs: list[tuple[str, str]], body: bytes, length: bool, end: bytes, version: Version, sizes: list[int]
+    limits: Limits,
+    pairs: list[tuple[str, str]],
+    body: bytes,
+    length: bool,
+    end: bytes,
+    version: Version,
+    sizes: list[int],
 ) -> None:
     lines = [f"{name}:{value}".encode() for name, value in pairs]
     if length:
@@ -386,7 +456,9 @@ def test_a_frame_is_accepted_exactly_if_it_is_within_each_limit(
 
 @MANY
 @given(LIMITS, STREAMS, VERSIONS)
-def test_no_more_waits_than_a_frame_may_have(limits: Limits, octets: bytes, version: Version) -> None:
+def test_no_more_waits_than_a_frame_may_have(
+    limits: Limits, octets: bytes, version: Version
+) -> None:
     parser = FrameParser(limits, version)
     for at in range(len(octets)):
         parser.receive(octets[at : at + 1])
@@ -401,7 +473,14 @@ def test_no_more_waits_than_a_frame_may_have(limits: Limits, octets: bytes, vers
 
 
 @MANY
-@given(REPEATS, st.lists(st.tuples(st.integers(1, 60), st.sampled_from([*Version, Limits(body=2), Limits()])), max_size=6), CUTS)
+@given(
+    REPEATS,
+    st.lists(
+        st.tuples(st.integers(1, 60), st.sampled_from([*Version, Limits(body=2), Limits()])),
+        max_size=6,
+    ),
+    CUTS,
+)
 def test_rules_changed_between_frames_hold_for_what_is_not_yet_read(
     octets: bytes, changes: list[tuple[int, Version | Limits]], sizes: list[int]
 ) -> None:
@@ -415,7 +494,9 @@ def test_rules_changed_between_frames_hold_for_what_is_not_yet_read(
             for piece in pieces:
                 parser.receive(piece)
                 while (frame := parser.next()) is not None:
-                    found.append(f"{frame.head.command} {list(frame.head.headers.items())} {frame.body!r}")
+                    found.append(
+                        f"{frame.head.command} {list(frame.head.headers.items())} {frame.body!r}"
+                    )
                     while waiting and waiting[0][0] <= len(found):
                         rule = waiting.pop(0)[1]
                         if isinstance(rule, Version):

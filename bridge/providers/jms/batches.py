@@ -159,7 +159,9 @@ def open_consumer(consumer: int, spec: Subscription) -> bytes:
     destination = spec.destination
     flags = spec.no_local | spec.browse << 1
     texts = destination.name, spec.selector or "", spec.durable_name or ""
-    return _OPEN.pack(2, consumer, destination.kind is Kind.TOPIC, destination.temporary, flags) + b"".join(map(_text, texts))
+    return _OPEN.pack(
+        2, consumer, destination.kind is Kind.TOPIC, destination.temporary, flags
+    ) + b"".join(map(_text, texts))
 
 
 def credit(consumer: int, messages: int, octets: int) -> bytes:
@@ -207,7 +209,9 @@ def answers(octets: bytes) -> Iterator[Answer]:
         code = octets[position]
         position += 1
         if code in (4, 10):
-            consumer, key, attempts, head_length, body_length = _MESSAGE.unpack_from(octets, position)
+            consumer, key, attempts, head_length, body_length = _MESSAGE.unpack_from(
+                octets, position
+            )
             body_start = position + 24 + head_length
             end = body_start + body_length
             message = decode_head(octets[position + 24 : body_start], octets[body_start:end])

@@ -38,7 +38,9 @@ class BuildFailed(Exception):
 
 def other_namespace(source: str) -> str:
     """A source for ``javax.jms`` as it is for ``jakarta.jms``."""
-    return source.replace("javax.jms", "jakarta.jms").replace("stompgateway.jms.javax", "stompgateway.jms.jakarta")
+    return source.replace("javax.jms", "jakarta.jms").replace(
+        "stompgateway.jms.javax", "stompgateway.jms.jakarta"
+    )
 
 
 def write_api(folder: Path, namespace: str) -> None:
@@ -50,14 +52,18 @@ def write_api(folder: Path, namespace: str) -> None:
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
         declaration = text[start:end]
         name = _DECLARATION.match(declaration)[1]  # type: ignore[index]
-        (target / f"{name}.java").write_text(f"package {namespace}.jms;\n\n{declaration}", encoding="utf-8")
+        (target / f"{name}.java").write_text(
+            f"package {namespace}.jms;\n\n{declaration}", encoding="utf-8"
+        )
 
 
 def compile_sources(sources: Path, classes: Path, *class_path: Path) -> None:
     """Compile every source below a folder. :raises BuildFailed:"""
     javac = shutil.which("javac")
     if javac is None:
-        raise BuildFailed("there is no javac on the PATH; a JDK is needed to build the Java classes")
+        raise BuildFailed(
+            "there is no javac on the PATH; a JDK is needed to build the Java classes"
+        )
     files = sorted(map(str, sources.rglob("*.java")))
     path = ":".join(map(str, class_path)) or "."
     options = [
@@ -84,7 +90,10 @@ def compile_sources(sources: Path, classes: Path, *class_path: Path) -> None:
 
 def sources() -> dict[str, str]:
     """The sources by their path below the folder of sources, with line ends as they are in the repository."""
-    return {path.relative_to(SOURCES).as_posix(): path.read_text(encoding="utf-8") for path in sorted(SOURCES.rglob("*.java"))}
+    return {
+        path.relative_to(SOURCES).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted(SOURCES.rglob("*.java"))
+    }
 
 
 def digest() -> str:
@@ -100,8 +109,12 @@ def compiler() -> str:
     """The version of the compiler on the PATH, such as ``javac 17``. :raises BuildFailed: there is none."""
     javac = shutil.which("javac")
     if javac is None:
-        raise BuildFailed("there is no javac on the PATH; a JDK is needed to build the Java classes")
-    told = subprocess.run([javac, "-version"], capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
+        raise BuildFailed(
+            "there is no javac on the PATH; a JDK is needed to build the Java classes"
+        )
+    told = subprocess.run(
+        [javac, "-version"], capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL
+    )
     return " ".join((told.stdout + told.stderr).split()[:2]).partition(".")[0]
 
 
@@ -150,7 +163,9 @@ def _jar(path: Path, classes: Path, told: str) -> Path:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, octets in _entries(classes, told):
             # A date of its own would make every build differ.
-            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), octets, zipfile.ZIP_DEFLATED)
+            archive.writestr(
+                zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), octets, zipfile.ZIP_DEFLATED
+            )
     return path
 
 

@@ -40,7 +40,9 @@ class JavaFailure(Exception):
 class Reactor(Protocol):
     """What is needed of the reactor."""
 
-    def callLater(self, delay: float, function: Callable[..., Any], /, *args: Any) -> IDelayedCall: ...
+    def callLater(
+        self, delay: float, function: Callable[..., Any], /, *args: Any
+    ) -> IDelayedCall: ...
 
     def seconds(self) -> float: ...
 
@@ -102,18 +104,26 @@ class Hung:
             seconds=seconds,
             count=self.count,
         )
-        return ProviderUnavailable(f"{what} did not return within {seconds:g} s; the provider does not answer")
+        return ProviderUnavailable(
+            f"{what} did not return within {seconds:g} s; the provider does not answer"
+        )
 
     def returned(self, what: str) -> None:
         """An abandoned call has returned after all, or has gone with its process."""
         self.count -= 1
-        _log.info("{provider}: {what}, which was abandoned, has returned", provider=self.provider, what=what)
+        _log.info(
+            "{provider}: {what}, which was abandoned, has returned",
+            provider=self.provider,
+            what=what,
+        )
 
 
 class _Call(Generic[T]):
     __slots__ = ("late", "parse", "result", "timer", "what")
 
-    def __init__(self, what: str, parse: Callable[[Payload], T], late: Callable[[T], None] | None) -> None:
+    def __init__(
+        self, what: str, parse: Callable[[Payload], T], late: Callable[[T], None] | None
+    ) -> None:
         self.what = what
         self.parse = parse
         self.late = late

@@ -51,10 +51,14 @@ class JavaOptions:
     heaps: int = 4 * _LARGEST_HEAP
     apart: str = ""
 
-    def of_factory(self, class_path: str, options: tuple[str, ...] | None, apart: str) -> JavaOptions:
+    def of_factory(
+        self, class_path: str, options: tuple[str, ...] | None, apart: str
+    ) -> JavaOptions:
         """These for one connection factory. :param class_path: of its own, before the common one. :param options: in place of the common ones."""
         both = ":".join(filter(None, (class_path.strip(), self.class_path.strip())))
-        return replace(self, class_path=both, options=self.options if options is None else options, apart=apart)
+        return replace(
+            self, class_path=both, options=self.options if options is None else options, apart=apart
+        )
 
 
 class NoHeapLeft(ProviderUnavailable):
@@ -113,7 +117,9 @@ def expanded(class_path: str) -> tuple[str, ...]:
             folder = Path(entry).parent
             jars = sorted(glob.glob(glob.escape(str(folder)) + "/*.[jJ][aA][rR]"))
             if not jars:
-                raise ClientMissing(f"there are no jars in {folder}, which is on the class path as {entry}")
+                raise ClientMissing(
+                    f"there are no jars in {folder}, which is on the class path as {entry}"
+                )
             found += jars
         elif Path(entry).exists():
             found.append(str(Path(entry).absolute()))
@@ -126,11 +132,23 @@ def _executable(given: str, environment: Mapping[str, str]) -> str:
     if given:
         path = Path(given)
         # Java 8 has it in HOME/jre/lib/ARCHITECTURE/server; higher up is no home, but the command of another Java.
-        homes = [path] if path.is_dir() else list(path.parents)[:5] if path.name.startswith("libjvm") and path.is_file() else []
+        homes = (
+            [path]
+            if path.is_dir()
+            else list(path.parents)[:5]
+            if path.name.startswith("libjvm") and path.is_file()
+            else []
+        )
         for candidate in [path, *[home / "bin" / "java" for home in homes]]:
-            if candidate.is_file() and not candidate.name.startswith("libjvm") and os.access(candidate, os.X_OK):
+            if (
+                candidate.is_file()
+                and not candidate.name.startswith("libjvm")
+                and os.access(candidate, os.X_OK)
+            ):
                 return str(candidate.absolute())
-        raise JavaMissing(f"no Java was found at {given} (imq.jms.jvm): expected a java command, a Java home, or a libjvm")
+        raise JavaMissing(
+            f"no Java was found at {given} (imq.jms.jvm): expected a java command, a Java home, or a libjvm"
+        )
     home = environment.get("JAVA_HOME")
     if home and os.access(Path(home, "bin", "java"), os.X_OK):
         return str(Path(home, "bin", "java"))

@@ -138,11 +138,18 @@ class JMSConnection:
     ) -> Callable[[Callable[[bytes], None], Callable[[BaseException], None]], SessionChannel]:
         self._made += 1
 
-        def channel(answered: Callable[[bytes], None], failed: Callable[[BaseException], None]) -> SessionChannel:
+        def channel(
+            answered: Callable[[bytes], None], failed: Callable[[BaseException], None]
+        ) -> SessionChannel:
             name = f"{self._provider.name} connection {self._number} session {self._made}"
             opening = self._link, how, individual
             return self._process.session(
-                name, self._provider.hung, opening, answered, failed, self._provider.factory.send_timeout_s
+                name,
+                self._provider.hung,
+                opening,
+                answered,
+                failed,
+                self._provider.factory.send_timeout_s,
             )
 
         return channel
@@ -186,7 +193,10 @@ class JMSConnection:
         gone: Deferred[None] = succeed(None) if not ending else _all(ending)
         gone.addCallback(
             lambda _: self._call(
-                "removing a durable subscription", self._provider.factory.send_timeout_s, Verb.UNSUBSCRIBE, wire.text(durable_name)
+                "removing a durable subscription",
+                self._provider.factory.send_timeout_s,
+                Verb.UNSUBSCRIBE,
+                wire.text(durable_name),
             )
         )
 
@@ -234,7 +244,9 @@ class JMSConnection:
         if self._lane.error is not None:
             # A call hangs on its own.
             self._lane = self._process.lane(self._provider.hung)
-        closed = self._call("closing a connection", self._provider.factory.close_timeout_s, Verb.CLOSE)
+        closed = self._call(
+            "closing a connection", self._provider.factory.close_timeout_s, Verb.CLOSE
+        )
         self._lane.end()
 
         def failed(failure: Failure) -> None:
@@ -244,8 +256,12 @@ class JMSConnection:
         closed.addCallback(lambda _: self._provider.disconnected(self))
         return closed
 
-    def _call(self, what: str, seconds: float, verb: Verb, arguments: bytes = b"") -> Deferred[None]:
-        return self._lane.call(what, seconds, verb, self._link, arguments).addCallback(lambda _: None)
+    def _call(
+        self, what: str, seconds: float, verb: Verb, arguments: bytes = b""
+    ) -> Deferred[None]:
+        return self._lane.call(what, seconds, verb, self._link, arguments).addCallback(
+            lambda _: None
+        )
 
     # --- for the sessions
 
@@ -256,19 +272,28 @@ class JMSConnection:
     def check_open(self) -> None:
         """:raises ProviderUnavailable: the connection is closed or was lost."""
         if self._lost is None:
-            raise ProviderUnavailable(str(self._error) if self._error else "the connection is closed")
+            raise ProviderUnavailable(
+                str(self._error) if self._error else "the connection is closed"
+            )
 
     def check_sendable(self, destination: Destination) -> None:
         """:raises InvalidDestination: nothing can be sent there."""
         if not destination.name:
             raise InvalidDestination(destination, "it has no name")
-        if destination.temporary and destination.name.startswith(_PREFIX) and destination not in self._provider.temporary:
+        if (
+            destination.temporary
+            and destination.name.startswith(_PREFIX)
+            and destination not in self._provider.temporary
+        ):
             raise InvalidDestination(destination, "the temporary destination is gone, or never was")
 
     def check_consumable(self, destination: Destination) -> None:
         """:raises InvalidDestination: this connection may not consume from it."""
         if destination.temporary and destination not in self._temporary:
-            raise InvalidDestination(destination, "only the connection that created a temporary destination may consume from it")
+            raise InvalidDestination(
+                destination,
+                "only the connection that created a temporary destination may consume from it",
+            )
 
     def has_durable(self, name: str) -> bool:
         """Whether an open consumer has this durable subscription."""

@@ -88,7 +88,11 @@ class JMSConsumer:
     def discarded(self, deliveries: Sequence[Delivery]) -> None:
         """These were received and will not be delivered; they have used up no credit."""
         if deliveries and not self.closed:
-            octets = sum([len(delivery.message.body) for delivery in deliveries]) if self._counts_octets else 0
+            octets = (
+                sum([len(delivery.message.body) for delivery in deliveries])
+                if self._counts_octets
+                else 0
+            )
             self._session.ask(batches.credit(self._number, len(deliveries), octets))
 
     def abandon(self) -> None:
@@ -113,7 +117,9 @@ class JMSConsumer:
                 # Java still has this credit.
                 self._session.ask(batches.credit(self._number, -len(run), 0))
             else:
-                run = [self._waiting.popleft() for _ in range(min(self._credit, len(self._waiting)))]
+                run = [
+                    self._waiting.popleft() for _ in range(min(self._credit, len(self._waiting)))
+                ]
             self._credit -= len(run)
             first = self._ledger.add(run)
             attempts = [delivery.attempts for delivery in run]
@@ -168,7 +174,11 @@ class JMSConsumer:
         self._settle([delivery.key for delivery in self._ledger.take(numbers)])
 
     def reject(
-        self, numbers: Sequence[int], delay_ms: int | None = None, dead: DeadReason | None = None, within: Session | None = None
+        self,
+        numbers: Sequence[int],
+        delay_ms: int | None = None,
+        dead: DeadReason | None = None,
+        within: Session | None = None,
     ) -> None:
         self._session.check_individual(within)
         if dead is not None and self._session.dead_queue is None:
@@ -212,9 +222,14 @@ class JMSConsumer:
         queue = self._session.dead_queue
         assert queue is not None, "who rejects has looked"
         message = delivery.message
-        told: dict[str, Value] = {words.UNDELIVERED_REASON: reason.value, words.DELIVERY_COUNT: delivery.attempts}
+        told: dict[str, Value] = {
+            words.UNDELIVERED_REASON: reason.value,
+            words.DELIVERY_COUNT: delivery.attempts,
+        }
         if isinstance(message, Unreadable):
             told |= {words.BODY_TRUNCATED: True, words.UNDELIVERED_EXCEPTION: message.reason}
-        headers = message.headers.replace(destination=queue, properties={**message.headers.properties, **told})
+        headers = message.headers.replace(
+            destination=queue, properties={**message.headers.properties, **told}
+        )
         self._session.send([Message(headers, message.body)])
         self._settle([delivery.key])

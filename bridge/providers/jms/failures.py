@@ -28,7 +28,9 @@ from gateway.messaging.errors import (
 from gateway.messaging.provider import Credentials, Subscription
 
 #: What providers say of a durable subscription that has a subscriber. JMS has no exception for it.
-_IN_USE: Final = re.compile(r"in use|already has|already (?:being )?used|active (?:consumer|subscriber)", re.IGNORECASE)
+_IN_USE: Final = re.compile(
+    r"in use|already has|already (?:being )?used|active (?:consumer|subscriber)", re.IGNORECASE
+)
 
 
 class Kind(IntEnum):
@@ -105,7 +107,9 @@ class ProviderFull(DestinationFull):
         self.value = 0
 
 
-def of_connecting(kind: int, reason: str, credentials: Credentials, client_id: str | None) -> MessagingError:
+def of_connecting(
+    kind: int, reason: str, credentials: Credentials, client_id: str | None
+) -> MessagingError:
     """Looking a factory up and connecting have failed."""
     if credentials.passcode:
         reason = reason.replace(credentials.passcode, "***")
@@ -121,10 +125,16 @@ def missing_or_unavailable(kind: int, reason: str) -> MessagingError:
     return ClientMissing(reason) if kind == Kind.MISSING else ProviderUnavailable(reason)
 
 
-def of_consuming(kind: int, reason: str, spec: Subscription, username: str, client_id: str | None) -> MessagingError:
+def of_consuming(
+    kind: int, reason: str, spec: Subscription, username: str, client_id: str | None
+) -> MessagingError:
     """A consumer could not be opened, or has failed."""
     destination = spec.destination
-    if spec.durable_name is not None and kind in (Kind.OTHER, Kind.STATE, Kind.RESOURCE) and _IN_USE.search(reason):
+    if (
+        spec.durable_name is not None
+        and kind in (Kind.OTHER, Kind.STATE, Kind.RESOURCE)
+        and _IN_USE.search(reason)
+    ):
         return DurableInUse(client_id or "", spec.durable_name)
     if kind == Kind.SECURITY:
         return AccessDenied(username, "browse" if spec.browse else "consume", destination)
@@ -133,10 +143,14 @@ def of_consuming(kind: int, reason: str, spec: Subscription, username: str, clie
     return _general(kind, reason, destination)
 
 
-def of_sending(kind: int, reason: str, destination: Destination | None, username: str) -> MessagingError:
+def of_sending(
+    kind: int, reason: str, destination: Destination | None, username: str
+) -> MessagingError:
     """A send, an acknowledgement or a commit has failed. :param destination: of the message that was refused, None if it was none."""
     if kind == Kind.SECURITY:
-        return AccessDenied(username, "produce", destination if destination is not None else "this provider")
+        return AccessDenied(
+            username, "produce", destination if destination is not None else "this provider"
+        )
     return _general(kind, reason, destination)
 
 

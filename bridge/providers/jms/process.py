@@ -78,7 +78,9 @@ class JavaProcess:
     :param ended: told once, when the process cannot be used any more; :attr:`error` says why.
     """
 
-    def __init__(self, reactor: Any, command: Command, times: Times, ended: Callable[[JavaProcess], None]) -> None:
+    def __init__(
+        self, reactor: Any, command: Command, times: Times, ended: Callable[[JavaProcess], None]
+    ) -> None:
         self.reactor = reactor
         self._times = times
         self.heap: Final = command.heap
@@ -117,10 +119,16 @@ class JavaProcess:
         try:
             ours.setblocking(False)
             # The process comes last: where anything fails there is none to be ended.
-            self.reactor.adoptStreamConnection(ours.fileno(), socket.AF_UNIX, Factory.forProtocol(lambda: stream))
+            self.reactor.adoptStreamConnection(
+                ours.fileno(), socket.AF_UNIX, Factory.forProtocol(lambda: stream)
+            )
             child = _Child(self._exited, self._output.feed)
             self._child: Any = self.reactor.spawnProcess(
-                child, command.arguments[0], command.arguments, None, childFDs={0: theirs.fileno(), 1: "r", 2: "r"}
+                child,
+                command.arguments[0],
+                command.arguments,
+                None,
+                childFDs={0: theirs.fileno(), 1: "r", 2: "r"},
             )
             self.pid = self._child.pid
         except OSError:
@@ -131,7 +139,10 @@ class JavaProcess:
             theirs.close()
         self.write(hello)
         self._timer = TimeLimit(
-            self.reactor, self._times.starting, self.kill, f"Java did not start within {self._times.starting:g} s"
+            self.reactor,
+            self._times.starting,
+            self.kill,
+            f"Java did not start within {self._times.starting:g} s",
         )
 
     def ready(self) -> Deferred[None]:
@@ -167,18 +178,24 @@ class JavaProcess:
         self._output.finish()
         if code == _EXHAUSTED:
             self.exhausted = True
-            self._died(f"Java has run out of memory, as its heap of {self.heap // _MIB} MiB was full: {_MORE_HEAP}")
+            self._died(
+                f"Java has run out of memory, as its heap of {self.heap // _MIB} MiB was full: {_MORE_HEAP}"
+            )
         elif by is not None:
             self._died(f"the Java process was killed by {signal.Signals(by).name}")
         else:
             last = self._output.last
-            self._died(f"Java ended with exit status {code}{': ' + last if last else ' and without a word'}")
+            self._died(
+                f"Java ended with exit status {code}{': ' + last if last else ' and without a word'}"
+            )
 
     def _closed(self) -> None:
         """Its socket is closed; why is known when it has ended."""
         if self.error is None and self._timer is not None:
             self._timer.cancel()
-            self._timer = self.reactor.callLater(self._times.ending, self.kill, "Java has closed its connection")
+            self._timer = self.reactor.callLater(
+                self._times.ending, self.kill, "Java has closed its connection"
+            )
 
     def _died(self, reason: str) -> None:
         if self.error is not None:
@@ -219,7 +236,9 @@ class JavaProcess:
     ) -> SessionChannel:
         """A channel for a session; to be ended. :param opening: connection, mode, and its argument."""
         number = self._next()
-        channel = SessionChannel(self, number, name, hung, wire.opening(number, *opening), answered, failed, seconds)
+        channel = SessionChannel(
+            self, number, name, hung, wire.opening(number, *opening), answered, failed, seconds
+        )
         self._add(number, channel)
         return channel
 
@@ -328,13 +347,18 @@ class JavaProcess:
 
     def _greeted(self, ready: Ready) -> None:
         if ready.made_of != _made_of():
-            raise WireError("another stomp-gateway-jms.jar stands before the gateway's own on the class path; remove it there")
+            raise WireError(
+                "another stomp-gateway-jms.jar stands before the gateway's own on the class path; remove it there"
+            )
         self._ready = ready
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self.reactor.callLater(self._times.beat, self._beat)
         _log.info(
-            "Java {java} runs as process {pid}, with a heap of {heap} MiB", java=ready.java, pid=self.pid, heap=ready.heap // _MIB
+            "Java {java} runs as process {pid}, with a heap of {heap} MiB",
+            java=ready.java,
+            pid=self.pid,
+            heap=ready.heap // _MIB,
         )
         waiting, self._waiting = self._waiting, []
         for one in waiting:
@@ -462,7 +486,9 @@ class _Output:
     def beat(self) -> None:
         """Some time has passed."""
         if self._left_out:
-            _log.warn("Java: {left_out} more lines are left out of this log", left_out=self._left_out)
+            _log.warn(
+                "Java: {left_out} more lines are left out of this log", left_out=self._left_out
+            )
         self._lines = self._left_out = 0
 
     def finish(self) -> None:
@@ -495,17 +521,25 @@ class Java:
         if self.process is None:
             left = self._not_before - self._reactor.seconds()
             if left > 0:
-                return fail(ProviderUnavailable(f"{self._reason}; it is started again in {left:.0f} s"))
+                return fail(
+                    ProviderUnavailable(f"{self._reason}; it is started again in {left:.0f} s")
+                )
             try:
                 self._start()
             except MessagingError as error:
                 return fail(error)
             except WireError as error:
                 return fail(
-                    ProviderUnavailable(f"system properties with names of secrets (-D in imq.jms.jvmOptions) are too long: {error}")
+                    ProviderUnavailable(
+                        f"system properties with names of secrets (-D in imq.jms.jvmOptions) are too long: {error}"
+                    )
                 )
             except OSError as error:
-                return fail(ProviderUnavailable(f"Java cannot be started: the gateway's machine refuses another process: {error}"))
+                return fail(
+                    ProviderUnavailable(
+                        f"Java cannot be started: the gateway's machine refuses another process: {error}"
+                    )
+                )
         process = self.process
         assert process is not None, "it was started"
         result: Deferred[JavaProcess] = Deferred()
@@ -546,9 +580,14 @@ class Java:
             return command(self._options, [process.heap for process in _running()], os.environ)
         except NoHeapLeft:
             # It is raised here, and nothing ended, where that would not be enough.
-            command(self._options, [process.heap for process in _running() if process.unused_until is None], os.environ)
+            command(
+                self._options,
+                [process.heap for process in _running() if process.unused_until is None],
+                os.environ,
+            )
         longest = min(
-            (process for process in _running() if process.unused_until is not None), key=lambda one: one.unused_until or 0.0
+            (process for process in _running() if process.unused_until is not None),
+            key=lambda one: one.unused_until or 0.0,
         )
         longest.close()
         return self._command()

@@ -28,7 +28,12 @@ from bridge.providers.jms.channels import Hung, JavaFailure, Lane, Reactor
 from bridge.providers.jms.command import JavaOptions
 from bridge.providers.jms.connection import JMSConnection, Opened
 from bridge.providers.jms.failures import Kind as FailureKind
-from bridge.providers.jms.failures import NoXAFactory, XAFactoryOnly, missing_or_unavailable, of_connecting
+from bridge.providers.jms.failures import (
+    NoXAFactory,
+    XAFactoryOnly,
+    missing_or_unavailable,
+    of_connecting,
+)
 from bridge.providers.jms.process import JavaProcess, java
 from bridge.providers.jms.wire import Verb
 from gateway.messaging.destination import Destination, Kind, Queue
@@ -102,7 +107,13 @@ class JMSProvider:
 
     _log: Final = Logger(namespace="bridge.jms")
 
-    def __init__(self, reactor: Reactor, factory: JMSFactory, options: JavaOptions = JavaOptions(), name: str = "jms") -> None:  # noqa: B008
+    def __init__(
+        self,
+        reactor: Reactor,
+        factory: JMSFactory,
+        options: JavaOptions = JavaOptions(),  # noqa: B008
+        name: str = "jms",
+    ) -> None:
         self.reactor = reactor
         self.factory = factory
         self.name = name
@@ -110,7 +121,9 @@ class JMSProvider:
         #: Temporary destinations of all its connections.
         self.temporary: set[Destination] = set()
         self._options = options
-        self._java = java(reactor, options.of_factory(factory.class_path, factory.java_options, factory.process))
+        self._java = java(
+            reactor, options.of_factory(factory.class_path, factory.java_options, factory.process)
+        )
         #: The process that knows the connection factory, and its number there.
         self._found: tuple[JavaProcess, int] | None = None
         self._looking: Deferred[None] | None = None
@@ -133,7 +146,9 @@ class JMSProvider:
 
     @property
     def _vendor(self) -> Vendor | None:
-        return next((vendor for vendor in VENDORS if self.class_name.startswith(vendor.prefix)), None)
+        return next(
+            (vendor for vendor in VENDORS if self.class_name.startswith(vendor.prefix)), None
+        )
 
     @property
     def individual(self) -> int | None:
@@ -181,18 +196,28 @@ class JMSProvider:
         environment = self.factory.environment
         named = f"jms:{environment.get(_PROVIDER_URL, '')}:{self.factory.lookup_name}"
         others = sorted(
-            (name, value) for name, value in environment.items() if name != _PROVIDER_URL and not name.startswith(_SECURITY)
+            (name, value)
+            for name, value in environment.items()
+            if name != _PROVIDER_URL and not name.startswith(_SECURITY)
         )
         return f"{named}:{sha256(repr(others).encode()).hexdigest()[:16]}" if others else named
 
     # --- the seam
 
     def connect(
-        self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]
+        self,
+        credentials: Credentials,
+        client_id: str | None,
+        lost: Callable[[MessagingError], None],
     ) -> Deferred[Connection]:
         return Deferred.fromCoroutine(self._connect(credentials, client_id or None, lost))
 
-    async def _connect(self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]) -> Connection:
+    async def _connect(
+        self,
+        credentials: Credentials,
+        client_id: str | None,
+        lost: Callable[[MessagingError], None],
+    ) -> Connection:
         self._numbers += 1
         opening = _Opening()
         try:
@@ -216,7 +241,9 @@ class JMSProvider:
         except JavaFailure as error:
             raise of_connecting(error.kind, self._reason(error), credentials, client_id) from None
         self._plain = opened.plain
-        connection = JMSConnection(self, process, lane, link, self._numbers, credentials.username, opened, lost)
+        connection = JMSConnection(
+            self, process, lane, link, self._numbers, credentials.username, opened, lost
+        )
         self._connections[connection] = None
         opening.opened(lambda reason: connection.fail(ProviderUnavailable(reason)), self.reactor)
         return connection
@@ -224,9 +251,9 @@ class JMSProvider:
     def _dispose(self, process: JavaProcess, link: int) -> None:
         """Close a connection that was opened after its time-out."""
         lane = process.lane(self.hung)
-        lane.call("closing a connection", self.factory.close_timeout_s, Verb.CLOSE, link).addErrback(
-            lambda failure: self.close_failed(failure.value)
-        )
+        lane.call(
+            "closing a connection", self.factory.close_timeout_s, Verb.CLOSE, link
+        ).addErrback(lambda failure: self.close_failed(failure.value))
         lane.end()
 
     def look_up_factory(self) -> Deferred[None]:
@@ -376,7 +403,9 @@ class JMSProvider:
         self._remembered[asked] = found
         return found
 
-    async def _remember(self, lane: Lane, factory: int, lookup_name: str, environment: tuple[tuple[str, str], ...]) -> Destination:
+    async def _remember(
+        self, lane: Lane, factory: int, lookup_name: str, environment: tuple[tuple[str, str], ...]
+    ) -> Destination:
         kind, name = await lane.call(
             f"looking up '{lookup_name}'",
             self.factory.lookup_timeout_s,
@@ -406,7 +435,9 @@ class JMSProvider:
 
     def close_failed(self, error: BaseException | None) -> None:
         """Closing a connection has failed; what it had is the provider's to clear up."""
-        self._log.info("{provider}: closing a connection failed: {error}", provider=self.name, error=error)
+        self._log.info(
+            "{provider}: closing a connection failed: {error}", provider=self.name, error=error
+        )
 
 
 class _Opening:
@@ -431,5 +462,7 @@ class _Opening:
 
 
 def _connecting(factory: int, credentials: Credentials, client_id: str | None) -> bytes:
-    user, passcode = (credentials.username, credentials.passcode) if credentials.username else (None, None)
+    user, passcode = (
+        (credentials.username, credentials.passcode) if credentials.username else (None, None)
+    )
     return wire.number(factory) + b"".join(map(wire.optional, (user, passcode, client_id)))

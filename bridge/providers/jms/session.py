@@ -62,7 +62,9 @@ class JMSSession:
         self,
         connection: JMSConnection,
         mode: Mode,
-        channel: Callable[[Callable[[bytes], None], Callable[[BaseException], None]], SessionChannel],
+        channel: Callable[
+            [Callable[[bytes], None], Callable[[BaseException], None]], SessionChannel
+        ],
     ) -> None:
         self.mode = mode
         self.channel = channel(self._answered, self._broke)
@@ -111,7 +113,9 @@ class JMSSession:
 
     # --- receiving
 
-    def consumer(self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> JMSConsumer:
+    def consumer(
+        self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]
+    ) -> JMSConsumer:
         self._check_open()
         self._check(spec)
         self._numbers += 1
@@ -120,7 +124,13 @@ class JMSSession:
         self.ask(batches.open_consumer(self._numbers, spec))
         return consumer
 
-    def _consumer(self, number: int, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> JMSConsumer:
+    def _consumer(
+        self,
+        number: int,
+        spec: Subscription,
+        deliver: Deliver,
+        failed: Callable[[MessagingError], None],
+    ) -> JMSConsumer:
         return JMSConsumer(self, number, spec, deliver, failed)
 
     def _check(self, spec: Subscription) -> None:
@@ -132,7 +142,9 @@ class JMSSession:
             raise InvalidDestination(destination, "only queues can be browsed")
         if spec.durable_name is not None:
             if not topic or destination.temporary:
-                raise InvalidDestination(destination, "only topics that are not temporary have durable subscriptions")
+                raise InvalidDestination(
+                    destination, "only topics that are not temporary have durable subscriptions"
+                )
             if self._connection.client_id is None:
                 raise ClientIdRequired(spec.durable_name)
             if self._connection.has_durable(spec.durable_name):
@@ -141,7 +153,10 @@ class JMSSession:
 
     def has_durable(self, name: str) -> bool:
         """Whether an open consumer has this durable subscription."""
-        return any(consumer.spec.durable_name == name and not consumer.closed for consumer in self._consumers.values())
+        return any(
+            consumer.spec.durable_name == name and not consumer.closed
+            for consumer in self._consumers.values()
+        )
 
     # --- completions and transactions
 
@@ -232,7 +247,11 @@ class JMSSession:
             answers = list(batches.answers(octets))
         except Exception as error:  # noqa: BLE001
             # Nobody knows who is answered behind it, and whoever waits would wait for ever.
-            self._broke(ProviderUnavailable(f"what the provider's classes have answered cannot be read: {error}"))
+            self._broke(
+                ProviderUnavailable(
+                    f"what the provider's classes have answered cannot be read: {error}"
+                )
+            )
             return
         run: list[Delivery] = []
         consumer = 0
@@ -275,7 +294,11 @@ class JMSSession:
                 consumer = self._consumers.pop(number, None)
                 if consumer is not None:
                     connection = self._connection
-                    consumer.ended(of_consuming(kind, reason, consumer.spec, connection.username, connection.client_id))
+                    consumer.ended(
+                        of_consuming(
+                            kind, reason, consumer.spec, connection.username, connection.client_id
+                        )
+                    )
             case batches.Voided():
                 if self._voiding:
                     self._voiding -= 1
@@ -284,7 +307,9 @@ class JMSSession:
                     for one in self._consumers.values():
                         one.void()
             case batches.Note(text):
-                self._log.warn("{provider}: {text}", provider=self._connection.provider_name, text=text)
+                self._log.warn(
+                    "{provider}: {text}", provider=self._connection.provider_name, text=text
+                )
             case batches.Shown(number):
                 if number in self._consumers:
                     self._consumers[number].shown()
@@ -314,7 +339,11 @@ class JMSSession:
         refused = promise.sent[index] if 0 <= index < len(promise.sent) else None
         destination = refused.headers.destination if refused is not None else None
         error = of_sending(kind, reason, destination, self._connection.username)
-        if refused is not None and not promise.commit and not isinstance(error, ProviderUnavailable):
+        if (
+            refused is not None
+            and not promise.commit
+            and not isinstance(error, ProviderUnavailable)
+        ):
             error = MessageRejected(index, error)
         promise.done(error)
 

@@ -34,4 +34,6 @@ def java_options(settings: Settings) -> JavaOptions:
     """How Java processes are started."""
     memory = machine.memory()
     heaps = machine.java_heaps(memory, memory_budget(settings, memory))
-    return JavaOptions(settings[JMS_CLASSPATH], settings[JVM], tuple(settings[JVM_OPTIONS].split()), heaps)
+    return JavaOptions(
+        settings[JMS_CLASSPATH], settings[JVM], tuple(settings[JVM_OPTIONS].split()), heaps
+    )

@@ -242,7 +242,9 @@ class Payload:
         try:
             found = layout.unpack_from(self._octets, self._position)
         except struct.error as error:
-            raise WireError(f"a payload of {len(self._octets)} bytes is too short: {error}") from None
+            raise WireError(
+                f"a payload of {len(self._octets)} bytes is too short: {error}"
+            ) from None
         self._position += layout.size
         return found
 

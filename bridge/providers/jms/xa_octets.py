@@ -65,7 +65,14 @@ def call(tag: int, what: Call, xid: Xid | None, flags: int = 0) -> bytes:
     """Make a call. :param xid: None for a recover and for SAME."""
     if xid is None:
         return _CALL.pack(12, tag, what, flags)
-    return b"".join((_CALL.pack(12, tag, what, flags), _FORMAT.pack(xid.format_id), _sized(xid.gtrid), _sized(xid.bqual)))
+    return b"".join(
+        (
+            _CALL.pack(12, tag, what, flags),
+            _FORMAT.pack(xid.format_id),
+            _sized(xid.gtrid),
+            _sized(xid.bqual),
+        )
+    )
 
 
 def _sized(part: bytes) -> bytes:

@@ -28,7 +28,16 @@ from bridge.providers.jms.session import JMSSession
 from bridge.providers.jms.xa_octets import Call, How, XADone
 from gateway.messaging.errors import MessagingError, NotSupported, ProviderUnavailable, XAError
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Deliver, Done, Flags, Mode, Subscription, Vote, XAResource, Xid
+from gateway.messaging.provider import (
+    Deliver,
+    Done,
+    Flags,
+    Mode,
+    Subscription,
+    Vote,
+    XAResource,
+    Xid,
+)
 
 if TYPE_CHECKING:
     from bridge.providers.jms.connection import JMSConnection
@@ -62,7 +71,9 @@ class JMSXASession(JMSSession):
     def __init__(
         self,
         connection: JMSConnection,
-        channel: Callable[[Callable[[bytes], None], Callable[[BaseException], None]], SessionChannel],
+        channel: Callable[
+            [Callable[[bytes], None], Callable[[BaseException], None]], SessionChannel
+        ],
         number: int,
     ) -> None:
         super().__init__(connection, Mode.TRANSACTED, channel)
@@ -86,12 +97,20 @@ class JMSXASession(JMSSession):
             raise NotSupported("send outside of a branch")
         super().send(messages)
 
-    def consumer(self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> XAConsumer:
+    def consumer(
+        self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]
+    ) -> XAConsumer:
         if spec.browse:
             raise NotSupported("browsing in an XA session")
         return cast(XAConsumer, super().consumer(spec, deliver, failed))
 
-    def _consumer(self, number: int, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> XAConsumer:
+    def _consumer(
+        self,
+        number: int,
+        spec: Subscription,
+        deliver: Deliver,
+        failed: Callable[[MessagingError], None],
+    ) -> XAConsumer:
         return XAConsumer(self, number, spec, deliver, failed)
 
     def commit(self, done: Done) -> None:
@@ -105,7 +124,9 @@ class JMSXASession(JMSSession):
     def recover(self) -> None:
         self._check_open()
         if self._associated is not None:
-            raise NotSupported("recover while a branch is associated; what it has received comes again when it is rolled back")
+            raise NotSupported(
+                "recover while a branch is associated; what it has received comes again when it is rolled back"
+            )
 
     # --- for the resource
 
@@ -115,7 +136,9 @@ class JMSXASession(JMSSession):
             self._check_open()
         except ProviderUnavailable as error:
             return fail(error)
-        if xid is not None and not (0 < len(xid.gtrid) <= _LONGEST and 0 < len(xid.bqual) <= _LONGEST):
+        if xid is not None and not (
+            0 < len(xid.gtrid) <= _LONGEST and 0 < len(xid.bqual) <= _LONGEST
+        ):
             raise ValueError(f"an Xid has two parts of 1 to {_LONGEST} octets each: {xid}")
         self._tags += 1
         if what is Call.START and self._associated is None:
@@ -216,7 +239,9 @@ class JMSXAResource:
         """Of a session of another class path it is not known, and it counts as another."""
         if not isinstance(other, JMSXAResource):
             return succeed(False)
-        return self._session.call(Call.SAME, None, other._session.number).addCallback(lambda answer: answer.value == 1)
+        return self._session.call(Call.SAME, None, other._session.number).addCallback(
+            lambda answer: answer.value == 1
+        )
 
 
 def _nothing(answer: XADone) -> None:

@@ -23,7 +23,9 @@ class InvalidAddress(ValueError):
     """
 
     def __init__(self, text: str, reason: str) -> None:
-        super().__init__(f"'{text}' is no address of a STOMP broker: {reason}; expected stomp://HOST:PORT or stomp+tls://HOST:PORT")
+        super().__init__(
+            f"'{text}' is no address of a STOMP broker: {reason}; expected stomp://HOST:PORT or stomp+tls://HOST:PORT"
+        )
         self.text = text
         self.reason = reason
 
@@ -63,7 +65,12 @@ class StompAddress:
             raise InvalidAddress(text, "port 0 is none")
         if parts.query or parts.fragment:
             raise InvalidAddress(text, "nothing may follow the virtual host")
-        return cls(parts.hostname, port or PORTS[parts.scheme], parts.scheme == TLS, unquote(parts.path[1:]) or "/")
+        return cls(
+            parts.hostname,
+            port or PORTS[parts.scheme],
+            parts.scheme == TLS,
+            unquote(parts.path[1:]) or "/",
+        )
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -145,7 +145,9 @@ class StompConnection:
 
     def _remove_durable(self, client_id: str, durable_name: str) -> Deferred[None]:
         if not self.dialect.gives_back:
-            return Deferred.fromCoroutine(remove_durable(self._another, self.username, client_id, durable_name))
+            return Deferred.fromCoroutine(
+                remove_durable(self._another, self.username, client_id, durable_name)
+            )
         asked = Asked(Operation.UNSUBSCRIBE, self.username, None, None, client_id, durable_name)
         headers = [("id", self.new_id()), *durable_headers(self.dialect, client_id, durable_name)]
         return self.wire.request("UNSUBSCRIBE", headers, asked)
@@ -176,7 +178,11 @@ class StompConnection:
     def check_open(self) -> None:
         """:raises ProviderUnavailable: it is not open any more."""
         if self.wire.ended is not None:
-            raise self.wire.ended if isinstance(self.wire.ended, ProviderUnavailable) else ProviderUnavailable(str(self.wire.ended))
+            raise (
+                self.wire.ended
+                if isinstance(self.wire.ended, ProviderUnavailable)
+                else ProviderUnavailable(str(self.wire.ended))
+            )
         if self.closing:
             raise ProviderUnavailable("the connection is closed")
 
@@ -215,7 +221,11 @@ class StompConnection:
 
     def take_transaction(self, session: StompSession) -> bool:
         """Have the broker's one transaction of this connection to itself. :returns: whether that is possible."""
-        others = [each for each in self._sessions if each is not session and each.mode is Mode.TRANSACTED and not each.closed]
+        others = [
+            each
+            for each in self._sessions
+            if each is not session and each.mode is Mode.TRANSACTED and not each.closed
+        ]
         if self._transacted is not None or others:
             return self._transacted is session
         self._transacted = session
@@ -255,7 +265,9 @@ class StompConnection:
     def forget(self, session: StompSession) -> None:
         """A session is closed, and nothing of it is under way but completions, which are told all the same."""
         self._sessions.pop(session, None)
-        self._closed_sessions = {each: None for each in [*self._closed_sessions, session] if each.waiting}
+        self._closed_sessions = {
+            each: None for each in [*self._closed_sessions, session] if each.waiting
+        }
 
     def touched(self, consumer: StompConsumer) -> None:
         """It has something to deliver; the run that is being read will see to it."""

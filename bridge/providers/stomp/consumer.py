@@ -44,7 +44,11 @@ class StompConsumer:
     _log: ClassVar = Logger(namespace="bridge.stomp")
 
     def __init__(
-        self, session: StompSession, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]
+        self,
+        session: StompSession,
+        spec: Subscription,
+        deliver: Deliver,
+        failed: Callable[[MessagingError], None],
     ) -> None:
         self.session = session
         self.spec = spec
@@ -56,8 +60,12 @@ class StompConsumer:
         queue = spec.destination.kind is Kind.QUEUE
         #: Others may get what it does not.
         self._shared = queue and not spec.browse
-        self._pattern = spec.destination.name if not queue and is_wild(spec.destination.name) else None
-        self._redelivery = Redelivery(self._connection.clock, spec.redelivery, self._dialect.keeps_dead, self._again)
+        self._pattern = (
+            spec.destination.name if not queue and is_wild(spec.destination.name) else None
+        )
+        self._redelivery = Redelivery(
+            self._connection.clock, spec.redelivery, self._dialect.keeps_dead, self._again
+        )
         self._buffer: deque[Delivery] = deque()
         self._outstanding: dict[int, Delivery] = {}
         #: Settlements in transactions that are not over.
@@ -114,7 +122,11 @@ class StompConsumer:
         self._settle(numbers, transaction)
 
     def reject(
-        self, numbers: Sequence[int], delay_ms: int | None = None, dead: DeadReason | None = None, within: Session | None = None
+        self,
+        numbers: Sequence[int],
+        delay_ms: int | None = None,
+        dead: DeadReason | None = None,
+        within: Session | None = None,
     ) -> None:
         if not self._dialect.capabilities.individual:
             raise NotSupported("rejection")
@@ -160,14 +172,22 @@ class StompConsumer:
         if headers.get("browser") == "end":
             self._browsed = True
         else:
-            received = from_headers(headers, body, self._dialect, self.spec.destination.kind, self.spec.destination)
+            received = from_headers(
+                headers, body, self._dialect, self.spec.destination.kind, self.spec.destination
+            )
             attempts = received.attempts
             if self._given and received.message.message_id in self._given:
                 attempts = max(attempts, 2)
             size = len(body) + head + _MESSAGE_OCTETS + _HEADER_OCTETS * len(headers)
             delivery = Delivery(slice, name, received.message, attempts, size)
-            own = self.spec.no_local and not self._dialect.no_local and received.origin == self._connection.origin
-            covered = self._pattern is None or covers(self._pattern, received.message.headers.destination.name)
+            own = (
+                self.spec.no_local
+                and not self._dialect.no_local
+                and received.origin == self._connection.origin
+            )
+            covered = self._pattern is None or covers(
+                self._pattern, received.message.headers.destination.name
+            )
             if own or not covered:
                 self._drop(delivery)
                 return
@@ -186,7 +206,12 @@ class StompConsumer:
 
     def pump(self) -> None:
         """Deliver what may be delivered; then see to it that the broker sends as much as may be, and no more. Never called from inside a call."""
-        while self._running and self._credit > 0 and self._buffer and (self._octets is None or self._octets > 0):
+        while (
+            self._running
+            and self._credit > 0
+            and self._buffer
+            and (self._octets is None or self._octets > 0)
+        ):
             run = self._run()
             if not run:
                 continue
@@ -253,9 +278,13 @@ class StompConsumer:
         self._held -= count
         self._retire()
 
-    def rejected(self, deliveries: Sequence[Delivery], delay_ms: int | None, dead: DeadReason | None) -> None:
+    def rejected(
+        self, deliveries: Sequence[Delivery], delay_ms: int | None, dead: DeadReason | None
+    ) -> None:
         """Carry a rejection out."""
-        pauses, buried = self._redelivery.sort(deliveries, delay_ms) if dead is None else ({}, deliveries)
+        pauses, buried = (
+            self._redelivery.sort(deliveries, delay_ms) if dead is None else ({}, deliveries)
+        )
         for delivery in buried:
             delivery.slice.bury(delivery)
         for pause, group in pauses.items():
@@ -279,7 +308,10 @@ class StompConsumer:
             self._deliver(self, first, [delivery.message for delivery in run], attempts)
         except Exception:  # noqa: BLE001
             # Its user broke the contract. What it was given stays outstanding, and others get theirs.
-            self._log.failure("a consumer of {destination} failed on delivery", destination=str(self.spec.destination))
+            self._log.failure(
+                "a consumer of {destination} failed on delivery",
+                destination=str(self.spec.destination),
+            )
             return
         if self.spec.browse:
             self._outstanding.clear()
@@ -293,7 +325,9 @@ class StompConsumer:
         """As many as credit allows of what waits, without those that have expired; those are acknowledged."""
         now = self._connection.now_ms()
         run: list[Delivery] = []
-        while self._buffer and len(run) < self._credit and (self._octets is None or self._octets > 0):
+        while (
+            self._buffer and len(run) < self._credit and (self._octets is None or self._octets > 0)
+        ):
             delivery = self._buffer.popleft()
             size = len(delivery.message.body)
             self._count(-delivery.size)
@@ -313,7 +347,11 @@ class StompConsumer:
         """Have as many slices as credit and unsettled deliveries need, and none when what waits had better go to others."""
         if self._credit > 0 and self._running:
             self._window.fit(self._unsettled, self._credit, self._octets)
-        elif self._shared and not self._unsettled and (not self._running or any(delivery.again for delivery in self._buffer)):
+        elif (
+            self._shared
+            and not self._unsettled
+            and (not self._running or any(delivery.again for delivery in self._buffer))
+        ):
             self._release()
 
     @property
@@ -378,7 +416,11 @@ class StompConsumer:
 
     def _release(self) -> None:
         if self.spec.durable_name is not None:
-            attempted = {delivery.message.message_id for delivery in self._buffer if delivery.again or delivery.attempts > 1}
+            attempted = {
+                delivery.message.message_id
+                for delivery in self._buffer
+                if delivery.again or delivery.attempts > 1
+            }
             self._connection.gave(self.spec.durable_name, attempted)
         held, self._buffer = self._buffer, deque()
         self._count(-self.buffered)

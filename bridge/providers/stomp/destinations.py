@@ -48,7 +48,11 @@ def pattern(dialect: Dialect, destination: Destination) -> str:
 
     :raises InvalidDestination: as :func:`spell`.
     """
-    if destination.kind is Kind.TOPIC and dialect.wildcards is Wildcards.HASH and is_wild(destination.name):
+    if (
+        destination.kind is Kind.TOPIC
+        and dialect.wildcards is Wildcards.HASH
+        and is_wild(destination.name)
+    ):
         levels = destination.name.split(".")
         if levels[-1] == ">":
             # The rest is one level or more, and # stands for none, too.
@@ -71,7 +75,9 @@ def covers(pattern: str, name: str) -> bool:
         if len(levels) <= len(wanted):
             return False
         levels = levels[: len(wanted)]
-    return len(wanted) == len(levels) and all(one in ("*", other) for one, other in zip(wanted, levels, strict=True))
+    return len(wanted) == len(levels) and all(
+        one in ("*", other) for one, other in zip(wanted, levels, strict=True)
+    )
 
 
 def parse(dialect: Dialect, text: str, kind: Kind) -> Destination | None:

@@ -108,7 +108,15 @@ class Dialect:
 ACTIVEMQ: Final = Dialect(
     "activemq",
     ("activemq/",),
-    Capabilities(transacted=True, joined=True, durable=True, selectors=True, browse=True, individual=True, stable_ids=True),
+    Capabilities(
+        transacted=True,
+        joined=True,
+        durable=True,
+        selectors=True,
+        browse=True,
+        individual=True,
+        stable_ids=True,
+    ),
     # Its store takes persistent messages on a thread of its own, one each for queues and topics, in the order they came.
     vouching=Vouching.ALIKE,
     survives_errors=True,
@@ -176,7 +184,10 @@ GATEWAY: Final = Dialect(
     acknowledges_within=False,
     dead_headers=(("requeue", "false"),),
     keeps_dead=True,
-    temporary=("/temp-queue/temporary_destination://queue/", "/temp-topic/temporary_destination://topic/"),
+    temporary=(
+        "/temp-queue/temporary_destination://queue/",
+        "/temp-topic/temporary_destination://topic/",
+    ),
     prefetch="prefetch-count",
     types_told=False,
     refuses_schedules=True,
@@ -188,14 +199,19 @@ OPEN_MQ: Final = Dialect(
     Capabilities(transacted=True, durable=True, selectors=True, stable_ids=True),
     vouching=Vouching.ALL,
     acknowledges_within=False,
-    temporary=("/temp-queue/temporary_destination://queue/", "/temp-topic/temporary_destination://topic/"),
+    temporary=(
+        "/temp-queue/temporary_destination://queue/",
+        "/temp-topic/temporary_destination://topic/",
+    ),
 )
 
 #: A broker nobody knows: sends, receives and acknowledges, and nothing besides is relied on.
 GENERIC: Final = Dialect("generic")
 
 #: By name, the more particular marks first: Artemis calls itself ``ActiveMQ-Artemis/``, and ActiveMQ ``ActiveMQ/``.
-DIALECTS: Final = {dialect.name: dialect for dialect in (GATEWAY, ARTEMIS, ACTIVEMQ, RABBITMQ, OPEN_MQ, GENERIC)}
+DIALECTS: Final = {
+    dialect.name: dialect for dialect in (GATEWAY, ARTEMIS, ACTIVEMQ, RABBITMQ, OPEN_MQ, GENERIC)
+}
 
 
 def recognise(server: str) -> Dialect:

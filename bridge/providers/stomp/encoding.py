@@ -114,7 +114,11 @@ def encode_headers(
         text, kind = _text(name, value)
         # An extra has no type to tell; what a header cannot hold is marked by the name.
         usable = not kind and _usable(name, reserved)
-        pairs.append((name, text) if usable else (_EXTRA + _hex(name), quote(value, safe="", errors="surrogatepass")))
+        pairs.append(
+            (name, text)
+            if usable
+            else (_EXTRA + _hex(name), quote(value, safe="", errors="surrogatepass"))
+        )
     if types:
         pairs.append((TYPES, ",".join(types)))
     return pairs
@@ -134,7 +138,10 @@ def decode_headers(
         if name in spent:
             continue
         if name.startswith(PREFIX):
-            if name.startswith(_PROPERTY) and (original := _unhex(name[len(_PROPERTY) :])) is not None:
+            if (
+                name.startswith(_PROPERTY)
+                and (original := _unhex(name[len(_PROPERTY) :])) is not None
+            ):
                 if not _usable(original, reserved):
                     properties[original] = _value(text, types.get(original))
             elif name.startswith(_EXTRA) and (original := _unhex(name[len(_EXTRA) :])) is not None:
@@ -160,11 +167,21 @@ def _text(name: str, value: Value) -> tuple[str, str]:
         if kind in _NAMES:
             if kind is bool:
                 return ("true" if value else "false"), "boolean"
-            text = str(value) if kind is Char else repr(float(value)) if issubclass(kind, float) else str(int(value))
+            text = (
+                str(value)
+                if kind is Char
+                else repr(float(value))
+                if issubclass(kind, float)
+                else str(int(value))
+            )
             if kind is Char and ("\0" in text or not _is_unicode(text)):
-                raise ValueError(f"property '{name}' is the character {text!r}, which no header can hold")
+                raise ValueError(
+                    f"property '{name}' is the character {text!r}, which no header can hold"
+                )
             return text, _NAMES[kind]
-    raise ValueError(f"property '{name}' is of the type {type(value).__name__}, which no JMS property has")
+    raise ValueError(
+        f"property '{name}' is of the type {type(value).__name__}, which no JMS property has"
+    )
 
 
 def _value(text: str, kind: str | None) -> Value:
@@ -186,11 +203,19 @@ def _types(text: str) -> dict[str, str]:
 
 
 def _usable(name: str, reserved: Container[str]) -> bool:
-    return bool(name) and name not in reserved and not name.startswith(PREFIX) and name == name.strip() and name.isprintable()
+    return (
+        bool(name)
+        and name not in reserved
+        and not name.startswith(PREFIX)
+        and name == name.strip()
+        and name.isprintable()
+    )
 
 
 def _is_property(name: str) -> bool:
-    return is_property_name(name) and (not name.startswith("JMS") or name.startswith(("JMSX", "JMS_")))
+    return is_property_name(name) and (
+        not name.startswith("JMS") or name.startswith(("JMSX", "JMS_"))
+    )
 
 
 def _is_unicode(text: str) -> bool:

@@ -74,14 +74,20 @@ class _Parser(StompParser):  # type: ignore[misc]  # stompest has no types
     @property
     def head(self) -> bytes:
         """The first octets of a frame whose headers are not complete; none where there is no such."""
-        return b"" if self._frame is not None else bytes(self._data[self._start : self._start + _LONGEST])
+        return (
+            b""
+            if self._frame is not None
+            else bytes(self._data[self._start : self._start + _LONGEST])
+        )
 
     def check(self) -> None:
         """:raises FrameTooLarge: the frame that is not complete yet is larger than it may be."""
         if self._frame is None and self.waiting - self._start > LARGEST_HEADERS:
             raise _too_many_octets(self.waiting - self._start, "of headers so far")
         if self.waiting > self._most:
-            raise FrameTooLarge(f"{self.waiting} octets so far, and stomp.max-frame is {self._most}")
+            raise FrameTooLarge(
+                f"{self.waiting} octets so far, and stomp.max-frame is {self._most}"
+            )
 
     def _parseHeartBeat(self) -> bool:
         if self._data[self._start] != self._LINE_DELIMITER:
@@ -109,12 +115,16 @@ class _Parser(StompParser):  # type: ignore[misc]  # stompest has no types
         if announced < 0:
             raise StompFrameError(f"content-length is {announced}")
         if self._start + announced >= self._most:
-            raise FrameTooLarge(f"content-length is {announced}, and stomp.max-frame is {self._most} octets with the headers")
+            raise FrameTooLarge(
+                f"content-length is {announced}, and stomp.max-frame is {self._most} octets with the headers"
+            )
         return True
 
 
 def _too_many_octets(octets: int, of: str) -> FrameTooLarge:
-    return FrameTooLarge(f"{octets} octets {of}, and the headers of a frame may have {LARGEST_HEADERS}")
+    return FrameTooLarge(
+        f"{octets} octets {of}, and the headers of a frame may have {LARGEST_HEADERS}"
+    )
 
 
 class FrameReader:
@@ -143,7 +153,11 @@ class FrameReader:
         while self._parser.canRead():
             frame = self._parser.get()
             headers: dict[str, str] = frame.headers
-            if self.escaped and frame.command != StompSpec.CONNECTED and "\\" in "".join([*headers, *headers.values()]):
+            if (
+                self.escaped
+                and frame.command != StompSpec.CONNECTED
+                and "\\" in "".join([*headers, *headers.values()])
+            ):
                 headers = {_unescape(name): _unescape(value) for name, value in headers.items()}
             yield Received(frame.command, headers, frame.body, frame.head)
         if wrong is not None:
@@ -166,10 +180,16 @@ def write(command: str, headers: Sequence[tuple[str, str]], body: bytes = b"") -
 
     :raises ValueError: a header of CONNECT holds a line end.
     """
-    if command == StompSpec.CONNECT and any("\n" in text or "\r" in text or "\0" in text for pair in headers for text in pair):
+    if command == StompSpec.CONNECT and any(
+        "\n" in text or "\r" in text or "\0" in text for pair in headers for text in pair
+    ):
         raise ValueError("a header of CONNECT cannot hold a line end or NUL")
     text = "".join([f"{name}:{value}\n" for name, value in headers])
-    if text.count(":") == len(headers) == text.count("\n") and "\\" not in text and "\r" not in text:
+    if (
+        text.count(":") == len(headers) == text.count("\n")
+        and "\\" not in text
+        and "\r" not in text
+    ):
         # Nothing to escape, as nearly always, and that is found out faster for all headers at once.
         return b"%s\n%s\n%s\0" % (command.encode(), text.encode(), body)
     return bytes(StompFrame(command, rawHeaders=headers, body=body, version=VERSION))

@@ -10,7 +10,14 @@ from typing import Final, NamedTuple
 
 from bridge.providers.stomp.destinations import parse, spell
 from bridge.providers.stomp.dialect import Dialect
-from bridge.providers.stomp.encoding import BODY, BODY_TYPES, NULL_TEXT, ORIGIN, decode_headers, encode_headers
+from bridge.providers.stomp.encoding import (
+    BODY,
+    BODY_TYPES,
+    NULL_TEXT,
+    ORIGIN,
+    decode_headers,
+    encode_headers,
+)
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import InvalidDestination
 from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, Headers, Message, text_of_body
@@ -18,10 +25,47 @@ from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, Headers, Messa
 #: Headers that are STOMP's, the JMS bindings' or some broker's own: no property goes by such a name, and none comes by it.
 RESERVED: Final = frozenset(
     (
-        *("accept-version", "ack", "amq-msg-type", "amqp-message-id", "auto-delete", "browser", "cluster-id", "content-length"),
-        *("correlation-id", "destination", "destination-type", "durable", "exclusive", "expiration", "expires", "heart-beat"),
-        *("host", "id", "message-id", "original-destination", "persistent", "priority", "receipt", "receipt-id", "redelivered"),
-        *("reply-to", "routing-type", "selector", "session", "subscription", "subscription-type", "timestamp", "transaction"),
+        *(
+            "accept-version",
+            "ack",
+            "amq-msg-type",
+            "amqp-message-id",
+            "auto-delete",
+            "browser",
+            "cluster-id",
+            "content-length",
+        ),
+        *(
+            "correlation-id",
+            "destination",
+            "destination-type",
+            "durable",
+            "exclusive",
+            "expiration",
+            "expires",
+            "heart-beat",
+        ),
+        *(
+            "host",
+            "id",
+            "message-id",
+            "original-destination",
+            "persistent",
+            "priority",
+            "receipt",
+            "receipt-id",
+            "redelivered",
+        ),
+        *(
+            "reply-to",
+            "routing-type",
+            "selector",
+            "session",
+            "subscription",
+            "subscription-type",
+            "timestamp",
+            "transaction",
+        ),
         *("transformation", "transformation-error", "ttl", "type", "user-id", "x-queue-name"),
         *("JMSXDeliveryCount", "JMSXUserID"),
     )
@@ -47,7 +91,9 @@ class Received(NamedTuple):
     origin: str
 
 
-def to_headers(message: Message, dialect: Dialect, now_ms: int, origin: str) -> list[tuple[str, str]]:
+def to_headers(
+    message: Message, dialect: Dialect, now_ms: int, origin: str
+) -> list[tuple[str, str]]:
     """The headers of the SEND for a message, ``content-length`` among them where it is to have one.
 
     :param now_ms: the time, for brokers that want a time to live.
@@ -61,7 +107,10 @@ def to_headers(message: Message, dialect: Dialect, now_ms: int, origin: str) -> 
         pairs += dialect.queue_headers
     if not dialect.prefixes:
         pairs.append(("destination-type", "ANYCAST" if kind is Kind.QUEUE else "MULTICAST"))
-    pairs += (("persistent", "true" if headers.persistent else "false"), ("priority", str(headers.priority)))
+    pairs += (
+        ("persistent", "true" if headers.persistent else "false"),
+        ("priority", str(headers.priority)),
+    )
     if message.expires:
         pairs.append(("expires", str(message.expires)))
         if dialect.relative_expiry:
@@ -73,11 +122,18 @@ def to_headers(message: Message, dialect: Dialect, now_ms: int, origin: str) -> 
     if headers.reply_to is not None:
         pairs.append(("reply-to", spell(dialect, headers.reply_to)))
     if dialect.own_ids:
-        pairs += ((dialect.own_ids, _checked("JMSMessageID", message.message_id)), ("timestamp", str(message.timestamp)))
+        pairs += (
+            (dialect.own_ids, _checked("JMSMessageID", message.message_id)),
+            ("timestamp", str(message.timestamp)),
+        )
     if origin:
         pairs.append((ORIGIN, origin))
     pairs += _body_headers(message, dialect)
-    pairs += encode_headers(headers.properties, headers.extras, _RESERVED_WITH_SCHEDULES if dialect.refuses_schedules else RESERVED)
+    pairs += encode_headers(
+        headers.properties,
+        headers.extras,
+        _RESERVED_WITH_SCHEDULES if dialect.refuses_schedules else RESERVED,
+    )
     return pairs
 
 
@@ -103,7 +159,9 @@ def _body_headers(message: Message, dialect: Dialect) -> list[tuple[str, str]]:
         try:
             message.body.decode()
         except UnicodeDecodeError as error:
-            raise ValueError(f"the body of a TEXT message is not UTF-8 at octet {error.start}") from None
+            raise ValueError(
+                f"the body of a TEXT message is not UTF-8 at octet {error.start}"
+            ) from None
     return pairs
 
 
@@ -117,7 +175,9 @@ def _checked(what: str, text: str) -> str:
     return text
 
 
-def from_headers(given: Mapping[str, str], body: bytes, dialect: Dialect, kind: Kind, subscribed: Destination) -> Received:
+def from_headers(
+    given: Mapping[str, str], body: bytes, dialect: Dialect, kind: Kind, subscribed: Destination
+) -> Received:
     """The message of a MESSAGE frame.
 
     :param kind: of the subscription, and :param subscribed: its destination, where the frame does not tell one.
@@ -161,13 +221,25 @@ def _body_type(given: Mapping[str, str], body: bytes, dialect: Dialect) -> BodyT
         return BodyType.TEXT
     marked = BODY_TYPES.get(given.get(BODY, ""))
     if marked is not None:
-        return marked if marked is not BodyType.TEXT or text_of_body(body) is not None else BodyType.BYTES
+        return (
+            marked
+            if marked is not BodyType.TEXT or text_of_body(body) is not None
+            else BodyType.BYTES
+        )
     if dialect.types_told:
-        return BodyType.BYTES if "content-length" in given or text_of_body(body) is None else BodyType.TEXT
+        return (
+            BodyType.BYTES
+            if "content-length" in given or text_of_body(body) is None
+            else BodyType.TEXT
+        )
     # The broker tells no difference, and whoever sent it did not, either.
     content = given.get("content-type", "text/").strip().lower()
     said = content.startswith("text/") or content.partition(";")[0].endswith(("json", "xml"))
-    return BodyType.TEXT if said and b"\0" not in body and text_of_body(body) is not None else BodyType.BYTES
+    return (
+        BodyType.TEXT
+        if said and b"\0" not in body and text_of_body(body) is not None
+        else BodyType.BYTES
+    )
 
 
 def _number(text: str | None, default: int, most: int = 0x7FFF_FFFF_FFFF_FFFF) -> int:

@@ -69,7 +69,9 @@ class StompOptions:
 
     def __post_init__(self) -> None:
         if self.dialect and self.dialect not in DIALECTS:
-            raise InvalidOption(f"{PREFIX}dialect", f"'{self.dialect}' is none of {', '.join(DIALECTS)}")
+            raise InvalidOption(
+                f"{PREFIX}dialect", f"'{self.dialect}' is none of {', '.join(DIALECTS)}"
+            )
         if self.key is not None and self.certificate is None:
             raise InvalidOption(f"{PREFIX}key", f"it needs {PREFIX}certificate beside it")
 
@@ -106,9 +108,13 @@ class StompOptions:
                 roots = [ssl.Certificate.loadPEM(part) for part in _certificates(text)]
                 trust = ssl.trustRootFromCertificates(roots)  # type: ignore[no-untyped-call]
             except Exception as error:
-                raise InvalidOption(f"{PREFIX}ca", f"{self.ca} holds no certificates: {_reason(error)}") from error
+                raise InvalidOption(
+                    f"{PREFIX}ca", f"{self.ca} holds no certificates: {_reason(error)}"
+                ) from error
         if self.certificate is not None:
-            text = self.certificate.read_bytes() + (b"" if self.key is None else b"\n" + self.key.read_bytes())
+            text = self.certificate.read_bytes() + (
+                b"" if self.key is None else b"\n" + self.key.read_bytes()
+            )
             try:
                 own = ssl.PrivateCertificate.loadPEM(text)  # type: ignore[no-untyped-call]
             except Exception as error:
@@ -119,7 +125,9 @@ class StompOptions:
 
 def _certificates(text: bytes) -> list[bytes]:
     end = b"-----END CERTIFICATE-----"
-    found = [part[part.index(b"-----BEGIN CERTIFICATE-----") :] + end for part in text.split(end)[:-1]]
+    found = [
+        part[part.index(b"-----BEGIN CERTIFICATE-----") :] + end for part in text.split(end)[:-1]
+    ]
     if not found:
         raise ValueError("there is no BEGIN CERTIFICATE")
     return found
@@ -136,7 +144,9 @@ def _value(name: str, field: str, text: str) -> str | float | int | Path:
         except ValueError:
             seconds = 0.0
         if not 0 < seconds <= 86_400:
-            raise InvalidOption(name, f"'{text[:40]}' is no number of seconds above 0 and up to 86400")
+            raise InvalidOption(
+                name, f"'{text[:40]}' is no number of seconds above 0 and up to 86400"
+            )
         return seconds
     if field in _COUNTS:
         least = 0 if field == "heart_beat_ms" else 1

@@ -57,11 +57,19 @@ class StompProvider:
         return str(self.address)
 
     def connect(
-        self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]
+        self,
+        credentials: Credentials,
+        client_id: str | None,
+        lost: Callable[[MessagingError], None],
     ) -> Deferred[Connection]:
         return Deferred.fromCoroutine(self._connect(credentials, client_id or None, lost))
 
-    async def _connect(self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]) -> Connection:
+    async def _connect(
+        self,
+        credentials: Credentials,
+        client_id: str | None,
+        lost: Callable[[MessagingError], None],
+    ) -> Connection:
         if client_id is not None:
             if client_id in self._client_ids:
                 raise ClientIdInUse(client_id)
@@ -101,7 +109,9 @@ class StompProvider:
             self._client_ids[client_id] = connection
         return cast(Connection, connection)
 
-    async def _open(self, credentials: Credentials, client_id: str | None) -> tuple[Wire, dict[str, str]]:
+    async def _open(
+        self, credentials: Credentials, client_id: str | None
+    ) -> tuple[Wire, dict[str, str]]:
         """A socket to the broker whose CONNECT was answered, within ``connect_timeout``."""
         address, options = self.address, self.options
         connect = [("host", address.virtual_host)]
@@ -111,7 +121,9 @@ class StompProvider:
             connect.append(("client-id", client_id))
         asked = Asked(Operation.CONNECT, credentials.username, client_id=client_id)
         wire = Wire(self._reactor, options, str(address), asked, connect)
-        endpoint: Any = HostnameEndpoint(self._reactor, address.host, address.port, timeout=options.connect_timeout)
+        endpoint: Any = HostnameEndpoint(
+            self._reactor, address.host, address.port, timeout=options.connect_timeout
+        )
         if address.tls:
             try:
                 endpoint = wrapClientTLS(options.tls(address), endpoint)
@@ -134,7 +146,11 @@ class StompProvider:
         return wire, headers
 
     def _late(self, wire: Wire) -> None:
-        wire.fail(ProviderUnavailable(f"{self.address}: it did not answer within {self.options.connect_timeout:g} s"))
+        wire.fail(
+            ProviderUnavailable(
+                f"{self.address}: it did not answer within {self.options.connect_timeout:g} s"
+            )
+        )
 
     def _failed(self, failure: Failure, wire: Wire) -> None:
         """No socket could be opened."""

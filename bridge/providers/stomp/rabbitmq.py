@@ -14,7 +14,9 @@ from bridge.providers.stomp.slices import durable_headers, parking
 from bridge.providers.stomp.wire import Pairs, Wire
 
 
-async def remove_durable(open: Callable[[], Awaitable[Wire]], username: str, client_id: str, name: str) -> None:
+async def remove_durable(
+    open: Callable[[], Awaitable[Wire]], username: str, client_id: str, name: str
+) -> None:
     """Remove it; durable when this returns.
 
     :param open: opens a connection to the broker, of the same user.
@@ -26,7 +28,12 @@ async def remove_durable(open: Callable[[], Awaitable[Wire]], username: str, cli
     wire = await open()
     try:
         one = ("prefetch-count", "1")
-        looking: Pairs = [("id", "look"), ("destination", f"/amq/queue/{queue}"), ("ack", "client-individual"), one]
+        looking: Pairs = [
+            ("id", "look"),
+            ("destination", f"/amq/queue/{queue}"),
+            ("ack", "client-individual"),
+            one,
+        ]
         await wire.request("SUBSCRIBE", looking, asked)
         # Which topic the queue is bound to is all one to the removal, and the binding goes with the queue.
         wire.write("SUBSCRIBE", [*parking("remove"), one, *durable])

@@ -27,7 +27,11 @@ class Redelivery:
     """
 
     def __init__(
-        self, clock: IReactorTime, changes: RedeliveryChanges | None, keeps_dead: bool, again: Callable[[Sequence[Delivery]], None]
+        self,
+        clock: IReactorTime,
+        changes: RedeliveryChanges | None,
+        keeps_dead: bool,
+        again: Callable[[Sequence[Delivery]], None],
     ) -> None:
         policy = RedeliveryPolicy()
         self._clock = clock
@@ -40,7 +44,9 @@ class Redelivery:
         """How many wait."""
         return sum(map(len, self._waiting.values()))
 
-    def sort(self, deliveries: Sequence[Delivery], delay_ms: int | None) -> tuple[dict[int, list[Delivery]], list[Delivery]]:
+    def sort(
+        self, deliveries: Sequence[Delivery], delay_ms: int | None
+    ) -> tuple[dict[int, list[Delivery]], list[Delivery]]:
         """Which of these are to wait, by how many milliseconds, and which are dead.
 
         :param delay_ms: of ``Consumer.reject``.

@@ -34,7 +34,9 @@ _DENIED: Final = re.compile(
     re.IGNORECASE,
 )
 _SELECTOR: Final = re.compile(r"selector", re.IGNORECASE)
-_CONSUMERS: Final = re.compile(r"too many consumers|maxNumActiveConsumers|all the consumers|exclusive", re.IGNORECASE)
+_CONSUMERS: Final = re.compile(
+    r"too many consumers|maxNumActiveConsumers|all the consumers|exclusive", re.IGNORECASE
+)
 _ACTIVE: Final = re.compile(r"in use|active consumer|already", re.IGNORECASE)
 _UNKNOWN: Final = re.compile(r"no durable|does not exist|unknown|not.found|has no", re.IGNORECASE)
 _ABOUT: Final = re.compile(r"destination|not.found|precondition.failed|selector", re.IGNORECASE)
@@ -115,5 +117,7 @@ def refusal(asked: Asked, text: str) -> MessagingError:
             return AccessDenied(asked.username, asked.operation.value, asked.destination)
         if asked.operation is Operation.SEND and _FULL.search(text):
             return DestinationFull(asked.destination, text, -1)
-        return InvalidDestination(asked.destination, f"the broker refuses to {asked.operation.value}: {text}")
+        return InvalidDestination(
+            asked.destination, f"the broker refuses to {asked.operation.value}: {text}"
+        )
     return ProviderUnavailable(f"the broker refuses to {asked.operation.value}: {text}")

@@ -11,7 +11,9 @@ import re
 from typing import Final
 
 # Strings and names first, so that no number is found inside of them.
-_TOKEN: Final = re.compile(r"(?s)'(?:[^']|'')*'|[^\W\d][\w$.]*|(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?[lLfFdD]?|.")
+_TOKEN: Final = re.compile(
+    r"(?s)'(?:[^']|'')*'|[^\W\d][\w$.]*|(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?[lLfFdD]?|."
+)
 #: Above this a double does not tell neighbours apart.
 _EXACT: Final = 1 << 53
 
@@ -21,4 +23,6 @@ def with_decimals(selector: str) -> str:
     tokens = _TOKEN.findall(selector)
     if "/" in tokens:
         return selector
-    return "".join(f"{token}.0" if token.isdecimal() and int(token) <= _EXACT else token for token in tokens)
+    return "".join(
+        f"{token}.0" if token.isdecimal() and int(token) <= _EXACT else token for token in tokens
+    )

@@ -88,7 +88,9 @@ class StompSession:
         if self.mode is Mode.TRANSACTED:
             self._transaction.sends += outgoing
             return
-        self._frames += [_Frame("SEND", one.headers, one.body, one.asked, one.alike) for one in outgoing]
+        self._frames += [
+            _Frame("SEND", one.headers, one.body, one.asked, one.alike) for one in outgoing
+        ]
         self.connection.gathered += sum([len(one.body) for one in outgoing])
         self.connection.flush_later(self)
 
@@ -98,16 +100,26 @@ class StompSession:
         origin = self.connection.origin if topic and not self.dialect.no_local else ""
         try:
             if topic and is_wild(destination.name):
-                raise InvalidDestination(destination, "a message cannot be sent to a name with wildcards")
+                raise InvalidDestination(
+                    destination, "a message cannot be sent to a name with wildcards"
+                )
             headers = to_headers(message, self.dialect, now, origin)
         except MessagingError as error:
             raise MessageRejected(index, error) from error
         except ValueError as error:
-            raise MessageRejected(index, InvalidDestination(destination, f"the message cannot be sent there: {error}")) from error
+            raise MessageRejected(
+                index, InvalidDestination(destination, f"the message cannot be sent there: {error}")
+            ) from error
         asked = Asked(Operation.SEND, self.connection.username, destination)
         vouching = self.dialect.vouching
-        alike: object = (destination.kind, message.headers.persistent) if vouching is Vouching.ALIKE else vouching
-        return Outgoing(headers, message.body, asked, object() if vouching is Vouching.ONE else alike)
+        alike: object = (
+            (destination.kind, message.headers.persistent)
+            if vouching is Vouching.ALIKE
+            else vouching
+        )
+        return Outgoing(
+            headers, message.body, asked, object() if vouching is Vouching.ONE else alike
+        )
 
     def writable(self) -> bool:
         return not self.connection.crowded
@@ -123,7 +135,9 @@ class StompSession:
     def put(self, command: str, headers: Pairs) -> None:
         """Write a frame, in order with everything else of this session."""
         settles = command in ("ACK", "NACK")
-        self._frames.append(_Frame(command, headers, b"", Asked(Operation.SETTLE), _SETTLED if settles else None))
+        self._frames.append(
+            _Frame(command, headers, b"", Asked(Operation.SETTLE), _SETTLED if settles else None)
+        )
         self.connection.flush_later(self)
 
     def ask(self, command: str, headers: Pairs, asked: Asked, answer: Answer) -> None:
@@ -131,7 +145,9 @@ class StompSession:
         self.flush()
         self._ask(command, headers, b"", asked, answer)
 
-    def _ask(self, command: str, headers: Pairs, body: bytes, asked: Asked, answer: Answer | None) -> None:
+    def _ask(
+        self, command: str, headers: Pairs, body: bytes, asked: Asked, answer: Answer | None
+    ) -> None:
         number = self._promises.take()
 
         def answered(error: MessagingError | None) -> None:
@@ -158,7 +174,9 @@ class StompSession:
 
     # --- receiving
 
-    def consumer(self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> StompConsumer:
+    def consumer(
+        self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]
+    ) -> StompConsumer:
         self._check_open()
         capabilities = self.dialect.capabilities
         destination = spec.destination
@@ -175,11 +193,18 @@ class StompSession:
             if destination.kind is not Kind.QUEUE:
                 raise InvalidDestination(destination, "only queues can be browsed")
         if destination.temporary:
-            raise InvalidDestination(destination, "only the connection that created a temporary destination may consume from it")
+            raise InvalidDestination(
+                destination,
+                "only the connection that created a temporary destination may consume from it",
+            )
         if spec.durable_name is not None:
             self._check_durable(spec.durable_name, spec)
         self.connection.check_name(destination)
-        if self.mode is Mode.TRANSACTED and not self.dialect.acknowledges_within and not spec.browse:
+        if (
+            self.mode is Mode.TRANSACTED
+            and not self.dialect.acknowledges_within
+            and not spec.browse
+        ):
             self._open_transaction()
         consumer = StompConsumer(self, spec, deliver, failed)
         self.consumers[consumer] = None
@@ -218,7 +243,9 @@ class StompSession:
             raise NotSupported("joined")
         session = self.connection.own_session(within)
         if session is None or session.mode is not Mode.TRANSACTED:
-            raise ProviderUnavailable("an acknowledgement can only join a transacted session of its own connection")
+            raise ProviderUnavailable(
+                "an acknowledgement can only join a transacted session of its own connection"
+            )
         return session._transaction
 
     def wire_transaction(self) -> str | None:
@@ -229,7 +256,9 @@ class StompSession:
         """Have a transaction open at the broker; it has one at a time for a connection."""
         if self._opened is None:
             if not self.connection.take_transaction(self):
-                raise NotSupported("more than one transacted session with consumers in a connection")
+                raise NotSupported(
+                    "more than one transacted session with consumers in a connection"
+                )
             self._begin()
 
     def _begin(self) -> None:
@@ -258,11 +287,17 @@ class StompSession:
         self.flush()
         transaction, promise = self._commits[0]
         wire = self.connection.wire
-        transaction.write(wire, self._opened or self.connection.new_id(), lambda error: self._outcome(transaction, promise, error))
+        transaction.write(
+            wire,
+            self._opened or self.connection.new_id(),
+            lambda error: self._outcome(transaction, promise, error),
+        )
         if self._opened is not None:
             self._begin()
 
-    def _outcome(self, transaction: Transaction, promise: Promise, error: MessagingError | None) -> None:
+    def _outcome(
+        self, transaction: Transaction, promise: Promise, error: MessagingError | None
+    ) -> None:
         self._commits.popleft()
         if error is None:
             transaction.committed()
@@ -340,4 +375,6 @@ class StompSession:
 
 
 def _without_selector(spec: Subscription) -> Subscription:
-    return Subscription(spec.destination, None, spec.no_local, spec.durable_name, spec.browse, spec.redelivery)
+    return Subscription(
+        spec.destination, None, spec.no_local, spec.durable_name, spec.browse, spec.redelivery
+    )

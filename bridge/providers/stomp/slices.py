@@ -81,7 +81,9 @@ class Slice:
         #: What arrives no more, since the broker has confirmed UNSUBSCRIBE.
         self.quiet = False
 
-    def subscribe(self, asked: Asked, spec: Subscription, transaction: str | None, answer: Answer) -> None:
+    def subscribe(
+        self, asked: Asked, spec: Subscription, transaction: str | None, answer: Answer
+    ) -> None:
         """Have the broker send.
 
         :param transaction: for brokers whose transacted subscriptions are born in one. :param answer: told the outcome.
@@ -90,7 +92,16 @@ class Slice:
         destination = spec.destination
         queue = destination.kind is Kind.QUEUE
         headers = [("id", self.id), ("destination", pattern(dialect, destination))]
-        headers.append(("ack", "auto" if spec.browse else "client" if transaction is not None else "client-individual"))
+        headers.append(
+            (
+                "ack",
+                "auto"
+                if spec.browse
+                else "client"
+                if transaction is not None
+                else "client-individual",
+            )
+        )
         if queue:
             headers += dialect.queue_headers
         if not dialect.prefixes:
@@ -98,7 +109,9 @@ class Slice:
         if dialect.prefetch and self.prefetch:
             headers.append((dialect.prefetch, str(self.prefetch)))
         if spec.selector is not None:
-            headers.append(("selector", with_decimals(spec.selector) if dialect.decimals else spec.selector))
+            headers.append(
+                ("selector", with_decimals(spec.selector) if dialect.decimals else spec.selector)
+            )
         if spec.no_local and dialect.no_local:
             headers.append((dialect.no_local, "true"))
         if spec.browse:
@@ -115,7 +128,9 @@ class Slice:
 
     def bury(self, delivery: Delivery, transaction: str | None = None) -> None:
         """NACK it for good."""
-        self._line.put("NACK", [*self._settling(delivery.name, transaction), *self._dialect.dead_headers])
+        self._line.put(
+            "NACK", [*self._settling(delivery.name, transaction), *self._dialect.dead_headers]
+        )
 
     def _settling(self, name: str, transaction: str | None) -> Pairs:
         headers = [("id", name), ("message-id", name), ("subscription", self.id)]
@@ -127,14 +142,18 @@ class Slice:
         """Have the broker send no more, and keep what it has sent; possible where UNSUBSCRIBE gives nothing back."""
         if not self._parked:
             self._parked = self.over = True
-            self._line.ask("UNSUBSCRIBE", [("id", self.id)], Asked(Operation.UNSUBSCRIBE), self._unsubscribed)
+            self._line.ask(
+                "UNSUBSCRIBE", [("id", self.id)], Asked(Operation.UNSUBSCRIBE), self._unsubscribed
+            )
             self._line.put("SUBSCRIBE", parking(self.id))
 
     def release(self, outstanding: list[Delivery]) -> None:
         """Have the broker send no more, and give these and what is on its way back to the destination."""
         self.over = True
         if self._dialect.gives_back:
-            self._line.ask("UNSUBSCRIBE", [("id", self.id)], Asked(Operation.UNSUBSCRIBE), self._fell_quiet)
+            self._line.ask(
+                "UNSUBSCRIBE", [("id", self.id)], Asked(Operation.UNSUBSCRIBE), self._fell_quiet
+            )
             if self._dialect.gives_back_late:
                 self._hurry()
             return
@@ -150,7 +169,12 @@ class Slice:
         destination = self.consumer.spec.destination
         if destination.kind is Kind.QUEUE:
             id = f"{self.id}-"
-            headers = [("id", id), ("destination", pattern(self._dialect, destination)), ("ack", "client"), ("selector", "1 = 0")]
+            headers = [
+                ("id", id),
+                ("destination", pattern(self._dialect, destination)),
+                ("ack", "client"),
+                ("selector", "1 = 0"),
+            ]
             self._line.put("SUBSCRIBE", headers)
             self._line.put("UNSUBSCRIBE", [("id", id)])
 
@@ -162,7 +186,9 @@ class Slice:
         """RabbitMQ has confirmed UNSUBSCRIBE before it passed on what was on its way; that comes before its next answer."""
         if error is None:
             name = f"{self.id}-quiet"
-            self._line.ask("BEGIN", [("transaction", name)], Asked(Operation.UNSUBSCRIBE), self._fell_quiet)
+            self._line.ask(
+                "BEGIN", [("transaction", name)], Asked(Operation.UNSUBSCRIBE), self._fell_quiet
+            )
             self._line.put("ABORT", [("transaction", name)])
 
     def _fell_quiet(self, error: MessagingError | None) -> None:
@@ -187,7 +213,11 @@ def parking(id: str) -> Pairs:
 
     It has to follow UNSUBSCRIBE at once: RabbitMQ answers with an ERROR when it finds, after an UNSUBSCRIBE, messages that were on their way.
     """
-    return [("id", id), ("destination", f"/topic/parked.{uuid4().hex}"), ("ack", "client-individual")]
+    return [
+        ("id", id),
+        ("destination", f"/topic/parked.{uuid4().hex}"),
+        ("ack", "client-individual"),
+    ]
 
 
 def durable_headers(dialect: Dialect, client_id: str, name: str) -> Pairs:

@@ -58,7 +58,11 @@ class Transaction:
         self._settlements.append(_Settlement(consumer, deliveries))
 
     def reject(
-        self, consumer: StompConsumer, deliveries: list[tuple[int, Delivery]], delay_ms: int | None, dead: DeadReason | None
+        self,
+        consumer: StompConsumer,
+        deliveries: list[tuple[int, Delivery]],
+        delay_ms: int | None,
+        dead: DeadReason | None,
     ) -> None:
         """Deliveries are rejected in it."""
         self._settlements.append(_Settlement(consumer, deliveries, True, delay_ms, dead))
@@ -78,7 +82,9 @@ class Transaction:
             wire.write(command, headers, body)
         command, headers, body = frames[-1]
         if not self._session.connection.dialect.ends_at_error:
-            wire.ask(command, headers, body, asked, lambda error: self._written(wire, name, done, error))
+            wire.ask(
+                command, headers, body, asked, lambda error: self._written(wire, name, done, error)
+            )
         else:
             wire.write(command, headers, body)
             self._written(wire, name, done, None)
@@ -99,10 +105,18 @@ class Transaction:
                 frames += [("ACK", _settling(delivery, transaction), b"") for delivery in named]
             elif settlement.dead is not None or not dialect.acknowledges_within:
                 more = [] if settlement.dead is None else list(dialect.dead_headers)
-                frames += [("NACK", _settling(delivery, transaction) + more, b"") for delivery in named]
+                frames += [
+                    ("NACK", _settling(delivery, transaction) + more, b"") for delivery in named
+                ]
         return frames
 
-    def _written(self, wire: Wire, name: str, done: Callable[[MessagingError | None], None], error: MessagingError | None) -> None:
+    def _written(
+        self,
+        wire: Wire,
+        name: str,
+        done: Callable[[MessagingError | None], None],
+        error: MessagingError | None,
+    ) -> None:
         if error is not None:
             if wire.ended is None:
                 wire.write("ABORT", [("transaction", name)])
@@ -127,7 +141,9 @@ class Transaction:
 
     def undo(self) -> None:
         """Forget it. What was settled is outstanding again, or, of the session's own consumers, is delivered again with all else that is."""
-        mine: dict[StompConsumer, list[tuple[int, Delivery]]] = {consumer: [] for consumer in self._session.consumers}
+        mine: dict[StompConsumer, list[tuple[int, Delivery]]] = {
+            consumer: [] for consumer in self._session.consumers
+        }
         undone, self.sends, self._settlements = self._settlements, [], []
         for consumer, deliveries, *_ in undone:
             if consumer.session is self._session:
@@ -140,4 +156,9 @@ class Transaction:
 
 
 def _settling(delivery: Delivery, transaction: tuple[str, str]) -> Pairs:
-    return [("id", delivery.name), ("message-id", delivery.name), ("subscription", delivery.slice.id), transaction]
+    return [
+        ("id", delivery.name),
+        ("message-id", delivery.name),
+        ("subscription", delivery.slice.id),
+        transaction,
+    ]

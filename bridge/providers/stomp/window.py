@@ -64,7 +64,10 @@ class Window:
             have = sum([slice.prefetch for slice in self._slices])
             more = unsettled + self._wanted(credit, octets) - have
             if more > 0:
-                keeps_order = self._connection.dialect.ordered_slices and self._session.mode is not Mode.TRANSACTED
+                keeps_order = (
+                    self._connection.dialect.ordered_slices
+                    and self._session.mode is not Mode.TRANSACTED
+                )
                 least = (have // 4 if have >= _MANY else 0) if keeps_order else _AHEAD
                 self._grow(max(more, least))
 
@@ -84,7 +87,12 @@ class Window:
         self._slices.append(slice)
         connection.add_slice(slice)
         asked = Asked(
-            Operation.SUBSCRIBE, connection.username, spec.destination, spec.selector, connection.client_id, spec.durable_name
+            Operation.SUBSCRIBE,
+            connection.username,
+            spec.destination,
+            spec.selector,
+            connection.client_id,
+            spec.durable_name,
         )
         slice.subscribe(asked, spec, self._session.wire_transaction(), self._subscribed)
 

@@ -56,7 +56,9 @@ class Wire(Protocol):
     :param asked: who connects. :param connect: the headers of CONNECT, without version and heart-beat.
     """
 
-    def __init__(self, clock: IReactorTime, options: StompOptions, where: str, asked: Asked, connect: Pairs) -> None:
+    def __init__(
+        self, clock: IReactorTime, options: StompOptions, where: str, asked: Asked, connect: Pairs
+    ) -> None:
         self._clock = clock
         self._options = options
         self._where = where
@@ -117,7 +119,9 @@ class Wire(Protocol):
         """
         self._receipts += 1
         receipt = f"r{self._receipts}"
-        self._waiting[receipt] = _Waiting(asked, answer, self._clock.seconds() + self._options.receipt_timeout)
+        self._waiting[receipt] = _Waiting(
+            asked, answer, self._clock.seconds() + self._options.receipt_timeout
+        )
         self.write(command, [*headers, ("receipt", receipt)], body)
         self._read_or_not()
 
@@ -254,7 +258,11 @@ class Wire(Protocol):
             self.fail(self._unavailable(f"it answered CONNECT with {frame.command[:40]}"))
         elif frame.headers.get("version") not in ("1.1", "1.2"):
             version = frame.headers.get("version", "1.0")[:20]
-            self.fail(self._unavailable(f"it speaks STOMP {version}, and single acknowledgements need 1.1 or 1.2"))
+            self.fail(
+                self._unavailable(
+                    f"it speaks STOMP {version}, and single acknowledgements need 1.1 or 1.2"
+                )
+            )
         else:
             self._open = True
             self._reader.escaped = True
@@ -303,7 +311,11 @@ class Wire(Protocol):
             self._heard_at = min(self._heard_at + late, now)
             for waiting in self._waiting.values():
                 waiting.due += late
-        if self._sends_every and now - self._sent_at >= self._sends_every / 2 - self._tick_every and self.transport is not None:
+        if (
+            self._sends_every
+            and now - self._sent_at >= self._sends_every / 2 - self._tick_every
+            and self.transport is not None
+        ):
             self._sent_at = now
             self.transport.write(b"\n")
         # The reactor reads the sockets once more before the broker is judged by this moment.
@@ -312,9 +324,17 @@ class Wire(Protocol):
     def _judge(self, now: float) -> None:
         self._next_tick()
         if self._hears_every and self._reading and now - self._heard_at > 2 * self._hears_every:
-            self.fail(self._unavailable(f"nothing was heard for {now - self._heard_at:.1f} s, twice its heart-beat"))
+            self.fail(
+                self._unavailable(
+                    f"nothing was heard for {now - self._heard_at:.1f} s, twice its heart-beat"
+                )
+            )
         elif self._waiting and next(iter(self._waiting.values())).due <= now:
-            self.fail(self._unavailable(f"a RECEIPT did not come within {self._options.receipt_timeout:g} s{self._why_unread()}"))
+            self.fail(
+                self._unavailable(
+                    f"a RECEIPT did not come within {self._options.receipt_timeout:g} s{self._why_unread()}"
+                )
+            )
 
     def _why_unread(self) -> str:
         """What to add where the RECEIPT may be in what was not read."""

@@ -11,7 +11,18 @@ from contextlib import suppress
 from typing import Final
 
 from bridge.xa.errors import LogDamaged, LogFailed, NotWritten
-from bridge.xa.log.records import Change, Entry, Header, Presumed, Removed, frame, header, live, read_changes, read_header
+from bridge.xa.log.records import (
+    Change,
+    Entry,
+    Header,
+    Presumed,
+    Removed,
+    frame,
+    header,
+    live,
+    read_changes,
+    read_header,
+)
 from bridge.xa.log.storage import Storage, SyncFailed
 from bridge.xa.presumptions import Presumptions
 from bridge.xa.xids import IDENTITY_OCTETS, Run
@@ -35,7 +46,13 @@ class LogFile:
     """
 
     def __init__(
-        self, storage: Storage, name: str, size: int, sync: bool, random_bytes: Callable[[int], bytes], place: str = ""
+        self,
+        storage: Storage,
+        name: str,
+        size: int,
+        sync: bool,
+        random_bytes: Callable[[int], bytes],
+        place: str = "",
     ) -> None:
         self._storage: Final = storage
         self._size: Final = size
@@ -51,7 +68,11 @@ class LogFile:
         self._rewrite_at = 0
         try:
             before = self._read(name)
-            runs: tuple[Run, ...] = (Run(before.identity, before.generation), *before.earlier) if before.generation else ()
+            runs: tuple[Run, ...] = (
+                (Run(before.identity, before.generation), *before.earlier)
+                if before.generation
+                else ()
+            )
             former = before.former
             #: Whether the log was written at another place before.
             self.moved = bool(place and before.place) and place != before.place
@@ -116,7 +137,9 @@ class LogFile:
             before, end = read_header(data, self._storage.name)
             changes, good = read_changes(data, before, end, self._storage.name)
         except (ValueError, KeyError, TypeError) as strange:
-            raise LogDamaged(self._storage.name, 0, f"it holds what this gateway does not write: {strange}") from strange
+            raise LogDamaged(
+                self._storage.name, 0, f"it holds what this gateway does not write: {strange}"
+            ) from strange
         self.cut = len(data) - good
         self._live = {entry.gtrid: entry for entry in live(changes)}
         for change in changes:
@@ -182,7 +205,8 @@ class LogFile:
 
     def _fail(self, failed: OSError) -> LogFailed:
         self.failed = LogFailed(
-            self._storage.name, f"{_words(failed)}; nothing is decided any more until the bridge is started anew"
+            self._storage.name,
+            f"{_words(failed)}; nothing is decided any more until the bridge is started anew",
         )
         return self.failed
 

@@ -28,7 +28,9 @@ class Reactor(Protocol):
 
     def callFromThread(self, callable: Callable[..., Any], /, *args: Any) -> Any: ...
 
-    def callLater(self, delay: float, callable: Callable[..., Any], /, *args: Any) -> IDelayedCall: ...
+    def callLater(
+        self, delay: float, callable: Callable[..., Any], /, *args: Any
+    ) -> IDelayedCall: ...
 
 
 class Worker(Protocol):
@@ -137,7 +139,9 @@ class DecisionLog:
         if self._closing:
             if waiting.written is not None:
                 # Not from inside the call.
-                self._reactor.callLater(0, waiting.written, NotWritten(self._file.path, "it is closed"))
+                self._reactor.callLater(
+                    0, waiting.written, NotWritten(self._file.path, "it is closed")
+                )
             return
         self._waiting.append(waiting)
         if self._writing:
@@ -171,7 +175,9 @@ class DecisionLog:
     def _write(self, batch: Sequence[_Waiting]) -> None:
         failed: LogFailed | None = None
         try:
-            self._file.write([waiting.change for waiting in batch], any(waiting.sync for waiting in batch))
+            self._file.write(
+                [waiting.change for waiting in batch], any(waiting.sync for waiting in batch)
+            )
         except LogFailed as raised:
             failed = raised
         except Exception as broken:  # noqa: BLE001  whatever it is, nobody may take it for written
@@ -186,7 +192,9 @@ class DecisionLog:
 
     # On the reactor's thread.
 
-    def _written(self, batch: Sequence[_Waiting], failed: LogFailed | None, for_good: LogFailed | None) -> None:
+    def _written(
+        self, batch: Sequence[_Waiting], failed: LogFailed | None, for_good: LogFailed | None
+    ) -> None:
         self._writing = False
         self.failed = for_good
         if failed is not None and for_good is None and not self._closing:

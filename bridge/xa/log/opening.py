@@ -42,11 +42,20 @@ def open_coordinator(
     name = f"{instance}:{bridge}"
     make_directory(folder)
     file = LogFile(
-        FileStorage(folder / f"txlog.{bridge}"), name, properties.log_size, properties.log_sync, randomness, place_of(folder)
+        FileStorage(folder / f"txlog.{bridge}"),
+        name,
+        properties.log_size,
+        properties.log_sync,
+        randomness,
+        place_of(folder),
     )
     decisions = DecisionLog(reactor, file, LogThread(f"txlog.{bridge}"))
     if file.cut:
-        log.info("{file}: {octets} octets at its end had not been synced, and are cut", file=file.path, octets=file.cut)
+        log.info(
+            "{file}: {octets} octets at its end had not been synced, and are cut",
+            file=file.path,
+            octets=file.cut,
+        )
     if file.moved:
         log.warn(
             "{file} was written on another machine, or in another folder: as the original may be in use there, what was prepared and not decided is left "
@@ -54,9 +63,20 @@ def open_coordinator(
             file=file.path,
         )
     of = file.header
-    coordinator = Coordinator(reactor, name, decisions, Xids(name, of.identity, of.generation, of.earlier, of.former), passed, log)
+    coordinator = Coordinator(
+        reactor,
+        name,
+        decisions,
+        Xids(name, of.identity, of.generation, of.earlier, of.former),
+        passed,
+        log,
+    )
     for ref_name, count in coordinator.waits_for().items():
-        log.warn("{count} transactions of an earlier run wait for '{ref_name}'", count=count, ref_name=ref_name)
+        log.warn(
+            "{count} transactions of an earlier run wait for '{ref_name}'",
+            count=count,
+            ref_name=ref_name,
+        )
     return coordinator
 
 

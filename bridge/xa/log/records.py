@@ -124,7 +124,11 @@ def read_header(data: bytes, file: str) -> tuple[Header, int]:
     """The header, and where it ends. It is never torn, as a log is made in one step. :raises LogDamaged:"""
     if not data.startswith(MAGIC):
         if data.startswith(_MAGIC_OF_ANY_VERSION):
-            raise LogDamaged(file, 0, f"it is of a version that this gateway does not know ({data[: len(MAGIC)]!r})")
+            raise LogDamaged(
+                file,
+                0,
+                f"it is of a version that this gateway does not know ({data[: len(MAGIC)]!r})",
+            )
         raise LogDamaged(file, 0, "it does not begin as a transaction log does")
     found = _parsed(data, len(MAGIC), 0)
     if found is None:
@@ -135,8 +139,12 @@ def read_header(data: bytes, file: str) -> tuple[Header, int]:
     if len(identity) != IDENTITY_OCTETS:
         raise LogDamaged(file, len(MAGIC), "its header has no identity")
     former = tuple(bytes.fromhex(one) for one in said.get("former", ()))
-    earlier = tuple(Run(bytes.fromhex(one), generation) for one, generation in said.get("earlier", ()))
-    return Header(identity, said["generation"], said["name"], said.get("place", ""), former, earlier), end
+    earlier = tuple(
+        Run(bytes.fromhex(one), generation) for one, generation in said.get("earlier", ())
+    )
+    return Header(
+        identity, said["generation"], said["name"], said.get("place", ""), former, earlier
+    ), end
 
 
 def read_changes(data: bytes, of: Header, offset: int, file: str) -> tuple[list[Change], int]:
@@ -162,7 +170,11 @@ def _require_torn(data: bytes, of: Header, broken: int, file: str) -> None:
     while (at := data.find(_MARK, at + 1)) >= 0:
         found = _parsed(data, at, of.seed)
         if found is not None and found[1] > broken:
-            raise LogDamaged(file, broken, f"what is there is not what was written, and the log goes on at octet {at}")
+            raise LogDamaged(
+                file,
+                broken,
+                f"what is there is not what was written, and the log goes on at octet {at}",
+            )
 
 
 def _framed(payload: bytes, seed: int, offset: int, synced: int) -> bytes:
@@ -195,7 +207,10 @@ def _written(change: Change) -> dict[str, Any]:
         "since": change.since_ms,
         "decided": change.decided,
         "forgetting": change.forgetting,
-        "branches": [[one.bqual.hex(), one.ref_name, one.rm, one.state.value, one.error] for one in change.branches],
+        "branches": [
+            [one.bqual.hex(), one.ref_name, one.rm, one.state.value, one.error]
+            for one in change.branches
+        ],
     }
 
 
@@ -208,7 +223,13 @@ def _read(said: dict[str, Any]) -> Change:
         LoggedBranch(bytes.fromhex(bqual), ref_name, rm, BranchState(state), error)
         for bqual, ref_name, rm, state, error in said["branches"]
     )
-    return Entry(bytes.fromhex(said["gtrid"]), said["since"], said["decided"], said["forgetting"], tuple(branches))
+    return Entry(
+        bytes.fromhex(said["gtrid"]),
+        said["since"],
+        said["decided"],
+        said["forgetting"],
+        tuple(branches),
+    )
 
 
 def live(changes: Sequence[Change]) -> Iterator[Entry]:

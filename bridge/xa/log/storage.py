@@ -82,7 +82,9 @@ class FileStorage:
     def replace(self, data: bytes) -> None:
         beside = self._path.with_name(f"{self._path.name}.tmp")
         beside.unlink(missing_ok=True)  # of a process that was killed
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, PRIVATE_FILE)
+        descriptor = os.open(
+            beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, PRIVATE_FILE
+        )
         try:
             _lock(descriptor)
             os.fchmod(descriptor, PRIVATE_FILE)
@@ -128,7 +130,8 @@ def _lock(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as locked:
         raise OSError(
-            locked.errno, "the run before this, or another process, has not let go of it; start the bridge again when it has"
+            locked.errno,
+            "the run before this, or another process, has not let go of it; start the bridge again when it has",
         ) from locked
 
 

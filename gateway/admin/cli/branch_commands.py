@@ -33,13 +33,22 @@ def list_txn(command: Command) -> int:
 
 def query_txn(command: Command) -> int:
     def ask(client: AdminClient) -> Any:
-        found = next((each for each in client.get("/v1/branches")["branches"] if each["xid"] == command.name), None)
+        found = next(
+            (
+                each
+                for each in client.get("/v1/branches")["branches"]
+                if each["xid"] == command.name
+            ),
+            None,
+        )
         if found is None:
             raise AdminError(f"there is no prepared transaction {command.name}")
         return found
 
     introduction = ("Querying the transaction where:", _which(command))
-    return carry_out(command, introduction, ask, "Successfully queried the transaction.", shown(branch_details))
+    return carry_out(
+        command, introduction, ask, "Successfully queried the transaction.", shown(branch_details)
+    )
 
 
 def commit_txn(command: Command) -> int:

@@ -72,7 +72,11 @@ class Command:
         """Print what will be done, and to which broker."""
         self.common.say(doing)
         self.common.say()
-        titles = [("Bridge Name", self.bridge), ("Bridge Type", self.type), ("Link Name", self.link)]
+        titles = [
+            ("Bridge Name", self.bridge),
+            ("Bridge Type", self.type),
+            ("Link Name", self.link),
+        ]
         given = [(title, value) for title, value in titles if value]
         if given:
             self.common.show(table([title for title, _ in given], [[value for _, value in given]]))
@@ -87,7 +91,9 @@ class Command:
 def list_bridges(command: Command) -> int:
     client, common = command.client(), command.common
     if not command.bridge:
-        common.say(f"Listing the bridges{' of the type' if command.type else ''} on the broker specified by:")
+        common.say(
+            f"Listing the bridges{' of the type' if command.type else ''} on the broker specified by:"
+        )
         common.say()
         if command.type:
             common.show(table(("Bridge Type",), [(command.type,)]))
@@ -113,7 +119,9 @@ def list_links(command: Command) -> int:
     if command.options.debug and not command.link:
         answer = client.get(path_of("v1", "bridges", command.bridge), type=command.type)
     elif command.options.debug and any(link["transacted"] for link in answer["links"]):
-        answer["transaction_records"] = client.get(path_of("v1", "transactions", command.bridge))["transactions"]
+        answer["transaction_records"] = client.get(path_of("v1", "transactions", command.bridge))[
+            "transactions"
+        ]
     _show_bridge(command, answer)
     common.say("Successfully listed links.")
     return 0
@@ -174,7 +182,9 @@ def query_link(command: Command) -> int:
     _say_problems(common, [answer])
     _say_transactions(common, [answer])
     common.show_json(answer["links"][0] if command.link else answer)
-    common.say("Successfully queried the link." if command.link else "Successfully queried the links.")
+    common.say(
+        "Successfully queried the link." if command.link else "Successfully queried the links."
+    )
     return 0
 
 
@@ -183,9 +193,15 @@ def watch(command: Command) -> int:
 
     client = command.client()
     if command.argument == "bridge":
-        return watch_live(command.common, lambda: client.get("/v1/bridges", type=command.type), command.options)
+        return watch_live(
+            command.common, lambda: client.get("/v1/bridges", type=command.type), command.options
+        )
     parts = [command.bridge, *([command.link] if command.link else [])]
-    return watch_live(command.common, lambda: client.get(path_of("v1", "links", *parts), type=command.type), command.options)
+    return watch_live(
+        command.common,
+        lambda: client.get(path_of("v1", "links", *parts), type=command.type),
+        command.options,
+    )
 
 
 # --- start, stop, pause, resume, reload, level
@@ -197,11 +213,17 @@ def operate_on_bridges(command: Command) -> int:
     common, client = command.common, command.client()
     one = bool(command.bridge)
     which = "the bridge" if one else "all bridges of the type" if command.type else "all bridges"
-    command.show_what(f"{doing} {which}{':' if one or command.type else ' on the broker specified by:'}")
-    if not common.confirmed(f"Are you sure you want to {operation} {'this bridge' if one else 'these bridges'}?"):
+    command.show_what(
+        f"{doing} {which}{':' if one or command.type else ' on the broker specified by:'}"
+    )
+    if not common.confirmed(
+        f"Are you sure you want to {operation} {'this bridge' if one else 'these bridges'}?"
+    ):
         return not_done(command, f"The {'bridge was' if one else 'bridges were'} not {done}.")
     if one:
-        answer = client.post(path_of("v1", "bridges", command.bridge, operation), type=command.type or None)
+        answer = client.post(
+            path_of("v1", "bridges", command.bridge, operation), type=command.type or None
+        )
     else:
         answer = client.post("/v1/bridges", operation=operation, type=command.type or None)
     if not one:
@@ -212,7 +234,9 @@ def operate_on_bridges(command: Command) -> int:
             _say_not_started(common, bridge["name"], bridge["not_started_links"])
     pausing = [bridge["name"] for bridge in answer["bridges"] if bridge["state"] == "PAUSING"]
     for name in pausing:
-        common.say(f"Bridge {name} is PAUSING: it is PAUSED as soon as its last link has finished the batch under way.")
+        common.say(
+            f"Bridge {name} is PAUSING: it is PAUSED as soon as its last link has finished the batch under way."
+        )
     if len(pausing) < len(answer["bridges"]):
         common.say(f"Successfully {done} the {'bridge' if one else 'bridges'}.")
     return 0
@@ -220,7 +244,9 @@ def operate_on_bridges(command: Command) -> int:
 
 def _say_not_started(common: Common, bridge: str, links: Sequence[str]) -> None:
     if links:
-        common.say(f"Links of bridge {bridge} that are not started yet: {', '.join(links)}. Query them to see why.")
+        common.say(
+            f"Links of bridge {bridge} that are not started yet: {', '.join(links)}. Query them to see why."
+        )
 
 
 def operate_on_link(command: Command) -> int:
@@ -230,14 +256,22 @@ def operate_on_link(command: Command) -> int:
     command.show_what(f"{doing} the link:")
     if not common.confirmed(f"Are you sure you want to {operation} this link?"):
         return not_done(command, f"The link was not {done}.")
-    answer = client.post(path_of("v1", "links", command.bridge, operation), link=command.link, type=command.type or None)
+    answer = client.post(
+        path_of("v1", "links", command.bridge, operation),
+        link=command.link,
+        type=command.type or None,
+    )
     common.show_json(answer)
     [link] = answer["links"]
-    wanted = {"start": "STARTED", "resume": "STARTED", "stop": "STOPPED", "pause": "PAUSED"}[operation]
+    wanted = {"start": "STARTED", "resume": "STARTED", "stop": "STOPPED", "pause": "PAUSED"}[
+        operation
+    ]
     if link["state"] == wanted:
         common.say(f"Successfully {done} the link.")
     else:
-        common.say(f"The link is {link['state']}{': ' if link['last_error'] else '.'}{link['last_error']}")
+        common.say(
+            f"The link is {link['state']}{': ' if link['last_error'] else '.'}{link['last_error']}"
+        )
     return 0
 
 
@@ -246,7 +280,9 @@ def reload_bridge(command: Command) -> int:
     command.show_what("Reloading the bridge:")
     if not common.confirmed("Are you sure you want to reload this bridge?"):
         return not_done(command, "The bridge was not reloaded.")
-    answer = client.post(path_of("v1", "bridges", command.bridge, "reload"), type=command.type or None)
+    answer = client.post(
+        path_of("v1", "bridges", command.bridge, "reload"), type=command.type or None
+    )
     for line in changes_lines(answer):
         common.say(line)
     common.show_json(answer)
@@ -279,9 +315,14 @@ def level_of_bridge(command: Command) -> int:
 def list_dead(command: Command) -> int:
     common, client, options = command.common, command.client(), command.options
     _show_queue(
-        command, "Listing the dead messages that the selector matches:" if options.selector else "Listing the dead messages:"
+        command,
+        "Listing the dead messages that the selector matches:"
+        if options.selector
+        else "Listing the dead messages:",
     )
-    answer = client.get("/v1/dead", selector=options.selector, limit=options.limit, **_which_queue(options))
+    answer = client.get(
+        "/v1/dead", selector=options.selector, limit=options.limit, **_which_queue(options)
+    )
     common.show(dead_lines(answer["messages"], options.debug))
     common.show_json(answer)
     if answer["more"]:
@@ -300,12 +341,20 @@ def purge_dead(command: Command) -> int:
 
 def _dead_operation(command: Command, operation: str, doing: str, done: str, **more: object) -> int:
     common, client, options = command.common, command.client(), command.options
-    every = "the dead messages that the selector matches" if options.selector else "all dead messages"
+    every = (
+        "the dead messages that the selector matches" if options.selector else "all dead messages"
+    )
     _show_queue(command, f"{doing} {every}:")
     dry = bool(options.dry_run)
     if not dry and not common.confirmed(f"Are you sure you want to {operation} these messages?"):
         return not_done(command, f"The messages were not {done}.")
-    body = {"selector": options.selector, "limit": options.limit, "dry_run": dry, **_which_queue(options), **more}
+    body = {
+        "selector": options.selector,
+        "limit": options.limit,
+        "dry_run": dry,
+        **_which_queue(options),
+        **more,
+    }
     answer = client.post(path_of("v1", "dead", operation), **body)
     for line in tally_lines(answer, done):
         common.say(line)

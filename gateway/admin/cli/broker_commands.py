@@ -133,11 +133,17 @@ def _say_notes(common: Common, answer: Any) -> None:
 
 
 def list_dst(command: Command) -> int:
-    which = f"the {_TITLES[command.type].lower()} destinations" if command.type else "all the destinations"
+    which = (
+        f"the {_TITLES[command.type].lower()} destinations"
+        if command.type
+        else "all the destinations"
+    )
     return carry_out(
         command,
         (f"Listing {which} on the broker specified by:",),
-        lambda client: client.get("/v1/destinations", type=command.type, temporary=bool(command.options.temporary)),
+        lambda client: client.get(
+            "/v1/destinations", type=command.type, temporary=bool(command.options.temporary)
+        ),
         "Successfully listed destinations.",
         shown(lambda answer: destinations_table(answer["destinations"])),
     )
@@ -154,12 +160,18 @@ def query_dst(command: Command) -> int:
 
 
 def create_dst(command: Command) -> int:
-    attributes = [("Destination Name", command.name), ("Destination Type", _TITLES[command.type]), *command.properties.items()]
+    attributes = [
+        ("Destination Name", command.name),
+        ("Destination Type", _TITLES[command.type]),
+        *command.properties.items(),
+    ]
     properties = dict(command.properties)
     return carry_out(
         command,
         ("Creating a destination with the following attributes:", listed(attributes)),
-        lambda client: client.post("/v1/destinations", type=command.type, name=command.name, properties=properties),
+        lambda client: client.post(
+            "/v1/destinations", type=command.type, name=command.name, properties=properties
+        ),
         "Successfully created the destination.",
         _say_notes,
     )
@@ -184,7 +196,11 @@ def purge_dst(command: Command) -> int:
         ("purge", "purged", "destination"),
         (_which(command), listed(how) if how else ""),
         lambda client: client.post(
-            "/v1/destination/purge", type=command.type, name=command.name, selector=selector, use_dmq=use_dmq
+            "/v1/destination/purge",
+            type=command.type,
+            name=command.name,
+            selector=selector,
+            use_dmq=use_dmq,
         ),
         lambda common, answer: common.say(f"Messages purged: {answer['purged']}"),
     )
@@ -225,7 +241,9 @@ def list_msg(command: Command) -> int:
     def show(common: Common, answer: Any) -> None:
         common.show(messages_table(answer["messages"]))
         if answer["more"]:
-            common.say(f"There are more; these are the first {len(answer['messages'])}. -maxNumMsgsRetrieved shows more of them.")
+            common.say(
+                f"There are more; these are the first {len(answer['messages'])}. -maxNumMsgsRetrieved shows more of them."
+            )
 
     return carry_out(
         command,
@@ -240,7 +258,12 @@ def query_msg(command: Command) -> int:
     _only_queues(command)
     return carry_out(
         command,
-        ("Querying the message where:", listed([("Message ID", command.options.message_id), ("Destination Name", command.name)])),
+        (
+            "Querying the message where:",
+            listed(
+                [("Message ID", command.options.message_id), ("Destination Name", command.name)]
+            ),
+        ),
         lambda client: client.get("/v1/message", name=command.name, id=command.options.message_id),
         "Successfully queried the message.",
         shown(message_details),
@@ -276,7 +299,9 @@ def destroy_dur(command: Command) -> int:
         command,
         ("destroy", "destroyed", "durable subscription"),
         (table(("Durable Subscription Name", "Client ID"), [(command.name, client_id)]),),
-        lambda client: client.ask("DELETE", "/v1/durable", body={"name": command.name, "client_id": client_id}),
+        lambda client: client.ask(
+            "DELETE", "/v1/durable", body={"name": command.name, "client_id": client_id}
+        ),
     )
 
 
@@ -304,7 +329,13 @@ def query_cxn(command: Command) -> int:
         return found
 
     introduction = ("Querying the connection where:", _which_cxn(command))
-    return carry_out(command, introduction, ask, "Successfully queried the connection.", shown(connection_details))
+    return carry_out(
+        command,
+        introduction,
+        ask,
+        "Successfully queried the connection.",
+        shown(connection_details),
+    )
 
 
 def destroy_cxn(command: Command) -> int:

@@ -84,7 +84,10 @@ def destination_details(each: Json) -> str:
         ("Current Number of Producers", each["producers"]),
     ]
     if queue:
-        lines += [("Current Number of Active Consumers", each["consumers"]), ("Current Number of Backup Consumers", 0)]
+        lines += [
+            ("Current Number of Active Consumers", each["consumers"]),
+            ("Current Number of Backup Consumers", 0),
+        ]
     else:
         lines += [
             ("Current Number of Producer Wildcards", 0),
@@ -167,7 +170,11 @@ def message_details(each: Json) -> str:
             ("Comment", " ".join(str(each["comment"] or "").split("\n"))),
             ("Source", each["source"] or ""),
         ]
-    lines += [("", ""), ("Properties", None), *((f"   {name}", value) for name, value in sorted(each["properties"].items()))]
+    lines += [
+        ("", ""),
+        ("Properties", None),
+        *((f"   {name}", value) for name, value in sorted(each["properties"].items())),
+    ]
     return listed(lines)
 
 
@@ -177,7 +184,13 @@ def _age(each: Json) -> str:
 
 def durables_table(durables: Sequence[Json], with_topics: bool) -> str:
     """``list dur``. :param with_topics: they are not all of one topic."""
-    titles = ["Durable Sub. Name", "Client ID", "Number of Messages", "Durable Sub. State", *(["Topic"] if with_topics else [])]
+    titles = [
+        "Durable Sub. Name",
+        "Client ID",
+        "Number of Messages",
+        "Durable Sub. State",
+        *(["Topic"] if with_topics else []),
+    ]
     rows = [
         (
             each["name"],
@@ -270,8 +283,14 @@ def broker_details(broker: Json, port: int) -> str:
             ("Current Number of Durable Subscriptions", broker["durables"]),
             ("Current Number of Connections", broker["connections"]),
             ("Messages Accepted Since the Start", broker["accepted"]),
-            ("Memory of Waiting Messages", f"{broker['memory_used']} of {broker['memory_most']} bytes"),
-            ("Persistent Messages are Refused", f"true: {broker['refusing']}" if broker["refusing"] else "false"),
+            (
+                "Memory of Waiting Messages",
+                f"{broker['memory_used']} of {broker['memory_most']} bytes",
+            ),
+            (
+                "Persistent Messages are Refused",
+                f"true: {broker['refusing']}" if broker["refusing"] else "false",
+            ),
             ("", ""),
             ("Current Number of Messages in Dead Message Queue", broker["dead_messages"]),
             ("Current Total Message Bytes in Dead Message Queue", broker["dead_octets"]),
@@ -284,7 +303,10 @@ def broker_details(broker: Json, port: int) -> str:
             ("", ""),
             ("Auto Create Queues", _truth(broker["auto_create_queues"])),
             ("Auto Create Topics", _truth(broker["auto_create_topics"])),
-            ("Auto Created Queue Max Number of Active Consumers", _limit(broker["auto_max_consumers"])),
+            (
+                "Auto Created Queue Max Number of Active Consumers",
+                _limit(broker["auto_max_consumers"]),
+            ),
             ("Auto Created Queue Max Number of Backup Consumers", 0),
             *_journal(broker.get("journal")),
         ]
@@ -309,7 +331,11 @@ def listed(lines: Sequence[Line]) -> str:
     width = max(len(printable(name)) for name, value in lines if value is not None)
     text = ""
     for name, value in lines:
-        shown = printable(name) if value is None else f"{printable(name).ljust(width)}    {printable(str(value))}"
+        shown = (
+            printable(name)
+            if value is None
+            else f"{printable(name).ljust(width)}    {printable(str(value))}"
+        )
         text += shown.rstrip() + "\n"
     return text
 

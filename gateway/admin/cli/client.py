@@ -74,7 +74,10 @@ def broker_address(text: str) -> tuple[str, int]:
 
     :raises AdminError: it is none of these.
     """
-    match = re.fullmatch(r"(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::([0-9]{1,5}))?", text.strip().removeprefix("mq://").rstrip("/"))
+    match = re.fullmatch(
+        r"(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::([0-9]{1,5}))?",
+        text.strip().removeprefix("mq://").rstrip("/"),
+    )
     port = DEFAULT_PORT if match is None or match[3] is None else int(match[3])
     if match is None or not 0 < port <= 65535:
         raise AdminError(f"{text!r} is no broker; expected HOST:PORT")
@@ -99,7 +102,8 @@ def port_mapper_entries(host: str, port: int, timeout_s: float | None = 10.0) ->
     except OSError as error:
         reason = error.strerror or str(error) or type(error).__name__
         raise AdminError(
-            f"no broker answers at {broker}: {reason}. Is it running, and is this its port mapper?", "unreachable"
+            f"no broker answers at {broker}: {reason}. Is it running, and is this its port mapper?",
+            "unreachable",
         ) from None
     lines = answer.decode("ascii", "replace").splitlines()
     if not lines or re.match(r"[0-9]+ \S", lines[0]) is None:
@@ -121,7 +125,14 @@ def find(host: str, port: int, *, secure: bool = False, timeout_s: float | None 
     :raises AdminError: there is none, or a password would be sent in the clear over a network.
     """
     broker = f"{host}:{port}"
-    entry = next((each for each in port_mapper_entries(host, port, timeout_s) if each.name == PORT_MAPPER_NAME), None)
+    entry = next(
+        (
+            each
+            for each in port_mapper_entries(host, port, timeout_s)
+            if each.name == PORT_MAPPER_NAME
+        ),
+        None,
+    )
     if entry is None:
         raise AdminError(
             f"the broker at {broker} runs, and has no admin service: the bridge service manager does not run (imq.bridge.enabled)",
@@ -129,7 +140,10 @@ def find(host: str, port: int, *, secure: bool = False, timeout_s: float | None 
         )
     tls = entry.protocol == "tls"
     if secure and not tls:
-        raise AdminError(f"the admin service of {broker} does not speak TLS: imq.bridge.admin.tls.enabled is false", "not_secure")
+        raise AdminError(
+            f"the admin service of {broker} does not speak TLS: imq.bridge.admin.tls.enabled is false",
+            "not_secure",
+        )
     if tls:
         return Address(host, entry.port, True, host)
     if not _is_here(host):
@@ -190,9 +204,13 @@ class AdminClient:
         self._tls: ssl.SSLContext | None = None
         if address.tls:
             try:
-                self._tls = ssl.create_default_context(cafile=None if authorities is None else str(authorities))
+                self._tls = ssl.create_default_context(
+                    cafile=None if authorities is None else str(authorities)
+                )
             except (OSError, ssl.SSLError) as error:
-                raise AdminError(f"{authorities}: no certificates can be read from it: {error}") from None
+                raise AdminError(
+                    f"{authorities}: no certificates can be read from it: {error}"
+                ) from None
 
     def get(self, path: str, **query: object) -> Any:
         """The answer to GET. :param query: parameters; those that are None or empty are left out. :raises AdminError: see :meth:`ask`."""
@@ -203,19 +221,29 @@ class AdminClient:
         return self.ask("POST", path, body=body)
 
     def ask(
-        self, method: str, path: str, query: Mapping[str, object] | None = None, body: Mapping[str, object] | None = None
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, object] | None = None,
+        body: Mapping[str, object] | None = None,
     ) -> Any:
         """What the service answers, as ``json`` reads it.
 
         :param path: its parts quoted, as by :func:`path_of`.
         :raises AdminError: it refuses, with its text and code; or does not answer.
         """
-        given = {name: _spelled(value) for name, value in (query or {}).items() if value is not None and value != ""}
+        given = {
+            name: _spelled(value)
+            for name, value in (query or {}).items()
+            if value is not None and value != ""
+        }
         headers = {"Authorization": self._authorization, "Accept": "application/json"}
         content = b""
         if method != "GET":
             headers["Content-Type"] = "application/json"
-            content = json.dumps({name: value for name, value in (body or {}).items() if value is not None}).encode()
+            content = json.dumps(
+                {name: value for name, value in (body or {}).items() if value is not None}
+            ).encode()
         target = f"{path}?{urlencode(given)}" if given else path
         connection = self._connection()
         try:
@@ -230,7 +258,9 @@ class AdminClient:
             ) from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise AdminError(f"the admin service at {self._where} does not answer: {reason}", "unreachable") from None
+            raise AdminError(
+                f"the admin service at {self._where} does not answer: {reason}", "unreachable"
+            ) from None
         finally:
             connection.close()
         return self._read(response.status, octets)
@@ -239,11 +269,15 @@ class AdminClient:
         address, timeout_s = self._address, self._timeout_s
         if self._tls is None:
             return http.client.HTTPConnection(address.host, address.port, timeout=timeout_s)
-        return http.client.HTTPSConnection(address.host, address.port, timeout=timeout_s, context=self._tls)
+        return http.client.HTTPSConnection(
+            address.host, address.port, timeout=timeout_s, context=self._tls
+        )
 
     def _wait(self, connection: http.client.HTTPConnection) -> None:
         """Until the answer begins to come. :raises TimeoutError: it does not."""
-        if self._timeout_s is None or (isinstance(connection.sock, ssl.SSLSocket) and connection.sock.pending()):
+        if self._timeout_s is None or (
+            isinstance(connection.sock, ssl.SSLSocket) and connection.sock.pending()
+        ):
             return
         for attempt in range(self._retries + 1):
             wait_s = self._timeout_s * (attempt + 1)
@@ -258,13 +292,17 @@ class AdminClient:
             answer = json.loads(octets)
         except (ValueError, RecursionError):
             raise AdminError(
-                f"what answers at {self._where} is no admin service: no JSON came, with status {status}", "", status
+                f"what answers at {self._where} is no admin service: no JSON came, with status {status}",
+                "",
+                status,
             ) from None
         if status < 400:
             return answer
         error = answer.get("error") if isinstance(answer, dict) else None
         if not isinstance(error, dict):
-            raise AdminError(f"the admin service at {self._where} refused with status {status}", "", status)
+            raise AdminError(
+                f"the admin service at {self._where} refused with status {status}", "", status
+            )
         raise AdminError(str(error.get("text", "")), str(error.get("code", "")), status)
 
     @property

@@ -91,19 +91,31 @@ _PARTICULAR: Final = (
 def _check(options: argparse.Namespace) -> None:
     """:raises UsageError: something is missing, or too much."""
     command = f"{options.subcommand} {options.argument}"
-    needs_bridge = options.argument in ("link", "transactions", "transaction") or options.subcommand in ("reload", "level")
+    needs_bridge = options.argument in (
+        "link",
+        "transactions",
+        "transaction",
+    ) or options.subcommand in ("reload", "level")
     if options.argument == "bridge" and options.link:
         raise UsageError("-ln is not for bridges: did you mean the argument link?", "BA3002")
     if needs_bridge and not options.bridge:
         raise UsageError(f"the name of the bridge is missing: give -bn for {command}", "BA3000")
     if options.argument == "dead" and bool(options.bridge) != bool(options.dmq):
         given, missing = ("-bn", "-dmq") if options.bridge else ("-dmq", "-bn")
-        raise UsageError(f"{given} names a dead message queue of a bridge only with {missing}; without both it is the built-in one")
+        raise UsageError(
+            f"{given} names a dead message queue of a bridge only with {missing}; without both it is the built-in one"
+        )
     if options.argument == "link" and options.subcommand in OPERATIONS and not options.link:
         raise UsageError(f"the name of the link is missing: give -ln for {command}", "BA3001")
     if options.argument == "transaction" and not options.transaction:
-        raise UsageError(f"the transaction is missing: give -tid for {command}; list transactions has the ids")
-    if options.subcommand in ("pause", "resume") and options.argument == "bridge" and not (options.bridge or options.type):
+        raise UsageError(
+            f"the transaction is missing: give -tid for {command}; list transactions has the ids"
+        )
+    if (
+        options.subcommand in ("pause", "resume")
+        and options.argument == "bridge"
+        and not (options.bridge or options.type)
+    ):
         code = "BB4008" if options.subcommand == "pause" else "BB4009"
         raise UsageError(f"{command} needs -bn or -t", code)
     for name, option, commands in _PARTICULAR:
@@ -111,7 +123,14 @@ def _check(options: argparse.Namespace) -> None:
             raise UsageError(f"{option} is not for {command}, but for {', '.join(commands)}")
     if options.limit is not None:
         options.limit = _whole("-limit", options.limit, 1)
-    if options.level and options.level.upper() not in (*LEVELS, "ERROR", "NONE", "DEBUG", "DEBUGMED", "DEBUGHIGH"):
+    if options.level and options.level.upper() not in (
+        *LEVELS,
+        "ERROR",
+        "NONE",
+        "DEBUG",
+        "DEBUGMED",
+        "DEBUGHIGH",
+    ):
         raise UsageError(f"-level {options.level}: expected one of {', '.join(LEVELS)}")
     options.count = _whole("-count", options.count, 0)
     try:

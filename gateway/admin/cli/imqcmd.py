@@ -12,7 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.admin.cli.branch_commands import commit_txn, forget_txn, list_txn, query_txn, rollback_txn
+from gateway.admin.cli.branch_commands import (
+    commit_txn,
+    forget_txn,
+    list_txn,
+    query_txn,
+    rollback_txn,
+)
 from gateway.admin.cli.broker_commands import (
     Command,
     create_dst,
@@ -113,7 +119,9 @@ def _form(options: argparse.Namespace) -> _Form:
             raise UsageError(f"there is no {command}: {INSTEAD[command]}")
         arguments = [known for word, known in _COMMANDS if word == subcommand]
         if arguments:
-            raise UsageError(f"there is no {command}; expected {subcommand} {' or '.join(arguments)}")
+            raise UsageError(
+                f"there is no {command}; expected {subcommand} {' or '.join(arguments)}"
+            )
         words = sorted({word for word, _ in _COMMANDS})
         raise UsageError(f"there is no subcommand {subcommand}; expected one of {', '.join(words)}")
     for option, name in _PARTICULAR.items():
@@ -152,7 +160,14 @@ def run(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     form = _form(options)
-    return form.do(Command(Common.of(PROGRAM, options), options, _type(options.type), _properties(options.properties)))
+    return form.do(
+        Command(
+            Common.of(PROGRAM, options),
+            options,
+            _type(options.type),
+            _properties(options.properties),
+        )
+    )
 
 
 def main() -> None:

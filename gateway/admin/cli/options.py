@@ -71,33 +71,69 @@ class Parser(argparse.ArgumentParser):
 def add_common_options(parser: argparse.ArgumentParser) -> None:
     """``-b -u -passfile -f -s -secure -cacert -rtm -rtr --json``, those of the JVM, and the hidden ones."""
     parser.add_argument(
-        "-b", dest="broker", metavar="HOST:PORT", default="", help="the broker's port mapper; default localhost:7676"
+        "-b",
+        dest="broker",
+        metavar="HOST:PORT",
+        default="",
+        help="the broker's port mapper; default localhost:7676",
     )
-    parser.add_argument("-u", dest="user", metavar="NAME", help="the administrator; asked for if not given")
     parser.add_argument(
-        "-passfile", "--passfile", dest="passfile", metavar="FILE", type=Path, help="has the administrator's password"
+        "-u", dest="user", metavar="NAME", help="the administrator; asked for if not given"
     )
-    parser.add_argument("-f", dest="force", action="store_true", help="do not ask whether it shall be done")
+    parser.add_argument(
+        "-passfile",
+        "--passfile",
+        dest="passfile",
+        metavar="FILE",
+        type=Path,
+        help="has the administrator's password",
+    )
+    parser.add_argument(
+        "-f", dest="force", action="store_true", help="do not ask whether it shall be done"
+    )
     parser.add_argument("-s", dest="silent", action="store_true", help="print nothing but errors")
-    parser.add_argument("-secure", "--secure", dest="secure", action="store_true", help="only over TLS")
     parser.add_argument(
-        "-cacert", "--cacert", dest="cacert", metavar="FILE", type=Path, help="certificates to trust, PEM; default the system's"
+        "-secure", "--secure", dest="secure", action="store_true", help="only over TLS"
     )
     parser.add_argument(
-        "-rtm", dest="timeout", metavar="SECONDS", default="-1", help="how long to wait for an answer; default 10, 0 for ever"
+        "-cacert",
+        "--cacert",
+        dest="cacert",
+        metavar="FILE",
+        type=Path,
+        help="certificates to trust, PEM; default the system's",
     )
     parser.add_argument(
-        "-rtr", dest="retries", metavar="N", default="-1", help="how often to wait again, each time longer; default 5"
+        "-rtm",
+        dest="timeout",
+        metavar="SECONDS",
+        default="-1",
+        help="how long to wait for an answer; default 10, 0 for ever",
     )
-    parser.add_argument("--json", "-json", dest="json", action="store_true", help="print JSON instead of tables")
-    parser.add_argument("-javahome", dest="javahome", metavar="PATH", help="accepted and not used: there is no JVM")
-    parser.add_argument("-D", dest="defines", action="append", metavar="NAME=VALUE", help="the same")
+    parser.add_argument(
+        "-rtr",
+        dest="retries",
+        metavar="N",
+        default="-1",
+        help="how often to wait again, each time longer; default 5",
+    )
+    parser.add_argument(
+        "--json", "-json", dest="json", action="store_true", help="print JSON instead of tables"
+    )
+    parser.add_argument(
+        "-javahome", dest="javahome", metavar="PATH", help="accepted and not used: there is no JVM"
+    )
+    parser.add_argument(
+        "-D", dest="defines", action="append", metavar="NAME=VALUE", help="the same"
+    )
     for name in ("-varhome", "-vmargs", "-jmqhome"):
         parser.add_argument(name, dest="ignored", help=argparse.SUPPRESS)
     for name in ("-verbose", "-nocheck", "-adebug"):
         parser.add_argument(name, dest="ignored", action="store_true", help=argparse.SUPPRESS)
     # Refused with a reason instead of as unknown.
-    parser.add_argument("-p", "-pw", dest="password_given", nargs="?", const="", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "-p", "-pw", dest="password_given", nargs="?", const="", help=argparse.SUPPRESS
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +179,9 @@ class Common:
             silent=parsed.silent,
             secure=parsed.secure,
             cacert=parsed.cacert,
-            timeout_s=None if timeout == 0 else float(DEFAULT_TIMEOUT_S if timeout < 0 else timeout),
+            timeout_s=None
+            if timeout == 0
+            else float(DEFAULT_TIMEOUT_S if timeout < 0 else timeout),
             retries=DEFAULT_RETRIES if retries < 0 else retries,
             json=parsed.json,
         )
@@ -188,14 +226,18 @@ class Common:
     def _asked(self, what: str, option: str, *, secret: bool) -> str:
         if self.force or not sys.stdin.isatty():
             why = "-f was given" if self.force else "there is no terminal to ask at"
-            raise AdminError(f"the administrator's {what.lower()} is not given, and {why}: give {option}")
+            raise AdminError(
+                f"the administrator's {what.lower()} is not given, and {why}: give {option}"
+            )
         try:
             return getpass.getpass(f"{what}: ") if secret else _prompt(f"{what}: ")
         except EOFError:
             raise AdminError(f"the administrator's {what.lower()} was not given") from None
 
     def _retrying(self, attempt: int, attempts: int, wait_s: float) -> None:
-        self.complain(f"The broker does not answer yet; waiting again [{attempt} of {attempts} times, {wait_s:g} seconds]")
+        self.complain(
+            f"The broker does not answer yet; waiting again [{attempt} of {attempts} times, {wait_s:g} seconds]"
+        )
 
     # --- printing
 
@@ -237,7 +279,9 @@ class Common:
             # Whatever a script pipes in is its answer; nothing at all is none.
             answer = sys.stdin.readline()
             if not answer:
-                raise AdminError("there is nobody to ask whether it shall be done: -f does it without asking")
+                raise AdminError(
+                    "there is nobody to ask whether it shall be done: -f does it without asking"
+                )
         else:
             try:
                 answer = _prompt(f"{question} (y/n)[n] ")

@@ -12,7 +12,13 @@ from gateway.admin.cli.client import AdminError
 from gateway.admin.cli.options import UsageError, complain_of, version_text, wants
 
 
-def run_command(program: str, short: str, long: str, arguments: Sequence[str], act: Callable[[Sequence[str]], int]) -> int:
+def run_command(
+    program: str,
+    short: str,
+    long: str,
+    arguments: Sequence[str],
+    act: Callable[[Sequence[str]], int],
+) -> int:
     """Run a command. :returns: the exit code.
 
     :param short: what ``-h`` prints. :param long: what ``-H`` prints.

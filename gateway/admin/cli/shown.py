@@ -42,7 +42,10 @@ def unread(bridge: Json) -> str:
 
 def links_table(links: Sequence[Json]) -> str:
     """Table C."""
-    rows = [(link["name"], link["state"], link["source"], link["target"], _truth(link["transacted"])) for link in links]
+    rows = [
+        (link["name"], link["state"], link["source"], link["target"], _truth(link["transacted"]))
+        for link in links
+    ]
     return table(("Link Name", "Link State", "Source", "Target", "Transacted"), rows, 3)
 
 
@@ -72,7 +75,9 @@ def shared_table(shared: Sequence[Json]) -> str:
         ("Retry", "Interval"),
     )
     names = ("factory", "xa", "ref_count", "idle_timeout_s", "max_retries", "retry_interval_s")
-    return table(titles, [[_cell(each[name]) for name in names] for each in shared], 3, centred=True)
+    return table(
+        titles, [[_cell(each[name]) for name in names] for each in shared], 3, centred=True
+    )
 
 
 def dmqs_table(queues: Sequence[Json]) -> str:
@@ -89,7 +94,9 @@ def dmqs_table(queues: Sequence[Json]) -> str:
     rows = [
         (
             queue["name"],
-            queue["destination"] + ("" if queue["enabled"] else " (disabled)") + (" (failed)" if queue["failed"] else ""),
+            queue["destination"]
+            + ("" if queue["enabled"] else " (disabled)")
+            + (" (failed)" if queue["failed"] else ""),
             queue["kind"] or "",
             queue["sent"],
             queue["not_taken"],
@@ -122,7 +129,12 @@ def link_details(link: Json) -> str:
         ("Messages Acknowledged", counters["acknowledged"]),
         ("Batches", counters["batches"]),
         ("In Flight", link["in_flight"]),
-        ("Doing", f"{link['doing']} since {moment(link['doing_since_ms'])}" if link["doing_since_ms"] else link["doing"]),
+        (
+            "Doing",
+            f"{link['doing']} since {moment(link['doing_since_ms'])}"
+            if link["doing_since_ms"]
+            else link["doing"],
+        ),
         ("Last Transfer", moment(link["last_transfer_ms"])),
         ("Lag", lag(link) or "unknown"),
         ("", ""),
@@ -135,7 +147,12 @@ def link_details(link: Json) -> str:
         ("Reconnects", counters["reconnects"]),
         ("Failed Attempts", link["attempt"]),
         ("Next Attempt", moment(link["next_try_ms"], "none due")),
-        ("Last Error", f"{link['last_error']} ({moment(link['last_error_ms'])})" if link["last_error"] else "none"),
+        (
+            "Last Error",
+            f"{link['last_error']} ({moment(link['last_error_ms'])})"
+            if link["last_error"]
+            else "none",
+        ),
     ]
     width = max(len(name) for name, _ in rows)
     lines = [f"{name.ljust(width)}   {_one_line(value)}".rstrip() for name, value in rows]
@@ -154,7 +171,11 @@ def _once(link: Json) -> Sequence[tuple[str, object]]:
     """What is to be told of a transacted link besides."""
     rows: list[tuple[str, object]] = [("Once and Only Once", _BY[link["once_by"]])]
     if link["once_by"] == "XA":
-        under_way = f"{link['transaction']} is {link['transaction_state']}" if link["transaction"] else "none"
+        under_way = (
+            f"{link['transaction']} is {link['transaction_state']}"
+            if link["transaction"]
+            else "none"
+        )
         rows.append(("Transaction", under_way))
     return rows
 
@@ -187,7 +208,11 @@ def dead_lines(messages: Sequence[Json], details: bool) -> str:
     rows = []
     for message in messages:
         original = message["original"]
-        kind = "not an envelope" if original is None else f"{original['body_type']} {original['octets']}"
+        kind = (
+            "not an envelope"
+            if original is None
+            else f"{original['body_type']} {original['octets']}"
+        )
         rows.append(
             (
                 message["message_id"],
@@ -202,11 +227,19 @@ def dead_lines(messages: Sequence[Json], details: bool) -> str:
     text = table((*titles, "Original Message ID") if details else titles, rows, 3)
     if details:
         for message in messages:
-            shown = {"exception": message["exception"], "problem": message["problem"], **message["properties"]}
+            shown = {
+                "exception": message["exception"],
+                "problem": message["problem"],
+                **message["properties"],
+            }
             text += "".join(
                 [
                     f"\n{message['message_id']}\n",
-                    *(f"    {name}: {_one_line(value)}\n" for name, value in shown.items() if value not in (None, "")),
+                    *(
+                        f"    {name}: {_one_line(value)}\n"
+                        for name, value in shown.items()
+                        if value not in (None, "")
+                    ),
                 ]
             )
     return text

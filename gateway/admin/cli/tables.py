@@ -10,7 +10,13 @@ from collections.abc import Sequence
 from gateway.instance.problems import printable
 
 
-def table(titles: Sequence[str | tuple[str, str]], rows: Sequence[Sequence[object]], gap: int = 4, *, centred: bool = False) -> str:
+def table(
+    titles: Sequence[str | tuple[str, str]],
+    rows: Sequence[Sequence[object]],
+    gap: int = 4,
+    *,
+    centred: bool = False,
+) -> str:
     """The table, its lines ended.
 
     :param titles: of the columns; one of two lines is a pair. :param rows: as many cells each as there are titles; what is not printable is escaped.
@@ -18,7 +24,11 @@ def table(titles: Sequence[str | tuple[str, str]], rows: Sequence[Sequence[objec
     """
     two = any(isinstance(title, tuple) for title in titles)
     heads = [title if isinstance(title, tuple) else (title, "") for title in titles]
-    head_rows = [[head[0] for head in heads], [head[1] for head in heads]] if two else [[head[0] for head in heads]]
+    head_rows = (
+        [[head[0] for head in heads], [head[1] for head in heads]]
+        if two
+        else [[head[0] for head in heads]]
+    )
     body = [[printable(str(cell)) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in [*head_rows, *body]) for column in range(len(titles))]
     dashes = "-" * (sum(widths) + gap * (len(widths) - 1))
@@ -33,7 +43,11 @@ def broker_table(host: str, port: int) -> str:
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], gap: int, centred: bool) -> str:
-    return (" " * gap).join([_padded(cell, width, centred) for cell, width in zip(cells, widths, strict=True)]).rstrip()
+    return (
+        (" " * gap)
+        .join([_padded(cell, width, centred) for cell, width in zip(cells, widths, strict=True)])
+        .rstrip()
+    )
 
 
 def _padded(cell: str, width: int, centred: bool) -> str:

@@ -14,13 +14,21 @@ from gateway.admin.cli.transaction_shown import ordered_line, transaction_lines,
 
 #: What is ordered, and the words for it: doing, done, and what it comes to.
 ORDERS: Final = {
-    "commit": ("Committing", "committed", "Its branches that wait are taken for committed, and are waited for no longer."),
+    "commit": (
+        "Committing",
+        "committed",
+        "Its branches that wait are taken for committed, and are waited for no longer.",
+    ),
     "rollback": (
         "Rolling back",
         "rolled back",
         "Its branches that wait are rolled back, against the decision: what it moved is lost or doubled.",
     ),
-    "forget": ("Forgetting", "forgotten", "Nobody will know any more that it did not end as it was decided."),
+    "forget": (
+        "Forgetting",
+        "forgotten",
+        "Nobody will know any more that it did not end as it was decided.",
+    ),
 }
 
 

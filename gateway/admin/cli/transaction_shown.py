@@ -38,7 +38,9 @@ def transaction_lines(transactions: Sequence[Json]) -> str:
     lines: list[str] = []
     for each in transactions:
         lines += [f"{each['id']} since {moment(each['since_ms'])}", f"    {each['text']}"]
-        lines += [f"    {_named(branch)}, {branch['rm']}: {branch['xid']}" for branch in each["branches"]]
+        lines += [
+            f"    {_named(branch)}, {branch['rm']}: {branch['xid']}" for branch in each["branches"]
+        ]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -66,7 +68,9 @@ def ordered_line(answer: Json) -> str:
         "HEURISTIC": "it is listed until it is forgotten",
         "FORGETTING": "it is forgotten here as soon as its resource managers have been told; ordered once more, at once",
     }
-    branches = ", ".join(f"{_named(branch)}: {branch['state']}" for branch in transaction["branches"])
+    branches = ", ".join(
+        f"{_named(branch)}: {branch['state']}" for branch in transaction["branches"]
+    )
     then = said.get(transaction["state"], "list transactions says how it goes on")
     return f"Transaction {transaction['id']} is {transaction['state']} ({branches}); {then}."
 

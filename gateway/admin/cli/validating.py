@@ -36,14 +36,18 @@ def validate(common: Common, path: Path, name: str | None) -> int:
     valid = bridge is not None
     needed = [PASSWORD.full_name(each) for each in passwords.asked]
     if common.json:
-        common.show_json({"file": str(path), "valid": valid, "problems": problems, "passfile": needed})
+        common.show_json(
+            {"file": str(path), "valid": valid, "problems": problems, "passfile": needed}
+        )
         return 0 if valid else 1
     for problem in problems:
         word = "Warning" if problem["severity"] == Severity.WARNING.name else "Error"
         common.complain(f"{word}: {problem['text']}")
     if bridge is not None:
         links = len(bridge.links)
-        common.say(f"{path} configures bridge {bridge.name} with {links} link{'' if links == 1 else 's'}.")
+        common.say(
+            f"{path} configures bridge {bridge.name} with {links} link{'' if links == 1 else 's'}."
+        )
     if needed:
         common.say(f"Needs in the passfile: {', '.join(needed)}")
     return 0 if valid else 1

@@ -24,7 +24,13 @@ from gateway.instance.problems import printable
 
 #: Characters of a line where the output is no terminal.
 _WIDTH: Final = 120
-_COLOURS: Final = {"STARTED": "green", "RETRYING": "yellow", "FAILED": "bold red", "PAUSED": "cyan", "STOPPED": "dim"}
+_COLOURS: Final = {
+    "STARTED": "green",
+    "RETRYING": "yellow",
+    "FAILED": "bold red",
+    "PAUSED": "cyan",
+    "STOPPED": "dim",
+}
 
 
 def watch(common: Common, look: Callable[[], Any], options: argparse.Namespace) -> int:
@@ -69,12 +75,29 @@ def view(answer: Mapping[str, Any], error: str = "") -> Group:
     """One look: the links of a bridge, or all bridges."""
     parts: list[Any] = []
     if "links" in answer:
-        parts.append(Text.assemble(f"{answer['type']} bridge ", (answer["name"], "bold"), " is ", _state(answer["state"])))
-        parts.append(_links(answer["links"]) if answer["links"] or not unread(answer) else Text(unread(answer)))
+        parts.append(
+            Text.assemble(
+                f"{answer['type']} bridge ",
+                (answer["name"], "bold"),
+                " is ",
+                _state(answer["state"]),
+            )
+        )
+        parts.append(
+            _links(answer["links"])
+            if answer["links"] or not unread(answer)
+            else Text(unread(answer))
+        )
         # What one that runs has overcome is no news; query link has it.
-        failing = [link for link in answer["links"] if link["last_error"] and link["state"] != "STARTED"]
+        failing = [
+            link for link in answer["links"] if link["last_error"] and link["state"] != "STARTED"
+        ]
         parts += [
-            Text(printable(f"{link['name']}, {moment(link['last_error_ms'])}: {link['last_error']}"), "red") for link in failing
+            Text(
+                printable(f"{link['name']}, {moment(link['last_error_ms'])}: {link['last_error']}"),
+                "red",
+            )
+            for link in failing
         ]
     else:
         parts.append(_bridges(answer["bridges"]))
@@ -92,14 +115,29 @@ def _bridges(bridges: list[Mapping[str, Any]]) -> Table:
     shown = Table("Bridge Name", "Bridge Type", "Bridge State", "Links", "Not Started")
     for bridge in bridges:
         waiting = ", ".join(map(printable, bridge["not_started_links"]))
-        shown.add_row(Text(bridge["name"]), bridge["type"], _state(bridge["state"]), str(bridge["enabled_links"]), Text(waiting))
+        shown.add_row(
+            Text(bridge["name"]),
+            bridge["type"],
+            _state(bridge["state"]),
+            str(bridge["enabled_links"]),
+            Text(waiting),
+        )
     return shown
 
 
 def _links(links: list[Mapping[str, Any]]) -> Table:
     shown = Table("Link Name")
     shown.add_column("Link State", no_wrap=True)
-    for title in ("Received", "In/s", "Sent", "Out/s", "In Flight", "Dead", "Lag s", "Next Attempt"):
+    for title in (
+        "Received",
+        "In/s",
+        "Sent",
+        "Out/s",
+        "In Flight",
+        "Dead",
+        "Lag s",
+        "Next Attempt",
+    ):
         shown.add_column(title, justify="right")
     for link in links:
         counters = link["counters"]

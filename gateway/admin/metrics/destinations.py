@@ -21,10 +21,22 @@ _DESTINATION: Final = "stomp_gateway_destination"
 _LABELS: Final = ("type", "name")
 #: Name after ``stomp_gateway_destination_``, what it is, and the field of the standing.
 _GAUGES: Final = (
-    ("messages", "Messages accepted and not settled; on a topic once for each subscription.", "messages"),
+    (
+        "messages",
+        "Messages accepted and not settled; on a topic once for each subscription.",
+        "messages",
+    ),
     ("octets", "Octets of these messages.", "octets"),
-    ("unacknowledged_messages", "Messages of these that consumers have and have not settled.", "unacknowledged"),
-    ("consumers", "Consumers; of a topic those of its subscriptions, and inactive durable subscriptions.", "consumers"),
+    (
+        "unacknowledged_messages",
+        "Messages of these that consumers have and have not settled.",
+        "unacknowledged",
+    ),
+    (
+        "consumers",
+        "Consumers; of a topic those of its subscriptions, and inactive durable subscriptions.",
+        "consumers",
+    ),
     ("producers", "Connections that have sent to it.", "producers"),
 )
 _COUNTERS: Final = (
@@ -64,7 +76,11 @@ class DestinationCollector(Collector):
         whole = self._broker.broker()
         for name, text, value in (
             ("destinations", "Destinations, temporary ones too.", whole.destinations),
-            ("broker_messages", "Messages of all destinations, temporary ones too.", whole.messages),
+            (
+                "broker_messages",
+                "Messages of all destinations, temporary ones too.",
+                whole.messages,
+            ),
             ("broker_octets", "Octets of all messages.", whole.octets),
         ):
             yield GaugeMetricFamily(f"stomp_gateway_{name}", text, value=value)

@@ -28,8 +28,18 @@ class JournalCollector(Collector):
         standing = self._standing()
         prefix = "stomp_gateway_journal"
         return [
-            CounterMetricFamily(f"{prefix}_lines", "Lines that were written since the start.", value=standing.lines),
-            CounterMetricFamily(f"{prefix}_octets", "Octets of these lines.", value=standing.octets),
-            CounterMetricFamily(f"{prefix}_lost_lines", "Lines that could not be written.", value=standing.lost),
-            GaugeMetricFamily(f"{prefix}_stopped", "1 while the disk takes no lines, else 0.", value=float(standing.stopped)),
+            CounterMetricFamily(
+                f"{prefix}_lines", "Lines that were written since the start.", value=standing.lines
+            ),
+            CounterMetricFamily(
+                f"{prefix}_octets", "Octets of these lines.", value=standing.octets
+            ),
+            CounterMetricFamily(
+                f"{prefix}_lost_lines", "Lines that could not be written.", value=standing.lost
+            ),
+            GaugeMetricFamily(
+                f"{prefix}_stopped",
+                "1 while the disk takes no lines, else 0.",
+                value=float(standing.stopped),
+            ),
         ]

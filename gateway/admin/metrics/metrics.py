@@ -29,10 +29,18 @@ _LINK: Final = "stomp_gateway_link"
 _LABELS: Final = ("bridge", "link")
 #: Name after ``stomp_gateway_link_``, what it is, and the field of the counters.
 _LINK_COUNTERS: Final = (
-    ("messages_received", "Messages taken from the source, redelivered ones each time.", "received"),
+    (
+        "messages_received",
+        "Messages taken from the source, redelivered ones each time.",
+        "received",
+    ),
     ("messages_sent", "Messages that the target has made its own.", "sent"),
     ("body_octets", "Octets of the bodies of messages sent.", "octets"),
-    ("messages_acknowledged", "Messages that the source has confirmed are done with.", "acknowledged"),
+    (
+        "messages_acknowledged",
+        "Messages that the source has confirmed are done with.",
+        "acknowledged",
+    ),
     ("batches", "Rounds of sending and acknowledging.", "batches"),
     ("messages_expired", "Messages that were too old to be sent.", "expired"),
     ("messages_not_transferred", "Messages that a transformer dropped.", "not_transferred"),
@@ -62,7 +70,9 @@ class BridgeCollector(Collector):
         """Every metric."""
         bridges = self._bridges.bridges
         yield from _of_bridges(bridges)
-        yield from _of_links([(bridge.name, link.status()) for bridge in bridges for link in bridge.links()])
+        yield from _of_links(
+            [(bridge.name, link.status()) for bridge in bridges for link in bridge.links()]
+        )
         yield from _of_dmqs(bridges)
         if self._stomp is not None:
             counters = self._stomp()
@@ -92,7 +102,9 @@ class MetricsResource:
             if isinstance(each, BridgeCollector):
                 await each.look()
         collected = _Collected(list(self._registry.collect()))
-        text = await deferToThreadPool(self._reactor, self._reactor.getThreadPool(), generate_latest, collected)
+        text = await deferToThreadPool(
+            self._reactor, self._reactor.getThreadPool(), generate_latest, collected
+        )
         return Plain(text, CONTENT_TYPE)
 
 
@@ -109,7 +121,9 @@ class _Collected(CollectorRegistry):
 
 def _of_bridges(bridges: Iterable[Bridge]) -> Iterator[Metric]:
     state = GaugeMetricFamily(
-        "stomp_gateway_bridge_state", "1 for the state that the bridge is in, else 0.", labels=("bridge", "type", "state")
+        "stomp_gateway_bridge_state",
+        "1 for the state that the bridge is in, else 0.",
+        labels=("bridge", "type", "state"),
     )
     for bridge in bridges:
         for each in BridgeState:
@@ -123,17 +137,34 @@ def _of_links(links: list[tuple[str, LinkStatus]]) -> Iterator[Metric]:
         for bridge, status in links:
             counter.add_metric((bridge, status.name), getattr(status.counters, field))
         yield counter
-    dead = CounterMetricFamily(f"{_LINK}_messages_dead", "Messages that went to a dead message queue.", labels=(*_LABELS, "reason"))
-    state = GaugeMetricFamily(f"{_LINK}_state", "1 for the state that the link is in, else 0.", labels=(*_LABELS, "state"))
+    dead = CounterMetricFamily(
+        f"{_LINK}_messages_dead",
+        "Messages that went to a dead message queue.",
+        labels=(*_LABELS, "reason"),
+    )
+    state = GaugeMetricFamily(
+        f"{_LINK}_state", "1 for the state that the link is in, else 0.", labels=(*_LABELS, "state")
+    )
     gauges = [
         (
-            GaugeMetricFamily(f"{_LINK}_in_flight_messages", "Messages received and not yet acknowledged.", labels=_LABELS),
+            GaugeMetricFamily(
+                f"{_LINK}_in_flight_messages",
+                "Messages received and not yet acknowledged.",
+                labels=_LABELS,
+            ),
             _in_flight,
         ),
-        (GaugeMetricFamily(f"{_LINK}_failed_attempts", "Attempts in a row that have failed.", labels=_LABELS), _attempt),
         (
             GaugeMetricFamily(
-                f"{_LINK}_last_transfer_timestamp_seconds", "When the last message was moved; 0 for never.", labels=_LABELS
+                f"{_LINK}_failed_attempts", "Attempts in a row that have failed.", labels=_LABELS
+            ),
+            _attempt,
+        ),
+        (
+            GaugeMetricFamily(
+                f"{_LINK}_last_transfer_timestamp_seconds",
+                "When the last message was moved; 0 for never.",
+                labels=_LABELS,
             ),
             _last_transfer,
         ),
@@ -192,11 +223,19 @@ def _waiting(status: LinkStatus) -> float | None:
 
 def _of_dmqs(bridges: Iterable[Bridge]) -> Iterator[Metric]:
     labels = ("bridge", "queue")
-    taken = CounterMetricFamily("stomp_gateway_dmq_messages_sent", "Dead messages that the queue has taken.", labels=labels)
-    given_up = CounterMetricFamily(
-        "stomp_gateway_dmq_messages_not_taken", "Dead messages that the queue did not take.", labels=labels
+    taken = CounterMetricFamily(
+        "stomp_gateway_dmq_messages_sent", "Dead messages that the queue has taken.", labels=labels
     )
-    failed = CounterMetricFamily("stomp_gateway_dmq_failed_attempts", "Attempts to send to the queue that failed.", labels=labels)
+    given_up = CounterMetricFamily(
+        "stomp_gateway_dmq_messages_not_taken",
+        "Dead messages that the queue did not take.",
+        labels=labels,
+    )
+    failed = CounterMetricFamily(
+        "stomp_gateway_dmq_failed_attempts",
+        "Attempts to send to the queue that failed.",
+        labels=labels,
+    )
     for bridge in bridges:
         dmqs = getattr(bridge, "dmqs", None)
         for queue in () if dmqs is None else dmqs():
@@ -212,11 +251,15 @@ def _of_stomp(counters: Any) -> Iterator[Metric]:
     for field in fields(counters):
         value = getattr(counters, field.name)
         if field.name == "connections":
-            yield GaugeMetricFamily("stomp_gateway_stomp_connections", "Connections that there are.", value=value)
+            yield GaugeMetricFamily(
+                "stomp_gateway_stomp_connections", "Connections that there are.", value=value
+            )
         else:
             name = field.name.removesuffix("_total")
             # "connections" itself is the gauge's name.
             name = "accepted_connections" if name == "connections" else name
             yield CounterMetricFamily(
-                f"stomp_gateway_stomp_{name}", f"{name.replace('_', ' ')} of the STOMP bridge since the start.", value=value
+                f"stomp_gateway_stomp_{name}",
+                f"{name.replace('_', ' ')} of the STOMP bridge since the start.",
+                value=value,
             )

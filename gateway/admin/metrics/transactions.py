@@ -21,14 +21,19 @@ _PREFIX: Final = "stomp_gateway_bridge_transactions"
 _STATES: Final = tuple(
     state
     for state in TransactionState
-    if state not in (TransactionState.COMMITTED, TransactionState.ROLLED_BACK, TransactionState.UNKNOWN)
+    if state
+    not in (TransactionState.COMMITTED, TransactionState.ROLLED_BACK, TransactionState.UNKNOWN)
 )
 #: Name after the prefix, what it is, and the field of the counts.
 _COUNTERS: Final = (
     ("committed", "Transactions that were committed.", "committed"),
     ("rolled_back", "Transactions that were rolled back.", "rolled_back"),
     ("heuristic", "Transactions that became heuristic.", "heuristic"),
-    ("outcome_unknown", "Transactions of one branch whose answer to the commit was lost.", "unknown"),
+    (
+        "outcome_unknown",
+        "Transactions of one branch whose answer to the commit was lost.",
+        "unknown",
+    ),
 )
 
 
@@ -44,18 +49,31 @@ class TransactionCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Every metric."""
-        present = GaugeMetricFamily(_PREFIX, "Transactions that are in the state.", labels=("bridge", "state"))
-        oldest = GaugeMetricFamily(
-            f"{_PREFIX}_oldest_waiting_seconds", "Age of the oldest transaction that waits; 0 if none does.", labels=("bridge",)
+        present = GaugeMetricFamily(
+            _PREFIX, "Transactions that are in the state.", labels=("bridge", "state")
         )
-        counters = [CounterMetricFamily(f"{_PREFIX}_{name}", text, labels=("bridge",)) for name, text, _ in _COUNTERS]
+        oldest = GaugeMetricFamily(
+            f"{_PREFIX}_oldest_waiting_seconds",
+            "Age of the oldest transaction that waits; 0 if none does.",
+            labels=("bridge",),
+        )
+        counters = [
+            CounterMetricFamily(f"{_PREFIX}_{name}", text, labels=("bridge",))
+            for name, text, _ in _COUNTERS
+        ]
         for bridge in self._bridges.bridges:
             if bridge.type != "JMS":
                 continue
             listed = transactions_of(bridge)
             for state in _STATES:
-                present.add_metric((bridge.name, state.value), float(sum(each.state == state for each in listed)))
-            waiting = [self._now_ms() - each.since_ms for each in listed if each.state in COUNTED["waiting"]]
+                present.add_metric(
+                    (bridge.name, state.value), float(sum(each.state == state for each in listed))
+                )
+            waiting = [
+                self._now_ms() - each.since_ms
+                for each in listed
+                if each.state in COUNTED["waiting"]
+            ]
             oldest.add_metric((bridge.name,), max([0, *waiting]) / 1000)
             coordinator = coordinator_of(bridge)
             counts = TransactionCounts() if coordinator is None else coordinator.counts

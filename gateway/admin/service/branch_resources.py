@@ -40,7 +40,11 @@ class BranchResources:
 
     async def _order(self, request: AdminRequest, operation: str) -> object:
         xid = request.needed("xid")
-        orders = {"commit": self._branches.commit, "rollback": self._branches.rollback, "forget": self._branches.forget}
+        orders = {
+            "commit": self._branches.commit,
+            "rollback": self._branches.rollback,
+            "forget": self._branches.forget,
+        }
         await orders[operation](xid)
         return {"xid": xid, "operation": operation}
 

@@ -27,7 +27,17 @@ from twisted.internet.defer import gatherResults
 from twisted.logger import Logger
 
 from bridge.link.refused_link import LinkRefused
-from bridge.manager import Bridge, BridgeLink, NotInTime, NotReloadable, OtherType, Outcome, UnknownBridge, UnknownType, told
+from bridge.manager import (
+    Bridge,
+    BridgeLink,
+    NotInTime,
+    NotReloadable,
+    OtherType,
+    Outcome,
+    UnknownBridge,
+    UnknownType,
+    told,
+)
 from bridge.status import BridgeState, LinkState, LinkStatus
 from gateway.admin.service.ports import BridgeLog, Bridges, WithConnections
 from gateway.admin.service.requests import AdminRequest, Refused, Routes, refusal
@@ -47,7 +57,9 @@ class BridgeResources:
     :param log: has what nobody foresaw.
     """
 
-    def __init__(self, bridges: Bridges, log_of: Callable[[str], BridgeLog | None], log: Logger | None = None) -> None:
+    def __init__(
+        self, bridges: Bridges, log_of: Callable[[str], BridgeLog | None], log: Logger | None = None
+    ) -> None:
         self._bridges = bridges
         self._log_of = log_of
         self._log = log or Logger(namespace="bridge.admin")
@@ -60,16 +72,26 @@ class BridgeResources:
         routes.add("GET", "/v1/bridges/<name>/level", self._level)
         routes.add("PUT", "/v1/bridges/<name>/level", self._set_level)
         routes.add("POST", "/v1/bridges/<name>/reload", self._reload)
-        routes.add("POST", "/v1/bridges/<name>/<any(start, stop, pause, resume):operation>", self._operate)
+        routes.add(
+            "POST", "/v1/bridges/<name>/<any(start, stop, pause, resume):operation>", self._operate
+        )
         routes.add("GET", "/v1/links/<name>", self._links)
         # Names of links may have slashes.
         routes.add("GET", "/v1/links/<name>/<path:link>", self._link)
-        routes.add("POST", "/v1/links/<name>/<any(start, stop, pause, resume):operation>", self._operate_on_link)
+        routes.add(
+            "POST",
+            "/v1/links/<name>/<any(start, stop, pause, resume):operation>",
+            self._operate_on_link,
+        )
 
     # --- bridges
 
     def _list(self, request: AdminRequest) -> dict[str, object]:
-        return {"bridges": [bridge_json(bridge) for bridge in self._matching(None, request.text("type"))]}
+        return {
+            "bridges": [
+                bridge_json(bridge) for bridge in self._matching(None, request.text("type"))
+            ]
+        }
 
     async def _one(self, request: AdminRequest, name: str) -> dict[str, object]:
         [bridge] = self._matching(name, request.text("type"))
@@ -86,9 +108,15 @@ class BridgeResources:
     async def _operate_on_many(self, request: AdminRequest) -> dict[str, object]:
         operation, kind = request.needed("operation"), request.text("type")
         if operation not in OPERATIONS:
-            raise Refused(f"operation is {operation!r}; expected one of {', '.join(OPERATIONS)}", "bad_request")
+            raise Refused(
+                f"operation is {operation!r}; expected one of {', '.join(OPERATIONS)}",
+                "bad_request",
+            )
         if operation in ("pause", "resume") and not kind:
-            raise Refused(f"to {operation} bridges, name one or give a type", "BB4008" if operation == "pause" else "BB4009")
+            raise Refused(
+                f"to {operation} bridges, name one or give a type",
+                "BB4008" if operation == "pause" else "BB4009",
+            )
         return await self._operated(operation, None, kind)
 
     async def _operate(self, request: AdminRequest, name: str, operation: str) -> dict[str, object]:
@@ -117,7 +145,9 @@ class BridgeResources:
         if error is None:
             return None
         known = refusal(error)
-        code, status = (known.code, known.status) if known is not None else ("failed", HTTPStatus.CONFLICT)
+        code, status = (
+            (known.code, known.status) if known is not None else ("failed", HTTPStatus.CONFLICT)
+        )
         if isinstance(error, NotInTime):
             code, status = "not_in_time", HTTPStatus.GATEWAY_TIMEOUT
         elif known is None and type(error).__module__.split(".")[0] not in _OURS:
@@ -162,7 +192,9 @@ class BridgeResources:
         wanted = request.needed("level").upper()
         wanted = ALIASES.get(wanted, wanted)
         if wanted not in LEVELS:
-            raise Refused(f"there is no level {wanted}; expected one of {', '.join(LEVELS)}", "bad_request")
+            raise Refused(
+                f"there is no level {wanted}; expected one of {', '.join(LEVELS)}", "bad_request"
+            )
         before = log.level.name
         log.set_level(Level[wanted])
         return {"bridge": name, "level": wanted, "before": before}
@@ -171,7 +203,11 @@ class BridgeResources:
         self._matching(name, "")
         log = self._log_of(name)
         if log is None:
-            raise Refused(f"bridge {name} has no log of its own: it could not be loaded", "no_log", HTTPStatus.CONFLICT)
+            raise Refused(
+                f"bridge {name} has no log of its own: it could not be loaded",
+                "no_log",
+                HTTPStatus.CONFLICT,
+            )
         return log
 
     # --- links
@@ -179,7 +215,10 @@ class BridgeResources:
     async def _links(self, request: AdminRequest, name: str) -> dict[str, object]:
         [bridge] = self._matching(name, request.text("type"))
         await looked(bridge.links())
-        return {**bridge_json(bridge), "links": [link_json(link.status()) for link in bridge.links()]}
+        return {
+            **bridge_json(bridge),
+            "links": [link_json(link.status()) for link in bridge.links()],
+        }
 
     async def _link(self, request: AdminRequest, name: str, link: str) -> dict[str, object]:
         [bridge] = self._matching(name, request.text("type"))
@@ -187,15 +226,19 @@ class BridgeResources:
         await looked([found])
         return {**bridge_json(bridge), "links": [link_json(found.status())]}
 
-    async def _operate_on_link(self, request: AdminRequest, name: str, operation: str) -> dict[str, object]:
+    async def _operate_on_link(
+        self, request: AdminRequest, name: str, operation: str
+    ) -> dict[str, object]:
         [bridge] = self._matching(name, request.text("type"))
         wanted = request.needed("link")
         if bridge.type == "STOMP":
-            raise Refused(f"bridge {name} is of type STOMP, which has no links", "BSS4000", HTTPStatus.CONFLICT)
-        if bridge.state is not BridgeState.STARTED:
-            text = (
-                f"cannot {operation} link {wanted}: bridge {name} is {bridge.state.value}, and must be {BridgeState.STARTED.value}"
+            raise Refused(
+                f"bridge {name} is of type STOMP, which has no links",
+                "BSS4000",
+                HTTPStatus.CONFLICT,
             )
+        if bridge.state is not BridgeState.STARTED:
+            text = f"cannot {operation} link {wanted}: bridge {name} is {bridge.state.value}, and must be {BridgeState.STARTED.value}"
             raise Refused(text, "BSJ4000", HTTPStatus.CONFLICT)
         link = _found(bridge, wanted)
         ask = {"start": link.start, "stop": link.stop, "pause": link.pause, "resume": link.resume}
@@ -237,13 +280,19 @@ def _found(bridge: Bridge, name: str) -> BridgeLink:
         known = f": the bridge is {bridge.state.value}, and its file is read when it starts"
     else:
         known = ", nor any other"
-    raise Refused(f"there is no link {name} in bridge {bridge.name}{known}", "BSJ4019", HTTPStatus.NOT_FOUND)
+    raise Refused(
+        f"there is no link {name} in bridge {bridge.name}{known}", "BSJ4019", HTTPStatus.NOT_FOUND
+    )
 
 
 def _not_started(bridge: Bridge) -> list[BridgeLink]:
     """The links that are enabled, and yet not STARTED."""
     statuses = [(link, link.status()) for link in bridge.links()]
-    return [link for link, status in statuses if status.enabled and status.state is not LinkState.STARTED]
+    return [
+        link
+        for link, status in statuses
+        if status.enabled and status.state is not LinkState.STARTED
+    ]
 
 
 def bridge_json(bridge: Bridge) -> dict[str, object]:

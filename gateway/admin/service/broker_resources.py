@@ -40,7 +40,9 @@ class BrokerResources:
     :param about: more to tell of the broker as a whole, such as ``journal``.
     """
 
-    def __init__(self, administration: BrokerAdministration, about: Callable[[], Mapping[str, object]] = dict) -> None:
+    def __init__(
+        self, administration: BrokerAdministration, about: Callable[[], Mapping[str, object]] = dict
+    ) -> None:
         self._broker = administration
         self._about = about
 
@@ -86,7 +88,9 @@ class BrokerResources:
 
     async def _purge(self, request: AdminRequest) -> object:
         kind, name = _which(request)
-        purged = await self._broker.purge(kind, name, request.text("selector"), request.flag("use_dmq"))
+        purged = await self._broker.purge(
+            kind, name, request.text("selector"), request.flag("use_dmq")
+        )
         return {"type": kind, "name": name, "purged": purged}
 
     async def _destroy(self, request: AdminRequest) -> object:
@@ -105,7 +109,11 @@ class BrokerResources:
         return {"name": name, "client_id": client_id}
 
     def _connections(self, request: AdminRequest) -> object:
-        return {"connections": [_json(each) for each in self._broker.connections(request.text("service"))]}
+        return {
+            "connections": [
+                _json(each) for each in self._broker.connections(request.text("service"))
+            ]
+        }
 
     def _destroy_connection(self, request: AdminRequest) -> object:
         number = request.number("id", 0, 1, 1 << 62)
@@ -121,7 +129,9 @@ def _which(request: AdminRequest) -> tuple[str, str]:
 def _properties(request: AdminRequest) -> dict[str, str]:
     given = request.body.get("properties", {})
     if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
-        raise Refused('properties are no texts by name; expected such as {"maxNumMsgs": "10"}', "bad_request")
+        raise Refused(
+            'properties are no texts by name; expected such as {"maxNumMsgs": "10"}', "bad_request"
+        )
     return dict(given)
 
 

@@ -68,7 +68,11 @@ class DeadMessages:
     """
 
     def __init__(
-        self, reactor: IReactorTime, provider: Provider, credentials: Callable[[], Credentials], log: Logger | None = None
+        self,
+        reactor: IReactorTime,
+        provider: Provider,
+        credentials: Callable[[], Credentials],
+        log: Logger | None = None,
     ) -> None:
         self._reactor = reactor
         self._provider = provider
@@ -77,7 +81,11 @@ class DeadMessages:
         self._busy = ""
 
     async def list(
-        self, selector: str | None = None, limit: int = LISTED, *, queue: Destination = BUILT_IN_DMQ_DESTINATION
+        self,
+        selector: str | None = None,
+        limit: int = LISTED,
+        *,
+        queue: Destination = BUILT_IN_DMQ_DESTINATION,
     ) -> tuple[list[dict[str, object]], bool]:
         """The first messages that the selector matches, in JSON, and whether there are more.
 
@@ -141,7 +149,9 @@ class DeadMessages:
         replacement: Callable[[Message], Message | None],
     ) -> Tally:
         if self._busy and not dry_run:
-            raise Refused(f"a {self._busy} of dead messages is under way", "busy", HTTPStatus.CONFLICT)
+            raise Refused(
+                f"a {self._busy} of dead messages is under way", "busy", HTTPStatus.CONFLICT
+            )
         if not dry_run:
             self._busy = what
         tally = Tally()
@@ -191,9 +201,17 @@ class DeadMessages:
                     tally.done += len(wanted)
                     continue
                 for ids in portions(wanted):
-                    await self._exchange(connection, queue, {each: wanted[each] for each in ids}, tally)
+                    await self._exchange(
+                        connection, queue, {each: wanted[each] for each in ids}, tally
+                    )
 
-    async def _exchange(self, connection: _Connected, queue: Destination, wanted: dict[str, Message | None], tally: Tally) -> None:
+    async def _exchange(
+        self,
+        connection: _Connected,
+        queue: Destination,
+        wanted: dict[str, Message | None],
+        tally: Tally,
+    ) -> None:
         """Take these from the queue, and send what stands for each, in one transaction."""
         session = connection.session(Mode.TRANSACTED)
         taking = Taking(session, queue, wanted, connection.lost)

@@ -16,7 +16,9 @@ class NotAnEnvelope(Exception):
     """A message that cannot be replayed. ``str`` says why."""
 
 
-def original_of(message: Message, queue: Destination, here: str, to: Destination | None, now_ms: int) -> Message:
+def original_of(
+    message: Message, queue: Destination, here: str, to: Destination | None, now_ms: int
+) -> Message:
     """The message to send for a dead one.
 
     :param queue: where it is. :param here: the resource manager that the broker of this instance is.
@@ -30,22 +32,37 @@ def original_of(message: Message, queue: Destination, here: str, to: Destination
         if said.get(dead.BRIDGE_SOURCE_RESOURCE) != here:
             # Not by its name, which the broker of every instance has.
             raise NotAnEnvelope("it came from another provider: name a destination")
-        to = destination_of(str(said.get(dead.BRIDGE_SOURCE_DESTINATION, ""))) or original.headers.destination
+        to = (
+            destination_of(str(said.get(dead.BRIDGE_SOURCE_DESTINATION, "")))
+            or original.headers.destination
+        )
         if to == queue or to.temporary:
-            raise NotAnEnvelope("it came from a place that it cannot go back to: name a destination")
+            raise NotAnEnvelope(
+                "it came from a place that it cannot go back to: name a destination"
+            )
     expires = original.expires if original.expires > now_ms else 0
     # Its id is remembered where it was, which must not drop what an operator sends again.
-    properties = {name: value for name, value in original.headers.properties.items() if name != DUPLICATE_ID}
-    return Message(original.headers.replace(destination=to, properties=properties), original.body, expires=expires)
+    properties = {
+        name: value for name, value in original.headers.properties.items() if name != DUPLICATE_ID
+    }
+    return Message(
+        original.headers.replace(destination=to, properties=properties),
+        original.body,
+        expires=expires,
+    )
 
 
 def _decoded(message: Message) -> Message:
     if message.headers.body_type is not BodyType.BYTES:
-        raise NotAnEnvelope(f"its body is no envelope: it is of type {message.headers.body_type.name}")
+        raise NotAnEnvelope(
+            f"its body is no envelope: it is of type {message.headers.body_type.name}"
+        )
     try:
         return decode(message.body)
     except EnvelopeError as error:
-        raise NotAnEnvelope("its body is no envelope" if not message.body.startswith(b"\xabSGE") else str(error)) from None
+        raise NotAnEnvelope(
+            "its body is no envelope" if not message.body.startswith(b"\xabSGE") else str(error)
+        ) from None
 
 
 def destination_of(text: str) -> Destination | None:
@@ -71,7 +88,11 @@ def described(message: Message) -> dict[str, object]:
         "source_message_id": properties.get(dead.BRIDGE_SOURCE_MESSAGE_ID),
         "target": properties.get(dead.BRIDGE_TARGET_DESTINATION),
         "target_provider": properties.get(dead.BRIDGE_TARGET_PROVIDER),
-        "properties": {name: shown_value(value) for name, value in properties.items() if name not in dead.BRIDGE_PROPERTIES},
+        "properties": {
+            name: shown_value(value)
+            for name, value in properties.items()
+            if name not in dead.BRIDGE_PROPERTIES
+        },
     }
     try:
         original = _decoded(message)

@@ -55,7 +55,14 @@ class _Received:
         self._lost = lost
         self._waiter: Deferred[None] | None = None
 
-    def deliver(self, consumer: Consumer, first: int, messages: Sequence[Message], attempts: Sequence[int] | None, /) -> None:
+    def deliver(
+        self,
+        consumer: Consumer,
+        first: int,
+        messages: Sequence[Message],
+        attempts: Sequence[int] | None,
+        /,
+    ) -> None:
         if not messages:
             self.ended = True
         self.got += [(first + place, message) for place, message in enumerate(messages)]
@@ -73,7 +80,9 @@ class _Received:
 class Browsing:
     """Looks through the queue, in portions."""
 
-    def __init__(self, session: Session, queue: Destination, selector: str | None, lost: Lost) -> None:
+    def __init__(
+        self, session: Session, queue: Destination, selector: str | None, lost: Lost
+    ) -> None:
         if selector:
             # Said here of every provider, before anything is asked of one.
             parse(selector)
@@ -97,10 +106,14 @@ class Browsing:
 class Taking:
     """Takes messages of known ids."""
 
-    def __init__(self, session: Session, queue: Destination, ids: Iterable[str], lost: Lost) -> None:
+    def __init__(
+        self, session: Session, queue: Destination, ids: Iterable[str], lost: Lost
+    ) -> None:
         self._ids = list(ids)
         self._received = _Received(lost)
-        spec = Subscription(queue, selector=f"JMSMessageID IN ({', '.join(map(_quoted, self._ids))})")
+        spec = Subscription(
+            queue, selector=f"JMSMessageID IN ({', '.join(map(_quoted, self._ids))})"
+        )
         self.consumer = session.consumer(spec, self._received.deliver, lost)
 
     async def all(self, reactor: IReactorTime) -> list[tuple[int, Message]]:

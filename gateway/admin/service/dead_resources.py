@@ -47,7 +47,9 @@ class DeadMessageResources:
     async def _list(self, request: AdminRequest) -> dict[str, object]:
         queue = self._queue(request)
         limit = request.number("limit", LISTED, 1, _MOST_LISTED)
-        messages, more = await _selected(self._messages.list(request.text("selector"), limit, queue=queue))
+        messages, more = await _selected(
+            self._messages.list(request.text("selector"), limit, queue=queue)
+        )
         return {"queue": queue.name, "messages": messages, "more": more}
 
     async def _replay(self, request: AdminRequest) -> dict[str, object]:
@@ -56,14 +58,26 @@ class DeadMessageResources:
         if given:
             to = destination_of(given)
             if to is None:
-                raise Refused(f"{given!r} is no destination; expected queue:NAME or topic:NAME", "bad_request")
+                raise Refused(
+                    f"{given!r} is no destination; expected queue:NAME or topic:NAME", "bad_request"
+                )
         selector, limit, dry_run = _parameters(request)
-        return _told(queue, await _selected(self._messages.replay(selector, to, limit, dry_run=dry_run, queue=queue)), dry_run)
+        return _told(
+            queue,
+            await _selected(
+                self._messages.replay(selector, to, limit, dry_run=dry_run, queue=queue)
+            ),
+            dry_run,
+        )
 
     async def _purge(self, request: AdminRequest) -> dict[str, object]:
         queue = self._queue(request)
         selector, limit, dry_run = _parameters(request)
-        return _told(queue, await _selected(self._messages.purge(selector, limit, dry_run=dry_run, queue=queue)), dry_run)
+        return _told(
+            queue,
+            await _selected(self._messages.purge(selector, limit, dry_run=dry_run, queue=queue)),
+            dry_run,
+        )
 
     def _queue(self, request: AdminRequest) -> Destination:
         """Which is meant. :raises Refused: there is none of that name, or none that can be looked into from here."""
@@ -71,7 +85,10 @@ class DeadMessageResources:
         if not name and not bridge_name:
             return BUILT_IN_DMQ_DESTINATION
         if not name or not bridge_name:
-            raise Refused("a dead message queue is named by its bridge and its own name: give bridge and dmq", "bad_request")
+            raise Refused(
+                "a dead message queue is named by its bridge and its own name: give bridge and dmq",
+                "bad_request",
+            )
         try:
             bridge = self._bridges.find(bridge_name)
         except UnknownBridge as error:
@@ -79,9 +96,20 @@ class DeadMessageResources:
         dmqs = cast(WithConnections, bridge).dmqs() if hasattr(bridge, "dmqs") else ()
         found = next((each for each in dmqs if each.name == name), None)
         if found is None:
-            known = ": it is STOPPED, and its file is read when it starts" if bridge.state is BridgeState.STOPPED else ""
-            known = known or f"; those that there are: {', '.join(each.name for each in dmqs) or 'none'}"
-            raise Refused(f"there is no dead message queue {name} in bridge {bridge_name}{known}", "no_dmq", HTTPStatus.NOT_FOUND)
+            known = (
+                ": it is STOPPED, and its file is read when it starts"
+                if bridge.state is BridgeState.STOPPED
+                else ""
+            )
+            known = (
+                known
+                or f"; those that there are: {', '.join(each.name for each in dmqs) or 'none'}"
+            )
+            raise Refused(
+                f"there is no dead message queue {name} in bridge {bridge_name}{known}",
+                "no_dmq",
+                HTTPStatus.NOT_FOUND,
+            )
         what = f"dead message queue {name} of bridge {bridge_name} is {found.destination}"
         if not found.embedded:
             where = f"at the provider of connection-factory {found.connection_factory}"
@@ -89,7 +117,11 @@ class DeadMessageResources:
             raise Refused(text, "foreign_dmq", HTTPStatus.CONFLICT)
         queue = destination_of(found.destination)
         if queue is None or queue.kind is not Kind.QUEUE:
-            raise Refused(f"{what}, and only a queue keeps what can be looked into", "not_a_queue", HTTPStatus.CONFLICT)
+            raise Refused(
+                f"{what}, and only a queue keeps what can be looked into",
+                "not_a_queue",
+                HTTPStatus.CONFLICT,
+            )
         return queue
 
 

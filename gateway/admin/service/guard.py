@@ -104,7 +104,15 @@ class Guard:
     isLeaf = True
     server: Any = None
 
-    def __init__(self, reactor: Any, inner: Any, user: str, password: str, authenticate: Authenticate | None, log: Logger) -> None:
+    def __init__(
+        self,
+        reactor: Any,
+        inner: Any,
+        user: str,
+        password: str,
+        authenticate: Authenticate | None,
+        log: Logger,
+    ) -> None:
         self._inner = inner
         self._user = user.encode()
         self._password = password.encode()
@@ -133,7 +141,9 @@ class Guard:
         request.setHeader(b"X-Content-Type-Options", b"nosniff")
         request.gone = False
         request.notifyFinish().addErrback(lambda _: setattr(request, "gone", True))
-        ensureDeferred(self._rendered(request)).addErrback(lambda failure: self._broken(request, failure))
+        ensureDeferred(self._rendered(request)).addErrback(
+            lambda failure: self._broken(request, failure)
+        )
         return NOT_DONE_YET
 
     def _broken(self, request: Any, failure: Failure) -> None:
@@ -149,7 +159,11 @@ class Guard:
     async def _rendered(self, request: Any) -> None:
         try:
             if request.too_large:
-                raise Refused("the body of the request is too large", "too_large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+                raise Refused(
+                    "the body of the request is too large",
+                    "too_large",
+                    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                )
             request.let_in(await self._admitted(request))
             self._check(request)
         except Refused as refused:
@@ -163,7 +177,9 @@ class Guard:
         try:
             check_text(request)
         except Refused as refused:
-            self._log.info("{user} was refused a request: {text}", user=request.admin, text=refused.text)
+            self._log.info(
+                "{user} was refused a request: {text}", user=request.admin, text=refused.text
+            )
             raise
 
     async def _admitted(self, request: Any) -> str:
@@ -178,7 +194,9 @@ class Guard:
         user, password = given
         if not await self._proved(user, password, host):
             count = self._failures.add(address)
-            if self._strangers.may_log("administrators with a wrong user or password", LogLevel.warn, address):
+            if self._strangers.may_log(
+                "administrators with a wrong user or password", LogLevel.warn, address
+            ):
                 self._log.warn(
                     "{user} at {address} was refused: wrong user or password; failure {count}",
                     user=user[:100],
@@ -232,7 +250,12 @@ def _credentials(header: str | None) -> tuple[str, str] | None:
 
 
 def _unauthorized() -> Refused:
-    return Refused("wrong user or password", "unauthorized", HTTPStatus.UNAUTHORIZED, {"WWW-Authenticate": _REALM})
+    return Refused(
+        "wrong user or password",
+        "unauthorized",
+        HTTPStatus.UNAUTHORIZED,
+        {"WWW-Authenticate": _REALM},
+    )
 
 
 def _too_many(wait_s: float) -> Refused:

@@ -40,7 +40,11 @@ class QueueMessages:
     """
 
     def __init__(
-        self, clock: IReactorTime, provider: Provider, credentials: Callable[[], Credentials], exists: Callable[[str], object]
+        self,
+        clock: IReactorTime,
+        provider: Provider,
+        credentials: Callable[[], Credentials],
+        exists: Callable[[str], object],
     ) -> None:
         self._clock = clock
         self._provider = provider
@@ -55,7 +59,11 @@ class QueueMessages:
     async def _list(self, request: AdminRequest) -> dict[str, object]:
         name, limit = request.needed("name"), request.number("limit", LISTED, 1, MOST_LISTED)
         found = await self._browsed(name, request.text("selector"), limit + 1)
-        return {"name": name, "messages": [self._told(each) for each in found[:limit]], "more": len(found) > limit}
+        return {
+            "name": name,
+            "messages": [self._told(each) for each in found[:limit]],
+            "more": len(found) > limit,
+        }
 
     async def _one(self, request: AdminRequest) -> dict[str, object]:
         name, wanted = request.needed("name"), request.needed("id")
@@ -87,7 +95,9 @@ class QueueMessages:
         told: dict[str, Any] = {
             "message_id": message.message_id,
             "timestamp_ms": message.timestamp,
-            "age_ms": max(0, int(self._clock.seconds() * 1000) - message.timestamp) if message.timestamp else -1,
+            "age_ms": max(0, int(self._clock.seconds() * 1000) - message.timestamp)
+            if message.timestamp
+            else -1,
             "octets": len(message.body),
             "body_type": headers.body_type.name,
             "priority": headers.priority,
@@ -96,9 +106,13 @@ class QueueMessages:
             "correlation_id": headers.correlation_id,
             "type": headers.type,
             "reason": properties.get(dead.UNDELIVERED_REASON) or properties.get(dead.BRIDGE_REASON),
-            "comment": properties.get(dead.UNDELIVERED_COMMENT) or properties.get(dead.BRIDGE_EXCEPTION),
-            "source": properties.get(dead.ORIGINAL_DESTINATION) or properties.get(dead.BRIDGE_SOURCE_DESTINATION),
-            "dead_since_ms": died_ms if isinstance(died_ms, int) else number_of(properties.get(dead.BRIDGE_TIMESTAMP)),
+            "comment": properties.get(dead.UNDELIVERED_COMMENT)
+            or properties.get(dead.BRIDGE_EXCEPTION),
+            "source": properties.get(dead.ORIGINAL_DESTINATION)
+            or properties.get(dead.BRIDGE_SOURCE_DESTINATION),
+            "dead_since_ms": died_ms
+            if isinstance(died_ms, int)
+            else number_of(properties.get(dead.BRIDGE_TIMESTAMP)),
             "properties": {name: shown_value(value) for name, value in properties.items()},
         }
         return told

@@ -47,7 +47,11 @@ class Refused(Exception):
     """
 
     def __init__(
-        self, text: str, code: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST, headers: Mapping[str, str] | None = None
+        self,
+        text: str,
+        code: str,
+        status: HTTPStatus = HTTPStatus.BAD_REQUEST,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(text)
         self.text = text
@@ -160,7 +164,10 @@ class AdminRequest:
             if isinstance(value, (bool, float)) or not minimum <= number <= maximum:
                 raise ValueError
         except (TypeError, ValueError):
-            raise Refused(f"{name} is {value!r}; expected a whole number of {minimum} to {maximum}", "bad_request") from None
+            raise Refused(
+                f"{name} is {value!r}; expected a whole number of {minimum} to {maximum}",
+                "bad_request",
+            ) from None
         return number
 
 
@@ -197,7 +204,12 @@ class Routes:
             if isawaitable(result):
                 result = await result
             if method != "GET":
-                self._log.info("{user} did {method} {path}", user=asked.user, method=method, path=_path(request))
+                self._log.info(
+                    "{user} did {method} {path}",
+                    user=asked.user,
+                    method=method,
+                    path=_path(request),
+                )
             if isinstance(result, LongList):
                 return await result.write(request)
             return _written(request, result)
@@ -243,7 +255,9 @@ def internal_error(log: Logger, request: Any, failure: Failure) -> Refused:
     incident = secrets.token_hex(4)
     log.failure("incident {incident}: {path}", failure, incident=incident, path=_path(request))
     return Refused(
-        f"internal error, incident {incident}; the server's log has it", "internal_error", HTTPStatus.INTERNAL_SERVER_ERROR
+        f"internal error, incident {incident}; the server's log has it",
+        "internal_error",
+        HTTPStatus.INTERNAL_SERVER_ERROR,
     )
 
 
@@ -269,7 +283,9 @@ def refusal(error: BaseException | None) -> Refused | None:
     if isinstance(error, WrongState):
         return Refused(str(error), "wrong_state", HTTPStatus.CONFLICT)
     if isinstance(error, ConfigurationError):
-        return Refused("\n".join(map(_marked, error.problems)), "configuration", HTTPStatus.CONFLICT)
+        return Refused(
+            "\n".join(map(_marked, error.problems)), "configuration", HTTPStatus.CONFLICT
+        )
     if isinstance(error, SettingsError):
         return Refused(str(error), "configuration", HTTPStatus.CONFLICT)
     if isinstance(error, MessagingError):
@@ -310,12 +326,17 @@ def _octets(value: object) -> bytes:
 
 
 def _asked(request: Any, method: str) -> AdminRequest:
-    query = {name.decode("utf-8", "replace"): values[-1].decode("utf-8", "replace") for name, values in request.args.items()}
+    query = {
+        name.decode("utf-8", "replace"): values[-1].decode("utf-8", "replace")
+        for name, values in request.args.items()
+    }
     body: Any = {}
     if method != "GET":
         content_type = (request.getHeader("Content-Type") or "").split(";")[0].strip().lower()
         if content_type != JSON:
-            raise Refused(f"expected Content-Type: {JSON}", "bad_request", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+            raise Refused(
+                f"expected Content-Type: {JSON}", "bad_request", HTTPStatus.UNSUPPORTED_MEDIA_TYPE
+            )
         octets = request.content.read()
         try:
             body = json.loads(octets) if octets else {}

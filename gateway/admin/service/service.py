@@ -41,7 +41,9 @@ Resources = Callable[[Routes], None]
 class RegisterPort(Protocol):
     """The port mapper's ``register``."""
 
-    def __call__(self, name: str, protocol: str, type: str, port: int, properties: dict[str, str], /) -> Callable[[], None]: ...
+    def __call__(
+        self, name: str, protocol: str, type: str, port: int, properties: dict[str, str], /
+    ) -> Callable[[], None]: ...
 
 
 class AdminService:
@@ -68,7 +70,9 @@ class AdminService:
         if options.tls and tls_context_factory is None:
             raise ValueError("TLS is enabled, and there is nothing to make TLS connections with")
         if not options.tls and not is_loopback(options.hostname):
-            raise ValueError(f"the admin service would speak in the clear on {options.hostname}, which is not the loopback")
+            raise ValueError(
+                f"the admin service would speak in the clear on {options.hostname}, which is not the loopback"
+            )
         self._reactor = reactor
         self._options = options
         self._register_port = register_port
@@ -77,12 +81,16 @@ class AdminService:
         routes.add("GET", "/v1", _about)
         for add in resources:
             add(routes)
-        self._guard = Guard(reactor, routes.app.resource(), options.user, options.password, authenticate, self._log)
+        self._guard = Guard(
+            reactor, routes.app.resource(), options.user, options.password, authenticate, self._log
+        )
         site = _Site(self._guard, reactor=reactor, timeout=IDLE_S)
         self._connections = _Connections(site)
         self._factory: Any = self._connections
         if options.tls:
-            self._factory = TLSMemoryBIOFactory(tls_context_factory, False, self._connections, reactor)
+            self._factory = TLSMemoryBIOFactory(
+                tls_context_factory, False, self._connections, reactor
+            )
         self._listening: IListeningPort | None = None
         self._unregister: Callable[[], None] | None = None
 
@@ -100,13 +108,15 @@ class AdminService:
         if self._listening is not None:
             return
         options = self._options
-        self._listening = await server_endpoint(self._reactor, options.hostname, options.port, MOST_CONNECTIONS).listen(
-            self._factory
-        )
+        self._listening = await server_endpoint(
+            self._reactor, options.hostname, options.port, MOST_CONNECTIONS
+        ).listen(self._factory)
         if self._register_port is not None:
             address: Any = self._listening.getHost()
             protocol = "tls" if options.tls else "tcp"
-            self._unregister = self._register_port(PORT_MAPPER_NAME, protocol, "ADMIN", self.port, {"hostname": address.host})
+            self._unregister = self._register_port(
+                PORT_MAPPER_NAME, protocol, "ADMIN", self.port, {"hostname": address.host}
+            )
         self._log.info("admin service on {host}:{port}", host=options.hostname, port=self.port)
 
     def stop(self) -> Deferred[None]:

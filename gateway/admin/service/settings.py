@@ -74,7 +74,9 @@ class AdminOptions:
             password=settings[settings_general.BRIDGE_ADMIN_PASSWORD],
         )
         if not options.tls and not is_loopback(options.hostname):
-            expected = f"an address of the loopback, such as 127.0.0.1, where {TLS_ENABLED.name} is false"
+            expected = (
+                f"an address of the loopback, such as 127.0.0.1, where {TLS_ENABLED.name} is false"
+            )
             raise SettingsError([settings.problem(HOSTNAME, expected)])
         return options
 

@@ -42,7 +42,9 @@ class TransactionResources:
     def __call__(self, routes: Routes) -> None:
         """Add them."""
         routes.add("GET", "/v1/transactions/<name>", self._list)
-        routes.add("POST", "/v1/transactions/<name>/<any(commit, rollback, forget):operation>", self._order)
+        routes.add(
+            "POST", "/v1/transactions/<name>/<any(commit, rollback, forget):operation>", self._order
+        )
 
     def _list(self, request: AdminRequest, name: str) -> dict[str, object]:
         bridge = self._bridge(name)
@@ -62,7 +64,11 @@ class TransactionResources:
                     text = f"cannot {operation} transaction {wanted}: bridge {name} is STOPPED, and its transaction log is read when it starts"
                     raise Refused(text, "wrong_state", HTTPStatus.CONFLICT)
                 raise UnknownTransaction(wanted)
-            orders = {"commit": coordinator.commit, "rollback": coordinator.rollback, "forget": coordinator.forget}
+            orders = {
+                "commit": coordinator.commit,
+                "rollback": coordinator.rollback,
+                "forget": coordinator.forget,
+            }
             await orders[operation](wanted)
         except UnknownTransaction as error:
             raise Refused(str(error), "unknown_transaction", HTTPStatus.NOT_FOUND) from None
@@ -71,18 +77,28 @@ class TransactionResources:
         except LogFailed as error:
             raise Refused(str(error), "log_failed", HTTPStatus.CONFLICT) from None
         id = _typed(wanted)
-        left = next((self._json(bridge, each) for each in transactions_of(bridge) if each.id == id), None)
+        left = next(
+            (self._json(bridge, each) for each in transactions_of(bridge) if each.id == id), None
+        )
         return {"bridge": name, "id": id, "operation": operation, "transaction": left}
 
     def _bridge(self, name: str) -> Bridge:
         [bridge] = matching(self._bridges, name)
         if bridge.type == "STOMP":
-            raise Refused(f"bridge {name} is of type STOMP, which has no transactions to list", "BSS4000", HTTPStatus.CONFLICT)
+            raise Refused(
+                f"bridge {name} is of type STOMP, which has no transactions to list",
+                "BSS4000",
+                HTTPStatus.CONFLICT,
+            )
         return bridge
 
     def _json(self, bridge: Bridge, transaction: TransactionStatus) -> dict[str, object]:
         config = cast(WithTransactions, bridge).config
-        known = {factory.ref_name for factory in config.connection_factories} if config is not None else set()
+        known = (
+            {factory.ref_name for factory in config.connection_factories}
+            if config is not None
+            else set()
+        )
         shown = cast(dict[str, Any], plain(transaction))
         shown["age_ms"] = max(0, self._now_ms() - transaction.since_ms)
         for branch in shown["branches"]:

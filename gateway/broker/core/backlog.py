@@ -173,7 +173,11 @@ class Backlog:
                 asked = level.read(most - len(seqs), octets, self.outweighs - OVERHEAD)
                 octets -= sum([level.reading[seq] + self.outweighs for seq in asked])
                 seqs += asked
-            if level.behind > len(level.reading) or len(seqs) >= most or (octets <= 0 and (seqs or level.first() is not None)):
+            if (
+                level.behind > len(level.reading)
+                or len(seqs) >= most
+                or (octets <= 0 and (seqs or level.first() is not None))
+            ):
                 break
         self.reading = len(seqs)
         return seqs
@@ -241,7 +245,9 @@ class Backlog:
         for level in self._order:
             window = level.window
             if level.returned or self.expiring or level.mixed:
-                gone, weight, octets = self._take_careful(level, most, octets, now_ms, taken, expired)
+                gone, weight, octets = self._take_careful(
+                    level, most, octets, now_ms, taken, expired
+                )
                 size += gone
                 held += weight
             else:
@@ -273,7 +279,13 @@ class Backlog:
         return taken, expired
 
     def _take_careful(
-        self, level: Level, most: int, octets: int, now_ms: int, taken: list[Message], expired: list[Message]
+        self,
+        level: Level,
+        most: int,
+        octets: int,
+        now_ms: int,
+        taken: list[Message],
+        expired: list[Message],
     ) -> tuple[int, int, int]:
         """Take from one level, merging what was returned, leaving out what expired.
 
@@ -323,7 +335,9 @@ class Backlog:
         seqs: dict[int, list[int]] = {}
         for message in messages:
             seqs.setdefault(message.headers.priority, []).append(message.seq)
-        return [message for priority, part in seqs.items() for message in self.pluck(part, priority)]
+        return [
+            message for priority, part in seqs.items() for message in self.pluck(part, priority)
+        ]
 
     def pluck_behind(self, priority: int, seq: int, expires: int) -> int | None:
         """Take out a message that is in the store only. :returns: its size; None when it is not there: in memory, or taken."""
@@ -354,7 +368,11 @@ class Backlog:
 
     def oldest(self) -> Message | None:
         """The message that has waited longest, whatever its priority; None when none is in memory."""
-        return min([message for level in self._order if (message := level.first()) is not None], key=seq_of, default=None)
+        return min(
+            [message for level in self._order if (message := level.first()) is not None],
+            key=seq_of,
+            default=None,
+        )
 
     def least(self) -> Message | None:
         """The oldest message of the lowest priority; None when it is not in memory."""
@@ -401,7 +419,9 @@ class Backlog:
         """Everything is gone from here, however much there is. :returns: what it was."""
         remains = Remains(self._memory, self._order, self.waiting, self.octets)
         self._levels, self._order, self._expiries = {}, [], Expiries()
-        self.window_octets = self.waiting = self.octets = self.expiring = self.behind = self.reading = 0
+        self.window_octets = self.waiting = self.octets = self.expiring = self.behind = (
+            self.reading
+        ) = 0
         return remains
 
     # --- inside

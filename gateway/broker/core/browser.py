@@ -122,5 +122,9 @@ class QueueBrowser:
     def give_back(self, messages: Sequence[Message]) -> None: ...
 
     def reject(
-        self, messages: Sequence[Message], delay_ms: int | None, dead: DeadReason | None, changes: RedeliveryChanges | None
+        self,
+        messages: Sequence[Message],
+        delay_ms: int | None,
+        dead: DeadReason | None,
+        changes: RedeliveryChanges | None,
     ) -> None: ...

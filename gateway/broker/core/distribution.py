@@ -180,7 +180,9 @@ class Distribution:
         if len(ready) == 1:
             consumer = ready[0]
             octets = -1 if consumer.octets is None else consumer.octets
-            run, expired = backlog.take(min(consumer.credit, MOST_IN_A_TURN), octets, self.broker.turn.now_ms)
+            run, expired = backlog.take(
+                min(consumer.credit, MOST_IN_A_TURN), octets, self.broker.turn.now_ms
+            )
             if run:
                 self.hand(consumer, run)
         else:
@@ -199,7 +201,10 @@ class Distribution:
         count = len(ready)
         share = -(-len(run) // count)
         octets = sum([len(message.body) for message in run])
-        if all(consumer.credit >= share and (consumer.octets is None or consumer.octets > octets) for consumer in ready):
+        if all(
+            consumer.credit >= share and (consumer.octets is None or consumer.octets > octets)
+            for consumer in ready
+        ):
             hands = [run[place::count] for place in range(count)]
             place = len(run) % count
         else:
@@ -212,7 +217,9 @@ class Distribution:
                 # Another one's delivery has closed or stopped it.
                 self._wait_again(hand)
 
-    def _deal_singly(self, ready: list[EmbeddedConsumer], run: list[Message]) -> tuple[list[list[Message]], int]:
+    def _deal_singly(
+        self, ready: list[EmbeddedConsumer], run: list[Message]
+    ) -> tuple[list[list[Message]], int]:
         """Deal to consumers who may not have room for their share. :returns: their hands, and the place of the next."""
         count = len(ready)
         hands: list[list[Message]] = [[] for _ in ready]
@@ -249,7 +256,9 @@ class Distribution:
     # --- the store
 
     def _read_back(self) -> None:
-        if self.broker.memory.used >= self.broker.memory.most and not (self.consumers or self._readers):
+        if self.broker.memory.used >= self.broker.memory.most and not (
+            self.consumers or self._readers
+        ):
             return
         seqs = self.backlog.wanted(BLOCK)
         if seqs:
@@ -279,12 +288,20 @@ class Distribution:
     def drop_missing(self, seqs: Sequence[int], messages: Sequence[Message]) -> None:
         """These seqs were to be read: what is not among the messages, and still should be in the store, is there no more."""
         if len(messages) < len(seqs) and self.halted is None:
-            self.not_found(*self.backlog.drop_behind(set(seqs).difference([message.seq for message in messages])))
+            self.not_found(
+                *self.backlog.drop_behind(
+                    set(seqs).difference([message.seq for message in messages])
+                )
+            )
 
     def not_found(self, count: int, octets: int) -> None:
         """So many messages should have been in the store, and are not."""
         if count:
-            self.broker.log.error("{count} messages of {source} are not in the store any more", count=count, source=str(self))
+            self.broker.log.error(
+                "{count} messages of {source} are not in the store any more",
+                count=count,
+                source=str(self),
+            )
             self.lost(count, octets)
 
     def _find_and_forget(self, message: Message) -> bool:
@@ -301,7 +318,8 @@ class Distribution:
         found = [
             message
             for message in messages
-            if self.backlog.pluck_behind(message.headers.priority, message.seq, message.expires) is not None
+            if self.backlog.pluck_behind(message.headers.priority, message.seq, message.expires)
+            is not None
         ]
         self.backlog.give_back(found)
         return found
@@ -314,10 +332,16 @@ class Distribution:
             expired, stored = self.backlog.take_expired(now_ms)
             self.dying += len(expired) + len(stored)
             if expired:
-                self.broker.schedule.in_slices(self._bury_slowly(expired, DeadReason.EXPIRED, "expired while it waited"))
-            self._bury_stored(dict(stored), DeadReason.EXPIRED, "expired while it waited", lambda: None)
+                self.broker.schedule.in_slices(
+                    self._bury_slowly(expired, DeadReason.EXPIRED, "expired while it waited")
+                )
+            self._bury_stored(
+                dict(stored), DeadReason.EXPIRED, "expired while it waited", lambda: None
+            )
 
-    def _bury_slowly(self, messages: list[Message], reason: DeadReason, comment: str) -> Iterator[None]:
+    def _bury_slowly(
+        self, messages: list[Message], reason: DeadReason, comment: str
+    ) -> Iterator[None]:
         for start in range(0, len(messages), BLOCK):
             if start:
                 yield
@@ -325,7 +349,9 @@ class Distribution:
             self.dying -= len(part)
             self.bury(part, reason, comment)
 
-    def _bury_stored(self, sizes: dict[int, int], reason: DeadReason, comment: str, done: Callable[[], None]) -> None:
+    def _bury_stored(
+        self, sizes: dict[int, int], reason: DeadReason, comment: str, done: Callable[[], None]
+    ) -> None:
         """Bury messages that are in the store only, given by their sizes, block by block; then call ``done``."""
         if not sizes:
             done()
@@ -336,7 +362,9 @@ class Distribution:
             octets = sum([sizes.pop(seq) for seq in seqs])
             self.dying -= len(seqs)
             if len(messages) < len(seqs):
-                self.not_found(len(seqs) - len(messages), octets - sum([message.size for message in messages]))
+                self.not_found(
+                    len(seqs) - len(messages), octets - sum([message.size for message in messages])
+                )
             if messages:
                 self.bury(messages, reason, comment)
             self._bury_stored(sizes, reason, comment, done)
@@ -373,8 +401,12 @@ class Distribution:
                     buried.setdefault(tried[message.seq], []).append(message)
             for tries, part in buried.items():
                 self.dying += len(part)
-                self.broker.schedule.in_slices(self._bury_slowly(part, DeadReason.UNDELIVERABLE, f"rolled back {tries} times"))
-        self.broker.schedule.in_slices(self._count_slowly([message for message in kept if self.keeps_count(message)]))
+                self.broker.schedule.in_slices(
+                    self._bury_slowly(part, DeadReason.UNDELIVERABLE, f"rolled back {tries} times")
+                )
+        self.broker.schedule.in_slices(
+            self._count_slowly([message for message in kept if self.keeps_count(message)])
+        )
         self._wait_again(kept)
 
     def _count_slowly(self, messages: list[Message]) -> Iterator[None]:
@@ -388,7 +420,11 @@ class Distribution:
                     self.broker.commits.redelivery(self.owner, message.seq, count, 0)
 
     def reject(
-        self, messages: Sequence[Message], delay_ms: int | None, dead: DeadReason | None, changes: RedeliveryChanges | None
+        self,
+        messages: Sequence[Message],
+        delay_ms: int | None,
+        dead: DeadReason | None,
+        changes: RedeliveryChanges | None,
     ) -> None:
         """A consumer could not take these: later again, or dead."""
         if self.broker.journey is not None:
@@ -416,7 +452,9 @@ class Distribution:
                 again.append(message)
         for (reason, tries), part in buried.items():
             self.dying += len(part)
-            self.broker.schedule.in_slices(self._bury_slowly(part, reason, f"refused by its consumer {tries} times"))
+            self.broker.schedule.in_slices(
+                self._bury_slowly(part, reason, f"refused by its consumer {tries} times")
+            )
         self._wait_again(again)
 
     def _pause(self, message: Message, pause_ms: int) -> None:
@@ -435,7 +473,11 @@ class Distribution:
         self.resting[seq] = size
         turn = self.broker.turn
         left_ms, longest_ms = due_ms - turn.refresh(), self.use_policy().maximum_redelivery_delay
-        self._rest(seq, due_ms, turn.refresh_timer() + (min(left_ms, longest_ms) if longest_ms >= 0 else left_ms))
+        self._rest(
+            seq,
+            due_ms,
+            turn.refresh_timer() + (min(left_ms, longest_ms) if longest_ms >= 0 else left_ms),
+        )
 
     def _rest(self, seq: int, due_ms: int, until_ms: int) -> None:
         def look() -> None:

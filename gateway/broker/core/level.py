@@ -40,7 +40,17 @@ def _backwards(message: Message) -> int:
 class Level:
     """The messages of one priority that wait."""
 
-    __slots__ = ("_gone", "_seqs", "_sizes", "_start", "behind", "mixed", "reading", "returned", "window")
+    __slots__ = (
+        "_gone",
+        "_seqs",
+        "_sizes",
+        "_start",
+        "behind",
+        "mixed",
+        "reading",
+        "returned",
+        "window",
+    )
 
     def __init__(self) -> None:
         self.window: deque[Message] = deque()
@@ -84,7 +94,9 @@ class Level:
         window, returned = self.window, self.returned
         parts: list[Iterator[Message]] = []
         if window and window[-1].seq > after:
-            parts.append(islice(window, bisect_right(window, after, key=seq_of) if after else 0, None))
+            parts.append(
+                islice(window, bisect_right(window, after, key=seq_of) if after else 0, None)
+            )
         if returned and returned[0].seq > after:
             end = bisect_left(returned, -after, key=_backwards) if after else len(returned)
             parts.append(map(returned.__getitem__, range(end - 1, -1, -1)))
@@ -165,7 +177,9 @@ class Level:
         if reading and not self.mixed:
             return reading
         seqs, gone = self._seqs, self._gone
-        for index in range(bisect_right(seqs, after, self._start) if after else self._start, len(seqs)):
+        for index in range(
+            bisect_right(seqs, after, self._start) if after else self._start, len(seqs)
+        ):
             if seqs[index] not in gone:
                 return min(reading or BEYOND, seqs[index])
         return reading
@@ -249,7 +263,10 @@ class Level:
         :returns: whole messages, sizes by seq of those in the store only, and how many places it has looked at; fewer than ``most``: nothing is left.
         """
         window, returned, reading = self.window, self.returned, self.reading
-        taken = [(returned.pop if returned else window.popleft)() for _ in range(min(most, len(returned) + len(window)))]
+        taken = [
+            (returned.pop if returned else window.popleft)()
+            for _ in range(min(most, len(returned) + len(window)))
+        ]
         looked_at = len(taken)
         sizes = {seq: reading.pop(seq) for seq in list(islice(reading, most - looked_at))}
         looked_at += len(sizes)

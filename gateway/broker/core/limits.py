@@ -66,7 +66,10 @@ class DestinationProperties:
         for name, attribute in _NAMES.items():
             value = getattr(self, attribute)
             lines.append(f"{name}={value.value if isinstance(value, Enum) else str(value).lower()}")
-        lines += [f"redelivery.{field.name}={getattr(self.redelivery, field.name)}" for field in fields(RedeliveryPolicy)]
+        lines += [
+            f"redelivery.{field.name}={getattr(self.redelivery, field.name)}"
+            for field in fields(RedeliveryPolicy)
+        ]
         return "\n".join(lines)
 
     @classmethod

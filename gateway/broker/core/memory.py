@@ -53,7 +53,9 @@ class Memory:
         "used",
     )
 
-    def __init__(self, total: int = _TOTAL, share: int = _SHARE, least: int = _LEAST, most: int = sys.maxsize) -> None:
+    def __init__(
+        self, total: int = _TOTAL, share: int = _SHARE, least: int = _LEAST, most: int = sys.maxsize
+    ) -> None:
         self.total = total
         self.most = most
         self.share = share
@@ -106,13 +108,21 @@ class Memory:
 
     def full(self, own: int) -> bool:
         """Whether a backlog that holds ``own`` octets must not take more into memory."""
-        return self.spilling and (own >= self.share or (self.used >= self.total and own >= self.least) or self.used >= self.most)
+        return self.spilling and (
+            own >= self.share
+            or (self.used >= self.total and own >= self.least)
+            or self.used >= self.most
+        )
 
     def room(self, own: int) -> int:
         """Octets that a backlog that holds ``own`` octets should read back now; 0 while it has enough."""
         if self.used >= self.total:
             return self.least - own if own < self.least // 2 else 0
-        return min(self.share - own, max(self.total - self.used, self.least)) if own < self.share // 2 else 0
+        return (
+            min(self.share - own, max(self.total - self.used, self.least))
+            if own < self.share // 2
+            else 0
+        )
 
 
 def of_destination(name: str) -> int:

@@ -22,10 +22,15 @@ def check_name(destination: Destination) -> None:
     if not name:
         raise InvalidDestination(destination, "a destination needs a name")
     if len(name) > _LONGEST_NAME:
-        raise InvalidDestination(f"{name[:40]}...", f"the name is longer than {_LONGEST_NAME} characters")
+        raise InvalidDestination(
+            f"{name[:40]}...", f"the name is longer than {_LONGEST_NAME} characters"
+        )
     if any(ord(character) < 32 or ord(character) == 127 for character in name):
         raise InvalidDestination(repr(name), "the name has a control character")
     if destination.kind is Kind.QUEUE and is_wild(name):
-        raise InvalidDestination(destination, "a queue's name cannot have wildcards, which are for subscriptions of topics")
+        raise InvalidDestination(
+            destination,
+            "a queue's name cannot have wildcards, which are for subscriptions of topics",
+        )
     if name.startswith("mq.") and destination != DMQ:
         raise InvalidDestination(destination, "names that begin with 'mq.' are the broker's own")

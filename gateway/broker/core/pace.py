@@ -37,7 +37,11 @@ class Pace:
 
     def outrun(self) -> bool:
         """Whether messages come faster than the consumers take them, so that memory fills with them."""
-        return not self._stuck and self._fuller_than(_SLOW_DOWN) and self._backlog.window_octets > self._until
+        return (
+            not self._stuck
+            and self._fuller_than(_SLOW_DOWN)
+            and self._backlog.window_octets > self._until
+        )
 
     def slow_down(self, resume: Callable[[], None]) -> None:
         """Call ``resume`` when the consumers have caught up, or after a moment."""

@@ -46,7 +46,13 @@ class Physical:
     :param number: its id in the store.
     """
 
-    def __init__(self, broker: Broker, destination: Destination, number: int, properties: DestinationProperties) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        destination: Destination,
+        number: int,
+        properties: DestinationProperties,
+    ) -> None:
         self.broker = broker
         self.destination = destination
         self.number = number
@@ -167,12 +173,16 @@ class Physical:
         if 0 <= properties.max_num_msgs < self.count + self.coming + count:
             raise DestinationFull(self.destination, "maxNumMsgs", properties.max_num_msgs)
         if 0 <= properties.max_total_msg_bytes < self.octets + self.coming_octets + octets:
-            raise DestinationFull(self.destination, "maxTotalMsgBytes", properties.max_total_msg_bytes)
+            raise DestinationFull(
+                self.destination, "maxTotalMsgBytes", properties.max_total_msg_bytes
+            )
 
     def over(self) -> bool:
         """Whether a limit on waiting messages is exceeded."""
         properties = self.properties
-        return (0 <= properties.max_num_msgs < self.count) or (0 <= properties.max_total_msg_bytes < self.octets)
+        return (0 <= properties.max_num_msgs < self.count) or (
+            0 <= properties.max_total_msg_bytes < self.octets
+        )
 
     def at_limit(self) -> bool:
         """Whether senders should be held back: a FLOW_CONTROL destination has reached a limit."""
@@ -188,7 +198,9 @@ class Physical:
         if behavior in (LimitBehavior.REMOVE_OLDEST, LimitBehavior.REMOVE_LOW_PRIORITY):
             if not self._removing:
                 self._removing = True
-                self.broker.schedule.in_slices(self._remove(behavior is LimitBehavior.REMOVE_LOW_PRIORITY))
+                self.broker.schedule.in_slices(
+                    self._remove(behavior is LimitBehavior.REMOVE_LOW_PRIORITY)
+                )
         elif self.at_limit():
             self.holds_back = True
             self.broker.limit_reports.holding_back(self)

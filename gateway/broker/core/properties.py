@@ -18,10 +18,15 @@ from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 
 #: By property name.
-_ATTRIBUTES: Final[Mapping[str, str]] = {setting.name.rpartition(".")[2]: name for name, setting in PROPERTY_SETTINGS.items()}
-_POLICY: Final[Mapping[str, str]] = {setting.name.rpartition(".")[2]: name for name, setting in POLICY_SETTINGS.items()}
+_ATTRIBUTES: Final[Mapping[str, str]] = {
+    setting.name.rpartition(".")[2]: name for name, setting in PROPERTY_SETTINGS.items()
+}
+_POLICY: Final[Mapping[str, str]] = {
+    setting.name.rpartition(".")[2]: name for name, setting in POLICY_SETTINGS.items()
+}
 _SETTINGS: Final[Mapping[str, Setting[Any]]] = {
-    setting.name.rpartition(".")[2]: setting for setting in (*PROPERTY_SETTINGS.values(), *POLICY_SETTINGS.values())
+    setting.name.rpartition(".")[2]: setting
+    for setting in (*PROPERTY_SETTINGS.values(), *POLICY_SETTINGS.values())
 }
 
 NAMES: Final = tuple(_SETTINGS)
@@ -56,7 +61,9 @@ def check(destination: Destination, given: Mapping[str, str]) -> tuple[dict[str,
         if setting is None:
             if name not in IGNORED:
                 near = nearest(name, [*_SETTINGS, *IGNORED])
-                raise PropertyRefused(f"there is no property {name}{near and f'; {near} may be meant'}")
+                raise PropertyRefused(
+                    f"there is no property {name}{near and f'; {near} may be meant'}"
+                )
             notes.append(f"{name} has no effect: {IGNORED[name]}")
             continue
         try:
@@ -92,14 +99,22 @@ def over(base: DestinationProperties, given: Mapping[str, str]) -> DestinationPr
 def differing(properties: DestinationProperties, base: DestinationProperties) -> dict[str, str]:
     """The properties that are other than ``base`` has them."""
     ours, theirs = values(properties), values(base)
-    return {name: _SETTINGS[name].type.show(value) for name, value in ours.items() if value != theirs[name]}
+    return {
+        name: _SETTINGS[name].type.show(value)
+        for name, value in ours.items()
+        if value != theirs[name]
+    }
 
 
 def values(properties: DestinationProperties) -> dict[str, Any]:
     """Every property by name: numbers, truths, and the word for ``limitBehavior``."""
-    found: dict[str, Any] = {name: getattr(properties, attribute) for name, attribute in _ATTRIBUTES.items()}
+    found: dict[str, Any] = {
+        name: getattr(properties, attribute) for name, attribute in _ATTRIBUTES.items()
+    }
     found["limitBehavior"] = properties.limit_behavior.value
-    return found | {name: getattr(properties.redelivery, attribute) for name, attribute in _POLICY.items()}
+    return found | {
+        name: getattr(properties.redelivery, attribute) for name, attribute in _POLICY.items()
+    }
 
 
 def to_text(given: Mapping[str, str]) -> str:

@@ -26,7 +26,13 @@ class PhysicalQueue(Physical, Distribution):
     Owns its messages from acceptance to settlement: their number and octets, and the store's rows of those that have any.
     """
 
-    def __init__(self, broker: Broker, destination: Destination, number: int, properties: DestinationProperties) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        destination: Destination,
+        number: int,
+        properties: DestinationProperties,
+    ) -> None:
         Physical.__init__(self, broker, destination, number, properties)
         Distribution.__init__(self, broker)
 

@@ -69,12 +69,16 @@ class Selection:
         if again:
             distribution.mark()
 
-    def _search(self, distribution: Distribution, consumer: EmbeddedConsumer, cursor: Cursor) -> None:
+    def _search(
+        self, distribution: Distribution, consumer: EmbeddedConsumer, cursor: Cursor
+    ) -> None:
         """What this consumer wants may be in the store only: read on, without taking the place of what is in memory."""
         seqs = cursor.stored_ahead(BLOCK)
         if seqs:
             cursor.reading = True
-            distribution.broker.rows.read_back(seqs, partial(self._searched, distribution, consumer, cursor, seqs))
+            distribution.broker.rows.read_back(
+                seqs, partial(self._searched, distribution, consumer, cursor, seqs)
+            )
 
     def _searched(
         self,
@@ -87,14 +91,21 @@ class Selection:
         cursor.reading = False
         backlog = distribution.backlog
         distribution.drop_missing(seqs, messages)
-        if consumer in self.cursors and consumer.ready() and not distribution.paused and distribution.halted is None:
+        if (
+            consumer in self.cursors
+            and consumer.ready()
+            and not distribution.paused
+            and distribution.halted is None
+        ):
             # Meanwhile others may have taken some, and some may have come back before these.
             ahead = cursor.still_ahead(messages)
             run, expired, left = _choose(distribution, consumer, cursor, ahead)
             if left:
                 # Reading them once more would take longer than keeping them.
                 cursor.reading = True
-                distribution.broker.slices.wait(partial(self._searched, distribution, consumer, cursor, (), ahead[-left:]))
+                distribution.broker.slices.wait(
+                    partial(self._searched, distribution, consumer, cursor, (), ahead[-left:])
+                )
             for message in (*run, *expired):
                 backlog.pluck_behind(message.headers.priority, message.seq, message.expires)
             _hand(distribution, consumer, run, expired)
@@ -104,13 +115,18 @@ class Selection:
         """Messages have come back, maybe before the places up to which the consumers have looked."""
         for consumer, cursor in self.cursors.items():
             for message in messages:
-                many = len(messages) > _FEW or (consumer.selector is not None and consumer.selector.stride == 1)
+                many = len(messages) > _FEW or (
+                    consumer.selector is not None and consumer.selector.stride == 1
+                )
                 if cursor.has_passed(message) and (many or consumer.wants(message)):
                     cursor.go_back_to(message)
 
 
 def _choose(
-    distribution: Distribution, consumer: EmbeddedConsumer, cursor: Cursor, messages: Sequence[Message]
+    distribution: Distribution,
+    consumer: EmbeddedConsumer,
+    cursor: Cursor,
+    messages: Sequence[Message],
 ) -> tuple[list[Message], list[Message], int]:
     """What the consumer takes of these, as far as it has credit, and what has expired; it has looked at them then.
 
@@ -136,7 +152,12 @@ def _choose(
     return run, expired, 0
 
 
-def _hand(distribution: Distribution, consumer: EmbeddedConsumer, run: list[Message], expired: list[Message]) -> None:
+def _hand(
+    distribution: Distribution,
+    consumer: EmbeddedConsumer,
+    run: list[Message],
+    expired: list[Message],
+) -> None:
     if run:
         distribution.hand(consumer, run)
     if expired:

@@ -45,7 +45,11 @@ class Source(Protocol):
         """These were not taken: deliver them again, in order."""
 
     def reject(
-        self, messages: Sequence[Message], delay_ms: int | None, dead: DeadReason | None, changes: RedeliveryChanges | None
+        self,
+        messages: Sequence[Message],
+        delay_ms: int | None,
+        dead: DeadReason | None,
+        changes: RedeliveryChanges | None,
     ) -> None:
         """A consumer could not take these."""
 

@@ -89,7 +89,9 @@ class TopicSubscription(Distribution):
         :returns: they, and the seq after which the selector was not asked because there was no time.
         """
         if self.no_local:
-            run = [message for message in run if not message.origin or message.origin != self.origin]
+            run = [
+                message for message in run if not message.origin or message.origin != self.origin
+            ]
         selector = self.selector
         if selector is None:
             return run, BEYOND
@@ -158,7 +160,9 @@ class TopicSubscription(Distribution):
         if self._searching or self.ended or not self._unexamined:
             return
         self._searching, self._more = True, False
-        Search(self, max(self._unexamined), self._is_unwanted, self._searched, journaled=False).start()
+        Search(
+            self, max(self._unexamined), self._is_unwanted, self._searched, journaled=False
+        ).start()
 
     def _searched(self, count: int) -> None:
         self._searching = False
@@ -182,7 +186,11 @@ class TopicSubscription(Distribution):
 
     def _without_unwanted(self, messages: Sequence[Message]) -> Sequence[Message]:
         """What to bury of these. Where there is no time to ask the selector, a message counts as wanted: better buried than lost."""
-        unwanted = [message for message in messages if not self.broker.slices.spent() and self._is_unwanted(message)]
+        unwanted = [
+            message
+            for message in messages
+            if not self.broker.slices.spent() and self._is_unwanted(message)
+        ]
         if unwanted:
             self.settle(unwanted)
             gone = {message.seq for message in unwanted}
@@ -254,7 +262,11 @@ class TopicSubscription(Distribution):
     def unrelease(self, messages: Sequence[Message], batch: Batch) -> Sequence[Message]:
         kept: list[Message] = []
         for message in messages:
-            if self.number and message.headers.persistent and batch.settled.pop((self.number, message.seq), self) is None:
+            if (
+                self.number
+                and message.headers.persistent
+                and batch.settled.pop((self.number, message.seq), self) is None
+            ):
                 self.broker.rows.unrelease(message.seq, batch)
                 kept.append(message)
         return kept
@@ -317,9 +329,15 @@ class TopicSubscription(Distribution):
         return True
 
     def _first_of(self, destination: Destination, lowest_priority: bool) -> Message | None:
-        of_topic = [message for message in self.backlog.waiting_in_memory() if message.headers.destination == destination]
+        of_topic = [
+            message
+            for message in self.backlog.waiting_in_memory()
+            if message.headers.destination == destination
+        ]
         if lowest_priority:
-            return min(of_topic, key=lambda message: (message.headers.priority, message.seq), default=None)
+            return min(
+                of_topic, key=lambda message: (message.headers.priority, message.seq), default=None
+            )
         return min(of_topic, key=lambda message: message.seq, default=None)
 
     def undo(self, topic: PhysicalTopic, seqs: Container[int], run: Sequence[Message]) -> None:
@@ -333,7 +351,9 @@ class TopicSubscription(Distribution):
 
     def in_memory_again(self, messages: Sequence[Message]) -> list[Message]:
         """The store could not take these for this subscription, which has them not durably: what waits of them is in memory."""
-        return super().in_memory_again([message for message in messages if self._spilled.discard(message.seq)])
+        return super().in_memory_again(
+            [message for message in messages if self._spilled.discard(message.seq)]
+        )
 
     # --- the end
 
@@ -392,7 +412,10 @@ class TopicSubscription(Distribution):
 
         def damaged_elsewhere(seqs: Collection[int]) -> bool:
             numbers = {broker.rows.damaged.get(seq) for seq in seqs}
-            return any(each is not topic and each.number in numbers for each in broker.destinations.values())
+            return any(
+                each is not topic and each.number in numbers
+                for each in broker.destinations.values()
+            )
 
         def unreadable(seqs: Collection[int]) -> bool:
             if damaged_elsewhere(seqs):
@@ -402,12 +425,16 @@ class TopicSubscription(Distribution):
             return True
 
         def searched(count: int) -> None:
-            damaged = (each for each in broker.topics.values() if each.damaged and each is not topic)
+            damaged = (
+                each for each in broker.topics.values() if each.damaged and each is not topic
+            )
             stopped = next((other for other in damaged if self in other.subscriptions), None)
             if stopped is None:
                 self.halted = None
                 broker.log.info(
-                    "{subscription} goes on: {topic}, which had stopped it, is destroyed", subscription=self, topic=topic
+                    "{subscription} goes on: {topic}, which had stopped it, is destroyed",
+                    subscription=self,
+                    topic=topic,
                 )
                 self.mark()
             else:
@@ -460,7 +487,14 @@ class TopicSubscription(Distribution):
                 yield
         done()
 
-    def _give_up_stored(self, seqs: Sequence[int], start: int, octets: int, comment: str | None, done: Callable[[], None]) -> None:
+    def _give_up_stored(
+        self,
+        seqs: Sequence[int],
+        start: int,
+        octets: int,
+        comment: str | None,
+        done: Callable[[], None],
+    ) -> None:
         """Give up what is in the store only, from ``start`` on; :param octets: what is left of it."""
         asked = seqs[start : start + BLOCK]
         if not asked:

@@ -26,7 +26,13 @@ class PhysicalTopic(Physical):
     those that have ended stay in its list until it looks again: making and ending one costs nothing for each topic.
     """
 
-    def __init__(self, broker: Broker, destination: Destination, number: int, properties: DestinationProperties) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        destination: Destination,
+        number: int,
+        properties: DestinationProperties,
+    ) -> None:
         super().__init__(broker, destination, number, properties)
         #: Subscriptions to this topic by its name.
         self.named: dict[TopicSubscription, None] = {}
@@ -88,7 +94,12 @@ class PhysicalTopic(Physical):
     def keep_held(self, run: Sequence[Message]) -> Kept:
         """To those who have subscribed by now. The branch held the rows, which are theirs from now on, or nobody's."""
         kept = [] if self.drops_arrivals else self.keep(run)
-        owed = {message.seq for subscription, accepted, _ in kept if subscription.durable for message in accepted}
+        owed = {
+            message.seq
+            for subscription, accepted, _ in kept
+            if subscription.durable
+            for message in accepted
+        }
         for message in run:
             if message.stored:
                 self.broker.rows.release(message.seq)
@@ -114,7 +125,9 @@ class PhysicalTopic(Physical):
 
     def evict(self, lowest_priority: bool) -> bool:
         """Give up a message of this topic, of the subscription that has the most waiting and has one at hand."""
-        longest = sorted(self.subscriptions, key=lambda subscription: subscription.backlog.waiting, reverse=True)
+        longest = sorted(
+            self.subscriptions, key=lambda subscription: subscription.backlog.waiting, reverse=True
+        )
         return any(subscription.evict(self, lowest_priority) for subscription in longest)
 
     def stop(self, error: DestinationStopped) -> None:

@@ -26,12 +26,19 @@ class Pattern:
         self._count: Final = len(levels)
         #: It ends in ``>``, so that there may be more levels.
         self._open: Final = levels[-1] == ">"
-        wild = [level == "*" or (level == ">" and place == len(levels) - 1) for place, level in enumerate(levels)]
+        wild = [
+            level == "*" or (level == ">" and place == len(levels) - 1)
+            for place, level in enumerate(levels)
+        ]
         first = wild.index(True) if True in wild else len(levels)
         #: What names must begin with, which tells most of them apart: the levels before the first wildcard.
         self._prefix: Final = ".".join([*levels[:first], ""] if first < len(levels) else levels)
         #: The other levels that are no wildcards, by their places.
-        literal = [(place, level) for place, level in enumerate(levels) if place > first and not wild[place]]
+        literal = [
+            (place, level)
+            for place, level in enumerate(levels)
+            if place > first and not wild[place]
+        ]
         self._literal: Final = literal if first < len(levels) else [(len(levels) - 1, levels[-1])]
 
     def matches(self, name: str) -> bool:

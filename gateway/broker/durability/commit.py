@@ -135,7 +135,9 @@ class GroupCommit:
 
     def redelivery(self, owner: int, seq: int, attempts: int, not_before: int) -> None:
         """How often a stored message was tried. :param owner: 0 for a queue's, else the subscription."""
-        self._gathering.batch.redeliveries[owner, seq] = RedeliveryRow(owner, seq, attempts, not_before)
+        self._gathering.batch.redeliveries[owner, seq] = RedeliveryRow(
+            owner, seq, attempts, not_before
+        )
         self._changed()
 
     def forget_redelivery(self, owner: int, seq: int) -> None:
@@ -214,7 +216,13 @@ class GroupCommit:
                 return
         self.wait(waiter)
 
-    def retract(self, number: int, sent: Sequence[Message], undo: Callable[[Batch, StoreError], None], error: StoreError) -> None:
+    def retract(
+        self,
+        number: int,
+        sent: Sequence[Message],
+        undo: Callable[[Batch, StoreError], None],
+        error: StoreError,
+    ) -> None:
         """Before the store gets batch ``number``: undo a part of it, as :meth:`on_failure` does, and take these messages out."""
         for gathered in (*self._sealed, self._gathering):
             if gathered.batch.number == number:
@@ -223,7 +231,10 @@ class GroupCommit:
 
     def keep_row(self, seq: int) -> bool:
         """After a batch was undone: do not delete a message after all. :returns: False when no batch that waits would have."""
-        return any(gathered.batch.deletes.pop(seq, self) is None for gathered in (*self._sealed, self._gathering))
+        return any(
+            gathered.batch.deletes.pop(seq, self) is None
+            for gathered in (*self._sealed, self._gathering)
+        )
 
     def begin(self) -> None:
         """What follows belongs together: it is not divided over two batches. Nests."""
@@ -289,7 +300,9 @@ class GroupCommit:
 
     def _seal_if_large(self) -> None:
         batch = self._gathering.batch
-        if not self._atomic and (batch.operations >= MOST_OPERATIONS or batch.octets >= MOST_OCTETS):
+        if not self._atomic and (
+            batch.operations >= MOST_OPERATIONS or batch.octets >= MOST_OCTETS
+        ):
             self._seal()
 
     def _seal(self) -> None:
@@ -368,7 +381,9 @@ class GroupCommit:
             self.guard(self.on_undone, gathered.batch, gathered.messages)
             for undo in reversed(gathered.undo):
                 self.guard(undo, gathered.batch, error)
-            try_again(gathered.batch, [waiting.batch for waiting in (*self._sealed, self._gathering)])
+            try_again(
+                gathered.batch, [waiting.batch for waiting in (*self._sealed, self._gathering)]
+            )
             following = self._sealed[0] if self._sealed else self._gathering
             following.after = gathered.after + following.after
         elif error is not None and self.broken is None:
@@ -381,7 +396,9 @@ class GroupCommit:
             for call in gathered.after:
                 self.guard(call)
         if gathered.waiters and 0 < len(inserts) < FEW:
-            self._proven = self._proven + 1 if inserts.keys() <= self._gathering.batch.deletes.keys() else 0
+            self._proven = (
+                self._proven + 1 if inserts.keys() <= self._gathering.batch.deletes.keys() else 0
+            )
         for waiter in gathered.waiters:
             self.guard(waiter, error)
         if self._relief and not self.crowded():

@@ -172,12 +172,17 @@ class DuplicateIds:
             if kept:
                 left.append((physical, kept))
         if repeats:
-            self._log.debug("{count} messages had duplicate ids that are remembered, and were dropped", count=repeats)
+            self._log.debug(
+                "{count} messages had duplicate ids that are remembered, and were dropped",
+                count=repeats,
+            )
         return left, Sifted(repeats, frozenset(doubtful))
 
     # --- remembering
 
-    def remember(self, arrivals: Arrivals, sifted: Sifted, undone: Callable[[StoreError], None]) -> None:
+    def remember(
+        self, arrivals: Arrivals, sifted: Sifted, undone: Callable[[StoreError], None]
+    ) -> None:
         """Messages that were sifted and have seqs are accepted with the batch that gathers: what else they need is put into the same.
 
         :param sifted: what was found. Where there were repeats, who has sent them hears of it when the batch that gathers is durable.
@@ -212,7 +217,9 @@ class DuplicateIds:
                 if stored:
                     if not physical.stored:
                         rows.store_destination(physical)
-                    commits.changing().duplicates[seq] = DuplicateRow(seq, physical.number, self._broker.turn.now_ms, id)
+                    commits.changing().duplicates[seq] = DuplicateRow(
+                        seq, physical.number, self._broker.turn.now_ms, id
+                    )
                 self._add(physical.destination, id, seq if stored else -seq)
         self._tick_later()
 
@@ -234,7 +241,9 @@ class DuplicateIds:
         self._marks.append((timer_ms - max(0, now_ms - rows[-1].at), rows[-1].seq + 1))
         self._tick_later()
 
-    def undo(self, batch: Batch, arrivals: Arrivals, error: StoreError, *, whole: bool = False) -> bool:
+    def undo(
+        self, batch: Batch, arrivals: Arrivals, error: StoreError, *, whole: bool = False
+    ) -> bool:
         """The store could not keep the batch in which these were remembered: ids go of messages that never came; others are tried again with it.
 
         Who has repeated one that never came hears of the error.
@@ -322,7 +331,11 @@ class DuplicateIds:
 
     def _drop_oldest(self, count: int) -> None:
         """Those that came first, of all destinations."""
-        everywhere = [_in_order(destination, run, ids) for destination, runs in self._ids.items() for run, ids in runs.items()]
+        everywhere = [
+            _in_order(destination, run, ids)
+            for destination, runs in self._ids.items()
+            for run, ids in runs.items()
+        ]
         for _, destination, run, id in list(islice(merge(*everywhere), count)):
             self._drop(destination, run, [id])
 
@@ -402,6 +415,8 @@ def _run_of(id: bytes) -> bytes:
     return run if slash else b""
 
 
-def _in_order(destination: Destination, run: bytes, ids: Mapping[bytes, int]) -> Iterator[tuple[int, Destination, bytes, bytes]]:
+def _in_order(
+    destination: Destination, run: bytes, ids: Mapping[bytes, int]
+) -> Iterator[tuple[int, Destination, bytes, bytes]]:
     for id, seq in ids.items():
         yield abs(seq), destination, run, id

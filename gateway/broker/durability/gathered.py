@@ -36,7 +36,14 @@ class Gathered:
         headers = message.headers
         batch = self.batch
         batch.inserts[message.seq] = Row(
-            message.seq, destination, headers.priority, message.expires, message.size, 1 if persistent else 0, head, body
+            message.seq,
+            destination,
+            headers.priority,
+            message.expires,
+            message.size,
+            1 if persistent else 0,
+            head,
+            body,
         )
         self.messages[message.seq] = message
         batch.octets += octets

@@ -26,7 +26,13 @@ class Numbering:
     :param store_id: in every id that is given. :param find: the physical destination, if there is one.
     """
 
-    def __init__(self, store_id: str, commits: GroupCommit, turn: Turn, find: Callable[[Destination], Physical | None]) -> None:
+    def __init__(
+        self,
+        store_id: str,
+        commits: GroupCommit,
+        turn: Turn,
+        find: Callable[[Destination], Physical | None],
+    ) -> None:
         #: What an id that is given begins with; the seq follows.
         self.prefix: Final = f"ID-{store_id}-"
         self._commits: Final = commits

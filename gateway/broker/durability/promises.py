@@ -121,7 +121,9 @@ class Promises:
                 self.keep_soon(promise, error)
 
     def _durable(self, promise: Promise, error: StoreError | None) -> None:
-        if isinstance(error, StoreFull) and not any(promise.after < number <= promise.sends for number in self._refused):
+        if isinstance(error, StoreFull) and not any(
+            promise.after < number <= promise.sends for number in self._refused
+        ):
             # Other sends did not fit. What this promise speaks for is tried again.
             self._commits.wait_for(self._commits.durable + 1, partial(self._durable, promise))
             return
@@ -135,4 +137,8 @@ def storage_failed(error: StoreError | None) -> StorageFailed | None:
 
 def not_stored(error: StoreError) -> StorageFailed:
     """The same of an error: clients are told that the disk is full, and nothing that names files."""
-    return StorageFailed(_NO_ROOM, _NO_ROOM) if isinstance(error, StoreFull) else StorageFailed(str(error))
+    return (
+        StorageFailed(_NO_ROOM, _NO_ROOM)
+        if isinstance(error, StoreFull)
+        else StorageFailed(str(error))
+    )

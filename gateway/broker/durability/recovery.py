@@ -17,7 +17,15 @@ from gateway.broker.core.topic import PhysicalTopic
 from gateway.broker.core.wildcards import is_wild
 from gateway.broker.durability.rows import REMOVED
 from gateway.broker.settings import BrokerOptions
-from gateway.broker.store.interface import DestinationRow, IndexRow, RedeliveryRow, Store, StoreDamaged, StoreError, SubscriptionRow
+from gateway.broker.store.interface import (
+    DestinationRow,
+    IndexRow,
+    RedeliveryRow,
+    Store,
+    StoreDamaged,
+    StoreError,
+    SubscriptionRow,
+)
 from gateway.broker.xa.recovery import Holdings
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import InvalidSelector
@@ -44,10 +52,15 @@ def open_broker(
     :raises StoreError: the store cannot be opened, and why. Nothing was changed.
     """
     recovered = store.open()
-    broker = Broker(clock, turn, store, recovered.store_id, options, failed, spills=spills, memory=memory)
+    broker = Broker(
+        clock, turn, store, recovered.store_id, options, failed, spills=spills, memory=memory
+    )
     log = broker.log
     if not recovered.clean:
-        log.warn("the last run did not end in order: its process was killed, or its machine stopped; {log}", log=recovered.log)
+        log.warn(
+            "the last run did not end in order: its process was killed, or its machine stopped; {log}",
+            log=recovered.log,
+        )
     for note in recovered.notes:
         log.info("{note}", note=note)
     if recovered.full:
@@ -164,14 +177,14 @@ class _Places:
         return made
 
 
-def _subscription(broker: Broker, row: SubscriptionRow, patterns: dict[int, Destination], path: str) -> TopicSubscription:
+def _subscription(
+    broker: Broker, row: SubscriptionRow, patterns: dict[int, Destination], path: str
+) -> TopicSubscription:
     if row.destination not in patterns:
         what = f"its topic, row {row.destination}, is missing: '{row.name}' of client-id '{row.client_id}'"
         raise StoreDamaged(path, f"subscription {row.id}", what)
     if patterns[row.destination].kind is not Kind.TOPIC:
-        what = (
-            f"its destination, row {row.destination}, is a queue; a topic was expected: '{row.name}' of client-id '{row.client_id}'"
-        )
+        what = f"its destination, row {row.destination}, is a queue; a topic was expected: '{row.name}' of client-id '{row.client_id}'"
         raise StoreDamaged(path, f"subscription {row.id}", what)
     try:
         return TopicSubscription(
@@ -215,7 +228,11 @@ def _restore_messages(
                 continue
             if place is None:
                 if row.destination not in removed:
-                    raise StoreDamaged(path, f"message {row.seq}", f"its destination, row {row.destination}, is missing")
+                    raise StoreDamaged(
+                        path,
+                        f"message {row.seq}",
+                        f"its destination, row {row.destination}, is missing",
+                    )
                 gone.add(row.seq)
                 broker.commits.delete(row.seq)
                 continue
@@ -224,7 +241,13 @@ def _restore_messages(
                 continue
             place.count += 1
             place.octets += row.size
-            _restore(broker, place, row, tried.pop((0, row.seq), None) if tried else None, held.taken(row, place))
+            _restore(
+                broker,
+                place,
+                row,
+                tried.pop((0, row.seq), None) if tried else None,
+                held.taken(row, place),
+            )
     owed: set[int] = set()
     for pairs in store.scan_owed():
         for number, seq in pairs:
@@ -235,9 +258,17 @@ def _restore_messages(
                 broker.commits.forget_redelivery(number, seq)
                 continue
             if subscription is None:
-                raise StoreDamaged(path, f"owed row of message {seq}", f"its subscription, row {number}, is missing")
+                raise StoreDamaged(
+                    path,
+                    f"owed row of message {seq}",
+                    f"its subscription, row {number}, is missing",
+                )
             if message is None:
-                raise StoreDamaged(path, f"owed row of message {seq}", f"subscription {number} is owed it, and no topic has it")
+                raise StoreDamaged(
+                    path,
+                    f"owed row of message {seq}",
+                    f"subscription {number} is owed it, and no topic has it",
+                )
             topic = places.get(message.destination)
             assert isinstance(topic, PhysicalTopic), "of_topics has messages of topics only"
             topic.count += 1
@@ -245,7 +276,13 @@ def _restore_messages(
             if subscription.selector is not None:
                 subscription.restored = max(subscription.restored, seq)
             locked = held.taken(message, subscription)
-            _restore(broker, subscription, message, tried.pop((number, seq), None) if tried else None, locked)
+            _restore(
+                broker,
+                subscription,
+                message,
+                tried.pop((number, seq), None) if tried else None,
+                locked,
+            )
             if seq in owed:
                 broker.rows.share(seq)
             owed.add(seq)
@@ -268,7 +305,9 @@ def _restore_messages(
     return count - len(gone) - len(settled)
 
 
-def _restore(broker: Broker, place: Distribution, row: IndexRow, tried: RedeliveryRow | None, locked: bool) -> None:
+def _restore(
+    broker: Broker, place: Distribution, row: IndexRow, tried: RedeliveryRow | None, locked: bool
+) -> None:
     """A message waits again, or its pause goes on. :param locked: a prepared branch has acknowledged it."""
     if tried is not None:
         place.tried[row.seq] = tried.attempts

@@ -14,7 +14,16 @@ from twisted.logger import Logger
 
 from gateway.broker.core.properties import to_text
 from gateway.broker.durability.commit import GroupCommit
-from gateway.broker.store.interface import Batch, DestinationRow, Row, Store, StoreDamaged, StoreError, StoreFailed, SubscriptionRow
+from gateway.broker.store.interface import (
+    Batch,
+    DestinationRow,
+    Row,
+    Store,
+    StoreDamaged,
+    StoreError,
+    StoreFailed,
+    SubscriptionRow,
+)
 from gateway.messaging.destination import Destination
 from gateway.messaging.envelope import decode_head
 from gateway.messaging.message import Message
@@ -115,7 +124,11 @@ class Rows:
             text = to_text(physical.administered)
         else:
             text = "" if physical.auto_created else physical.properties.to_text()
-        self._commits.destination(DestinationRow(physical.number, int(destination.kind), destination.name, text, int(administered)))
+        self._commits.destination(
+            DestinationRow(
+                physical.number, int(destination.kind), destination.name, text, int(administered)
+            )
+        )
 
     def delete_damaged(self, number: int) -> None:
         """The destination goes, and what could not be read of it with it."""
@@ -126,10 +139,15 @@ class Rows:
     def mark_removed(self, physical: Physical) -> None:
         """The destination is removed, and messages of it may still be in the store: a restart is to delete these, too."""
         destination = physical.destination
-        self._commits.destination(DestinationRow(physical.number, int(destination.kind), destination.name, "", REMOVED))
+        self._commits.destination(
+            DestinationRow(physical.number, int(destination.kind), destination.name, "", REMOVED)
+        )
 
     def insert_subscription(
-        self, subscription: TopicSubscription, topic: PhysicalTopic | None, new_number: Callable[[], int]
+        self,
+        subscription: TopicSubscription,
+        topic: PhysicalTopic | None,
+        new_number: Callable[[], int],
     ) -> None:
         """Rows for a new durable subscription and for what it names: a topic, or a pattern, which gets a number."""
         pattern = subscription.pattern
@@ -137,7 +155,9 @@ class Rows:
             number = self._patterns.get(pattern)
             if number is None:
                 number = self._patterns[pattern] = new_number()
-                self._commits.destination(DestinationRow(number, int(pattern.kind), pattern.name, ""))
+                self._commits.destination(
+                    DestinationRow(number, int(pattern.kind), pattern.name, "")
+                )
         else:
             number = topic.number
             if not topic.stored:
@@ -145,7 +165,12 @@ class Rows:
         selector = subscription.selector.text if subscription.selector is not None else ""
         self._commits.subscription(
             SubscriptionRow(
-                subscription.number, number, subscription.client_id, subscription.name, selector, int(subscription.no_local)
+                subscription.number,
+                number,
+                subscription.client_id,
+                subscription.name,
+                selector,
+                int(subscription.no_local),
             )
         )
 
@@ -161,14 +186,22 @@ class Rows:
 
     # --- reading back
 
-    def read_back(self, seqs: Sequence[int], done: Callable[[Sequence[Message]], None], *, in_order: bool = False) -> None:
+    def read_back(
+        self,
+        seqs: Sequence[int],
+        done: Callable[[Sequence[Message]], None],
+        *,
+        in_order: bool = False,
+    ) -> None:
         """Get whole messages that are in the store only, in the order asked; ``done`` is called later, in a turn.
 
         :param in_order: read them before anything is changed that is asked later, such as their deletion.
 
         Those that cannot be read are left out, as are those that are gone; their destinations are stopped before ``done`` is called.
         """
-        unstored = {seq: message for seq in seqs if (message := self._commits.unstored(seq)) is not None}
+        unstored = {
+            seq: message for seq in seqs if (message := self._commits.unstored(seq)) is not None
+        }
         wanted = [seq for seq in seqs if seq not in unstored]
 
         def found(messages: Sequence[Message]) -> None:
@@ -182,7 +215,9 @@ class Rows:
         else:
             self._turn.dispatch(partial(found, ()))
 
-    def _fetch(self, seqs: Sequence[int], done: Callable[[Sequence[Message]], None], in_order: bool = False) -> None:
+    def _fetch(
+        self, seqs: Sequence[int], done: Callable[[Sequence[Message]], None], in_order: bool = False
+    ) -> None:
         def fetched(rows: Sequence[Row] | StoreError) -> None:
             self._turn.begin()
             try:
@@ -195,18 +230,29 @@ class Rows:
 
         self._store.fetch(seqs, fetched, in_order=in_order)
 
-    def _failed(self, error: StoreError, seqs: Sequence[int], done: Callable[[Sequence[Message]], None]) -> None:
+    def _failed(
+        self, error: StoreError, seqs: Sequence[int], done: Callable[[Sequence[Message]], None]
+    ) -> None:
         if isinstance(error, StoreFailed):
             # Whoever waits for a commit hears of it, and everything ends.
-            self._log.error("{count} messages could not be read from the store: {error}", count=len(seqs), error=str(error))
+            self._log.error(
+                "{count} messages could not be read from the store: {error}",
+                count=len(seqs),
+                error=str(error),
+            )
             done(())
         elif len(seqs) > 1:
             # Find the good ones: each half alone, until the damaged row is alone.
             middle = len(seqs) // 2
-            self._fetch(seqs[:middle], lambda first: self._fetch(seqs[middle:], lambda second: done([*first, *second])))
+            self._fetch(
+                seqs[:middle],
+                lambda first: self._fetch(seqs[middle:], lambda second: done([*first, *second])),
+            )
         else:
             # Its destination is stopped before anybody is given what was read behind it.
-            assert isinstance(error, StoreDamaged), "the store tells of one message what is wrong with it"
+            assert isinstance(error, StoreDamaged), (
+                "the store tells of one message what is wrong with it"
+            )
             self.damaged[seqs[0]] = error.destination
             self.on_damaged(error)
             done(())

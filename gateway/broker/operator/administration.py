@@ -28,7 +28,13 @@ from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.core.wildcards import is_wild
 from gateway.broker.operator import standing
 from gateway.broker.operator.purging import Search, purge
-from gateway.broker.operator.standing import BrokerStanding, Client, ConnectionStanding, DestinationStanding, DurableStanding
+from gateway.broker.operator.standing import (
+    BrokerStanding,
+    Client,
+    ConnectionStanding,
+    DestinationStanding,
+    DurableStanding,
+)
 from gateway.broker.store.interface import StoreError, StoreFull
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
@@ -116,7 +122,9 @@ class BrokerAdministration:
             truncate_dead=options.truncate_dead,
             auto_create_queues=options.auto_queue is not None,
             auto_create_topics=options.auto_topic is not None,
-            auto_max_consumers=-1 if options.auto_queue is None else options.auto_queue.max_num_active_consumers,
+            auto_max_consumers=-1
+            if options.auto_queue is None
+            else options.auto_queue.max_num_active_consumers,
         )
 
     def list_destinations(
@@ -142,7 +150,9 @@ class BrokerAdministration:
         self._broker.schedule.while_time(steps())
         return done
 
-    def _show_destinations(self, show: Callable[[DestinationStanding], None], kind: Kind | None, temporary: bool) -> Iterator[None]:
+    def _show_destinations(
+        self, show: Callable[[DestinationStanding], None], kind: Kind | None, temporary: bool
+    ) -> Iterator[None]:
         producers: Counter[Destination] = Counter()
         yield from standing.count_producers(self._provider, producers)
         every = iter(list(self._broker.destinations.values()))
@@ -150,7 +160,10 @@ class BrokerAdministration:
         while part := list(islice(every, standing.PART)):
             if kind is not None or not temporary:
                 part = [
-                    each for each in part if kind in (None, each.destination.kind) and (temporary or not each.destination.temporary)
+                    each
+                    for each in part
+                    if kind in (None, each.destination.kind)
+                    and (temporary or not each.destination.temporary)
                 ]
             parts.append(sorted(part, key=_by_kind_and_name))
             yield
@@ -162,7 +175,9 @@ class BrokerAdministration:
     def destination(self, type: str, name: str) -> DestinationStanding:
         """One destination. :raises AdministrationRefused: there is none of that type and name."""
         physical = self._find(type, name)
-        return standing.destination(physical, standing.producers(self._provider)[physical.destination])
+        return standing.destination(
+            physical, standing.producers(self._provider)[physical.destination]
+        )
 
     def measured(self, most: int) -> tuple[Sequence[DestinationStanding], int]:
         """The destinations to be told of again and again: as :func:`gateway.broker.operator.standing.measured`."""
@@ -170,8 +185,13 @@ class BrokerAdministration:
 
     def durables(self, topic: str = "") -> Sequence[DurableStanding]:
         """Durable subscriptions by client identifier and name. :param topic: only those to this topic, or with this pattern."""
-        found = [each for each in self._broker.durables.values() if topic in ("", each.pattern.name)]
-        return [standing.durable(each) for each in sorted(found, key=lambda each: (each.client_id, each.name))]
+        found = [
+            each for each in self._broker.durables.values() if topic in ("", each.pattern.name)
+        ]
+        return [
+            standing.durable(each)
+            for each in sorted(found, key=lambda each: (each.client_id, each.name))
+        ]
 
     def connections(self, service: str = "") -> Sequence[ConnectionStanding]:
         """The connections, the oldest first. :param service: only those that came by it."""
@@ -196,10 +216,17 @@ class BrokerAdministration:
         destination = Destination(_kind(type), name)
         physical = self._broker.find(destination)
         if physical is not None:
-            more = ", made by its use; 'update dst' makes it an administrator's" if physical.auto_created else ""
+            more = (
+                ", made by its use; 'update dst' makes it an administrator's"
+                if physical.auto_created
+                else ""
+            )
             raise AdministrationRefused(f"{destination} exists already{more}")
         if is_wild(name):
-            raise InvalidDestination(destination, "a destination's name has no wildcards; they are for subscriptions of topics")
+            raise InvalidDestination(
+                destination,
+                "a destination's name has no wildcards; they are for subscriptions of topics",
+            )
         check_name(destination)
         kept, notes = _checked(destination, given)
         physical = self._broker.create(destination, properties.over(DestinationProperties(), kept))
@@ -207,7 +234,9 @@ class BrokerAdministration:
         physical.administered = kept
         self._broker.rows.store_destination(physical)
         await self._durable()
-        self._broker.log.info("{destination} is made by an administrator", destination=str(destination))
+        self._broker.log.info(
+            "{destination} is made by an administrator", destination=str(destination)
+        )
         return notes
 
     def update(self, type: str, name: str, given: Mapping[str, str]) -> Deferred[Sequence[str]]:
@@ -230,9 +259,15 @@ class BrokerAdministration:
             before = physical.administered
             if before is None:
                 # What it has by itself is not to change with what is given.
-                before = {} if base is not None else properties.differing(physical.properties, DestinationProperties())
+                before = (
+                    {}
+                    if base is not None
+                    else properties.differing(physical.properties, DestinationProperties())
+                )
             physical.administered = {**before, **kept}
-            physical.properties = properties.over(base or DestinationProperties(), physical.administered)
+            physical.properties = properties.over(
+                base or DestinationProperties(), physical.administered
+            )
             physical.auto_created = False
             self._broker.rows.store_destination(physical)
             physical.let_senders_go()
@@ -245,7 +280,9 @@ class BrokerAdministration:
             )
         return notes
 
-    def purge(self, type: str, name: str, selector: str = "", use_dmq: bool = False) -> Deferred[int]:
+    def purge(
+        self, type: str, name: str, selector: str = "", use_dmq: bool = False
+    ) -> Deferred[int]:
         """Give up what waits in a destination. What consumers have not settled stays theirs, and so does what prepared branches have sent or
         acknowledged.
 
@@ -288,14 +325,18 @@ class BrokerAdministration:
         physical = self._changeable(type, name)
         destination, broker = physical.destination, self._broker
         if destination == DMQ:
-            raise AdministrationRefused("the dead message queue cannot be destroyed; 'purge dst' empties it")
+            raise AdministrationRefused(
+                "the dead message queue cannot be destroyed; 'purge dst' empties it"
+            )
         if destination in broker.configured:
             setting = f"imq.destination.{physical.destination.kind.name.lower()}.{name}"
             raise AdministrationRefused(
                 f"{destination} is defined by settings and would come again: take {setting}.* out of them, and restart"
             )
         if standing.in_doubt(physical):
-            raise AdministrationRefused(f"{destination} has messages of prepared transactions; commit them or roll them back first")
+            raise AdministrationRefused(
+                f"{destination} has messages of prepared transactions; commit them or roll them back first"
+            )
         removed: Deferred[None] = Deferred()
         if use_dmq:
             _check_readable(physical)
@@ -340,7 +381,9 @@ class BrokerAdministration:
     async def _topic_emptied(self, topic: PhysicalTopic) -> None:
         error = InvalidDestination(topic.destination, "an administrator has destroyed it")
         gone: list[Deferred[None]] = []
-        for subscription in [each for each in topic.subscriptions if each.pattern == topic.destination]:
+        for subscription in [
+            each for each in topic.subscriptions if each.pattern == topic.destination
+        ]:
             subscription.burial = topic.burial
             ended: Deferred[None] = Deferred()
             gone.append(ended)
@@ -360,19 +403,26 @@ class BrokerAdministration:
         await self._emptied(topic, None, topic.burial)
 
     async def _emptied(
-        self, physical: PhysicalQueue | PhysicalTopic, wanted: Callable[[Message], bool] | None, comment: str | None
+        self,
+        physical: PhysicalQueue | PhysicalTopic,
+        wanted: Callable[[Message], bool] | None,
+        comment: str | None,
     ) -> int:
         """Give up what waits, if it is wanted; with a comment, to the dead message queue. :returns: how many messages."""
         if isinstance(physical, PhysicalQueue):
             return await _purged(physical, wanted, self._broker.last_seq, comment)
 
         def mine(message: Message) -> bool:
-            return message.headers.destination == physical.destination and (wanted is None or wanted(message))
+            return message.headers.destination == physical.destination and (
+                wanted is None or wanted(message)
+            )
 
         count, last = 0, self._broker.last_seq
         for subscription in list(physical.subscriptions):
             # One with wildcards has messages of other topics, too.
-            count += await _purged(subscription, mine if is_wild(subscription.pattern.name) else wanted, last, comment)
+            count += await _purged(
+                subscription, mine if is_wild(subscription.pattern.name) else wanted, last, comment
+            )
         return count
 
     def _find(self, type: str, name: str) -> PhysicalQueue | PhysicalTopic:
@@ -386,7 +436,9 @@ class BrokerAdministration:
     def _changeable(self, type: str, name: str) -> PhysicalQueue | PhysicalTopic:
         physical = self._find(type, name)
         if physical.destination.temporary:
-            raise AdministrationRefused(f"{physical.destination} is temporary, and goes with the connection that made it")
+            raise AdministrationRefused(
+                f"{physical.destination} is temporary, and goes with the connection that made it"
+            )
         if physical.removed:
             raise AdministrationRefused(f"{physical.destination} is being destroyed")
         return physical
@@ -410,7 +462,11 @@ class BrokerAdministration:
         if subscription.halted is not None:
             raise subscription.halted
         ended: Deferred[None] = Deferred()
-        self._broker.end_durable(subscription, "an administrator destroyed the durable subscription", lambda: ended.callback(None))
+        self._broker.end_durable(
+            subscription,
+            "an administrator destroyed the durable subscription",
+            lambda: ended.callback(None),
+        )
         await ended
         await self._durable()
         self._broker.log.info(
@@ -428,11 +484,15 @@ class BrokerAdministration:
             if connection.number == number:
                 self._broker.turn.begin()
                 try:
-                    connection.fail(ProviderUnavailable("an administrator has ended the connection"))
+                    connection.fail(
+                        ProviderUnavailable("an administrator has ended the connection")
+                    )
                 finally:
                     self._broker.turn.end()
                 self._broker.log.info(
-                    "connection {number} of user '{user}' is ended by an administrator", number=number, user=connection.user
+                    "connection {number} of user '{user}' is ended by an administrator",
+                    number=number,
+                    user=connection.user,
                 )
                 return
         raise AdministrationRefused(f"there is no connection {number}")
@@ -455,7 +515,9 @@ class BrokerAdministration:
         return done
 
 
-def _purged(place: Distribution, wanted: Callable[[Message], bool] | None, last: int, comment: str | None) -> Deferred[int]:
+def _purged(
+    place: Distribution, wanted: Callable[[Message], bool] | None, last: int, comment: str | None
+) -> Deferred[int]:
     """Give up what waits there, if it is wanted, up to the message numbered ``last``; with a comment, to the dead message queue."""
     done: Deferred[int] = Deferred()
     if wanted is None and comment is None:
@@ -471,7 +533,9 @@ def _everything(message: Message) -> bool:
 
 def _check_readable(physical: PhysicalQueue | PhysicalTopic, more: str = "") -> None:
     """Whether all that waits can be looked at. :raises AdministrationRefused: something of it is damaged, so nobody can say what it is."""
-    places: Sequence[Distribution] = [physical] if isinstance(physical, PhysicalQueue) else physical.subscriptions
+    places: Sequence[Distribution] = (
+        [physical] if isinstance(physical, PhysicalQueue) else physical.subscriptions
+    )
     stopped = next((place.halted for place in places if place.halted is not None), None)
     if stopped is not None or physical.damaged:
         about = stopped.destination if stopped is not None else physical.destination
@@ -485,7 +549,9 @@ def _burial(physical: PhysicalQueue | PhysicalTopic, what: str) -> str:
     """The comment of its messages in the dead message queue. :raises AdministrationRefused: they would not be kept there."""
     destination = physical.destination
     if destination == DMQ:
-        raise AdministrationRefused(f"what is {what} from {DMQ.name} has no other dead message queue to go to")
+        raise AdministrationRefused(
+            f"what is {what} from {DMQ.name} has no other dead message queue to go to"
+        )
     if not physical.properties.use_dmq:
         raise AdministrationRefused(
             f"{destination} has useDMQ=false, so none of its messages would be kept; 'update dst' with -o useDMQ=true first"
@@ -500,11 +566,15 @@ def _by_kind_and_name(physical: PhysicalQueue | PhysicalTopic) -> tuple[Kind, st
 def _kind(type: str) -> Kind:
     kind = _KINDS.get(type)
     if kind is None:
-        raise AdministrationRefused(f"'{type}' is no type of a destination; expected queue or topic")
+        raise AdministrationRefused(
+            f"'{type}' is no type of a destination; expected queue or topic"
+        )
     return kind
 
 
-def _checked(destination: Destination, given: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+def _checked(
+    destination: Destination, given: Mapping[str, str]
+) -> tuple[dict[str, Any], list[str]]:
     try:
         return properties.check(destination, given)
     except PropertyRefused as error:

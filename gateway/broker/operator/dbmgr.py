@@ -46,7 +46,9 @@ def _with_instance(function: _Command) -> _Command:
             show_default=True,
             help="The directory of all instances' data; also by the environment's IMQ_VARHOME.",
         ),
-        click.option("--instance", "-i", default=DEFAULT_INSTANCE, show_default=True, help="The instance."),
+        click.option(
+            "--instance", "-i", default=DEFAULT_INSTANCE, show_default=True, help="The instance."
+        ),
     ):
         function = option(function)
     return function
@@ -137,7 +139,9 @@ def recreate(force: bool, varhome: Path, instance: str) -> None:
     with layout.lock():
         if not force:
             click.confirm(
-                f"Begin an empty store at {layout.messages}? No message of the former one stays in use.", abort=True, err=True
+                f"Begin an empty store at {layout.messages}? No message of the former one stays in use.",
+                abort=True,
+                err=True,
             )
         make_directory(layout.store)
         aside = layout.directory / strftime("store.%Y%m%dT%H%M%SZ", gmtime())
@@ -171,7 +175,9 @@ def main() -> None:
 def _layout(varhome: Path, instance: str) -> Layout:
     layout = Layout(varhome.absolute(), instance)
     if not layout.messages.exists():
-        raise _Refused(f"{layout.messages} does not exist. Put it back, or restore a backup; {EMPTY_STORE}")
+        raise _Refused(
+            f"{layout.messages} does not exist. Put it back, or restore a backup; {EMPTY_STORE}"
+        )
     return layout
 
 
@@ -183,7 +189,11 @@ def _describe(loss: Loss) -> None:
             "since its last checkpoint, also with a RECEIPT. What is in the database would be used as it is. If you have the log, put it back."
         )
         return
-    certain = "is damaged" if found.finding is Finding.DAMAGED else "is damaged, or its last commit was never finished,"
+    certain = (
+        "is damaged"
+        if found.finding is Finding.DAMAGED
+        else "is damaged, or its last commit was never finished,"
+    )
     click.echo(f"{loss.log} {certain} at offset {found.place}: {found.what}.")
     click.echo(
         f"What would be given up: {loss.octets} octets, {found.later} frames behind the last good commit, {found.commits} commits. "
@@ -195,7 +205,9 @@ def _describe(loss: Loss) -> None:
             "The database has already been written with some of it. So the log is given up as a whole, and what is in the database stays."
         )
     elif loss.all:
-        click.echo("Without its header nothing can be read from the log: all of it is given up, and what is in the database stays.")
+        click.echo(
+            "Without its header nothing can be read from the log: all of it is given up, and what is in the database stays."
+        )
 
 
 def _complain(error: object) -> None:

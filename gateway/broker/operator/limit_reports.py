@@ -90,7 +90,10 @@ class LimitReports:
             more = self._since.pop(key, 0)
             if more:
                 self._broker.log.warn(
-                    "{destination} {what} {count} more messages in a minute", destination=str(destination), what=what, count=more
+                    "{destination} {what} {count} more messages in a minute",
+                    destination=str(destination),
+                    what=what,
+                    count=more,
                 )
 
         self._later(report)
@@ -155,7 +158,9 @@ class LimitReports:
                 limits=physical.properties.bounds,
             )
         else:
-            self._broker.log.info("{destination} has room again, and its senders go on", destination=destination)
+            self._broker.log.info(
+                "{destination} has room again, and its senders go on", destination=destination
+            )
 
     def _later(self, report: Callable[[], None]) -> None:
         self._broker.schedule.after(REPORT_MS, report)
@@ -174,7 +179,11 @@ class UseReports:
         """A client has made it."""
         self._made += 1
         if self._made <= NAMED:
-            self._broker.log.info("{destination} is made, because user '{user}' uses it", destination=str(destination), user=user)
+            self._broker.log.info(
+                "{destination} is made, because user '{user}' uses it",
+                destination=str(destination),
+                user=user,
+            )
         self._report_later()
 
     def removed(self, destination: Destination) -> None:
@@ -183,7 +192,9 @@ class UseReports:
         if self._removed <= NAMED:
             seconds = self._broker.options.reap_time
             self._broker.log.info(
-                "{destination} is removed: nobody has used it for {seconds} seconds", destination=str(destination), seconds=seconds
+                "{destination} is removed: nobody has used it for {seconds} seconds",
+                destination=str(destination),
+                seconds=seconds,
             )
         self._report_later()
 
@@ -193,7 +204,10 @@ class UseReports:
         made, self._made = self._made - NAMED, 0
         removed, self._removed = self._removed - NAMED, 0
         if made > 0:
-            self._broker.log.info("{count} more destinations are made in a second, because clients use them", count=made)
+            self._broker.log.info(
+                "{count} more destinations are made in a second, because clients use them",
+                count=made,
+            )
         if removed > 0:
             seconds = self._broker.options.reap_time
             self._broker.log.info(

@@ -33,7 +33,9 @@ def purge(place: Distribution, done: Callable[[int], None]) -> int:
     place.delayed, place.resting = {}, {}
     count = remains.waiting + len(delayed) + len(resting)
     journey = place.broker.journey
-    octets = remains.octets + sum([message.size for message in delayed.values()]) + sum(resting.values())
+    octets = (
+        remains.octets + sum([message.size for message in delayed.values()]) + sum(resting.values())
+    )
 
     def give_up(messages: Sequence[Message], seqs: Sequence[int]) -> None:
         if journey is not None:
@@ -147,7 +149,8 @@ class Search:
             [
                 message
                 for message in chosen
-                if backlog.pluck_behind(message.headers.priority, message.seq, message.expires) is not None
+                if backlog.pluck_behind(message.headers.priority, message.seq, message.expires)
+                is not None
             ]
         )
         # Reading what is left once more would take longer than keeping it.
@@ -157,7 +160,9 @@ class Search:
         """Drop what could not be read. :returns: whether to go on; if not, ``done`` was called."""
         if self._unreadable is None:
             self._place.drop_missing(seqs, messages)
-        elif len(messages) < len(seqs) and not self._unreadable(set(seqs).difference([message.seq for message in messages])):
+        elif len(messages) < len(seqs) and not self._unreadable(
+            set(seqs).difference([message.seq for message in messages])
+        ):
             self._done(self._found)
             return False
         return True

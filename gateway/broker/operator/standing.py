@@ -184,7 +184,9 @@ def count_producers(provider: EmbeddedProvider, counts: Counter[Destination]) ->
             yield
 
 
-def destination(physical: PhysicalQueue | PhysicalTopic, count_of_producers: int) -> DestinationStanding:
+def destination(
+    physical: PhysicalQueue | PhysicalTopic, count_of_producers: int
+) -> DestinationStanding:
     """How one stands."""
     wildcards: Counter[str] = Counter()
     if isinstance(physical, PhysicalQueue):
@@ -197,7 +199,9 @@ def destination(physical: PhysicalQueue | PhysicalTopic, count_of_producers: int
             if subscription.ordinal:
                 wildcards[subscription.pattern.name] += max(1, len(subscription.consumers))
             else:
-                unacknowledged += subscription.locked + sum([consumer.outstanding for consumer in subscription.consumers])
+                unacknowledged += subscription.locked + sum(
+                    [consumer.outstanding for consumer in subscription.consumers]
+                )
     return DestinationStanding(
         type=physical.destination.kind.name.lower(),
         name=physical.destination.name,
@@ -228,11 +232,17 @@ def measured(provider: EmbeddedProvider, most: int) -> tuple[list[DestinationSta
 
     :param most: so many at most; -1 is all. :returns: them, and how many are left out.
     """
-    every = [physical for physical in provider.broker.destinations.values() if not physical.destination.temporary]
+    every = [
+        physical
+        for physical in provider.broker.destinations.values()
+        if not physical.destination.temporary
+    ]
     every.sort(key=lambda physical: (physical.auto_created, physical.number))
     chosen = every if most < 0 else every[:most]
     count = producers(provider)
-    return [destination(physical, count[physical.destination]) for physical in chosen], len(every) - len(chosen)
+    return [destination(physical, count[physical.destination]) for physical in chosen], len(
+        every
+    ) - len(chosen)
 
 
 def waiting(place: Distribution) -> int:
@@ -256,7 +266,9 @@ def durable(subscription: TopicSubscription) -> DurableStanding:
         topic=subscription.pattern.name,
         selector=subscription.selector.text if subscription.selector is not None else "",
         no_local=subscription.no_local,
-        messages=waiting(subscription) + subscription.locked + sum([consumer.outstanding for consumer in subscription.consumers]),
+        messages=waiting(subscription)
+        + subscription.locked
+        + sum([consumer.outstanding for consumer in subscription.consumers]),
         active=bool(subscription.consumers),
     )
 
@@ -264,10 +276,14 @@ def durable(subscription: TopicSubscription) -> DurableStanding:
 def totals(broker: Broker) -> tuple[int, int]:
     """Messages and octets of all destinations."""
     everywhere = broker.destinations.values()
-    return sum([physical.count for physical in everywhere]), sum([physical.octets for physical in everywhere])
+    return sum([physical.count for physical in everywhere]), sum(
+        [physical.octets for physical in everywhere]
+    )
 
 
-def connection(connection: EmbeddedConnection, address: str, client: Client | None, holder: str) -> ConnectionStanding:
+def connection(
+    connection: EmbeddedConnection, address: str, client: Client | None, holder: str
+) -> ConnectionStanding:
     """How one stands.
 
     :param address: where it comes from, as far as the broker knows. :param client: who is behind it; None for one of this process.

@@ -192,7 +192,13 @@ class AccessRules:
         """
         return self._table.get(("connection", ""), _NOTHING).decide(principal, service)
 
-    def allows(self, principal: Principal, operation: Operation, destination: Destination, auto_created: bool = False) -> bool:
+    def allows(
+        self,
+        principal: Principal,
+        operation: Operation,
+        destination: Destination,
+        auto_created: bool = False,
+    ) -> bool:
         """Whether the user may do that.
 
         Temporary destinations have no rules of their own name, and as in Open MQ only PRODUCE is asked of the file for them:
@@ -209,11 +215,15 @@ class AccessRules:
             return True
         resource = _RESOURCES[destination.kind]
         if operation is Operation.CREATE or (auto_created and not destination.temporary):
-            if not self._table.get((resource, Operation.CREATE.value), _NOTHING).decide(principal, ""):
+            if not self._table.get((resource, Operation.CREATE.value), _NOTHING).decide(
+                principal, ""
+            ):
                 return False
             if operation is Operation.CREATE:
                 return True
-        return self._table.get((resource, operation.value), _NOTHING).decide(principal, destination.name)
+        return self._table.get((resource, operation.value), _NOTHING).decide(
+            principal, destination.name
+        )
 
 
 def _parse(data: bytes, file: Path) -> _Table:
@@ -226,7 +236,9 @@ def _parse(data: bytes, file: Path) -> _Table:
     if version is None:
         raise AccessError(file, 0, f"has no version; expected the line version={VERSION}")
     if version.value.strip() != VERSION:
-        raise AccessError(file, version.line, f"version={version.value}: expected version={VERSION}")
+        raise AccessError(
+            file, version.line, f"version={version.value}: expected version={VERSION}"
+        )
     table: _Table = {}
     for entry in latest.values():
         try:
@@ -249,7 +261,9 @@ def _key(key: str) -> tuple[str, str, str, str]:
     words = key.split(".")
     _word(words[0], ("connection", "queue", "topic"), "resource")
     if len(words) < 4:
-        raise ValueError("expected RESOURCE.NAME.OPERATION.ACCESS.PRINCIPALS, as in queue.*.produce.allow.user")
+        raise ValueError(
+            "expected RESOURCE.NAME.OPERATION.ACCESS.PRINCIPALS, as in queue.*.produce.allow.user"
+        )
     resource, middle, access, principals = words[0], words[1:-2], words[-2], words[-1]
     _word(access, ("allow", "deny"), "access")
     _word(principals, ("user", "group"), "kind of principals")
@@ -266,9 +280,13 @@ def _key(key: str) -> tuple[str, str, str, str]:
     _word(operation, ("produce", "consume", "browse"), "operation")
     name = ".".join(middle[:-1])
     if not name:
-        raise ValueError(f"has no name; expected {resource}.NAME.{operation}.{access}.{principals}, where NAME may be *")
+        raise ValueError(
+            f"has no name; expected {resource}.NAME.{operation}.{access}.{principals}, where NAME may be *"
+        )
     if resource == "queue" and name != _ALL and _ALL in name.split("."):
-        raise ValueError("a queue's rule has a whole name, or * for all queues; patterns are for topics")
+        raise ValueError(
+            "a queue's rule has a whole name, or * for all queues; patterns are for topics"
+        )
     return resource, name, operation, side
 
 
@@ -276,7 +294,9 @@ def _word(word: str, known: tuple[str, ...], what: str) -> None:
     if word not in known:
         near = difflib.get_close_matches(word, known, n=1)
         nearest = f"; the nearest is {near[0]}" if near else ""
-        raise ValueError(f"{what} {word!r}: expected {', '.join(known[:-1])} or {known[-1]}{nearest}")
+        raise ValueError(
+            f"{what} {word!r}: expected {', '.join(known[:-1])} or {known[-1]}{nearest}"
+        )
 
 
 def _names(value: str) -> frozenset[str]:
@@ -303,7 +323,11 @@ def _compile_patterns(rules: _Rules) -> None:
 def _pattern(name: str) -> Callable[[str], object]:
     """What tells whether a topic's name fits the pattern."""
     stem = name.rstrip(">").rstrip(".") if name.endswith(">") else name
-    levels = [{"*": r"[^.]+", "**": r".+"}.get(level, re.escape(level)) for level in stem.split(".")] if stem else []
+    levels = (
+        [{"*": r"[^.]+", "**": r".+"}.get(level, re.escape(level)) for level in stem.split(".")]
+        if stem
+        else []
+    )
     text = r"\.".join(levels)
     if name.endswith(">"):
         text += r"(\..*)?" if levels else ".*"

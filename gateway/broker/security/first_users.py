@@ -14,7 +14,11 @@ from gateway.instance.layout import Layout, make_directory
 from gateway.instance.settings_general import BRIDGE_ADMIN_PASSWORD
 
 #: The passfile's names for the password of the user admin.
-_ADMIN_PASSWORDS: Final = ("imq.imqcmd.password", "imq.imqbridgemgr.password", BRIDGE_ADMIN_PASSWORD.name)
+_ADMIN_PASSWORDS: Final = (
+    "imq.imqcmd.password",
+    "imq.imqbridgemgr.password",
+    BRIDGE_ADMIN_PASSWORD.name,
+)
 
 
 def make_first_users(layout: Layout, *, shown: bool = True) -> tuple[str, ...]:

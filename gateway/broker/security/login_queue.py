@@ -45,7 +45,9 @@ class LoginQueue(Generic[T]):
         self._chance = chance
         self._places: dict[T, tuple[Rank, str, str]] = {}
         #: By rank, address and name; the one whose turn it is comes first.
-        self._waiting: dict[Rank, OrderedDict[str, OrderedDict[str, OrderedDict[T, None]]]] = {rank: OrderedDict() for rank in Rank}
+        self._waiting: dict[Rank, OrderedDict[str, OrderedDict[str, OrderedDict[T, None]]]] = {
+            rank: OrderedDict() for rank in Rank
+        }
         self._turns = 0
 
     def put(self, entry: T, address: str, name: str, rank: Rank) -> None:
@@ -56,7 +58,9 @@ class LoginQueue(Generic[T]):
                 return
             self.remove(entry)
         self._places[entry] = rank, address, name
-        self._waiting[rank].setdefault(address, OrderedDict()).setdefault(name, OrderedDict())[entry] = None
+        self._waiting[rank].setdefault(address, OrderedDict()).setdefault(name, OrderedDict())[
+            entry
+        ] = None
 
     def take(self) -> T | None:
         """The one whose turn it is, or None."""

@@ -101,7 +101,9 @@ class Logins:
             self._reactor.callInThread(self._write, self._path, self._text())
 
     def _text(self) -> str:
-        return "\n".join([f"version={VERSION}", *(f"{address} {name}" for name, address in self._known), ""])
+        return "\n".join(
+            [f"version={VERSION}", *(f"{address} {name}" for name, address in self._known), ""]
+        )
 
     def _write(self, path: Path, text: str) -> None:
         """On a thread, while the reactor runs."""
@@ -122,10 +124,16 @@ class Logins:
         except FileNotFoundError:
             return
         except (OSError, UnicodeDecodeError) as error:
-            self._log.warn("{file} cannot be read and is not used: {error}", file=str(path), error=str(error))
+            self._log.warn(
+                "{file} cannot be read and is not used: {error}", file=str(path), error=str(error)
+            )
             return
         if first != f"version={VERSION}":
-            self._log.warn("{file} is not used: expected version={version} in its first line", file=str(path), version=VERSION)
+            self._log.warn(
+                "{file} is not used: expected version={version} in its first line",
+                file=str(path),
+                version=VERSION,
+            )
             return
         for line in lines[-_MOST - 1 :]:
             address, _, name = line.partition(" ")

@@ -28,12 +28,17 @@ if TYPE_CHECKING:
 
 #: 19 MiB, two passes, one lane: the first of the settings that OWASP's Password Storage Cheat Sheet calls equally strong. More memory
 #: would let a login storm on both threads push everything else out of the caches.
-_HASHER: Final = PasswordHasher(time_cost=2, memory_cost=19456, parallelism=1, hash_len=32, salt_len=16, type=Type.ID)
+_HASHER: Final = PasswordHasher(
+    time_cost=2, memory_cost=19456, parallelism=1, hash_len=32, salt_len=16, type=Type.ID
+)
 
 #: A hash with the parameters above, of 32 random octets that nobody kept. Who names an unknown user waits for it as for a real one.
 _NOBODY: Final = "$argon2id$v=19$m=19456,t=2,p=1$iRTs6iGslbO8aNsCYdU4pA$AS1wTBoMrSWz8tNPAmwTWyhhQTPz4YABIoMejfeWrzg"
 
-_FORM: Final = re.compile(r"\$argon2id\$v=\d{1,3}\$m=\d{1,9},t=\d{1,4},p=\d{1,4}\$[A-Za-z0-9+/]{11,}\$[A-Za-z0-9+/]{16,}", re.ASCII)
+_FORM: Final = re.compile(
+    r"\$argon2id\$v=\d{1,3}\$m=\d{1,9},t=\d{1,4},p=\d{1,4}\$[A-Za-z0-9+/]{11,}\$[A-Za-z0-9+/]{16,}",
+    re.ASCII,
+)
 
 _THREADS: Final = 2
 _WAITING: Final = 1000
@@ -47,7 +52,9 @@ class Reactor(Protocol):
 
     def callFromThread(self, callable: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: ...
 
-    def addSystemEventTrigger(self, phase: str, eventType: str, callable: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: ...
+    def addSystemEventTrigger(
+        self, phase: str, eventType: str, callable: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any: ...
 
     def removeSystemEventTrigger(self, triggerID: Any) -> Any: ...
 
@@ -83,7 +90,13 @@ class Passcodes:
     :param remembered: right passcodes that are remembered; beyond, the one not asked for longest is forgotten.
     """
 
-    def __init__(self, reactor: Reactor, threads: int = _THREADS, waiting: int = _WAITING, remembered: int = _REMEMBERED) -> None:
+    def __init__(
+        self,
+        reactor: Reactor,
+        threads: int = _THREADS,
+        waiting: int = _WAITING,
+        remembered: int = _REMEMBERED,
+    ) -> None:
         self._reactor = reactor
         self._idle = threads
         self._limit = waiting
@@ -98,7 +111,14 @@ class Passcodes:
         self._trigger: object = None
         self._closed = False
 
-    def verify(self, hash: str | None, passcode: str, address: str = "", name: str = "", rank: Rank = Rank.OTHER) -> Deferred[bool]:
+    def verify(
+        self,
+        hash: str | None,
+        passcode: str,
+        address: str = "",
+        name: str = "",
+        rank: Rank = Rank.OTHER,
+    ) -> Deferred[bool]:
         """Whether the passcode is the one that was hashed.
 
         :param hash: None where there is no such user; the answer is then False, and takes as long as for a wrong passcode.
@@ -174,13 +194,17 @@ class Passcodes:
     def _digest(self, hash: str | None, passcode: str) -> bytes:
         known = b"" if hash is None else hash.encode()
         # The length keeps hash and passcode apart.
-        return hmac.digest(self._key, len(known).to_bytes(4, "big") + known + _octets(passcode), "sha256")
+        return hmac.digest(
+            self._key, len(known).to_bytes(4, "big") + known + _octets(passcode), "sha256"
+        )
 
     def _go_on(self) -> None:
         """Give the idle threads what waits."""
         if self._trigger is None:
             self._pool.start()
-            self._trigger = self._reactor.addSystemEventTrigger("during", "shutdown", self._shut_down)
+            self._trigger = self._reactor.addSystemEventTrigger(
+                "during", "shutdown", self._shut_down
+            )
         while self._idle and (digest := self._queue.take()) is not None:
             hash, passcode = self._waiting.pop(digest)
             self._idle -= 1
@@ -207,7 +231,10 @@ class Passcodes:
 def _verify(hash: str | None, passcode: str) -> bool:
     """On a thread; argon2 lets go of the GIL meanwhile."""
     try:
-        return _HASHER.verify(_NOBODY if hash is None else hash, _octets(passcode)) and hash is not None
+        return (
+            _HASHER.verify(_NOBODY if hash is None else hash, _octets(passcode))
+            and hash is not None
+        )
     except VerifyMismatchError:
         return False
     except (VerificationError, InvalidHashError) as error:

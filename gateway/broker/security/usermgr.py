@@ -20,7 +20,14 @@ import click
 
 from gateway.broker.security.first_users import make_first_users
 from gateway.broker.security.passcodes import hash_passcode
-from gateway.broker.security.users import ADMIN_GROUP, User, UsersError, check_name, edited, read_users
+from gateway.broker.security.users import (
+    ADMIN_GROUP,
+    User,
+    UsersError,
+    check_name,
+    edited,
+    read_users,
+)
 from gateway.instance import passfile
 from gateway.instance.layout import Layout, LayoutError
 
@@ -52,7 +59,9 @@ def _user_name(context: click.Context, parameter: click.Parameter, value: str) -
         raise click.BadParameter(str(error)) from None
 
 
-def _group_names(context: click.Context, parameter: click.Parameter, value: str | None) -> frozenset[str] | None:
+def _group_names(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> frozenset[str] | None:
     if value is None:
         return None
     try:
@@ -81,7 +90,9 @@ def _with_instance(function: _Command) -> _Command:
             show_default=True,
             help="The directory of all instances' data; also by the environment's IMQ_VARHOME.",
         ),
-        click.option("--instance", "-i", default=DEFAULT_INSTANCE, show_default=True, help="The instance."),
+        click.option(
+            "--instance", "-i", default=DEFAULT_INSTANCE, show_default=True, help="The instance."
+        ),
         click.option("-s", "silent", is_flag=True, help="Say nothing when all is well."),
     ):
         function = option(function)
@@ -90,16 +101,41 @@ def _with_instance(function: _Command) -> _Command:
 
 def _with_password(function: _Command) -> _Command:
     for option in (
-        click.option("-p", "given", is_flag=False, flag_value="", callback=_not_visible, expose_value=False, hidden=True),
-        click.option("--passfile", "-passfile", "passwords", type=_PATH, help=f"Has {PASSWORD_NAME}, in place of a prompt."),
+        click.option(
+            "-p",
+            "given",
+            is_flag=False,
+            flag_value="",
+            callback=_not_visible,
+            expose_value=False,
+            hidden=True,
+        ),
+        click.option(
+            "--passfile",
+            "-passfile",
+            "passwords",
+            type=_PATH,
+            help=f"Has {PASSWORD_NAME}, in place of a prompt.",
+        ),
     ):
         function = option(function)
     return function
 
 
 _user = click.option("-u", "name", required=True, callback=_user_name, help="The user's name.")
-_reach = click.option("--loopback/--any", "loopback", default=None, help="Whether the user may connect from this machine only.")
-_active = click.option("-a", "active", metavar="true|false", callback=_truth, help="Whether the user may connect at all.")
+_reach = click.option(
+    "--loopback/--any",
+    "loopback",
+    default=None,
+    help="Whether the user may connect from this machine only.",
+)
+_active = click.option(
+    "-a",
+    "active",
+    metavar="true|false",
+    callback=_truth,
+    help="Whether the user may connect at all.",
+)
 
 
 @click.group()
@@ -111,7 +147,14 @@ def command() -> None:
 @_with_instance
 @_with_password
 @_user
-@click.option("-g", "groups", default="user", show_default=True, callback=_group_names, help="Its groups, with commas between.")
+@click.option(
+    "-g",
+    "groups",
+    default="user",
+    show_default=True,
+    callback=_group_names,
+    help="Its groups, with commas between.",
+)
 @_active
 @_reach
 def add(
@@ -128,7 +171,9 @@ def add(
     layout = _with_users(varhome, instance)
     if name in read_users(layout.users):
         raise _Refused(f"user '{name}' exists")
-    hash = hash_passcode(_password(passwords, name))  # before the file is locked: a prompt may take long
+    hash = hash_passcode(
+        _password(passwords, name)
+    )  # before the file is locked: a prompt may take long
     with edited(layout.users) as users:
         if name in users:
             raise _Refused(f"user '{name}' exists")
@@ -147,7 +192,9 @@ def delete(name: str, force: bool, varhome: Path, instance: str, silent: bool) -
         raise _Refused(f"there is no user '{name}'")
     if not force:
         if _is_last_administrator(read_users(layout.users), name):
-            raise _Refused(f"user '{name}' is the only active one in group {ADMIN_GROUP}; -f deletes it all the same")
+            raise _Refused(
+                f"user '{name}' is the only active one in group {ADMIN_GROUP}; -f deletes it all the same"
+            )
         click.confirm(f"Delete user '{name}'?", abort=True, err=True)
     with edited(layout.users) as users:
         last = _is_last_administrator(users, name)
@@ -162,10 +209,17 @@ def delete(name: str, force: bool, varhome: Path, instance: str, silent: bool) -
 @_with_instance
 @_with_password
 @_user
-@click.option("-g", "groups", callback=_group_names, help="Its groups from now on, with commas between.")
+@click.option(
+    "-g", "groups", callback=_group_names, help="Its groups from now on, with commas between."
+)
 @_active
 @_reach
-@click.option("--password", "ask", is_flag=True, help="Ask for a new password. So it does when nothing else is to be changed.")
+@click.option(
+    "--password",
+    "ask",
+    is_flag=True,
+    help="Ask for a new password. So it does when nothing else is to be changed.",
+)
 @click.option("-f", "force", is_flag=True, hidden=True)
 def update(
     name: str,
@@ -183,7 +237,9 @@ def update(
     layout = _with_users(varhome, instance)
     if name not in read_users(layout.users):
         raise _Refused(f"there is no user '{name}'")
-    changes_password = ask or passwords is not None or (groups is None and active is None and loopback is None)
+    changes_password = (
+        ask or passwords is not None or (groups is None and active is None and loopback is None)
+    )
     hash = hash_passcode(_password(passwords, name)) if changes_password else None
     with edited(layout.users) as users:
         last = _is_last_administrator(users, name)
@@ -219,11 +275,16 @@ def list_(only: str | None, varhome: Path, instance: str, silent: bool) -> None:
     rows = [("USER", "GROUPS", "STATE", "FROM")]
     for user in users.values():
         if only in (None, user.name):
-            state, reach = "active" if user.active else "inactive", "loopback" if user.loopback else "any"
+            state, reach = (
+                "active" if user.active else "inactive",
+                "loopback" if user.loopback else "any",
+            )
             rows.append((user.name, ",".join(sorted(user.groups)) or "-", state, reach))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        click.echo(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -281,7 +342,9 @@ def _password(passwords: Path | None, name: str) -> str:
         if not given:
             raise _Refused(f"{passwords} has no {PASSWORD_NAME}")
         return given
-    asked: str = click.prompt(f"Password of user '{name}'", hide_input=True, confirmation_prompt=True, err=True)
+    asked: str = click.prompt(
+        f"Password of user '{name}'", hide_input=True, confirmation_prompt=True, err=True
+    )
     return asked
 
 

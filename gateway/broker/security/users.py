@@ -29,7 +29,14 @@ from twisted.logger import Logger
 
 from gateway.broker.security.login_queue import Rank
 from gateway.broker.security.logins import Logins
-from gateway.broker.security.passcodes import CannotVerify, Passcodes, Reactor, TooManyWait, hash_passcode, is_hash
+from gateway.broker.security.passcodes import (
+    CannotVerify,
+    Passcodes,
+    Reactor,
+    TooManyWait,
+    hash_passcode,
+    is_hash,
+)
 from gateway.instance.files import replace
 from gateway.instance.listening import counted_address
 from gateway.messaging.errors import AuthenticationFailed
@@ -100,7 +107,13 @@ class Users:
 
     _log = Logger()
 
-    def __init__(self, path: Path, reactor: Reactor, passcodes: Passcodes | None = None, logins: Logins | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        reactor: Reactor,
+        passcodes: Passcodes | None = None,
+        logins: Logins | None = None,
+    ) -> None:
         self.path: Final = path
         self._passcodes = Passcodes(reactor) if passcodes is None else passcodes
         self._logins = Logins(reactor) if logins is None else logins
@@ -115,7 +128,10 @@ class Users:
         self._passcodes.forget()
         mode = self.path.stat().st_mode & 0o077
         if mode:
-            self._log.warn("{file} can be read by others than its owner: its mode should be 0600", file=str(self.path))
+            self._log.warn(
+                "{file} can be read by others than its owner: its mode should be 0600",
+                file=str(self.path),
+            )
 
     #: The same again, for a file that changed.
     reload = load
@@ -147,7 +163,11 @@ class Users:
         self._logins.close()
 
     async def _authenticate(self, credentials: Credentials) -> Principal:
-        name, passcode, certificate = credentials.username, credentials.passcode, credentials.certificate
+        name, passcode, certificate = (
+            credentials.username,
+            credentials.passcode,
+            credentials.certificate,
+        )
         if not passcode:
             if certificate is None:
                 raise AuthenticationFailed(name, "the passcode is empty")
@@ -264,11 +284,15 @@ def check_name(name: str, what: str = "user") -> str:
     :param what: for the error. :raises ValueError: it cannot.
     """
     if not name or name != name.strip():
-        raise ValueError(f"{what} name {name!r}: expected a name that neither is empty nor begins or ends with a blank")
+        raise ValueError(
+            f"{what} name {name!r}: expected a name that neither is empty nor begins or ends with a blank"
+        )
     if len(name) > _LONGEST_NAME:
         raise ValueError(f"{what} name of {len(name)} characters: expected at most {_LONGEST_NAME}")
     if not name.isprintable() or any(character in _FORBIDDEN for character in name):
-        raise ValueError(f"{what} name {name!r}: expected printable characters, none of them : , or *")
+        raise ValueError(
+            f"{what} name {name!r}: expected printable characters, none of them : , or *"
+        )
     return name
 
 
@@ -294,10 +318,16 @@ def create_default_users(path: Path, password: str | None = None) -> str:
 def _parse_line(line: str) -> User:
     fields = line.split(":", _FIELDS - 1)
     if len(fields) != _FIELDS:
-        raise ValueError(f"expected {_FIELDS} fields with colons between, NAME:GROUPS:active|inactive:loopback|any:HASH")
+        raise ValueError(
+            f"expected {_FIELDS} fields with colons between, NAME:GROUPS:active|inactive:loopback|any:HASH"
+        )
     name, groups, state, reach, hash = fields
     check_name(name)
-    names = frozenset(check_name(group, "group") for group in groups.split(",")) if groups else frozenset()
+    names = (
+        frozenset(check_name(group, "group") for group in groups.split(","))
+        if groups
+        else frozenset()
+    )
     if state not in ("active", "inactive"):
         raise ValueError(f"user '{name}': {state!r}: expected active or inactive")
     if reach not in ("loopback", "any"):
@@ -312,7 +342,9 @@ def _admitted(user: User, address: str) -> Principal:
     if not user.active:
         raise AuthenticationFailed(user.name, "the user is inactive")
     if user.loopback and not _is_loopback(address):
-        raise AuthenticationFailed(user.name, "the user may connect from the server's own machine only")
+        raise AuthenticationFailed(
+            user.name, "the user may connect from the server's own machine only"
+        )
     return Principal(user.name, user.groups)
 
 

@@ -26,7 +26,10 @@ def admit(arrivals: Arrivals, messages: Sequence[Message], reports: LimitReports
     """
     sums: dict[Destination, tuple[int, int]] = {}
     for physical, run in arrivals:
-        if not physical.properties.bounded or physical.properties.limit_behavior is not LimitBehavior.REJECT_NEWEST:
+        if (
+            not physical.properties.bounded
+            or physical.properties.limit_behavior is not LimitBehavior.REJECT_NEWEST
+        ):
             continue
         count, octets = sums.get(physical.destination, (0, 0))
         octets += sum([message.size for message in run])

@@ -171,7 +171,11 @@ class EmbeddedConnection:
                     raise MessageTooLarge(destination, size, "imq.message.max_size", most)
                 if size > limit >= 0:
                     raise MessageTooLarge(destination, size, "maxBytesPerMsg", limit)
-                if refusing is not None and headers.persistent and not self.broker.duplicates.repeats(physical, headers):
+                if (
+                    refusing is not None
+                    and headers.persistent
+                    and not self.broker.duplicates.repeats(physical, headers)
+                ):
                     raise StorageFailed(refusing, refusing if commits.broken is None else "")
         except MessagingError as error:
             raise MessageRejected(index, error) from error
@@ -188,7 +192,9 @@ class EmbeddedConnection:
 
     def _find_producible(self, destination: Destination) -> PhysicalQueue | PhysicalTopic:
         if is_wild(destination.name) and destination.kind is Kind.TOPIC:
-            raise InvalidDestination(destination, "a message cannot be sent to a name with wildcards")
+            raise InvalidDestination(
+                destination, "a message cannot be sent to a name with wildcards"
+            )
         physical = self._usable(destination, Operation.PRODUCE)
         if len(self.producible) >= self._sweep_at:
             # It must not keep destinations that went long ago.
@@ -198,7 +204,9 @@ class EmbeddedConnection:
         self.producible[destination] = physical
         return physical
 
-    def _usable(self, destination: Destination, operation: Operation) -> PhysicalQueue | PhysicalTopic:
+    def _usable(
+        self, destination: Destination, operation: Operation
+    ) -> PhysicalQueue | PhysicalTopic:
         """The physical destination, made if need be and the user may.
 
         :raises AccessDenied, InvalidDestination:
@@ -215,9 +223,13 @@ class EmbeddedConnection:
             raise DestinationStopped(destination)
         if physical is None:
             if destination.temporary:
-                raise InvalidDestination(destination, "the temporary destination is gone, or never was")
+                raise InvalidDestination(
+                    destination, "the temporary destination is gone, or never was"
+                )
             if not self.broker.creatable(destination):
-                raise InvalidDestination(destination, "there is no such destination, and none is created automatically")
+                raise InvalidDestination(
+                    destination, "there is no such destination, and none is created automatically"
+                )
             self._check_room(destination, "destination", of_destination(destination.name))
             physical = self.broker.create(destination)
             self.broker.use_reports.made(destination, self.user)
@@ -226,7 +238,11 @@ class EmbeddedConnection:
     # --- receiving
 
     def attach(
-        self, session: EmbeddedSession, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]
+        self,
+        session: EmbeddedSession,
+        spec: Subscription,
+        deliver: Deliver,
+        failed: Callable[[MessagingError], None],
     ) -> EmbeddedConsumer:
         """A new consumer of one of this connection's sessions; see ``Session.consumer``."""
         destination = spec.destination
@@ -235,7 +251,10 @@ class EmbeddedConnection:
             selector = parse(spec.selector, self.broker.options.selector_cost, SELECTOR_COST.name)
             self._check_cost(selector)
         if destination.temporary and destination not in self._temporary:
-            raise InvalidDestination(destination, "only the connection that created a temporary destination may consume from it")
+            raise InvalidDestination(
+                destination,
+                "only the connection that created a temporary destination may consume from it",
+            )
         weight = of_consumer("" if selector is None else selector.text)
         self._check_room(destination, "consumer", weight)
         if destination.kind is Kind.TOPIC:
@@ -310,9 +329,15 @@ class EmbeddedConnection:
         else:
             self._usable(pattern, Operation.CONSUME)
         if spec.durable_name is None:
-            self._check_room(pattern, "subscription", of_subscription("" if selector is None else selector.text))
+            self._check_room(
+                pattern, "subscription", of_subscription("" if selector is None else selector.text)
+            )
             subscription = TopicSubscription(
-                self.broker, pattern, selector, no_local=spec.no_local, origin=self.number if spec.no_local else 0
+                self.broker,
+                pattern,
+                selector,
+                no_local=spec.no_local,
+                origin=self.number if spec.no_local else 0,
             )
             subscription.covers = self._may_consume
             self.broker.subscribe(subscription)
@@ -322,7 +347,9 @@ class EmbeddedConnection:
         subscription.join(consumer)
         return consumer
 
-    def _durable(self, name: str, spec: Subscription, selector: Selector | None) -> TopicSubscription:
+    def _durable(
+        self, name: str, spec: Subscription, selector: Selector | None
+    ) -> TopicSubscription:
         """The durable subscription of that name, made or redefined as the consumer wants it."""
         if self.client_id is None:
             raise ClientIdRequired(name)
@@ -334,14 +361,24 @@ class EmbeddedConnection:
                 raise DurableInUse(self.client_id, name)
             if existing.halted is not None:
                 raise existing.halted
-            same_text = (existing.selector.text if existing.selector else "") == (selector.text if selector else "")
-            if existing.pattern == spec.destination and same_text and existing.no_local == spec.no_local:
+            same_text = (existing.selector.text if existing.selector else "") == (
+                selector.text if selector else ""
+            )
+            if (
+                existing.pattern == spec.destination
+                and same_text
+                and existing.no_local == spec.no_local
+            ):
                 existing.covers = self._may_consume
                 if spec.no_local:
                     existing.origin = self.number
                 return existing
         if existing is None:
-            self._check_room(spec.destination, "subscription", of_subscription("" if selector is None else selector.text))
+            self._check_room(
+                spec.destination,
+                "subscription",
+                of_subscription("" if selector is None else selector.text),
+            )
         else:
             # JMS 1.1, section 6.11.1: that is the same as unsubscribing and creating a new one.
             self._log_durable("redefined", existing)
@@ -385,7 +422,9 @@ class EmbeddedConnection:
         self._check_room(destination, "destination", of_destination(destination.name))
         self.broker.create(destination)
         self._temporary.add(destination)
-        self.broker.log.debug("{destination} is made for user '{user}'", destination=str(destination), user=self.user)
+        self.broker.log.debug(
+            "{destination} is made for user '{user}'", destination=str(destination), user=self.user
+        )
         return destination
 
     def unsubscribe(self, durable_name: str) -> Deferred[None]:
@@ -413,7 +452,9 @@ class EmbeddedConnection:
                 done.errback(StorageFailed(str(error)))
 
         self._log_durable("removed", subscription)
-        self.broker.end_durable(subscription, "the durable subscription was removed", lambda: commits.wait(stored))
+        self.broker.end_durable(
+            subscription, "the durable subscription was removed", lambda: commits.wait(stored)
+        )
         return done
 
     def close(self) -> Deferred[None]:
@@ -442,7 +483,9 @@ class EmbeddedConnection:
     def check_open(self) -> None:
         """:raises ProviderUnavailable: the connection is closed or was lost."""
         if self._lost is None:
-            raise ProviderUnavailable(self._error.told(str) if self._error else "the connection is closed")
+            raise ProviderUnavailable(
+                self._error.told(str) if self._error else "the connection is closed"
+            )
 
     def _end(self) -> None:
         for session in list(self.sessions):

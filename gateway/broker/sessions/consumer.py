@@ -74,7 +74,9 @@ class EmbeddedConsumer:
         self.mode = session.mode
         self._deliver = deliver
         self._failed = failed
-        self._ledger: Ledger = IndividualLedger() if session.mode is Mode.INDIVIDUAL else CumulativeLedger()
+        self._ledger: Ledger = (
+            IndividualLedger() if session.mode is Mode.INDIVIDUAL else CumulativeLedger()
+        )
         self._memory = session.connection.broker.memory
         #: Octets of what it has and has not settled, overhead included; what was acknowledged in a transaction is that one's.
         self.unsettled = 0
@@ -95,7 +97,10 @@ class EmbeddedConsumer:
             self.running
             and self.credit > 0
             and (self.octets is None or self.octets > 0)
-            and (self.unsettled <= _FREE or self.session.connection.broker.unacknowledged.may_have_more(self))
+            and (
+                self.unsettled <= _FREE
+                or self.session.connection.broker.unacknowledged.may_have_more(self)
+            )
         )
 
     def wants(self, message: Message) -> bool:
@@ -198,7 +203,11 @@ class EmbeddedConsumer:
             transaction.acknowledged(self, list(zip(numbers, messages, strict=True)))
 
     def reject(
-        self, numbers: Sequence[int], delay_ms: int | None = None, dead: DeadReason | None = None, within: Session | None = None
+        self,
+        numbers: Sequence[int],
+        delay_ms: int | None = None,
+        dead: DeadReason | None = None,
+        within: Session | None = None,
     ) -> None:
         transaction = self._transaction(within)
         if transaction is not None and transaction.gate is not None:
@@ -206,7 +215,9 @@ class EmbeddedConsumer:
         messages = self._ledger.take(numbers)
         self._let_go(messages)
         if transaction is None:
-            self.session.touch_after(lambda: self.source.reject(messages, delay_ms, dead, self.spec.redelivery))
+            self.session.touch_after(
+                lambda: self.source.reject(messages, delay_ms, dead, self.spec.redelivery)
+            )
         else:
             transaction.rejected(self, list(zip(numbers, messages, strict=True)), delay_ms, dead)
 
@@ -288,11 +299,15 @@ class EmbeddedConsumer:
             return self.session
         joined = self.session.connection.own_session(within)
         if joined is None or joined.mode is not Mode.TRANSACTED:
-            raise ProviderUnavailable("an acknowledgement can only join a transacted session of its own connection")
+            raise ProviderUnavailable(
+                "an acknowledgement can only join a transacted session of its own connection"
+            )
         return joined
 
 
-def _undelivered(consumer: Consumer, first: int, messages: Sequence[Message], attempts: Sequence[int] | None, /) -> None:
+def _undelivered(
+    consumer: Consumer, first: int, messages: Sequence[Message], attempts: Sequence[int] | None, /
+) -> None:
     """For a consumer that is closed: nothing is handed to it."""
 
 

@@ -38,7 +38,12 @@ class HoldingBack:
 
     def writable(self) -> bool:
         """Whether nothing does."""
-        return not self.blocked and not self._commits.crowded() and not self._memory.crowded() and not self._outruns()
+        return (
+            not self.blocked
+            and not self._commits.crowded()
+            and not self._memory.crowded()
+            and not self._outruns()
+        )
 
     def _outruns(self) -> bool:
         """Whether it sends faster than the consumers of its queue take; without any, nobody is outrun."""
@@ -72,7 +77,9 @@ class HoldingBack:
 
     def _unblock(self) -> None:
         """A destination that held this sender back has room again."""
-        self.blocked = {physical for physical in self.blocked if physical.at_limit() and not physical.removed}
+        self.blocked = {
+            physical for physical in self.blocked if physical.at_limit() and not physical.removed
+        }
         for physical in self.blocked:
             if self._unblock not in physical.waiting_senders:
                 physical.waiting_senders.append(self._unblock)

@@ -95,7 +95,11 @@ class CumulativeLedger:
         count = number - self._base + 1
         if not 0 < count <= len(self._run) or self._run[count - 1] is None:
             raise UnknownDelivery(number)
-        return [self._base + index for index, message in enumerate(islice(self._run, count)) if message is not None]
+        return [
+            self._base + index
+            for index, message in enumerate(islice(self._run, count))
+            if message is not None
+        ]
 
     def restore(self, deliveries: Sequence[tuple[int, Message]]) -> None:
         if not deliveries:

@@ -49,7 +49,13 @@ class EmbeddedProvider:
         stable_ids=True,
     )
 
-    def __init__(self, broker: Broker, users: Authenticator, rules: AccessRules, random: Callable[[int], bytes]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        users: Authenticator,
+        rules: AccessRules,
+        random: Callable[[int], bytes],
+    ) -> None:
         self.broker = broker
         self._users = users
         self._rules = rules
@@ -64,19 +70,29 @@ class EmbeddedProvider:
         return f"embedded:{self.broker.store_id}"
 
     def connect(
-        self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]
+        self,
+        credentials: Credentials,
+        client_id: str | None,
+        lost: Callable[[MessagingError], None],
     ) -> Deferred[Connection]:
         """As the seam says; may be cancelled, and then there is no connection."""
         return Deferred.fromCoroutine(self._connect(credentials, client_id or None, lost))
 
-    async def _connect(self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]) -> Connection:
+    async def _connect(
+        self,
+        credentials: Credentials,
+        client_id: str | None,
+        lost: Callable[[MessagingError], None],
+    ) -> Connection:
         principal = await self._users.authenticate(credentials)
         if not self._rules.may_connect(principal):
             raise AccessDenied(principal.name, "connect", "this broker")
         if client_id is not None and client_id in self._client_ids:
             raise ClientIdInUse(client_id)
         self._numbers += 1
-        connection = EmbeddedConnection(self, principal, self._rules, client_id, self._numbers, lost, credentials.address)
+        connection = EmbeddedConnection(
+            self, principal, self._rules, client_id, self._numbers, lost, credentials.address
+        )
         if client_id is not None:
             self._client_ids[client_id] = connection
         self._connections[connection] = credentials.address

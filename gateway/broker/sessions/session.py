@@ -121,9 +121,19 @@ class EmbeddedSession:
         options = self._broker.options
         octets = sum([message.size for message in messages])
         if len(self._sends) + len(messages) > options.transaction_messages:
-            raise MessageRejected(0, TransactionTooLarge("imq.transaction.producer.maxNumMsgs", options.transaction_messages))
+            raise MessageRejected(
+                0,
+                TransactionTooLarge(
+                    "imq.transaction.producer.maxNumMsgs", options.transaction_messages
+                ),
+            )
         if 0 <= options.transaction_octets < self._sends_octets + octets:
-            raise MessageRejected(0, TransactionTooLarge("imq.transaction.producer.maxTotalMsgBytes", options.transaction_octets))
+            raise MessageRejected(
+                0,
+                TransactionTooLarge(
+                    "imq.transaction.producer.maxTotalMsgBytes", options.transaction_octets
+                ),
+            )
         self._sends += messages
         self._sends_octets += octets
         self._hold(sum([message.weight for message in messages]))
@@ -140,7 +150,9 @@ class EmbeddedSession:
 
     # --- receiving
 
-    def consumer(self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> EmbeddedConsumer:
+    def consumer(
+        self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]
+    ) -> EmbeddedConsumer:
         self.check_open()
         before = self._commits.changes
         consumer = self.connection.attach(self, spec, deliver, failed)
@@ -185,7 +197,9 @@ class EmbeddedSession:
 
     # --- transactions
 
-    def acknowledged(self, consumer: EmbeddedConsumer, deliveries: list[tuple[int, Message]]) -> None:
+    def acknowledged(
+        self, consumer: EmbeddedConsumer, deliveries: list[tuple[int, Message]]
+    ) -> None:
         """Deliveries are acknowledged in this session's transaction.
 
         :raises TransactionTooLarge: they are another session's, whose consumer has no bound of its own, and too many.
@@ -239,7 +253,10 @@ class EmbeddedSession:
         self._forget_transaction()
         self.connection.sent += len(sends)
         commits = self._commits
-        taken = [(consumer, [message for _, message in deliveries]) for consumer, deliveries in acknowledged]
+        taken = [
+            (consumer, [message for _, message in deliveries])
+            for consumer, deliveries in acknowledged
+        ]
         commits.seal_if_inserted(message.seq for _, messages in taken for message in messages)
         before = commits.changes
         journey = self._broker.journey
@@ -265,7 +282,9 @@ class EmbeddedSession:
                     consumer.source.settled(messages)
                 for refusal in rejected:
                     messages = [message for _, message in refusal.deliveries]
-                    refusal.consumer.source.reject(messages, refusal.delay_ms, refusal.dead, refusal.consumer.spec.redelivery)
+                    refusal.consumer.source.reject(
+                        messages, refusal.delay_ms, refusal.dead, refusal.consumer.spec.redelivery
+                    )
             self._promises.keep(promise, storage_failed(error))
 
         def undo(batch: Batch, error: StoreError) -> None:
@@ -287,7 +306,9 @@ class EmbeddedSession:
         try:
             self._broker.numbering.give(sends, self.connection.user, self.connection.number)
             if sifted is not None:
-                self._broker.duplicates.remember(arrivals, sifted, partial(commits.retract, number, sends, undo))
+                self._broker.duplicates.remember(
+                    arrivals, sifted, partial(commits.retract, number, sends, undo)
+                )
             if journey is not None:
                 journey.produced(self.connection, arrivals)
             for physical, run in arrivals:
@@ -301,7 +322,10 @@ class EmbeddedSession:
                 commits.wait(outcome)
             elif self._promises.mark > commits.durable:
                 # Nothing of it is stored. Who did not fit on the disk before it has been told.
-                commits.wait_for(self._promises.mark, lambda error: outcome(None if isinstance(error, StoreFull) else error))
+                commits.wait_for(
+                    self._promises.mark,
+                    lambda error: outcome(None if isinstance(error, StoreFull) else error),
+                )
             else:
                 self._broker.soon(partial(outcome, None))
         finally:
@@ -326,7 +350,9 @@ class EmbeddedSession:
         """Whether anything was done in the open transaction."""
         return bool(self._sends or self._acknowledged)
 
-    def hand_over(self) -> tuple[list[Message], list[tuple[EmbeddedConsumer, list[tuple[int, Message]]]], int]:
+    def hand_over(
+        self,
+    ) -> tuple[list[Message], list[tuple[EmbeddedConsumer, list[tuple[int, Message]]]], int]:
         """What was sent and acknowledged in the open transaction, which is somebody else's then, with the octets that count in memory."""
         work = self._sends, self._acknowledged, self._held
         self._held = 0
@@ -353,7 +379,11 @@ class EmbeddedSession:
         self._forget_transaction()
         self._give_back(acknowledged, rejected)
 
-    def _give_back(self, acknowledged: list[tuple[EmbeddedConsumer, list[tuple[int, Message]]]], rejected: list[_Rejected]) -> None:
+    def _give_back(
+        self,
+        acknowledged: list[tuple[EmbeddedConsumer, list[tuple[int, Message]]]],
+        rejected: list[_Rejected],
+    ) -> None:
         undone = acknowledged + [(refusal.consumer, refusal.deliveries) for refusal in rejected]
         mine: dict[EmbeddedConsumer, list[Message]] = {consumer: [] for consumer in self._consumers}
         for consumer, deliveries in undone:

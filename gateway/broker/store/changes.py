@@ -12,7 +12,15 @@ from typing import Final
 from zlib import crc32
 
 from gateway.broker.store.interface import Batch, BranchRow, DestinationRow, SubscriptionRow
-from gateway.broker.store.statements import BRANCH, DESTINATION, NARROW, REMEMBERED, SUBSCRIPTION, Keys, Rows
+from gateway.broker.store.statements import (
+    BRANCH,
+    DESTINATION,
+    NARROW,
+    REMEMBERED,
+    SUBSCRIPTION,
+    Keys,
+    Rows,
+)
 
 
 class _Summed:
@@ -32,7 +40,10 @@ class _Summed:
         )
 
     def write(
-        self, connection: sqlite3.Connection, rows: Sequence[tuple[int, *tuple[int | str, ...]]], removed: Collection[int]
+        self,
+        connection: sqlite3.Connection,
+        rows: Sequence[tuple[int, *tuple[int | str, ...]]],
+        removed: Collection[int],
     ) -> None:
         """Write rows, then remove rows by id, and correct the sum.
 
@@ -46,19 +57,32 @@ class _Summed:
         if removed:
             self._removed.run(connection, list(removed))
         after = connection.execute(text, parameters).fetchall()[0][0]
-        connection.execute("UPDATE meta SET value = value + ? WHERE key = ?", (after - before, self._key))
+        connection.execute(
+            "UPDATE meta SET value = value + ? WHERE key = ?", (after - before, self._key)
+        )
 
 
-_DESTINATIONS: Final = _Summed("destination", "destinations", ("id", "kind", "name", "properties", "administered", "crc"))
-_SUBSCRIPTIONS: Final = _Summed(
-    "subscription", "subscriptions", ("id", "destination", "client_id", "name", "selector", "no_local", "crc")
+_DESTINATIONS: Final = _Summed(
+    "destination", "destinations", ("id", "kind", "name", "properties", "administered", "crc")
 )
-_MESSAGES: Final = Rows("INSERT OR IGNORE INTO message(seq, destination, priority, expires, size, persistent, crc) VALUES", 7)
+_SUBSCRIPTIONS: Final = _Summed(
+    "subscription",
+    "subscriptions",
+    ("id", "destination", "client_id", "name", "selector", "no_local", "crc"),
+)
+_MESSAGES: Final = Rows(
+    "INSERT OR IGNORE INTO message(seq, destination, priority, expires, size, persistent, crc) VALUES",
+    7,
+)
 _CONTENTS: Final = Rows("INSERT OR IGNORE INTO content(seq, head, body) VALUES", 3)
 _OWED: Final = Rows("INSERT OR IGNORE INTO owed(subscription, seq) VALUES", 2)
 # Columns are selected from the rows, because with bare VALUES on the right of IN SQLite reads the whole table.
-_SETTLED: Final = Rows("DELETE FROM owed WHERE (subscription, seq) IN (SELECT column1, column2 FROM (VALUES", 2, "))")
-_SETTLED_REDELIVERIES: Final = Rows("DELETE FROM redelivery WHERE (owner, seq) IN (SELECT column1, column2 FROM (VALUES", 2, "))")
+_SETTLED: Final = Rows(
+    "DELETE FROM owed WHERE (subscription, seq) IN (SELECT column1, column2 FROM (VALUES", 2, "))"
+)
+_SETTLED_REDELIVERIES: Final = Rows(
+    "DELETE FROM redelivery WHERE (owner, seq) IN (SELECT column1, column2 FROM (VALUES", 2, "))"
+)
 _REDELIVERIES: Final = Rows(
     "INSERT OR IGNORE INTO redelivery(owner, seq, attempts, not_before) VALUES",
     4,
@@ -69,7 +93,9 @@ _DELETED_CONTENTS: Final = Keys("DELETE FROM content WHERE seq")
 _DELETED_REDELIVERIES: Final = Keys("DELETE FROM redelivery WHERE seq")
 # What transactions still held of a subscription when it was removed. This reads the whole table, and is rare.
 _REMOVED_OWED: Final = Keys("DELETE FROM owed WHERE subscription")
-_DUPLICATES: Final = Rows("INSERT OR IGNORE INTO duplicate(seq, destination, at, crc, id) VALUES", 5)
+_DUPLICATES: Final = Rows(
+    "INSERT OR IGNORE INTO duplicate(seq, destination, at, crc, id) VALUES", 5
+)
 _FORGOTTEN: Final = Keys("DELETE FROM duplicate WHERE seq")
 _BRANCHES: Final = Rows(
     "INSERT OR IGNORE INTO branch(id, format, gtrid, bqual, state, since, user, work, crc) VALUES",
@@ -82,19 +108,28 @@ _REMOVED_BRANCHES: Final = Keys("DELETE FROM branch WHERE id")
 def branch_crc(row: BranchRow) -> int:
     """The checksum of a branch. :raises TypeError, struct.error: a column is of another type than the store writes."""
     numbers = BRANCH(row.id, row.format_id, row.state, row.since, len(row.gtrid), len(row.bqual))
-    return crc32(row.work, crc32(row.user.encode(), crc32(row.bqual, crc32(row.gtrid, crc32(numbers)))))
+    return crc32(
+        row.work, crc32(row.user.encode(), crc32(row.bqual, crc32(row.gtrid, crc32(numbers))))
+    )
 
 
 def destination_crc(row: DestinationRow) -> int:
     """The checksum of a destination. :raises AttributeError, TypeError, struct.error: a column has a type that the store never writes."""
     name, properties = row.name.encode(), row.properties.encode()
-    return crc32(properties, crc32(name, crc32(DESTINATION(row.id, row.kind, row.administered, len(name), len(properties)))))
+    return crc32(
+        properties,
+        crc32(
+            name, crc32(DESTINATION(row.id, row.kind, row.administered, len(name), len(properties)))
+        ),
+    )
 
 
 def subscription_crc(row: SubscriptionRow) -> int:
     """The checksum of a subscription. :raises AttributeError, TypeError, struct.error: a column has a type that the store never writes."""
     client_id, name, selector = row.client_id.encode(), row.name.encode(), row.selector.encode()
-    numbers = SUBSCRIPTION(row.id, row.destination, row.no_local, len(client_id), len(name), len(selector))
+    numbers = SUBSCRIPTION(
+        row.id, row.destination, row.no_local, len(client_id), len(name), len(selector)
+    )
     return crc32(selector, crc32(name, crc32(client_id, crc32(numbers))))
 
 
@@ -108,11 +143,15 @@ class Changes:
     :param crash_point: called with ``store.mid-batch`` and ``store.before-commit``; for tests that kill the process there.
     """
 
-    def __init__(self, connection: sqlite3.Connection, crash_point: Callable[[str], None] | None) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, crash_point: Callable[[str], None] | None
+    ) -> None:
         self._connection = connection
         self._crash_point = crash_point
         # Redelivery counts are rare: while there are none at all, settling and deleting need not look for them.
-        self._redeliveries: bool = connection.execute("SELECT EXISTS (SELECT 1 FROM redelivery)").fetchall()[0][0] != 0
+        self._redeliveries: bool = (
+            connection.execute("SELECT EXISTS (SELECT 1 FROM redelivery)").fetchall()[0][0] != 0
+        )
 
     def write(self, batch: Batch) -> None:
         """Make the batch durable. When this raises, the transaction may still be open.
@@ -151,11 +190,20 @@ class Changes:
         if batch.forgotten:
             _FORGOTTEN.run(connection, list(batch.forgotten))
         if batch.branches:
-            _BRANCHES.run(connection, list(chain.from_iterable([(*row, branch_crc(row)) for row in batch.branches.values()])))
+            _BRANCHES.run(
+                connection,
+                list(
+                    chain.from_iterable(
+                        [(*row, branch_crc(row)) for row in batch.branches.values()]
+                    )
+                ),
+            )
         if batch.removed_branches:
             _REMOVED_BRANCHES.run(connection, list(batch.removed_branches))
         if batch.reserved:
-            connection.execute("UPDATE meta SET value = max(value, ?) WHERE key = 'next_seq'", (batch.reserved,))
+            connection.execute(
+                "UPDATE meta SET value = max(value, ?) WHERE key = 'next_seq'", (batch.reserved,)
+            )
         if crash_point is not None:
             crash_point("store.before-commit")
         connection.execute("COMMIT")
@@ -177,16 +225,30 @@ class Changes:
 
     def _insert(self, batch: Batch) -> None:
         # Transposed twice, because everything here then runs in C: the reactor wants the interpreter lock.
-        seqs, destinations, priorities, expiries, sizes, persistent, heads, bodies = zip(*batch.inserts.values(), strict=True)
+        seqs, destinations, priorities, expiries, sizes, persistent, heads, bodies = zip(
+            *batch.inserts.values(), strict=True
+        )
         sums = map(
-            crc32, bodies, map(crc32, heads, map(crc32, map(NARROW, seqs, destinations, priorities, expiries, sizes, persistent)))
+            crc32,
+            bodies,
+            map(
+                crc32,
+                heads,
+                map(
+                    crc32, map(NARROW, seqs, destinations, priorities, expiries, sizes, persistent)
+                ),
+            ),
         )
         narrow = zip(seqs, destinations, priorities, expiries, sizes, persistent, sums, strict=True)
         count = len(seqs)
         messages = _MESSAGES.run(self._connection, list(chain.from_iterable(narrow)))
         if self._crash_point is not None:
             self._crash_point("store.mid-batch")
-        contents = _CONTENTS.run(self._connection, list(chain.from_iterable(zip(seqs, heads, bodies, strict=True))))
+        contents = _CONTENTS.run(
+            self._connection, list(chain.from_iterable(zip(seqs, heads, bodies, strict=True)))
+        )
         # OR IGNORE is there for the padding; a message passed over for any other reason must not go unnoticed.
         if messages != count or contents != count:
-            raise SeqUsedTwice(f"of {count} messages from seq {seqs[0]} to {seqs[-1]} some are in the store already")
+            raise SeqUsedTwice(
+                f"of {count} messages from seq {seqs[0]} to {seqs[-1]} some are in the store already"
+            )

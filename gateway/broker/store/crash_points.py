@@ -60,7 +60,9 @@ class CrashingStore(SqliteStore):
     :param passed: called with the name of each point.
     """
 
-    def __init__(self, path: str, reactor: IReactorFromThreads, passed: Callable[[str], None]) -> None:
+    def __init__(
+        self, path: str, reactor: IReactorFromThreads, passed: Callable[[str], None]
+    ) -> None:
         super().__init__(path, reactor, checkpoint_octets=_CHECKPOINT_OCTETS, crash_point=passed)
         self._passed = passed
 

@@ -65,7 +65,9 @@ def at_writing(path: str, error: Exception) -> StoreFull | StoreFailed:
         return error
     if _is_full(path, error):
         return StoreFull(f"{path}: the disk is full ({_words(error)})")
-    return StoreFailed(f"{path} cannot be written: {_words(error)}; nothing more is written until the store is opened anew")
+    return StoreFailed(
+        f"{path} cannot be written: {_words(error)}; nothing more is written until the store is opened anew"
+    )
 
 
 def _is_damage(error: Exception) -> bool:

@@ -23,7 +23,15 @@ class StoreDamaged(StoreError):
     :param seq: the message that is damaged, when it is about one. :param destination: its destination's id; None when that cannot be read.
     """
 
-    def __init__(self, path: str, place: str, what: str, *, seq: int | None = None, destination: int | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        place: str,
+        what: str,
+        *,
+        seq: int | None = None,
+        destination: int | None = None,
+    ) -> None:
         super().__init__(f"{path} is damaged at {place}: {what}")
         self.path = path
         self.place = place
@@ -39,7 +47,9 @@ class StoreVersionUnknown(StoreError):
     """
 
     def __init__(self, path: str, found: object, known: int) -> None:
-        super().__init__(f"{path} has schema version {found}; this program reads versions up to {known}")
+        super().__init__(
+            f"{path} has schema version {found}; this program reads versions up to {known}"
+        )
         self.path = path
         self.found = found
         self.known = known
@@ -294,7 +304,13 @@ class Store(Protocol):
         ``committed`` gets StoreFull (this batch was undone, go on with smaller ones) or StoreFailed (final: every later batch fails too).
         """
 
-    def fetch(self, seqs: Sequence[int], fetched: Callable[[Sequence[Row] | StoreError], None], *, in_order: bool = False) -> None:
+    def fetch(
+        self,
+        seqs: Sequence[int],
+        fetched: Callable[[Sequence[Row] | StoreError], None],
+        *,
+        in_order: bool = False,
+    ) -> None:
         """Read messages of committed or submitted batches, in the order asked. Those that are gone are left out.
 
         Batches that are submitted later may be committed first, so that commits never wait for a queue of reads.

@@ -45,7 +45,9 @@ class MemoryStore:
     #: As :attr:`SqliteStore.draining <gateway.broker.store.sqlite.SqliteStore.draining>`; there is no disk to fill.
     draining: Final = False
 
-    def __init__(self, reactor: IReactorTime, *, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
+    def __init__(
+        self, reactor: IReactorTime, *, random_bytes: Callable[[int], bytes] = os.urandom
+    ) -> None:
         self.on_damaged: Callable[[StoreDamaged], None] | None = None
         self.on_failed: Callable[[StoreFailed], None] | None = None
         self.on_draining: Callable[[bool], None] | None = None
@@ -69,7 +71,14 @@ class MemoryStore:
         if self._open:
             raise StoreError("the memory store is open already")
         self._open = True
-        return Recovered(store_id=self._random_bytes(8).hex(), next_seq=1, clean=True, destinations=[], subscriptions=[], notes=[])
+        return Recovered(
+            store_id=self._random_bytes(8).hex(),
+            next_seq=1,
+            clean=True,
+            destinations=[],
+            subscriptions=[],
+            notes=[],
+        )
 
     def scan(self) -> Iterator[Sequence[IndexRow]]:
         """The narrow part of every message by rising seq, in blocks of at most 500."""
@@ -85,7 +94,13 @@ class MemoryStore:
 
     def scan_redeliveries(self) -> Iterator[Sequence[RedeliveryRow]]:
         """Redelivery counts by rising seq, in blocks of at most 500."""
-        rows = iter([owners[owner] for _, owners in sorted(self._redeliveries.items()) for owner in sorted(owners)])
+        rows = iter(
+            [
+                owners[owner]
+                for _, owners in sorted(self._redeliveries.items())
+                for owner in sorted(owners)
+            ]
+        )
         while block := list(islice(rows, _BLOCK)):
             yield block
 
@@ -117,7 +132,13 @@ class MemoryStore:
             self._apply(batch)
         self._later(lambda: committed(failure))
 
-    def fetch(self, seqs: Sequence[int], fetched: Callable[[Sequence[Row] | StoreError], None], *, in_order: bool = False) -> None:
+    def fetch(
+        self,
+        seqs: Sequence[int],
+        fetched: Callable[[Sequence[Row] | StoreError], None],
+        *,
+        in_order: bool = False,
+    ) -> None:
         """Read messages in the order asked, leaving out those that are gone, as they are now.
 
         :raises StoreError: the store is not open.

@@ -68,7 +68,9 @@ def fetch(connection: sqlite3.Connection, path: str, seqs: Sequence[int]) -> lis
     return [rows[seq] for seq in seqs if seq in rows]
 
 
-def _fetch_block(connection: sqlite3.Connection, path: str, seqs: list[int], rows: dict[int, Row]) -> None:
+def _fetch_block(
+    connection: sqlite3.Connection, path: str, seqs: list[int], rows: dict[int, Row]
+) -> None:
     text, parameters = _ROWS.condition(seqs)
     found = connection.execute(text, parameters).fetchall()[0]
     if found[0] is None:
@@ -78,7 +80,9 @@ def _fetch_block(connection: sqlite3.Connection, path: str, seqs: list[int], row
         octets = unhexlify(found[-1])
         large = _fetch_large(connection, columns)
         at = 0
-        for seq, destination, priority, expires, size, persistent, crc, head_size, body_size in zip(*columns, strict=True):
+        for seq, destination, priority, expires, size, persistent, crc, head_size, body_size in zip(
+            *columns, strict=True
+        ):
             if head_size < 0:
                 raise StoreDamaged(path, f"message {seq}", "its content is missing")
             if head_size + body_size > _LARGE:
@@ -86,12 +90,22 @@ def _fetch_block(connection: sqlite3.Connection, path: str, seqs: list[int], row
             else:
                 middle, end = at + head_size, at + head_size + body_size
                 head, body, at = octets[at:middle], octets[middle:end], end
-            if crc32(body, crc32(head, crc32(NARROW(seq, destination, priority, expires, size, persistent)))) != crc:
+            if (
+                crc32(
+                    body,
+                    crc32(
+                        head, crc32(NARROW(seq, destination, priority, expires, size, persistent))
+                    ),
+                )
+                != crc
+            ):
                 raise StoreDamaged(path, f"message {seq}", "its checksum is wrong")
             rows[seq] = Row(seq, destination, priority, expires, size, persistent, head, body)
     except (ValueError, KeyError, TypeError, OverflowError, struct.error) as error:
         # Columns of another type than the store writes.
-        raise StoreDamaged(path, f"messages {min(seqs)} to {max(seqs)}", f"their content cannot be read ({error})") from error
+        raise StoreDamaged(
+            path, f"messages {min(seqs)} to {max(seqs)}", f"their content cannot be read ({error})"
+        ) from error
 
 
 def about(connection: sqlite3.Connection, path: str, seq: int, error: Exception) -> StoreDamaged:
@@ -101,16 +115,22 @@ def about(connection: sqlite3.Connection, path: str, seq: int, error: Exception)
     """
     place, what = f"message {seq}", f"it cannot be read ({error})"
     if isinstance(error, StoreDamaged):
-        what = error.what if error.place == place else f"{error.place} cannot be read ({error.what})"
+        what = (
+            error.what if error.place == place else f"{error.place} cannot be read ({error.what})"
+        )
     destination = None
     with suppress(sqlite3.Error, ValueError, TypeError):
-        found = connection.execute("SELECT destination FROM message WHERE seq = ?", (seq,)).fetchall()
+        found = connection.execute(
+            "SELECT destination FROM message WHERE seq = ?", (seq,)
+        ).fetchall()
         if found and isinstance(found[0][0], int):
             destination = found[0][0]
     return StoreDamaged(path, place, what, seq=seq, destination=destination)
 
 
-def _fetch_large(connection: sqlite3.Connection, columns: list[list[int]]) -> dict[int, tuple[bytes, bytes]]:
+def _fetch_large(
+    connection: sqlite3.Connection, columns: list[list[int]]
+) -> dict[int, tuple[bytes, bytes]]:
     """Head and body of those messages whose octets are not in the joined column."""
     seqs = [
         seq
@@ -120,7 +140,9 @@ def _fetch_large(connection: sqlite3.Connection, columns: list[list[int]]) -> di
     if not seqs:
         return {}
     text, parameters = _LARGE_ROWS.condition(seqs)
-    return {seq: (head, body) for seq, head, body in connection.execute(text, parameters).fetchall()}
+    return {
+        seq: (head, body) for seq, head, body in connection.execute(text, parameters).fetchall()
+    }
 
 
 def scan(connection: sqlite3.Connection) -> Iterator[list[IndexRow]]:
@@ -141,7 +163,8 @@ def scan_owed(connection: sqlite3.Connection) -> Iterator[list[tuple[int, int]]]
     """(subscription id, seq) by rising seq, in blocks."""
     after = (-1, -1)
     while rows := connection.execute(
-        "SELECT subscription, seq FROM owed WHERE (seq, subscription) > (?, ?) ORDER BY seq, subscription LIMIT ?", (*after, BLOCK)
+        "SELECT subscription, seq FROM owed WHERE (seq, subscription) > (?, ?) ORDER BY seq, subscription LIMIT ?",
+        (*after, BLOCK),
     ).fetchall():
         after = (rows[-1][1], rows[-1][0])
         yield rows
@@ -162,7 +185,8 @@ def scan_duplicates(connection: sqlite3.Connection, path: str) -> Iterator[list[
     """Remembered duplicate ids by rising seq, in blocks. :raises StoreDamaged: a checksum is wrong; names ``path`` and the seq."""
     after = -1
     while found := connection.execute(
-        "SELECT seq, destination, at, id, crc FROM duplicate WHERE seq > ? ORDER BY seq LIMIT ?", (after, BLOCK)
+        "SELECT seq, destination, at, id, crc FROM duplicate WHERE seq > ? ORDER BY seq LIMIT ?",
+        (after, BLOCK),
     ).fetchall():
         after = found[-1][0]
         rows = []
@@ -202,7 +226,9 @@ def scan_branches(connection: sqlite3.Connection, path: str) -> Iterator[list[Br
 
 def destinations(connection: sqlite3.Connection) -> list[DestinationRow]:
     """Every destination by id."""
-    rows = connection.execute("SELECT id, kind, name, properties, administered FROM destination ORDER BY id").fetchall()
+    rows = connection.execute(
+        "SELECT id, kind, name, properties, administered FROM destination ORDER BY id"
+    ).fetchall()
     return list(map(DestinationRow._make, rows))
 
 

@@ -176,7 +176,13 @@ class SqliteStore:
         """Make a batch durable; see :meth:`gateway.broker.store.interface.Store.submit`. :raises StoreError: the store is not open."""
         self._running().put(partial(self._commit, batch, committed))
 
-    def fetch(self, seqs: Sequence[int], fetched: Callable[[Sequence[Row] | StoreError], None], *, in_order: bool = False) -> None:
+    def fetch(
+        self,
+        seqs: Sequence[int],
+        fetched: Callable[[Sequence[Row] | StoreError], None],
+        *,
+        in_order: bool = False,
+    ) -> None:
         """Read messages; see :meth:`gateway.broker.store.interface.Store.fetch`. :raises StoreError: the store is not open."""
         thread = self._running()
         (thread.put if in_order else thread.put_behind)(partial(self._fetch, list(seqs), fetched))
@@ -197,7 +203,11 @@ class SqliteStore:
         if not os.path.exists(path):
             log = f"{path}-wal"
             if os.path.exists(log) and os.path.getsize(log):
-                raise StoreDamaged(path, "the whole file", f"it is missing, and its log {log} is there; {opening.EMPTY_STORE}")
+                raise StoreDamaged(
+                    path,
+                    "the whole file",
+                    f"it is missing, and its log {log} is there; {opening.EMPTY_STORE}",
+                )
             if self._marker and os.path.exists(self._marker):
                 raise opening.missing(path)
             opening.create(path, self._random_bytes(8).hex(), self._crash_point)
@@ -208,7 +218,10 @@ class SqliteStore:
             if self._marker:
                 opening.mark_as_made(self._marker)
             self._changes = Changes(connection, self._crash_point)
-            destinations, subscriptions = reading.destinations(connection), reading.subscriptions(connection)
+            destinations, subscriptions = (
+                reading.destinations(connection),
+                reading.subscriptions(connection),
+            )
             self._upkeep = Upkeep(
                 path,
                 connection,
@@ -229,7 +242,15 @@ class SqliteStore:
         self._closing = False
         full = self._shortage() if self.draining else ""
         return Recovered(
-            opened.store_id, opened.next_seq, opened.clean, destinations, subscriptions, opened.notes, path, full, opened.log
+            opened.store_id,
+            opened.next_seq,
+            opened.clean,
+            destinations,
+            subscriptions,
+            opened.notes,
+            path,
+            full,
+            opened.log,
         )
 
     def _shortage(self, why: str = "the disk is full") -> str:
@@ -305,7 +326,9 @@ class SqliteStore:
         self._upkeep.look()
         self._changes.write(batch)
 
-    def _fetch(self, seqs: list[int], fetched: Callable[[Sequence[Row] | StoreError], None]) -> None:
+    def _fetch(
+        self, seqs: list[int], fetched: Callable[[Sequence[Row] | StoreError], None]
+    ) -> None:
         found: Sequence[Row] | StoreError
         if self._failure is not None:
             found = self._failure
@@ -323,7 +346,11 @@ class SqliteStore:
     def _close(self, closed: Callable[[], None]) -> None:
         connection = self._used
         try:
-            if self._failure is None and self._guarded(self._finish) is None and self._failure is None:
+            if (
+                self._failure is None
+                and self._guarded(self._finish) is None
+                and self._failure is None
+            ):
                 opening.close_marked(connection)
             else:
                 opening.close_untouched(connection)
@@ -334,7 +361,9 @@ class SqliteStore:
 
     def _finish(self) -> None:
         self._upkeep.check_database_is_there()
-        self._used.execute("UPDATE meta SET value = ? WHERE key = 'clean'", (checks.seal(self._used),))
+        self._used.execute(
+            "UPDATE meta SET value = ? WHERE key = 'clean'", (checks.seal(self._used),)
+        )
         self._upkeep.checkpoint("TRUNCATE")
 
     def _idle(self) -> float | None:
@@ -381,7 +410,9 @@ class SqliteStore:
     def _broken(self, error: Exception) -> None:
         """A defect of this module: nothing is known any more."""
         self._reactor.callFromThread(self._log.failure, "the store's thread failed", Failure(error))  # type: ignore[no-untyped-call]
-        self._fail(StoreFailed(f"{self.path}: the store's thread failed: {type(error).__name__}: {error}"))
+        self._fail(
+            StoreFailed(f"{self.path}: the store's thread failed: {type(error).__name__}: {error}")
+        )
         self._tell_failure()
 
     def _fail(self, failure: StoreFailed) -> None:
@@ -400,7 +431,9 @@ class SqliteStore:
             try:
                 self._reserve.release()
             except OSError as error:
-                self._reactor.callFromThread(self._log.error, "the reserve was not given up: {error}", error=str(error))
+                self._reactor.callFromThread(
+                    self._log.error, "the reserve was not given up: {error}", error=str(error)
+                )
         if full != self._full:
             self._full = full
             self._batches_while_full = 0

@@ -24,7 +24,11 @@ class JobThread:
     """
 
     def __init__(
-        self, name: str, idle: Callable[[], float | None], idle_seconds: float, broken: Callable[[Exception], None]
+        self,
+        name: str,
+        idle: Callable[[], float | None],
+        idle_seconds: float,
+        broken: Callable[[Exception], None],
     ) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._last: Callable[[], None] = _nothing

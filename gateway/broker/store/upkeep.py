@@ -82,7 +82,9 @@ class Upkeep:
         #: Up to which seq contents without a message were swept; None when there are none left.
         self._swept: int | None = 0 if opening.is_to_be_swept(connection) else None
         #: What is left to check; None when all was.
-        self._unchecked: Contents | None = Contents(connection, path, next_seq) if opening.has_contents(connection) else None
+        self._unchecked: Contents | None = (
+            Contents(connection, path, next_seq) if opening.has_contents(connection) else None
+        )
         self._checked_at = monotonic()
 
     def close(self) -> None:
@@ -138,7 +140,9 @@ class Upkeep:
         if lost:
             # Nobody could read it after this process.
             self.checkpoint()
-            raise StoreFailed(f"{lost}. What it held was copied into the database: 'imqdbmgr recover' makes the store usable again")
+            raise StoreFailed(
+                f"{lost}. What it held was copied into the database: 'imqdbmgr recover' makes the store usable again"
+            )
 
     def _lost(self, name: str) -> str:
         """What happened to a file, or "" when it is the one that was opened."""
@@ -168,7 +172,10 @@ class Upkeep:
             found = self._unchecked.step()
         except failures.AT_READING as error:
             # Nobody knows how far this goes.
-            found, self._unchecked = [StoreDamaged(self._path, "an unknown page", f"{type(error).__name__}: {error}")], None
+            found, self._unchecked = (
+                [StoreDamaged(self._path, "an unknown page", f"{type(error).__name__}: {error}")],
+                None,
+            )
         if found is None:
             self._unchecked = None
             return

@@ -70,10 +70,16 @@ class BranchAdministration:
         branch = self._find(xid, State.PREPARED, "is completed already; it waits to be forgotten")
         await self._order(branch, self._broker.branches.decide(branch.xid, commit))
         what = "committed" if commit else "rolled back"
-        self._broker.log.warn("branch {xid} is {what} by an administrator, not by its coordinator", xid=xid, what=what)
+        self._broker.log.warn(
+            "branch {xid} is {what} by an administrator, not by its coordinator", xid=xid, what=what
+        )
 
     async def _forget(self, xid: str) -> None:
-        branch = self._find(xid, State.HEURISTIC, "is prepared: its coordinator may still end it; commit it or roll it back first")
+        branch = self._find(
+            xid,
+            State.HEURISTIC,
+            "is prepared: its coordinator may still end it; commit it or roll it back first",
+        )
         await self._order(branch, self._broker.branches.forget(branch.xid))
         self._broker.log.info("branch {xid} is forgotten by an administrator", xid=xid)
 

@@ -99,7 +99,9 @@ class Branch:
     @property
     def at_work(self) -> bool:
         """Whether anything was done in it that is not prepared."""
-        return bool(self.parts) or any(how and resource.session.at_work for resource, how in self.resources.items())
+        return bool(self.parts) or any(
+            how and resource.session.at_work for resource, how in self.resources.items()
+        )
 
     def row(self, state: int, sent: Sequence[int], taken: Sequence[tuple[int, int]]) -> BranchRow:
         """Its row in the store.
@@ -107,9 +109,17 @@ class Branch:
         :param state: 0 when it is prepared, else the code of the heuristic outcome. :param sent: seqs.
         :param taken: owner (0 for a queue, else the durable subscription) and seq.
         """
-        work = struct.pack(f"<2I{len(sent) + 2 * len(taken)}q", len(sent), len(taken), *sent, *[n for pair in taken for n in pair])
+        work = struct.pack(
+            f"<2I{len(sent) + 2 * len(taken)}q",
+            len(sent),
+            len(taken),
+            *sent,
+            *[n for pair in taken for n in pair],
+        )
         xid = self.xid
-        return BranchRow(self.id, xid.format_id, xid.gtrid, xid.bqual, state, self.since_ms, self.user, work)
+        return BranchRow(
+            self.id, xid.format_id, xid.gtrid, xid.bqual, state, self.since_ms, self.user, work
+        )
 
 
 def restored(row: BranchRow) -> tuple[Branch, Sequence[int], Sequence[tuple[int, int]]]:
@@ -124,5 +134,11 @@ def restored(row: BranchRow) -> tuple[Branch, Sequence[int], Sequence[tuple[int,
         sends, taken = struct.unpack_from("<2I", row.work)
         numbers = struct.unpack(f"<{sends + 2 * taken}q", row.work[8:])
     except struct.error as error:
-        raise StoreError(f"the store holds a branch (row {row.id}) whose work cannot be read: {error}") from error
-    return branch, numbers[:sends], list(zip(numbers[sends::2], numbers[sends + 1 :: 2], strict=True))
+        raise StoreError(
+            f"the store holds a branch (row {row.id}) whose work cannot be read: {error}"
+        ) from error
+    return (
+        branch,
+        numbers[:sends],
+        list(zip(numbers[sends::2], numbers[sends + 1 :: 2], strict=True)),
+    )

@@ -206,7 +206,11 @@ class Branches:
 
     def prepared(self) -> Sequence[Branch]:
         """The same, the oldest first."""
-        found = [branch for branch in self._branches.values() if branch.state in (State.PREPARED, State.HEURISTIC)]
+        found = [
+            branch
+            for branch in self._branches.values()
+            if branch.state in (State.PREPARED, State.HEURISTIC)
+        ]
         return sorted(found, key=lambda branch: branch.id)
 
     def decide(self, xid: Xid, commit: bool) -> Deferred[None]:
@@ -249,7 +253,9 @@ class Branches:
         if branch.state is State.PREPARED:
             raise xa_error(XAER_PROTO, branch.xid, "is prepared already")
         if branch.associated:
-            raise xa_error(XAER_PROTO, branch.xid, "is associated with a session, which has not ended that")
+            raise xa_error(
+                XAER_PROTO, branch.xid, "is associated with a session, which has not ended that"
+            )
 
     def _check_not_doomed(self, branch: Branch) -> None:
         if branch.code:
@@ -264,7 +270,11 @@ class Branches:
     def _check_not_heuristic(self, branch: Branch) -> None:
         if branch.state is State.HEURISTIC:
             done = "committed" if branch.code == XA_HEURCOM else "rolled back"
-            raise xa_error(branch.code, branch.xid, f"was {done} by an administrator, and waits to be forgotten")
+            raise xa_error(
+                branch.code,
+                branch.xid,
+                f"was {done} by an administrator, and waits to be forgotten",
+            )
 
     # --- what follows
 
@@ -284,7 +294,9 @@ class Branches:
             if commit and branch.unread_sends:
                 lost = len(branch.unread_sends)
                 error = xa_error(
-                    XAER_RMERR, branch.xid, f"has sent {lost} messages that cannot be read from the store; the log says why"
+                    XAER_RMERR,
+                    branch.xid,
+                    f"has sent {lost} messages that cannot be read from the store; the log says why",
                 )
                 self._answer(branch, done, None, error)
             elif commit:
@@ -295,7 +307,13 @@ class Branches:
         branch_work.read(self._broker, branch, ready)
         return done
 
-    def _answer(self, branch: Branch, done: Deferred[_Answer], answer: _Answer, error: StoreError | XAError | None) -> None:
+    def _answer(
+        self,
+        branch: Branch,
+        done: Deferred[_Answer],
+        answer: _Answer,
+        error: StoreError | XAError | None,
+    ) -> None:
         """A call has ended: tell, then let those behind it go on."""
         waiting, branch.waiting = branch.waiting, None
         if error is None:

@@ -45,7 +45,9 @@ class BranchReminders:
     def _look(self) -> None:
         self._looking = False
         timer_ms, now_ms = self._broker.turn.refresh_timer(), self._broker.turn.now_ms
-        left = [branch for branch in self._broker.branches.prepared() if branch.state is State.PREPARED]
+        left = [
+            branch for branch in self._broker.branches.prepared() if branch.state is State.PREPARED
+        ]
         due = [branch for branch in left if self._due_ms(branch) <= timer_ms]
         for branch in due[:NAMED]:
             self._broker.log.warn(
@@ -57,7 +59,9 @@ class BranchReminders:
                 acknowledged=branch.acknowledged,
             )
         if len(due) > NAMED:
-            self._broker.log.warn("and {count} more branches: imqcmd list txn", count=len(due) - NAMED)
+            self._broker.log.warn(
+                "and {count} more branches: imqcmd list txn", count=len(due) - NAMED
+            )
         self._since.update(dict.fromkeys([branch.id for branch in due], timer_ms))
         there = {branch.id for branch in left}
         self._since = {id: at_ms for id, at_ms in self._since.items() if id in there}

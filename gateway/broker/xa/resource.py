@@ -81,14 +81,18 @@ class EmbeddedXAResource:
             raise xa_error(XAER_INVAL, xid, f"cannot be started with flags {flags:#x}")
         _check(xid)
         if self._current is not None:
-            raise xa_error(XAER_PROTO, xid, "cannot be started: the session is associated with another branch")
+            raise xa_error(
+                XAER_PROTO, xid, "cannot be started: the session is associated with another branch"
+            )
         if flags == Flags.NOFLAGS:
             branch = self._known.begin(xid)
         else:
             branch = self._known.find(xid)
             suspended = branch.resources.get(self) is False
             if suspended is not (flags == Flags.RESUME):
-                raise xa_error(XAER_PROTO, xid, f"was {'' if suspended else 'not '}suspended by this session")
+                raise xa_error(
+                    XAER_PROTO, xid, f"was {'' if suspended else 'not '}suspended by this session"
+                )
             if branch.state is not State.ACTIVE:
                 raise xa_error(XAER_PROTO, xid, "is prepared, or ends")
             if branch.code:
@@ -155,5 +159,10 @@ class EmbeddedXAResource:
 
 def _check(xid: Xid) -> None:
     """:raises XAError: XAER_INVAL, it is none."""
-    if xid.format_id < 0 or not (1 <= len(xid.gtrid) <= _MOST_OCTETS and 1 <= len(xid.bqual) <= _MOST_OCTETS):
-        raise XAError(XAER_INVAL, f"no branch can be called {xid}: expected a format id of 0 or more, and 1 to 64 octets twice")
+    if xid.format_id < 0 or not (
+        1 <= len(xid.gtrid) <= _MOST_OCTETS and 1 <= len(xid.bqual) <= _MOST_OCTETS
+    ):
+        raise XAError(
+            XAER_INVAL,
+            f"no branch can be called {xid}: expected a format id of 0 or more, and 1 to 64 octets twice",
+        )

@@ -44,7 +44,9 @@ class EmbeddedXASession:
     def on_writable(self, resume: Callable[[], None]) -> None:
         self._session.on_writable(resume)
 
-    def consumer(self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> EmbeddedConsumer:
+    def consumer(
+        self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]
+    ) -> EmbeddedConsumer:
         return self._session.consumer(spec, deliver, failed)
 
     def completion(self, done: Done) -> None:

@@ -58,7 +58,9 @@ def give_up(parts: Iterable[Part], sessions: Iterable[EmbeddedSession] = ()) -> 
     :param sessions: those of the branch that are not at work in another one.
     """
     idle = dict.fromkeys(sessions)
-    undone: dict[EmbeddedConsumer, list[Message]] = {consumer: [] for session in idle for consumer in session.consumers}
+    undone: dict[EmbeddedConsumer, list[Message]] = {
+        consumer: [] for session in idle for consumer in session.consumers
+    }
     for part in parts:
         for consumer, deliveries in part.acknowledged:
             undone.setdefault(consumer, []).extend([message for _, message in deliveries])
@@ -115,7 +117,9 @@ def commit_at_once(broker: Broker, branch: Branch, done: Told) -> None:
         for each in sent:
             _number(broker, each)
             for physical, run in each.arrivals:
-                places.append((each.session, physical, physical.hold_place(run), physical.keep(run)))
+                places.append(
+                    (each.session, physical, physical.hold_place(run), physical.keep(run))
+                )
                 physical.let_go(len(run), _octets(run))
         for consumer, messages in taken:
             consumer.source.release(messages)
@@ -158,7 +162,11 @@ def prepare(broker: Broker, branch: Branch, done: Told) -> None:
                 source.locked += len(messages)
                 branch.taken.append(Taken(source, messages, consumer))
                 branch.acknowledged += len(messages)
-                locked += [(source.owner, message.seq) for message in messages if source.keeps_count(message)]
+                locked += [
+                    (source.owner, message.seq)
+                    for message in messages
+                    if source.keeps_count(message)
+                ]
         commits.changing().branches[branch.id] = branch.row(0, seqs, locked)
 
         def undo(batch: Batch, error: StoreError) -> None:
@@ -180,11 +188,20 @@ def _route(broker: Broker, parts: Sequence[Part]) -> list[_Sent]:
     options = broker.options
     count = sum([len(part.sends) for part in parts])
     if count > options.transaction_messages:
-        raise TransactionTooLarge("imq.transaction.producer.maxNumMsgs", options.transaction_messages)
+        raise TransactionTooLarge(
+            "imq.transaction.producer.maxNumMsgs", options.transaction_messages
+        )
     if 0 <= options.transaction_octets < sum([_octets(part.sends) for part in parts]):
-        raise TransactionTooLarge("imq.transaction.producer.maxTotalMsgBytes", options.transaction_octets)
-    if sum([len(deliveries) for part in parts for _, deliveries in part.acknowledged]) > options.transaction_acknowledgements:
-        raise TransactionTooLarge("imq.transaction.consumer.maxNumMsgs", options.transaction_acknowledgements)
+        raise TransactionTooLarge(
+            "imq.transaction.producer.maxTotalMsgBytes", options.transaction_octets
+        )
+    if (
+        sum([len(deliveries) for part in parts for _, deliveries in part.acknowledged])
+        > options.transaction_acknowledgements
+    ):
+        raise TransactionTooLarge(
+            "imq.transaction.consumer.maxNumMsgs", options.transaction_acknowledgements
+        )
     # By connection, as each says what it may send.
     sends: dict[EmbeddedConnection, tuple[EmbeddedSession, list[Message]]] = {}
     for part in parts:
@@ -197,7 +214,9 @@ def _route(broker: Broker, parts: Sequence[Part]) -> list[_Sent]:
             arrivals = connection.route(messages, before)
             sifted = connection.sifted
             if sifted is not None and sifted.doubtful:
-                raise StorageFailed("a message with the same duplicate id came just before, and is not durable yet")
+                raise StorageFailed(
+                    "a message with the same duplicate id came just before, and is not durable yet"
+                )
             sent.append(_Sent(session, messages, arrivals, sifted))
             for physical, run in arrivals:
                 physical.hold(len(run), _octets(run))
@@ -231,7 +250,11 @@ def _undo(broker: Broker, batch: Batch, arrivals: Arrivals, error: StoreError) -
 
 
 def _acknowledged(parts: Sequence[Part]) -> list[tuple[EmbeddedConsumer, list[Message]]]:
-    return [(consumer, [message for _, message in deliveries]) for part in parts for consumer, deliveries in part.acknowledged]
+    return [
+        (consumer, [message for _, message in deliveries])
+        for part in parts
+        for consumer, deliveries in part.acknowledged
+    ]
 
 
 def _octets(run: Sequence[Message]) -> int:
@@ -269,7 +292,11 @@ def commit_held(broker: Broker, branch: Branch, row: BranchRow | None, done: Tol
                 each.source.settled(each.messages)
             for source, index in unread:
                 source.lost(1, index.size)
-            broker.log.debug("a branch is committed: {sent} sent, {taken} acknowledged", sent=len(sends), taken=len(taken))
+            broker.log.debug(
+                "a branch is committed: {sent} sent, {taken} acknowledged",
+                sent=len(sends),
+                taken=len(taken),
+            )
         done(error)
 
     commits.begin()
@@ -312,7 +339,9 @@ def roll_back_held(broker: Broker, branch: Branch, row: BranchRow | None, done: 
     commits.begin()
     try:
         # Nobody has repeated what it sent: that is refused while its outcome is open.
-        broker.duplicates.undo(commits.changing(), branch.sends, StoreError("rolled back"), whole=True)
+        broker.duplicates.undo(
+            commits.changing(), branch.sends, StoreError("rolled back"), whole=True
+        )
         for _, run in branch.sends:
             for message in run:
                 if message.stored:

@@ -25,7 +25,16 @@ from typing import Final, TypeAlias, cast
 from gateway.messaging.message import Message
 from gateway.messaging.selector import like as patterns
 from gateway.messaging.selector.like import like
-from gateway.messaging.selector.numbers import COMPARISONS, EXACT_DOUBLE, OPERATIONS, Number, as_number, bounded, compared, double
+from gateway.messaging.selector.numbers import (
+    COMPARISONS,
+    EXACT_DOUBLE,
+    OPERATIONS,
+    Number,
+    as_number,
+    bounded,
+    compared,
+    double,
+)
 from gateway.messaging.selector.tree import (
     And,
     Arithmetic,
@@ -52,7 +61,9 @@ _Operand: TypeAlias = Callable[[_Properties, Message], Value]
 _Numeric: TypeAlias = Callable[[_Properties, Message], Number | None]
 
 _HEADER_FIELDS: Final[dict[str, _Operand]] = {
-    "JMSDeliveryMode": lambda properties, message: "PERSISTENT" if message.headers.persistent else "NON_PERSISTENT",
+    "JMSDeliveryMode": lambda properties, message: (
+        "PERSISTENT" if message.headers.persistent else "NON_PERSISTENT"
+    ),
     "JMSPriority": lambda properties, message: message.headers.priority,
     "JMSMessageID": lambda properties, message: message.message_id or None,
     "JMSTimestamp": lambda properties, message: message.timestamp,
@@ -172,7 +183,11 @@ def _as_boolean(value: Value) -> bool | None:
     """A value of a message as the boolean it counts as; None if it is none."""
     if isinstance(value, bool):
         return value
-    return _BOOLEANS.get(value.lower()) if isinstance(value, str) and len(value) <= _LONGEST_BOOLEAN else None
+    return (
+        _BOOLEANS.get(value.lower())
+        if isinstance(value, str) and len(value) <= _LONGEST_BOOLEAN
+        else None
+    )
 
 
 def _string_test(identifier: Identifier, test: Callable[[str], bool], negated: bool) -> Condition:
@@ -191,7 +206,9 @@ def _between(node: Between) -> Condition:
     operand, low, high = _numeric(node.operand), _numeric(node.low), _numeric(node.high)
     # age NOT BETWEEN 15 AND 19 is age < 15 OR age > 19 (section 3.8.1.1), which for not-a-number is not the opposite of BETWEEN.
     negated = node.negated
-    lower, upper = (COMPARISONS["<"], COMPARISONS[">"]) if negated else (COMPARISONS[">="], COMPARISONS["<="])
+    lower, upper = (
+        (COMPARISONS["<"], COMPARISONS[">"]) if negated else (COMPARISONS[">="], COMPARISONS["<="])
+    )
 
     def between(properties: _Properties, message: Message) -> bool | None:
         value = operand(properties, message)
@@ -332,7 +349,9 @@ def _numeric(node: Node) -> _Numeric:
         case Sign(negative, inner):
             return _signed(negative, _numeric(inner))
         case Arithmetic(first, rest):
-            return _arithmetic(_numeric(first), [(OPERATIONS[sign], _numeric(term)) for sign, term in rest])
+            return _arithmetic(
+                _numeric(first), [(OPERATIONS[sign], _numeric(term)) for sign, term in rest]
+            )
     operand = _operand(node)
     return lambda properties, message: as_number(operand(properties, message))
 
@@ -358,7 +377,9 @@ def _signed(negative: bool, operand: _Numeric) -> _Numeric:
     return minus
 
 
-def _arithmetic(first: _Numeric, rest: list[tuple[Callable[[Number, Number], Number | None], _Numeric]]) -> _Numeric:
+def _arithmetic(
+    first: _Numeric, rest: list[tuple[Callable[[Number, Number], Number | None], _Numeric]]
+) -> _Numeric:
     def arithmetic(properties: _Properties, message: Message) -> Number | None:
         result = first(properties, message)
         for operation, operand in rest:

@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gateway.messaging.errors import InvalidSelector
 from gateway.messaging.selector import like as patterns
-from gateway.messaging.selector.names import HEADER_FIELDS, is_identifier_part, is_identifier_start, is_reserved
+from gateway.messaging.selector.names import (
+    HEADER_FIELDS,
+    is_identifier_part,
+    is_identifier_start,
+    is_reserved,
+)
 from gateway.messaging.selector.tree import (
     And,
     Arithmetic,
@@ -96,7 +101,9 @@ def read(text: str) -> Node:
     if not text.strip(" \t\n\f\r"):
         raise InvalidSelector(text, 0, "it is blank; no selector at all is said by leaving it out")
     if len(text) > MAX_LENGTH:
-        raise InvalidSelector(text, 0, f"it has {len(text)} characters, and {MAX_LENGTH} are allowed")
+        raise InvalidSelector(
+            text, 0, f"it has {len(text)} characters, and {MAX_LENGTH} are allowed"
+        )
     try:
         tree: Node = _parser().parse(text)  # type: ignore[assignment]
     except _Refused as refused:
@@ -123,9 +130,17 @@ def _parser() -> Lark:
         if not is_reserved(token):
             return token
         word = token.upper()
-        return Token.new_borrow_pos(word if word in ("NOT", "TRUE", "FALSE") else f"_{word}", word, token)
+        return Token.new_borrow_pos(
+            word if word in ("NOT", "TRUE", "FALSE") else f"_{word}", word, token
+        )
 
-    return Lark(_GRAMMAR, parser="lalr", lexer="basic", transformer=_Builder(), lexer_callbacks={"NAME": keyword})
+    return Lark(
+        _GRAMMAR,
+        parser="lalr",
+        lexer="basic",
+        transformer=_Builder(),
+        lexer_callbacks={"NAME": keyword},
+    )
 
 
 class _Refused(Exception):
@@ -166,11 +181,21 @@ class _Builder:
 
     def disjunction(self, children: list[_Term]) -> _Term:
         terms = [_expect(child, _Kind.CONDITION) for child in children]
-        return _Term(Or(tuple([term.node for term in terms])), _Kind.CONDITION, terms[0].column, _depth(terms))
+        return _Term(
+            Or(tuple([term.node for term in terms])),
+            _Kind.CONDITION,
+            terms[0].column,
+            _depth(terms),
+        )
 
     def conjunction(self, children: list[_Term]) -> _Term:
         terms = [_expect(child, _Kind.CONDITION) for child in children]
-        return _Term(And(tuple([term.node for term in terms])), _Kind.CONDITION, terms[0].column, _depth(terms))
+        return _Term(
+            And(tuple([term.node for term in terms])),
+            _Kind.CONDITION,
+            terms[0].column,
+            _depth(terms),
+        )
 
     def not_(self, children: tuple[Token, _Term]) -> _Term:
         token, operand = children
@@ -184,7 +209,9 @@ class _Builder:
         left, operator, right = children
         for operand in (left, right):
             if operator not in ("=", "<>") and operand.kind not in (_Kind.NUMBER, _Kind.ANY):
-                raise _Refused(operand.column, f"{operator} compares numbers, and this is {operand.kind.value}")
+                raise _Refused(
+                    operand.column, f"{operator} compares numbers, and this is {operand.kind.value}"
+                )
             _in_range(operand)
         return _condition(Comparison(str(operator), left.node, right.node), left, right)
 
@@ -192,7 +219,9 @@ class _Builder:
         operand, negation, low, high = children
         for term in (operand, low, high):
             _expect(term, _Kind.NUMBER)
-        return _condition(Between(negation is not None, operand.node, low.node, high.node), operand, low, high)
+        return _condition(
+            Between(negation is not None, operand.node, low.node, high.node), operand, low, high
+        )
 
     def in_(self, children: list[_Term | Token | None]) -> _Term:
         operand, negation, *values = children
@@ -228,20 +257,38 @@ class _Builder:
         token, operand = children
         negative = token == "-"
         node = operand.node
-        if isinstance(node, Literal) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
+        if (
+            isinstance(node, Literal)
+            and isinstance(node.value, int | float)
+            and not isinstance(node.value, bool)
+        ):
             # The literal -9223372036854775808 has no positive counterpart, so its sign is part of it.
-            return _Term(Literal(-node.value), operand.kind, _column(token)) if negative else _in_range(operand)
-        return _deeper(token, Sign(negative, _expect(operand, _Kind.NUMBER).node), _Kind.NUMBER, operand)
+            return (
+                _Term(Literal(-node.value), operand.kind, _column(token))
+                if negative
+                else _in_range(operand)
+            )
+        return _deeper(
+            token, Sign(negative, _expect(operand, _Kind.NUMBER).node), _Kind.NUMBER, operand
+        )
 
     def identifier(self, children: tuple[Token]) -> _Term:
         (token,) = children
         name = str(token)
         for index, character in enumerate(name):
             if not (is_identifier_part(character) if index else is_identifier_start(character)):
-                raise _Refused(_column(token) + index, f"the character {character!r} cannot be part of an identifier")
-        if name.startswith("JMS") and not name.startswith(("JMSX", "JMS_")) and name not in HEADER_FIELDS:
+                raise _Refused(
+                    _column(token) + index,
+                    f"the character {character!r} cannot be part of an identifier",
+                )
+        if (
+            name.startswith("JMS")
+            and not name.startswith(("JMSX", "JMS_"))
+            and name not in HEADER_FIELDS
+        ):
             raise _Refused(
-                _column(token), f"a selector cannot refer to {_short(name)}, of the header fields only to {_LISTED_FIELDS}"
+                _column(token),
+                f"a selector cannot refer to {_short(name)}, of the header fields only to {_LISTED_FIELDS}",
             )
         return _Term(Identifier(name), _Kind.ANY, _column(token))
 
@@ -260,7 +307,10 @@ class _Builder:
             value = int(digits, 16)
         elif digits[0] == "0":
             if "8" in digits or "9" in digits:
-                raise _Refused(_column(token), f"{_short(token)} is not an octal number, as one that begins with 0 must be")
+                raise _Refused(
+                    _column(token),
+                    f"{_short(token)} is not an octal number, as one that begins with 0 must be",
+                )
             value = int(digits, 8)
         else:
             # A few digits more than a long has, so that no time is spent on thousands.
@@ -277,7 +327,8 @@ class _Builder:
                 value = math.inf
         if not math.isfinite(value):
             raise _Refused(
-                _column(token), f"{_short(token)} is outside of the range of a Java {'float' if token[-1] in 'fF' else 'double'}"
+                _column(token),
+                f"{_short(token)} is outside of the range of a Java {'float' if token[-1] in 'fF' else 'double'}",
             )
         return _Term(Literal(value), _Kind.NUMBER, _column(token))
 
@@ -313,7 +364,11 @@ def _condition(node: Node, *terms: _Term) -> _Term:
 
 
 def _in_range(term: _Term) -> _Term:
-    if isinstance(term.node, Literal) and isinstance(term.node.value, int) and not -(2**63) <= term.node.value < 2**63:
+    if (
+        isinstance(term.node, Literal)
+        and isinstance(term.node.value, int)
+        and not -(2**63) <= term.node.value < 2**63
+    ):
         raise _Refused(term.column, "the number is outside of the range of a Java long")
     return term
 
@@ -327,7 +382,9 @@ def _expect(term: _Term, kind: _Kind) -> _Term:
 
 def _identifier(term: _Term, operator: str) -> Identifier:
     if not isinstance(term.node, Identifier):
-        raise _Refused(term.column, f"left of {operator} must be an identifier, and this is {term.kind.value}")
+        raise _Refused(
+            term.column, f"left of {operator} must be an identifier, and this is {term.kind.value}"
+        )
     return term.node
 
 

@@ -69,7 +69,9 @@ def like(pattern: str, escape: str | None = None) -> Matcher:
         # abc% and %abc and abc%xyz, which most patterns are.
         prefix = _literal(first)
         suffix = _literal(last)
-        return lambda text: len(text) >= shortest and text.startswith(prefix) and text.endswith(suffix)
+        return lambda text: (
+            len(text) >= shortest and text.startswith(prefix) and text.endswith(suffix)
+        )
     if len(middle) == 1 and not first and not last and _is_literal(middle[0]):
         word = _literal(middle[0])
         return lambda text: word in text
@@ -78,7 +80,9 @@ def like(pattern: str, escape: str | None = None) -> Matcher:
 
 def _pieces(pattern: str, escape: str | None) -> list[_Piece]:
     if len(pattern) > MAX_PATTERN:
-        raise ValueError(f"the pattern has {len(pattern)} characters, and {MAX_PATTERN} are allowed")
+        raise ValueError(
+            f"the pattern has {len(pattern)} characters, and {MAX_PATTERN} are allowed"
+        )
     if escape is not None and len(escape) != 1:
         raise ValueError(f"the escape of LIKE must be one character, not {len(escape)}")
     pieces: list[_Piece] = []
@@ -88,7 +92,9 @@ def _pieces(pattern: str, escape: str | None) -> list[_Piece]:
         if character == escape:
             escaped = next(characters, None)
             if escaped is None:
-                raise ValueError(f"the pattern ends with the escape {escape!r}, which has nothing to escape")
+                raise ValueError(
+                    f"the pattern ends with the escape {escape!r}, which has nothing to escape"
+                )
             piece.append(escaped)
         elif character == "%":
             pieces.append(tuple(piece))
@@ -104,7 +110,11 @@ def cost(pattern: str, escape: str | None = None) -> int:
     total = _COST_OF_LITERAL
     for piece in _pieces(pattern, escape)[1:-1]:
         core = _core(piece)
-        total += _COST_OF_LITERAL if _is_literal(core) else _COST_OF_SEARCH + _COST_OF_CHARACTER * len(core)
+        total += (
+            _COST_OF_LITERAL
+            if _is_literal(core)
+            else _COST_OF_SEARCH + _COST_OF_CHARACTER * len(core)
+        )
     return total
 
 
@@ -129,9 +139,13 @@ def _anchored(piece: _Piece) -> Callable[[str, int], bool]:
     if _is_literal(piece):
         literal = _literal(piece)
         return lambda text, start: text.startswith(literal, start)
-    wanted = [(offset, character) for offset, character in enumerate(piece) if character is not None]
+    wanted = [
+        (offset, character) for offset, character in enumerate(piece) if character is not None
+    ]
 
-    return lambda text, start: all(text[start + offset] == character for offset, character in wanted)
+    return lambda text, start: all(
+        text[start + offset] == character for offset, character in wanted
+    )
 
 
 def _core(piece: _Piece) -> _Piece:

@@ -10,16 +10,29 @@ from functools import lru_cache
 from typing import Final
 
 #: Words that are no identifiers, in any case of their letters.
-RESERVED_WORDS: Final = frozenset({"NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"})
+RESERVED_WORDS: Final = frozenset(
+    {"NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"}
+)
 
 #: The header fields that a selector may refer to.
-HEADER_FIELDS: Final = frozenset({"JMSDeliveryMode", "JMSPriority", "JMSMessageID", "JMSTimestamp", "JMSCorrelationID", "JMSType"})
+HEADER_FIELDS: Final = frozenset(
+    {
+        "JMSDeliveryMode",
+        "JMSPriority",
+        "JMSMessageID",
+        "JMSTimestamp",
+        "JMSCorrelationID",
+        "JMSType",
+    }
+)
 
 # Character.isJavaIdentifierStart and isJavaIdentifierPart, as general categories of Unicode.
 _START: Final = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Sc", "Pc"})
 _PART: Final = _START | {"Nd", "Mc", "Mn", "Cf"}
 # Character.isIdentifierIgnorable: control characters that are not white space.
-_IGNORABLE: Final = frozenset(map(chr, [*range(0x00, 0x09), *range(0x0E, 0x1C), *range(0x7F, 0xA0)]))
+_IGNORABLE: Final = frozenset(
+    map(chr, [*range(0x00, 0x09), *range(0x0E, 0x1C), *range(0x7F, 0xA0)])
+)
 
 
 def is_reserved(word: str) -> bool:

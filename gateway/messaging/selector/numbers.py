@@ -35,7 +35,9 @@ COMPARISONS: Final[dict[str, Callable[[Number, Number], bool]]] = {
 }
 
 
-def compared(compare: Callable[[Number, Number], bool], left: Number, right: Number | None) -> bool | None:
+def compared(
+    compare: Callable[[Number, Number], bool], left: Number, right: Number | None
+) -> bool | None:
     """Compares by Java's numeric promotion: a long beside a double becomes one."""
     if right is None:
         return None

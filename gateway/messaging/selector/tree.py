@@ -108,4 +108,17 @@ class Or:
 
 
 #: A condition or an operand.
-Node: TypeAlias = Literal | Identifier | Sign | Arithmetic | Comparison | Between | In | Like | IsNull | Not | And | Or
+Node: TypeAlias = (
+    Literal
+    | Identifier
+    | Sign
+    | Arithmetic
+    | Comparison
+    | Between
+    | In
+    | Like
+    | IsNull
+    | Not
+    | And
+    | Or
+)

@@ -36,10 +36,13 @@ def negotiate(head: Head) -> Version:
     accepted = head.headers.get("accept-version")
     if accepted is None:
         return Version.V1_0
-    common = [_VERSIONS[token] for token in map(str.strip, accepted.split(",")) if token in _VERSIONS]
+    common = [
+        _VERSIONS[token] for token in map(str.strip, accepted.split(",")) if token in _VERSIONS
+    ]
     if not common:
         raise CommandRefused(
-            f"accept-version '{accepted[:40]}' has none of the versions spoken here: {_SPOKEN}", {"version": _SPOKEN}
+            f"accept-version '{accepted[:40]}' has none of the versions spoken here: {_SPOKEN}",
+            {"version": _SPOKEN},
         )
     return max(common)
 
@@ -55,9 +58,14 @@ def heartbeat(head: Head, send_ms: int, receive_ms: int) -> Heartbeat:
         return Heartbeat(0, 0)
     found = _BEATS.fullmatch(text.replace(" ", ""))
     if found is None:
-        raise CommandRefused(f"heart-beat '{text[:40]}' is not two numbers of milliseconds with a comma")
+        raise CommandRefused(
+            f"heart-beat '{text[:40]}' is not two numbers of milliseconds with a comma"
+        )
     can, wants = int(found[1]), int(found[2])
-    return Heartbeat(max(send_ms, wants) if send_ms and wants else 0, max(receive_ms, can) if receive_ms and can else 0)
+    return Heartbeat(
+        max(send_ms, wants) if send_ms and wants else 0,
+        max(receive_ms, can) if receive_ms and can else 0,
+    )
 
 
 def credentials(head: Head, address: str, certificate: str | None) -> Credentials:
@@ -71,16 +79,25 @@ def credentials(head: Head, address: str, certificate: str | None) -> Credential
         return Credentials(certificate, "", address, certificate)
     for name in ("login", "passcode"):
         if name not in headers:
-            raise CommandRefused(f"{head.command} without {name}: both login and passcode are required")
+            raise CommandRefused(
+                f"{head.command} without {name}: both login and passcode are required"
+            )
     return Credentials(headers["login"], headers["passcode"], address)
 
 
-def connected_frame(version: Version, session: str, server: str, beats: Heartbeat, given: Mapping[str, str]) -> bytes:
+def connected_frame(
+    version: Version, session: str, server: str, beats: Heartbeat, given: Mapping[str, str]
+) -> bytes:
     """The answer to CONNECT (STOMP 1.2, "CONNECTED Frame").
 
     :param given: the headers of CONNECT. The original answers ``receipt`` here; ActiveMQ answers its own ``request-id`` as well.
     """
-    headers = {"version": str(version), "session": session, "server": server, "heart-beat": f"{beats.send},{beats.receive}"}
+    headers = {
+        "version": str(version),
+        "session": session,
+        "server": server,
+        "heart-beat": f"{beats.send},{beats.receive}",
+    }
     request, receipt = given.get("request-id"), given.get("receipt")
     if request is not None:
         headers["response-id"] = headers["receipt-id"] = request

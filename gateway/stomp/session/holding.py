@@ -20,7 +20,13 @@ _BOUNDARIES: Final = frozenset(("BEGIN", "COMMIT", "ABORT"))
 def weight(frame: Frame) -> int:
     """Roughly the bytes that a frame takes in memory, its headers included."""
     headers = frame.head.headers
-    return len(frame.body) + _FRAME + _HEADER * len(headers) + sum(map(len, headers)) + sum(map(len, headers.values()))
+    return (
+        len(frame.body)
+        + _FRAME
+        + _HEADER * len(headers)
+        + sum(map(len, headers))
+        + sum(map(len, headers.values()))
+    )
 
 
 class Held:

@@ -39,7 +39,9 @@ class Ticket:
 
 def receipt_frame(receipt: str, version: Version) -> bytes:
     """The RECEIPT for the ``receipt`` header of that value."""
-    return b"RECEIPT\nreceipt-id:%s\n\n\0\n" % escape_header(receipt, version).encode("utf-8", "replace")
+    return b"RECEIPT\nreceipt-id:%s\n\n\0\n" % escape_header(receipt, version).encode(
+        "utf-8", "replace"
+    )
 
 
 class Receipts:
@@ -49,7 +51,9 @@ class Receipts:
     :param relieved: called when the line was crowded and is no longer.
     """
 
-    def __init__(self, peer: Peer, fail: Fail, relieved: Callable[[], None], counters: Counters) -> None:
+    def __init__(
+        self, peer: Peer, fail: Fail, relieved: Callable[[], None], counters: Counters
+    ) -> None:
         self._peer = peer
         self._counters = counters
         self._fail = fail
@@ -68,7 +72,9 @@ class Receipts:
 
     def open(self, receipt: str | None, then: Callable[[], None] | None = None) -> Ticket:
         """Take a place for a RECEIPT; without a receipt asked for, for the moment when it would have been sent."""
-        return self.open_frame(b"" if receipt is None else receipt_frame(receipt, self.version), then)
+        return self.open_frame(
+            b"" if receipt is None else receipt_frame(receipt, self.version), then
+        )
 
     def open_frame(self, octets: bytes, then: Callable[[], None] | None = None) -> Ticket:
         """Take a place for any frame."""

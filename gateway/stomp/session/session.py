@@ -39,7 +39,14 @@ from gateway.stomp.wire import Frame, Head, Version
 _OPEN: Final = frozenset((State.CONNECTED, State.IN_TRANSACTION))
 #: What the log is told of at FINE; never what there is one of for each message.
 _LOGGED: Final = frozenset(
-    (Command.SUBSCRIBE, Command.UNSUBSCRIBE, Command.BEGIN, Command.COMMIT, Command.ABORT, Command.DISCONNECT)
+    (
+        Command.SUBSCRIBE,
+        Command.UNSUBSCRIBE,
+        Command.BEGIN,
+        Command.COMMIT,
+        Command.ABORT,
+        Command.DISCONNECT,
+    )
 )
 
 
@@ -141,7 +148,13 @@ class Session:
             for frame in frames:
                 head, body = frame
                 plan = head.plan
-                if plan is not None and sending.direct and not sending.blocked and type(plan) is SendPlan and plan.plain:
+                if (
+                    plan is not None
+                    and sending.direct
+                    and not sending.blocked
+                    and type(plan) is SendPlan
+                    and plan.plain
+                ):
                     if plan.text and not body.isascii():
                         check_text(body)
                     sending.pending.append(Message(plan.headers, body))
@@ -204,7 +217,11 @@ class Session:
 
     def _hold(self, frame: Frame) -> None:
         head = frame.head
-        if head.command in ("ACK", "NACK") and not self._held.has_boundary and "transaction" not in head.headers:
+        if (
+            head.command in ("ACK", "NACK")
+            and not self._held.has_boundary
+            and "transaction" not in head.headers
+        ):
             self._command(head, frame.body)
         elif self._held.add(frame):
             self._peer.pause_input()
@@ -249,13 +266,22 @@ class Session:
             assert failure.value is not None
             self.fail(failure.value, receipt)
 
-        connecting: Deferred[Connection] = self._provider.connect(who, client_id, self._lost_provider)
+        connecting: Deferred[Connection] = self._provider.connect(
+            who, client_id, self._lost_provider
+        )
         self._connecting = connecting
-        connected = connecting.addCallback(lambda connection: self._connected(connection, head, who.username, client_id, beats))
+        connected = connecting.addCallback(
+            lambda connection: self._connected(connection, head, who.username, client_id, beats)
+        )
         connected.addErrback(failed)
 
     def _connected(
-        self, connection: Connection, head: Head, username: str, client_id: str | None, beats: handshake.Heartbeat
+        self,
+        connection: Connection,
+        head: Head,
+        username: str,
+        client_id: str | None,
+        beats: handshake.Heartbeat,
     ) -> None:
         self._connecting = None
         self._connection = connection
@@ -275,8 +301,12 @@ class Session:
             self._turn.refresh_timer,
             self._counters,
         )
-        self._transaction = Transaction(connection, self._receipts, subscriptions.transacted, self._peer.transaction_holds)
-        self._settlement = Settlement(subscriptions, self._transaction, self._receipts, self._options.join_acknowledgements)
+        self._transaction = Transaction(
+            connection, self._receipts, subscriptions.transacted, self._peer.transaction_holds
+        )
+        self._settlement = Settlement(
+            subscriptions, self._transaction, self._receipts, self._options.join_acknowledgements
+        )
         self._sending = Sending(
             connection,
             self._transaction,
@@ -289,7 +319,11 @@ class Session:
         if self._paused:
             subscriptions.pause()
         self._counters.frames_out += 1
-        self._write(handshake.connected_frame(self.version, self.identifier, self._options.server, beats, head.headers))
+        self._write(
+            handshake.connected_frame(
+                self.version, self.identifier, self._options.server, beats, head.headers
+            )
+        )
         self.state = State.CONNECTED
         self._peer.accepted(self.version, beats.send, beats.receive)
         self.log.connected(self.version, client_id)
@@ -344,7 +378,10 @@ class Session:
         self._subscriptions.end()
         self._peer.ending()
         ticket = self._receipts.open(
-            None, lambda: self._peer.when_drained(lambda: self._close_provider(lambda: self._bye(receipt)))
+            None,
+            lambda: self._peer.when_drained(
+                lambda: self._close_provider(lambda: self._bye(receipt))
+            ),
         )
         self._sending.session.completion(self._receipts.completing(ticket, receipt))
 
@@ -369,7 +406,11 @@ class Session:
             try:
                 self._flush()  # the frames before the one that failed were good
             except (MessagingError, CommandRefused) as also:
-                self._log.info("{session}: what came before an ERROR failed, too: {error}", session=self.identifier, error=also)
+                self._log.info(
+                    "{session}: what came before an ERROR failed, too: {error}",
+                    session=self.identifier,
+                    error=also,
+                )
         self._held.clear()
         self._stop_connecting()
         self._peer.ending()
@@ -379,7 +420,9 @@ class Session:
         text, hidden = describe(error, incident)[0], withheld(error)
         self.log.failed(error, f"{text}: {hidden}" if hidden else text)
         octets = error_frame(error, version, receipt, incident)
-        ticket = self._receipts.open_frame(octets, lambda: self._peer.when_drained(lambda: self._close_provider(self._finish)))
+        ticket = self._receipts.open_frame(
+            octets, lambda: self._peer.when_drained(lambda: self._close_provider(self._finish))
+        )
         self._receipts.release(ticket)
         _drop_traceback(error)
 
@@ -407,7 +450,9 @@ class Session:
         self._held.clear()
         self._subscriptions.end()
         self._peer.ending()
-        ticket = self._receipts.open(None, lambda: self._peer.when_drained(lambda: self._close_provider(self._finish)))
+        ticket = self._receipts.open(
+            None, lambda: self._peer.when_drained(lambda: self._close_provider(self._finish))
+        )
         self._receipts.release(ticket)
         return True
 
@@ -443,7 +488,11 @@ class Session:
 
     def _close_connection(self, connection: Connection) -> Deferred[None]:
         def failed(failure: Failure) -> None:
-            self._log.failure("{session}: closing the provider's connection failed", failure=failure, session=self.identifier)
+            self._log.failure(
+                "{session}: closing the provider's connection failed",
+                failure=failure,
+                session=self.identifier,
+            )
 
         return connection.close().addErrback(failed)
 

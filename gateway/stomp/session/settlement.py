@@ -24,7 +24,9 @@ class Settlement:
     :param join: acknowledgements of subscriptions that are not transacted may be made within a transaction.
     """
 
-    def __init__(self, subscriptions: Subscriptions, transaction: Transaction, receipts: Receipts, join: bool) -> None:
+    def __init__(
+        self, subscriptions: Subscriptions, transaction: Transaction, receipts: Receipts, join: bool
+    ) -> None:
         self._subscriptions: Final = subscriptions
         self._transaction: Final = transaction
         self._receipts: Final = receipts
@@ -42,7 +44,11 @@ class Settlement:
         subscription, number = self._find("ACK", given)
         transaction = given.get("transaction")
         receipt = given.get("receipt")
-        if transaction is None and not subscription.transacted and subscription.ack is Ack.INDIVIDUAL:
+        if (
+            transaction is None
+            and not subscription.transacted
+            and subscription.ack is Ack.INDIVIDUAL
+        ):
             assert subscription.outstanding is not None
             if not subscription.outstanding.take(number):
                 raise _gone("ACK", given)
@@ -83,7 +89,9 @@ class Settlement:
             subscription.settled(len(numbers))
         return subscription
 
-    def _carry_out(self, command: str, given: dict[str, str], subscription: Subscription, number: int) -> None:
+    def _carry_out(
+        self, command: str, given: dict[str, str], subscription: Subscription, number: int
+    ) -> None:
         if subscription.transacted:
             self._in_transaction(command, given, subscription, number)
         else:
@@ -97,7 +105,9 @@ class Settlement:
     def _find(self, command: str, given: dict[str, str]) -> tuple[Subscription, int]:
         value = given.get("id") or given.get("message-id") or given.get("ack")
         if not value:
-            raise CommandRefused(f"{command} without id or message-id: one of them names the delivery")
+            raise CommandRefused(
+                f"{command} without id or message-id: one of them names the delivery"
+            )
         first, dash, second = value.partition("-")
         if dash and first.isdecimal() and second.isdecimal() and len(value) < 40:
             subscription = self._subscriptions.by_number.get(int(first))
@@ -105,14 +115,20 @@ class Settlement:
                 return subscription, int(second)
         return self._find_by_message(command, given, value)
 
-    def _find_by_message(self, command: str, given: dict[str, str], value: str) -> tuple[Subscription, int]:
+    def _find_by_message(
+        self, command: str, given: dict[str, str], value: str
+    ) -> tuple[Subscription, int]:
         id = given.get("subscription")
         candidates = self._subscriptions.for_message_id(id, "transaction" in given)
         if id is not None:
             if not candidates:
-                raise CommandRefused(f"{command} with subscription '{id[:100]}', which no subscription of this connection has")
+                raise CommandRefused(
+                    f"{command} with subscription '{id[:100]}', which no subscription of this connection has"
+                )
             if all(each.outstanding is None for each in candidates):
-                raise CommandRefused(f"{command} with subscription '{id[:100]}', which has ack:auto and acknowledges by itself")
+                raise CommandRefused(
+                    f"{command} with subscription '{id[:100]}', which has ack:auto and acknowledges by itself"
+                )
         # Some 1.0 clients escape what 1.0 does not.
         for name in (value, value.replace("\\c", ":")):
             for subscription in candidates:
@@ -125,7 +141,9 @@ class Settlement:
                 return covered
         raise _gone(command, given)
 
-    def _settle(self, command: str, given: dict[str, str], subscription: Subscription, number: int) -> None:
+    def _settle(
+        self, command: str, given: dict[str, str], subscription: Subscription, number: int
+    ) -> None:
         """For a subscription that is not transacted."""
         outstanding = subscription.outstanding
         assert outstanding is not None
@@ -141,7 +159,11 @@ class Settlement:
             self._transaction.require(identifier, command)
             within = self._transaction.session
         if number not in outstanding:
-            if command == "ACK" and within is not None and self._transaction.covers(subscription, number):
+            if (
+                command == "ACK"
+                and within is not None
+                and self._transaction.covers(subscription, number)
+            ):
                 return
             raise _gone(command, given)
         cumulative = subscription.ack is Ack.CLIENT
@@ -166,7 +188,9 @@ class Settlement:
         # Also within a transaction, or one could not settle more than the window holds.
         subscription.settled(len(numbers))
 
-    def _in_transaction(self, command: str, given: dict[str, str], subscription: Subscription, number: int) -> None:
+    def _in_transaction(
+        self, command: str, given: dict[str, str], subscription: Subscription, number: int
+    ) -> None:
         """For a transacted subscription: cumulative, in force with COMMIT."""
         outstanding = subscription.outstanding
         assert outstanding is not None
@@ -175,12 +199,16 @@ class Settlement:
         if identifier is not None:
             self._transaction.require(identifier, command)
         elif self._transaction.current is None:
-            raise CommandRefused(f"{command} for the transacted subscription '{subscription.id[:100]}', and no transaction is open")
+            raise CommandRefused(
+                f"{command} for the transacted subscription '{subscription.id[:100]}', and no transaction is open"
+            )
         if number not in outstanding:
             raise _gone(command, given)
         if number <= subscription.acked:
             return  # in this transaction already
-        numbers = [each for each in range(subscription.acked + 1, number + 1) if each in outstanding]
+        numbers = [
+            each for each in range(subscription.acked + 1, number + 1) if each in outstanding
+        ]
         if command == "NACK":
             subscription.consumer.reject(numbers, None, _death(given))
         else:

@@ -148,7 +148,9 @@ class Subscription:
         self._encoder: Final = encoder
         head = b"MESSAGE\n"
         if named:
-            head += f"subscription:{escape_header(id, encoder.version)}\n".encode("utf-8", "replace")
+            head += f"subscription:{escape_header(id, encoder.version)}\n".encode(
+                "utf-8", "replace"
+            )
         counted = ack is not Ack.AUTO or transacted
         tag = b"ack:%d-" % number if counted else b""
         self._plain: Final = head + b"redelivered:false\n" + tag
@@ -198,7 +200,14 @@ class Subscription:
             self._running = True
             self.consumer.start()
 
-    def deliver(self, consumer: Consumer, first: int, messages: Sequence[Message], attempts: Sequence[int] | None, /) -> None:
+    def deliver(
+        self,
+        consumer: Consumer,
+        first: int,
+        messages: Sequence[Message],
+        attempts: Sequence[int] | None,
+        /,
+    ) -> None:
         """The provider's callback: encode a run and hand it to the output."""
         if self._holds & Hold.ENDING:
             return
@@ -272,9 +281,12 @@ class Subscription:
         return b"%s%d\nJMSXDeliveryCount:%d\n" % (self._attempted, number, attempt)
 
     def _end_of_browse(self) -> None:
-        destination = escape_header(f"/queue/{self.spec.destination.name}", self.version).encode("utf-8", "replace")
+        destination = escape_header(f"/queue/{self.spec.destination.name}", self.version).encode(
+            "utf-8", "replace"
+        )
         self._peer.parts.append(
-            b"%sdestination:%s\nmessage-id:%d-end\nbrowser:end\ncontent-length:0\n\n\0\n" % (self._plain, destination, self.number)
+            b"%sdestination:%s\nmessage-id:%d-end\nbrowser:end\ncontent-length:0\n\n\0\n"
+            % (self._plain, destination, self.number)
         )
         if not self._peer.flagged:
             self._peer.flag()

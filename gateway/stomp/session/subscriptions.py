@@ -91,7 +91,11 @@ class Subscriptions:
 
     def unacknowledged(self) -> int:
         """Bytes of messages that were delivered and are not acknowledged."""
-        return sum(each.outstanding.octets() for each in self.by_number.values() if each.outstanding is not None)
+        return sum(
+            each.outstanding.octets()
+            for each in self.by_number.values()
+            if each.outstanding is not None
+        )
 
     def transacted(self) -> Iterator[Subscription]:
         """The transacted ones."""
@@ -106,7 +110,12 @@ class Subscriptions:
         named = [each for each in self.by_number.values() if id is None or each.id == id]
         return sorted(
             named,
-            key=lambda each: (each.closed, transaction and not each.transacted, not each.id.startswith(DEFAULT_ID), each.number),
+            key=lambda each: (
+                each.closed,
+                transaction and not each.transacted,
+                not each.id.startswith(DEFAULT_ID),
+                each.number,
+            ),
         )
 
     def subscribe(self, head: Head, transaction: Transaction) -> None:
@@ -120,10 +129,14 @@ class Subscriptions:
             raise CommandRefused("SUBSCRIBE without destination")
         id = self._id_of(given.get("id"), text)
         if len(self._by_id) >= self._options.max_subscriptions:
-            raise CommandRefused(f"one subscription too many: {self._options.max_subscriptions} is the limit of a connection")
+            raise CommandRefused(
+                f"one subscription too many: {self._options.max_subscriptions} is the limit of a connection"
+            )
         ack = _ACKS.get(given.get("ack", "auto"))
         if ack is None:
-            raise CommandRefused(f"ack '{given['ack'][:40]}' is none of auto, client and client-individual")
+            raise CommandRefused(
+                f"ack '{given['ack'][:40]}' is none of auto, client and client-individual"
+            )
         enveloped = dialects.enveloped(given)
         self._transaction = transaction
         identifier = given.get("transaction")
@@ -181,7 +194,9 @@ class Subscriptions:
                 raise CommandRefused("SUBSCRIBE without id, which STOMP 1.1 and 1.2 require")
             id = DEFAULT_ID + destination
         if id in self._by_id:
-            raise CommandRefused(f"SUBSCRIBE with id '{id[:100]}', which another subscription of this connection has")
+            raise CommandRefused(
+                f"SUBSCRIBE with id '{id[:100]}', which another subscription of this connection has"
+            )
         return id
 
     def _spec(self, given: dict[str, str], destination: Destination, id: str) -> Spec:
@@ -229,11 +244,15 @@ class Subscriptions:
             if self._encoder.version is not Version.V1_0:
                 raise CommandRefused("UNSUBSCRIBE without id, which STOMP 1.1 and 1.2 require")
             if text is None:
-                raise CommandRefused("UNSUBSCRIBE without id and without destination: one of them is required")
+                raise CommandRefused(
+                    "UNSUBSCRIBE without id and without destination: one of them is required"
+                )
             id = DEFAULT_ID + text
         subscription = self._by_id.get(id)
         if subscription is None:
-            raise CommandRefused(f"UNSUBSCRIBE with id '{id[:100]}', which no subscription of this connection has")
+            raise CommandRefused(
+                f"UNSUBSCRIBE with id '{id[:100]}', which no subscription of this connection has"
+            )
         self._end(subscription, at_once=False, joined=joined(subscription))
         self._receipts.release(self._receipts.open(receipt))
 
@@ -244,12 +263,18 @@ class Subscriptions:
             if subscription.spec.durable_name == name:
                 self._end(subscription, at_once=True, joined=False)
         done = self._receipts.completing(self._receipts.open(receipt), receipt)
-        self._connection.unsubscribe(name).addCallbacks(lambda _: done(None), lambda failure: done(failure.value))
+        self._connection.unsubscribe(name).addCallbacks(
+            lambda _: done(None), lambda failure: done(failure.value)
+        )
 
     def _end(self, subscription: Subscription, at_once: bool, joined: bool) -> None:
         if self._by_id.get(subscription.id) is subscription:
             del self._by_id[subscription.id]
-        held = subscription.unread if subscription.outstanding is None else len(subscription.outstanding)
+        held = (
+            subscription.unread
+            if subscription.outstanding is None
+            else len(subscription.outstanding)
+        )
         if subscription.transacted or at_once or not (held or joined):
             self._retire(subscription)
             return
@@ -270,7 +295,12 @@ class Subscriptions:
 
     def settled(self, subscription: Subscription) -> None:
         """A settlement was made; a subscription that is over and holds nothing more is forgotten."""
-        if subscription.closed and subscription in self._over and not subscription.outstanding and not subscription.unread:
+        if (
+            subscription.closed
+            and subscription in self._over
+            and not subscription.outstanding
+            and not subscription.unread
+        ):
             self._retire(subscription)
 
     def _give_back_of(self, destination: Destination) -> None:
@@ -295,7 +325,9 @@ class Subscriptions:
                 subscription.consumer.reject([number])
             elif self._transaction is not None:
                 self._transaction.reject_alone(subscription, number)
-            self._fail(error if isinstance(error, TransformFailed) else CommandRefused(str(error)), None)
+            self._fail(
+                error if isinstance(error, TransformFailed) else CommandRefused(str(error)), None
+            )
         else:
             self._fail(error, None)
 

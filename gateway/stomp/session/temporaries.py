@@ -38,6 +38,8 @@ class Temporaries:
         if known is not None:
             return known
         if len(self._named) >= self._most:
-            raise CommandRefused(f"{header} '{text[:200]}' is one temporary destination too many: {self._most} is the limit")
+            raise CommandRefused(
+                f"{header} '{text[:200]}' is one temporary destination too many: {self._most} is the limit"
+            )
         made = self._named[found] = self._connection.temporary(found.kind)
         return made

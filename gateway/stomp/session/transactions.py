@@ -67,7 +67,9 @@ class Transaction:
 
     def settled(self, messages: Sequence[Message]) -> None:
         """Deliveries of these were settled in it: they are in memory until it ends."""
-        self.octets += sum([message.weight for message in messages]) + _ACKNOWLEDGEMENT * len(messages)
+        self.octets += sum([message.weight for message in messages]) + _ACKNOWLEDGEMENT * len(
+            messages
+        )
         self._holds(self.octets)
 
     def require(self, identifier: str, command: str) -> None:
@@ -76,9 +78,13 @@ class Transaction:
         :raises CommandRefused: it does not.
         """
         if self.current is None:
-            raise CommandRefused(f"{command} in transaction '{identifier[:100]}', and none is open on this connection")
+            raise CommandRefused(
+                f"{command} in transaction '{identifier[:100]}', and none is open on this connection"
+            )
         if identifier != self.current:
-            raise CommandRefused(f"{command} in transaction '{identifier[:100]}', and the open one is '{self.current[:100]}'")
+            raise CommandRefused(
+                f"{command} in transaction '{identifier[:100]}', and the open one is '{self.current[:100]}'"
+            )
 
     def begin(self, identifier: str, receipt: str | None) -> None:
         """Open it: transacted subscriptions are delivered to from now on. :raises MessagingError: the provider has no transactions."""
@@ -145,7 +151,9 @@ class Transaction:
         """Whether an acknowledgement of that delivery, or of a later one, in this transaction has acknowledged it cumulatively."""
         return 0 < number <= self._covered.get(subscription, 0)
 
-    def covered(self, candidates: Iterable[Subscription], message_id: str) -> tuple[Subscription, int] | None:
+    def covered(
+        self, candidates: Iterable[Subscription], message_id: str
+    ) -> tuple[Subscription, int] | None:
         """The latest delivery of that message to one of the subscriptions which this transaction :meth:`covers`."""
         for subscription in candidates:
             number = self._numbers.get((subscription, message_id), 0)

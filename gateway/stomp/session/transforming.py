@@ -8,7 +8,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from gateway.messaging.message import Message
-from gateway.messaging.transformer import BridgeType, MessageTransformer, TransformFailed, transformed
+from gateway.messaging.transformer import (
+    BridgeType,
+    MessageTransformer,
+    TransformFailed,
+    transformed,
+)
 
 
 class Transforming:
@@ -34,7 +39,9 @@ class Transforming:
         return self._call(message, True, MessageTransformer.SUN_MQ, MessageTransformer.STOMP)
 
     def _call(self, message: Message, read_only: bool, source: str, target: str) -> Message:
-        properties = None if read_only or not message.headers.extras else dict(message.headers.extras)
+        properties = (
+            None if read_only or not message.headers.extras else dict(message.headers.extras)
+        )
         try:
             result = transformed(
                 self._transformer,

@@ -323,7 +323,9 @@ class StompConnection(Protocol):
             self.session.choke()
             self._wait_for_memory()
         if unsent > self._options.output_limit:
-            self.drop(f"the client does not read: {unsent} octets wait for it, and {self._options.output_limit} is the limit")
+            self.drop(
+                f"the client does not read: {unsent} octets wait for it, and {self._options.output_limit} is the limit"
+            )
 
     def _drained(self) -> None:
         self._unread_since = 0
@@ -361,7 +363,11 @@ class StompConnection(Protocol):
 
     def _look(self, now_ms: int) -> int:
         if self._stage is Stage.RUNNING:
-            due = [*self._look_at_beats(now_ms), *self._look_at_reader(now_ms), *self._look_at_frame(now_ms)]
+            due = [
+                *self._look_at_beats(now_ms),
+                *self._look_at_reader(now_ms),
+                *self._look_at_frame(now_ms),
+            ]
             if self._wake_due and now_ms >= self._wake_due:
                 self._wake_due = 0
                 self.session.tick(now_ms)
@@ -372,7 +378,11 @@ class StompConnection(Protocol):
             return self._stage_due
         match self._stage:
             case Stage.OPENED:
-                self.end(CommandRefused(f"not CONNECTED within {self._options.connect_timeout_s} seconds"))
+                self.end(
+                    CommandRefused(
+                        f"not CONNECTED within {self._options.connect_timeout_s} seconds"
+                    )
+                )
                 if self._in_handshake:
                     return 0
             case Stage.ENDING:
@@ -403,7 +413,9 @@ class StompConnection(Protocol):
                 self._heard = now_ms  # it is not for the client that nothing is read
             silent = now_ms - self._heard
             if silent >= allowed:
-                self.drop(f"no octet for {silent} ms from a client that promised one each {self._receive_ms} ms")
+                self.drop(
+                    f"no octet for {silent} ms from a client that promised one each {self._receive_ms} ms"
+                )
                 return []
             due.append(self._heard + allowed)
         return due
@@ -419,7 +431,9 @@ class StompConnection(Protocol):
         elif (taken := self._output.taken()) > self._taken:
             self._taken, self._unread_since = taken, now_ms
         if now_ms - self._unread_since >= allowed:
-            self.drop(f"the client has read nothing for {(now_ms - self._unread_since) // 1000} seconds")
+            self.drop(
+                f"the client has read nothing for {(now_ms - self._unread_since) // 1000} seconds"
+            )
             return []
         return [min(now_ms + pause, self._unread_since + allowed)]
 

@@ -132,16 +132,22 @@ class StompFactory(ServerFactory):
         self.counters.connections_total += 1
         options = self.options
         if 0 <= options.max_connections < len(self._connections):
-            raise TooManyConnections(f"too many connections: {options.max_connections} is the limit")
+            raise TooManyConnections(
+                f"too many connections: {options.max_connections} is the limit"
+            )
         if 0 <= options.max_connections_per_address < self._by_address[address]:
-            raise TooManyConnections(f"too many connections from {address}: {options.max_connections_per_address} is the limit")
+            raise TooManyConnections(
+                f"too many connections from {address}: {options.max_connections_per_address} is the limit"
+            )
 
     def claim_user(self, connection: StompConnection, username: str) -> None:
         """Count a connection for its user. :raises TooManyConnections: the user has as many as one may have."""
         limit = self.options.max_connections_per_user
         count = self._by_user.get(username, 0)
         if 0 <= limit <= count:
-            raise TooManyConnections(f"too many connections of user '{username}': {limit} is the limit")
+            raise TooManyConnections(
+                f"too many connections of user '{username}': {limit} is the limit"
+            )
         self._by_user[username] = count + 1
         self._users[connection] = username
 

@@ -37,7 +37,12 @@ class Output:
     """
 
     def __init__(
-        self, transport: Any, raw: Any, turn: Turn, flushed: Callable[[int, int], None], drained: Callable[[], None]
+        self,
+        transport: Any,
+        raw: Any,
+        turn: Turn,
+        flushed: Callable[[int, int], None],
+        drained: Callable[[], None],
     ) -> None:
         self._transport = transport
         self._raw = raw
@@ -48,9 +53,13 @@ class Output:
         self._registered = False
         self._closed = False
         #: Where octets go at once, while there is no TLS between.
-        self._socket: socket.socket | None = raw.getHandle() if raw is transport and isinstance(raw, Connection) else None
+        self._socket: socket.socket | None = (
+            raw.getHandle() if raw is transport and isinstance(raw, Connection) else None
+        )
         #: Has the octets below TLS go at once.
-        self._push: Callable[[], object] | None = raw.doWrite if raw is not transport and isinstance(raw, Connection) else None
+        self._push: Callable[[], object] | None = (
+            raw.doWrite if raw is not transport and isinstance(raw, Connection) else None
+        )
         self.parts: list[bytes] = []
         self.flagged = False
         #: Octets written to the transport that may not be in the kernel yet.

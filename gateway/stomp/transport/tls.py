@@ -46,7 +46,9 @@ class SniffingTLS(TLSMemoryBIOProtocol):
         :param name: the common name of its subject. :param reason: in OpenSSL's words.
         """
         if not self.refused_certificate:
-            self.refused_certificate = f"the certificate of {quoted(name)} with serial number {serial:x}: {reason}"
+            self.refused_certificate = (
+                f"the certificate of {quoted(name)} with serial number {serial:x}: {reason}"
+            )
 
     def dataReceived(self, data: bytes) -> None:
         """Octets from the TCP transport."""
@@ -63,7 +65,9 @@ class SniffingTLS(TLSMemoryBIOProtocol):
         self.transport = None
 
     def _refuse(self) -> None:
-        refused = CommandRefused("this port speaks TLS: connect with TLS, or to the port for plain connections")
+        refused = CommandRefused(
+            "this port speaks TLS: connect with TLS, or to the port for plain connections"
+        )
         self.wrappedProtocol.mismatched(str(refused))  # type: ignore[attr-defined]
         self.transport.write(error_frame(refused, Version.V1_0, None, ""))  # type: ignore[union-attr]
         self.transport.loseConnection()  # type: ignore[union-attr]
@@ -82,7 +86,11 @@ def tls_factory(context_factory: Any, wrapped: Any, clock: IReactorTime) -> TLSM
 
 def description(transport: Any, certificate: str | None) -> str:
     """For the log: what was agreed upon, and whose certificate the client has shown."""
-    shown = "without a certificate" if certificate is None else f"with the certificate of {quoted(certificate)}"
+    shown = (
+        "without a certificate"
+        if certificate is None
+        else f"with the certificate of {quoted(certificate)}"
+    )
     return f"{transport.getHandle().get_protocol_version_name()} {shown}"
 
 
@@ -96,7 +104,12 @@ def refusal(transport: Any, reason: Failure) -> tuple[str, bool] | None:
         return certificate, True
     error = reason.value
     # Anything else than a list of what went wrong is about the socket.
-    if not isinstance(error, SSL.Error) or not error.args or not isinstance(error.args[0], list) or not error.args[0]:
+    if (
+        not isinstance(error, SSL.Error)
+        or not error.args
+        or not isinstance(error.args[0], list)
+        or not error.args[0]
+    ):
         return None
     text = ", ".join([str(entry[-1]) for entry in error.args[0]])
     return text, _NO_CERTIFICATE in text

@@ -21,7 +21,13 @@ from gateway.stomp.wire.escaping import (
     without_edge_blanks,
 )
 from gateway.stomp.wire.frame import Frame, Head, Version
-from gateway.stomp.wire.grammar import BODY_COMMANDS, CLIENT_COMMANDS, COMMANDS, CONNECTING_COMMANDS, SERVER_COMMANDS
+from gateway.stomp.wire.grammar import (
+    BODY_COMMANDS,
+    CLIENT_COMMANDS,
+    COMMANDS,
+    CONNECTING_COMMANDS,
+    SERVER_COMMANDS,
+)
 from gateway.stomp.wire.limits import BEFORE_CONNECT, Limits
 from gateway.stomp.wire.parser import FrameParser
 from gateway.stomp.wire.serializer import header_lines, serialize

@@ -63,7 +63,11 @@ def bare_name(name: str) -> str:
 def without_edge_blanks(name: str) -> str:
     """A header name with ``_`` for each blank at its edges. The same object if there are none."""
     start, end = _inner(name)
-    return name if end - start == len(name) else "_" * start + name[start:end] + "_" * (len(name) - end)
+    return (
+        name
+        if end - start == len(name)
+        else "_" * start + name[start:end] + "_" * (len(name) - end)
+    )
 
 
 def _inner(name: str) -> tuple[int, int]:
@@ -128,7 +132,11 @@ def escape_1_2(text: str) -> str:
     return text
 
 
-_VALUES: Final[dict[Version, Callable[[str], str]]] = {Version.V1_0: escape_1_0, Version.V1_1: escape_1_1, Version.V1_2: escape_1_2}
+_VALUES: Final[dict[Version, Callable[[str], str]]] = {
+    Version.V1_0: escape_1_0,
+    Version.V1_1: escape_1_1,
+    Version.V1_2: escape_1_2,
+}
 _NAMES: Final[dict[Version, Callable[[str], str]]] = {
     Version.V1_0: escape_name_1_0,
     Version.V1_1: escape_name_1_1,

@@ -31,7 +31,9 @@ class Head:
 
     __slots__ = ("base", "command", "content_length", "headers", "plan", "repeats")
 
-    def __init__(self, command: str, headers: dict[str, str], content_length: int = -1, repeats: bool = False) -> None:
+    def __init__(
+        self, command: str, headers: dict[str, str], content_length: int = -1, repeats: bool = False
+    ) -> None:
         self.command = command
         self.headers = headers
         self.content_length = content_length
@@ -43,7 +45,9 @@ class Head:
         self.plan: object | None = None
 
     def __repr__(self) -> str:
-        shown = {name: "***" if name == "passcode" else value for name, value in self.headers.items()}
+        shown = {
+            name: "***" if name == "passcode" else value for name, value in self.headers.items()
+        }
         return f"Head({self.command!r}, {shown!r})"
 
 

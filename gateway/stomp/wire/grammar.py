@@ -35,7 +35,19 @@ from typing import Final
 
 #: Frames of clients, every version.
 CLIENT_COMMANDS: Final = frozenset(
-    ("ABORT", "ACK", "BEGIN", "COMMIT", "CONNECT", "DISCONNECT", "NACK", "SEND", "STOMP", "SUBSCRIBE", "UNSUBSCRIBE")
+    (
+        "ABORT",
+        "ACK",
+        "BEGIN",
+        "COMMIT",
+        "CONNECT",
+        "DISCONNECT",
+        "NACK",
+        "SEND",
+        "STOMP",
+        "SUBSCRIBE",
+        "UNSUBSCRIBE",
+    )
 )
 #: Frames of servers, every version.
 SERVER_COMMANDS: Final = frozenset(("CONNECTED", "ERROR", "MESSAGE", "RECEIPT"))

@@ -114,7 +114,9 @@ def content_length(headers: dict[str, str]) -> int:
     if digits is None:
         return -1
     if not digits.isascii() or not digits.isdigit():
-        raise ProtocolError(f"content-length is '{shown(digits)}', expected a decimal number of octets")
+        raise ProtocolError(
+            f"content-length is '{shown(digits)}', expected a decimal number of octets"
+        )
     if len(digits) > _MOST_DIGITS:
         raise ProtocolError(f"content-length has {len(digits)} digits, which is above every limit")
     return int(digits)

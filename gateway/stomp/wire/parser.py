@@ -25,7 +25,12 @@ from typing import Final
 
 from gateway.stomp.wire.errors import ProtocolError
 from gateway.stomp.wire.frame import Frame, Head, Version
-from gateway.stomp.wire.grammar import BODY_COMMANDS, CONNECTING_COMMANDS, LONG_COMMANDS, LONGEST_COMMAND
+from gateway.stomp.wire.grammar import (
+    BODY_COMMANDS,
+    CONNECTING_COMMANDS,
+    LONG_COMMANDS,
+    LONGEST_COMMAND,
+)
 from gateway.stomp.wire.head import read_plain_head, with_receipt
 from gateway.stomp.wire.limits import Limits
 from gateway.stomp.wire.partial import PartialFrame
@@ -251,14 +256,18 @@ class FrameParser:
                         break
                     at = after
                     continue
-                if (first == 65 or first == 78) and (startswith(b"ACK\nid:", at) or startswith(b"NACK\nid:", at)):
+                if (first == 65 or first == 78) and (
+                    startswith(b"ACK\nid:", at) or startswith(b"NACK\nid:", at)
+                ):
                     # STOMP 1.2's acknowledgements, with an id as this gateway makes them: letters, digits and "-".
                     id_at = at + 7 if first == 65 else at + 8
                     stop = find(b"\n\n\0", id_at, id_at + _QUICK_ID)
                     if stop >= 0 and stop - at + 2 <= plain_block:
                         text = data[id_at:stop]
                         if text.replace(b"-", b"").isalnum():
-                            head = Head("ACK" if first == 65 else "NACK", {"id": text.decode("ascii")})
+                            head = Head(
+                                "ACK" if first == 65 else "NACK", {"id": text.decode("ascii")}
+                            )
                             append(_new_frame(Frame, (head, b"")))
                             at = stop + 3
                             room -= 1
@@ -291,7 +300,10 @@ class FrameParser:
                         fresh = True
                     if receipt_at >= 0:
                         limits = self._limits
-                        if len(known.headers) >= limits.header_count or body_at - at + known.content_length >= limits.frame:
+                        if (
+                            len(known.headers) >= limits.header_count
+                            or body_at - at + known.content_length >= limits.frame
+                        ):
                             break
                         if key.count(b"\n") != len(known.headers) + 2:
                             # It has headers that are given twice.
@@ -374,7 +386,11 @@ class FrameParser:
         # Blocks and frames up to these are within each limit, whatever they are made of. Longer ones are for the careful reader.
         self._plain_block = min(limits.header_line, limits.header_block, limits.frame - 1)
         self._plain_frame = min(limits.body, limits.frame - 1)
-        if limits.command_length < LONGEST_COMMAND or limits.header_count < 1 or limits.header_lines < limits.header_count:
+        if (
+            limits.command_length < LONGEST_COMMAND
+            or limits.header_count < 1
+            or limits.header_lines < limits.header_count
+        ):
             self._plain_block = 0
         self._partial.limits = limits
         self._partial.version = self._version

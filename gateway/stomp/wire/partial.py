@@ -27,7 +27,18 @@ class PartialFrame:
     :param repeated: where heads are kept that come again.
     """
 
-    __slots__ = ("_block", "_head", "_line_at", "_lines", "_names", "_repeated", "_scanned", "body_at", "limits", "version")
+    __slots__ = (
+        "_block",
+        "_head",
+        "_line_at",
+        "_lines",
+        "_names",
+        "_repeated",
+        "_scanned",
+        "body_at",
+        "limits",
+        "version",
+    )
 
     def __init__(self, limits: Limits, version: Version, repeated: RepeatedHeads) -> None:
         self.limits = limits
@@ -103,10 +114,18 @@ class PartialFrame:
             end = octets.find(b"\n", start + self._scanned, start + last + 1)
             nul = octets.find(b"\0", start + self._scanned, end if end >= 0 else start + last + 1)
             if nul >= 0:
-                raise self._fault(octets, start, f"{self._line()} has a NUL octet; a blank line must end the headers")
+                raise self._fault(
+                    octets,
+                    start,
+                    f"{self._line()} has a NUL octet; a blank line must end the headers",
+                )
             if end < 0:
                 if received > last:
-                    raise self._fault(octets, start, self._block_too_long() if last == most - 1 else self._line_too_long())
+                    raise self._fault(
+                        octets,
+                        start,
+                        self._block_too_long() if last == most - 1 else self._line_too_long(),
+                    )
                 self._scanned = received
                 return -1
             length = end - start - line_at
@@ -125,11 +144,15 @@ class PartialFrame:
         """One header line more."""
         limits = self.limits
         if self._lines > limits.header_lines:
-            raise self._fault(octets, start, f"the frame has more than {limits.header_lines} header lines")
+            raise self._fault(
+                octets, start, f"the frame has more than {limits.header_lines} header lines"
+            )
         name = line.partition(b":")[0]
         self._names.add(name.strip(_PADDING) if self.version is _V1_0 else name)
         if len(self._names) > limits.header_count:
-            raise self._fault(octets, start, f"the frame has more than {limits.header_count} headers")
+            raise self._fault(
+                octets, start, f"the frame has more than {limits.header_count} headers"
+            )
 
     def _line(self) -> str:
         return f"header line {self._lines}" if self._lines else "the command line"
@@ -151,7 +174,9 @@ class PartialFrame:
                 message = "this is a TLS handshake, and this port expects STOMP without TLS"
             elif opening.startswith((b"GET ", b"HEAD ", b"POST ", b"PUT ", b"OPTIONS ")):
                 message = "this is an HTTP request, and this port expects STOMP"
-        return ProtocolError(message, receipt_of(bytes(octets[start : start + self._line_at]), self.version))
+        return ProtocolError(
+            message, receipt_of(bytes(octets[start : start + self._line_at]), self.version)
+        )
 
     def _read_block(self, block: bytes) -> Head:
         """The head of a whole block; raises for what is wrong in it, and for a body announced that may not be."""
@@ -164,12 +189,18 @@ class PartialFrame:
             limits = self.limits
             receipt = head.headers.get("receipt")
             if self.version is not _V1_0 and head.command not in BODY_COMMANDS:
-                raise ProtocolError(f"{head.command} must not have a body, and its content-length is {length}", receipt)
+                raise ProtocolError(
+                    f"{head.command} must not have a body, and its content-length is {length}",
+                    receipt,
+                )
             if length > limits.body:
-                raise ProtocolError(f"content-length is {length}, and a body may have {limits.body} octets", receipt)
+                raise ProtocolError(
+                    f"content-length is {length}, and a body may have {limits.body} octets", receipt
+                )
             if len(block) + length >= limits.frame:
                 raise ProtocolError(
-                    f"content-length is {length}, and a frame may have {limits.frame} octets with its headers", receipt
+                    f"content-length is {length}, and a frame may have {limits.frame} octets with its headers",
+                    receipt,
                 )
         return head
 
@@ -201,7 +232,11 @@ class PartialFrame:
         stop = octets.find(b"\0", start + self._scanned, start + last + 1)
         if stop < 0:
             if len(octets) - start > last:
-                what = f"the body is longer than {limits.body}" if last == most_body else f"the frame is longer than {limits.frame}"
+                what = (
+                    f"the body is longer than {limits.body}"
+                    if last == most_body
+                    else f"the frame is longer than {limits.frame}"
+                )
                 raise ProtocolError(f"{what} octets", head.headers.get("receipt"))
             self._scanned = len(octets) - start
         return stop

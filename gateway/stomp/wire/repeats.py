@@ -40,7 +40,12 @@ class RepeatedHeads:
         :param block: header block with its blank line, read without fault and within the limits.
         """
         headers = head.headers
-        if head.command != "SEND" or len(block) > MOST_OCTETS or "receipt" in headers or "transaction" in headers:
+        if (
+            head.command != "SEND"
+            or len(block) > MOST_OCTETS
+            or "receipt" in headers
+            or "transaction" in headers
+        ):
             return
         mark = hash(block)
         seen = self._seen

@@ -32,7 +32,12 @@ def header_lines(headers: Iterable[tuple[str, str]], version: Version) -> bytes:
     return "".join(lines).encode("utf-8", "replace")
 
 
-def serialize(command: str, headers: Iterable[tuple[str, str]], body: bytes = b"", version: Version = Version.V1_2) -> bytes:
+def serialize(
+    command: str,
+    headers: Iterable[tuple[str, str]],
+    body: bytes = b"",
+    version: Version = Version.V1_2,
+) -> bytes:
     """One whole frame as it is sent, with LF as end of line, its NUL included and no LF after it.
 
     The headers are sent in the order given. ``content-length`` is the caller's to give, because JMS peers tell text from bytes by it; only where

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 
 from lxml import etree
 
-from bridge.config.model import AS_SOURCE, Bridge, ConnectionFactory, Destination, Dmq, Link, Source, Target
+from bridge.config.model import (
+    AS_SOURCE,
+    Bridge,
+    ConnectionFactory,
+    Destination,
+    Dmq,
+    Link,
+    Source,
+    Target,
+)
 from bridge.config.problems import ConfigurationError, Problem
 from bridge.config.reader import read
 from gateway.messaging.destination import Kind
@@ -26,15 +35,21 @@ SOURCE = '<source connection-factory-ref="here" destination-ref="in"/>'
 TARGET = '<target connection-factory-ref="there" destination-ref="out"/>'
 
 
-def document(links: str = "", dmqs: str = "", factories: str = FACTORIES, destinations: str = DESTINATIONS) -> str:
+def document(
+    links: str = "", dmqs: str = "", factories: str = FACTORIES, destinations: str = DESTINATIONS
+) -> str:
     return f'<jmsbridge name="mq">\n{links}\n{dmqs}\n{factories}{destinations}</jmsbridge>'
 
 
-def link(attributes: str = "", source: str = SOURCE, target: str = TARGET, name: str = "orders") -> str:
+def link(
+    attributes: str = "", source: str = SOURCE, target: str = TARGET, name: str = "orders"
+) -> str:
     return f'<link name="{name}" {attributes}>{source}{target}</link>'
 
 
-def bridge(text: str, name: str | None = "mq", passwords: Mapping[str, str] | None = None) -> Bridge:
+def bridge(
+    text: str, name: str | None = "mq", passwords: Mapping[str, str] | None = None
+) -> Bridge:
     """What a document without so much as a warning says."""
     found, warnings = read(text.encode(), ORIGIN, name, passwords=passwords)
     assert warnings == []
@@ -42,7 +57,10 @@ def bridge(text: str, name: str | None = "mq", passwords: Mapping[str, str] | No
 
 
 def problems(
-    text: str | bytes, name: str | None = "mq", passwords: Mapping[str, str] | None = None, exposed: str = ""
+    text: str | bytes,
+    name: str | None = "mq",
+    passwords: Mapping[str, str] | None = None,
+    exposed: str = "",
 ) -> list[Problem]:
     """Everything that is wrong with a document, be it a warning."""
     data = text.encode() if isinstance(text, str) else text
@@ -52,9 +70,17 @@ def problems(
         return error.problems
 
 
-def told(text: str | bytes, name: str | None = "mq", passwords: Mapping[str, str] | None = None, exposed: str = "") -> list[str]:
+def told(
+    text: str | bytes,
+    name: str | None = "mq",
+    passwords: Mapping[str, str] | None = None,
+    exposed: str = "",
+) -> list[str]:
     """The same as an operator reads it, without file and line."""
-    return [str(problem).removeprefix(problem.where + ": ") for problem in problems(text, name, passwords, exposed)]
+    return [
+        str(problem).removeprefix(problem.where + ": ")
+        for problem in problems(text, name, passwords, exposed)
+    ]
 
 
 def written(model: Bridge) -> bytes:
@@ -92,7 +118,12 @@ def _link(root: etree._Element, one: Link) -> None:
         },
     )
     _flags(
-        element, {"enabled": one.enabled, "add-message-id-in-header": one.add_message_id_in_header, "loop-guard": one.loop_guard}
+        element,
+        {
+            "enabled": one.enabled,
+            "add-message-id-in-header": one.add_message_id_in_header,
+            "loop-guard": one.loop_guard,
+        },
     )
     _described(element, one.description)
     _source(element, one.source)
@@ -103,15 +134,23 @@ def _source(around: etree._Element, one: Source) -> None:
     element = etree.SubElement(around, "source")
     element.set("connection-factory-ref", one.connection_factory.ref_name)
     element.set("destination-ref", one.destination.ref_name)
-    _optional(element, {"selector": one.selector, "durable-sub": one.durable_sub, "clientid": one.clientid})
+    _optional(
+        element,
+        {"selector": one.selector, "durable-sub": one.durable_sub, "clientid": one.clientid},
+    )
     _described(element, one.description)
 
 
 def _target(around: etree._Element, one: Target) -> None:
     element = etree.SubElement(around, "target")
     element.set("connection-factory-ref", one.connection_factory.ref_name)
-    element.set("destination-ref", AS_SOURCE if one.destination is None else one.destination.ref_name)
-    _optional(element, {"clientid": one.clientid, "message-transformer-class": one.message_transformer_class})
+    element.set(
+        "destination-ref", AS_SOURCE if one.destination is None else one.destination.ref_name
+    )
+    _optional(
+        element,
+        {"clientid": one.clientid, "message-transformer-class": one.message_transformer_class},
+    )
     _flags(
         element,
         {
@@ -132,7 +171,10 @@ def _dmq(root: etree._Element, one: Dmq) -> None:
     element.set("time-to-live-in-millis", str(one.time_to_live_ms))
     element.set("send-attempts", str(one.send_attempts))
     element.set("send-attempt-interval-in-seconds", str(one.send_attempt_interval_s))
-    _optional(element, {"client-id": one.clientid, "message-transformer-class": one.message_transformer_class})
+    _optional(
+        element,
+        {"client-id": one.clientid, "message-transformer-class": one.message_transformer_class},
+    )
     _flags(element, {"enabled": one.enabled, "stay-connected": one.stay_connected})
     _described(element, one.description)
     _properties(element, one.properties)
@@ -144,7 +186,10 @@ def _factory(root: etree._Element, one: ConnectionFactory) -> None:
     element.set("connect-attempts", str(one.connect_attempts))
     element.set("connect-attempt-interval-in-seconds", str(one.connect_attempt_interval_s))
     element.set("idle-timeout-in-seconds", str(one.idle_timeout_s))
-    _optional(element, {"lookup-name": one.lookup_name, "username": one.username, "password": one.password})
+    _optional(
+        element,
+        {"lookup-name": one.lookup_name, "username": one.username, "password": one.password},
+    )
     _flags(element, {"multi-rm": one.multi_rm})
     _described(element, one.description)
     _properties(element, one.properties)

@@ -8,7 +8,9 @@ from bridge.config.changes import Changes, changes
 from bridge.config.model import Bridge
 from tests.bridge.config.documents import DESTINATIONS, bridge, document, link
 
-TRANSFORMED = '<target connection-factory-ref="here" destination-ref="out" message-transformer-class="a.B"/>'
+TRANSFORMED = (
+    '<target connection-factory-ref="here" destination-ref="out" message-transformer-class="a.B"/>'
+)
 NEWS = '<source connection-factory-ref="there" destination-ref="news"/>'
 BEFORE = document(
     link(name="a")
@@ -33,10 +35,14 @@ def test_nothing() -> None:
 
 
 def test_descriptions_and_order_make_no_difference() -> None:
-    described = after(("<source", "<description>new</description>\n\n<source"), ("<jmsbridge", "\n<jmsbridge"))
+    described = after(
+        ("<source", "<description>new</description>\n\n<source"), ("<jmsbridge", "\n<jmsbridge")
+    )
     assert described == Changes(unchanged=("a", "b", "c"))
     turned = document(link(name="b") + link(name="a"))
-    assert changes(bridge(document(link(name="a") + link(name="b"))), bridge(turned)) == Changes(unchanged=("b", "a"))
+    assert changes(bridge(document(link(name="a") + link(name="b"))), bridge(turned)) == Changes(
+        unchanged=("b", "a")
+    )
 
 
 def test_links_that_come_and_go() -> None:
@@ -68,7 +74,12 @@ def test_a_transformers_properties() -> None:
 
 
 def test_a_connection_factory_changes_the_links_that_use_it() -> None:
-    found = after(('lookup-name="ConnectionFactory"', 'lookup-name="ConnectionFactory" username="u" password="p"'))
+    found = after(
+        (
+            'lookup-name="ConnectionFactory"',
+            'lookup-name="ConnectionFactory" username="u" password="p"',
+        )
+    )
     assert found == Changes(changed=("a", "b"), unchanged=("c",), connection_factories=("there",))
 
 
@@ -77,10 +88,16 @@ def test_a_destination_changes_the_links_that_use_it_or_could_by_their_transform
     assert found == Changes(changed=("a", "b", "c"), destinations=("in",))
     plain = document(link(name="a"))
     other = plain.replace(
-        DESTINATIONS, DESTINATIONS.replace('name="news" type', 'name="new" type') + '<destination ref-name="x" name="x"/>'
+        DESTINATIONS,
+        DESTINATIONS.replace('name="news" type', 'name="new" type')
+        + '<destination ref-name="x" name="x"/>',
     )
-    assert changes(bridge(plain), bridge(other)) == Changes(unchanged=("a",), destinations=("news", "x"))
-    assert changes(bridge(other), bridge(plain)) == Changes(unchanged=("a",), destinations=("news", "x"))
+    assert changes(bridge(plain), bridge(other)) == Changes(
+        unchanged=("a",), destinations=("news", "x")
+    )
+    assert changes(bridge(other), bridge(plain)) == Changes(
+        unchanged=("a",), destinations=("news", "x")
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,12 +113,12 @@ def test_dead_message_queues(old: str, new: str) -> None:
 
 
 def test_attributes_of_the_bridge() -> None:
-    assert after(('<jmsbridge name="mq"', '<jmsbridge name="mq" log-message-transfer="false"')) == Changes(
-        unchanged=("a", "b", "c"), log_message_transfer=True
-    )
-    assert after(('<jmsbridge name="mq"', '<jmsbridge name="mq" message-transfer-tag-bridge-name="true"')) == Changes(
-        unchanged=("a", "b", "c"), message_transfer_tag_bridge_name=True
-    )
+    assert after(
+        ('<jmsbridge name="mq"', '<jmsbridge name="mq" log-message-transfer="false"')
+    ) == Changes(unchanged=("a", "b", "c"), log_message_transfer=True)
+    assert after(
+        ('<jmsbridge name="mq"', '<jmsbridge name="mq" message-transfer-tag-bridge-name="true"')
+    ) == Changes(unchanged=("a", "b", "c"), message_transfer_tag_bridge_name=True)
 
 
 def test_two_bridges_are_not_compared() -> None:

@@ -71,7 +71,9 @@ def test_the_originals_documents(doctype: str) -> None:
     assert one.target.properties == {"colour": "blue", "size": ""}
     assert found.built_in_dmq.send_attempts == 2
     assert [dmq.clientid for dmq in found.dmqs] == ["dead1"]
-    assert found.connection_factories[1].properties == {"java.naming.provider.url": "tcp://host:61616"}
+    assert found.connection_factories[1].properties == {
+        "java.naming.provider.url": "tcp://host:61616"
+    }
     assert not found.log_message_transfer
 
 
@@ -93,7 +95,9 @@ def test_another_doctype(doctype: str, expected: str) -> None:
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "iso-8859-1"])
 def test_encodings(encoding: str) -> None:
     declared = encoding.removesuffix("-sig")
-    text = f'<?xml version="1.0" encoding="{declared}"?>' + document(destinations='<destination ref-name="in" name="Aufträge"/>')
+    text = f'<?xml version="1.0" encoding="{declared}"?>' + document(
+        destinations='<destination ref-name="in" name="Aufträge"/>'
+    )
     assert problems(text.encode(encoding)) == []
 
 
@@ -106,8 +110,14 @@ def test_encodings(encoding: str) -> None:
             b"<jmsbridge>\n<link>\n</jmsbridge>",
             "3: expected well-formed XML; at column 13: Opening and ending tag mismatch: link line 2 and",
         ),
-        (b'<jmsbridge name="a" name="b"/>', "1: expected well-formed XML; at column 29: Attribute name redefined"),
-        (b"<jmsbridge/>\n<jmsbridge/>", "2: expected well-formed XML; at column 1: Extra content at the end of the document"),
+        (
+            b'<jmsbridge name="a" name="b"/>',
+            "1: expected well-formed XML; at column 29: Attribute name redefined",
+        ),
+        (
+            b"<jmsbridge/>\n<jmsbridge/>",
+            "2: expected well-formed XML; at column 1: Extra content at the end of the document",
+        ),
         ('<jmsbridge name="é"/>'.encode("latin-1"), "1: expected well-formed XML; at column "),
         (
             b'<?xml version="1.0" encoding="klingon"?><jmsbridge/>',
@@ -138,13 +148,19 @@ def test_entities_of_the_document_itself() -> None:
     assert (place.name, place.description) == ("orders.new", "the orders")
 
 
-LAUGHS = '<!ENTITY l0 "lol">' + "".join(f'<!ENTITY l{i} "{f"&l{i - 1};" * 10}">' for i in range(1, 13))
+LAUGHS = '<!ENTITY l0 "lol">' + "".join(
+    f'<!ENTITY l{i} "{f"&l{i - 1};" * 10}">' for i in range(1, 13)
+)
 BLOWN = f'<!ENTITY l0 "{"x" * 50_000}">'
 
 
 @pytest.mark.parametrize(
     ("declared", "used"),
-    [(LAUGHS, "&l12;"), (BLOWN, "&l0;" * 20_000), ('<!ENTITY l0 "&l1;"><!ENTITY l1 "&l0;">', "&l0;")],
+    [
+        (LAUGHS, "&l12;"),
+        (BLOWN, "&l0;" * 20_000),
+        ('<!ENTITY l0 "&l1;"><!ENTITY l1 "&l0;">', "&l0;"),
+    ],
     ids=["billion laughs", "quadratic", "loop"],
 )
 @pytest.mark.parametrize("place", ["attribute", "text"])
@@ -157,12 +173,16 @@ def test_entities_that_grow(declared: str, used: str, place: str) -> None:
     began = time.process_time()
     found = problems(f"<!DOCTYPE jmsbridge [{declared}]>{inside}")
     assert time.process_time() - began < 5
-    assert found[0].expected.startswith("entities that expand to little, and elements that are not deep in each other; at column")
+    assert found[0].expected.startswith(
+        "entities that expand to little, and elements that are not deep in each other; at column"
+    )
 
 
 def test_depth() -> None:
     [found] = problems("<jmsbridge>" * 5000)
-    assert found.expected.startswith("entities that expand to little, and elements that are not deep in each other; at column")
+    assert found.expected.startswith(
+        "entities that expand to little, and elements that are not deep in each other; at column"
+    )
 
 
 @pytest.mark.parametrize(
@@ -199,7 +219,9 @@ def test_nothing_is_fetched(template: str) -> None:
         port = server.getsockname()[1]
         problems(template.format(url=f"http://127.0.0.1:{port}"))
         # If the parser had called, it would be first in the queue.
-        ours = threading.Thread(target=lambda: socket.create_connection(("127.0.0.1", port)).sendall(b"ours"))
+        ours = threading.Thread(
+            target=lambda: socket.create_connection(("127.0.0.1", port)).sendall(b"ours")
+        )
         ours.start()
         accepted, _ = server.accept()
         ours.join()
@@ -236,7 +258,10 @@ def test_a_document_that_is_too_large() -> None:
             'conection-factory "x": expected an element that jmsbridge has: link, dmq, connection-factory, destination; the nearest known '
             "name is connection-factory",
         ),
-        ("hello", 'jmsbridge "mq": expected no text between the elements of jmsbridge, and there is "hello"'),
+        (
+            "hello",
+            'jmsbridge "mq": expected no text between the elements of jmsbridge, and there is "hello"',
+        ),
         (
             '<x:link xmlns:x="urn:x"/>',
             "{urn:x}link: expected an element that jmsbridge has: link, dmq, connection-factory, destination",
@@ -267,22 +292,33 @@ def test_structure(inside: str, expected: str) -> None:
             'link "orders": expected an element source in it',
         ),
         (
-            document(destinations='<destination ref-name="in" name="a"><property name="x"/></destination>'),
+            document(
+                destinations='<destination ref-name="in" name="a"><property name="x"/></destination>'
+            ),
             'property "x" of destination "in", attribute value missing: expected a value, which every property must have',
         ),
         (
-            document(destinations='<destination ref-name="in" name="a"><property name="x" value="y"> </property></destination>'),
+            document(
+                destinations='<destination ref-name="in" name="a"><property name="x" value="y"> </property></destination>'
+            ),
             'property "x" of destination "in": expected nothing inside property, not even a blank or a comment',
         ),
         (
-            document(destinations='<destination ref-name="in" name="a"><description a="b"/></destination>'),
+            document(
+                destinations='<destination ref-name="in" name="a"><description a="b"/></destination>'
+            ),
             'description of destination "in", attribute a="b": expected an attribute that description has: none',
         ),
         (
-            document(destinations='<destination ref-name="in" name="a"><description><b/></description></destination>'),
+            document(
+                destinations='<destination ref-name="in" name="a"><description><b/></description></destination>'
+            ),
             'b of description of destination "in": expected an element that description has: none',
         ),
-        ("<jmsbridge/>", "jmsbridge, attribute name missing: expected a value, which every jmsbridge must have"),
+        (
+            "<jmsbridge/>",
+            "jmsbridge, attribute name missing: expected a value, which every jmsbridge must have",
+        ),
         (
             '<jmsbridge xml:lang="en" name="mq"/>',
             'jmsbridge "mq", attribute xml:lang="en": expected an attribute that jmsbridge has: log-message-transfer, '
@@ -310,7 +346,10 @@ def test_what_may_be_a_secret_is_not_shown() -> None:
         '<property name="keystore.password" valeu="hush" value="x"/></connection-factory>'
     )
     found = told(text)
-    assert 'connection-factory "here", attribute pasword="********": expected an attribute that connection-factory has' in found[0]
+    assert (
+        'connection-factory "here", attribute pasword="********": expected an attribute that connection-factory has'
+        in found[0]
+    )
     assert "gr8" not in str(found)
     assert "hush" not in str(found)
 

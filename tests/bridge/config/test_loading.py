@@ -91,7 +91,9 @@ class Served:
 
 
 @contextmanager
-def serving(answer: bytes, close: bool = False, certificate: PrivateCertificate | None = None) -> Iterator[Served]:
+def serving(
+    answer: bytes, close: bool = False, certificate: PrivateCertificate | None = None
+) -> Iterator[Served]:
     served = Served(answer, close, certificate)
     try:
         yield served
@@ -121,7 +123,10 @@ async def test_what_is_wrong_with_a_file(tmp_path: Path) -> None:
     def loading() -> Deferred[tuple[Bridge, list[Problem]]]:
         return load(settings(f"imq.bridge.mq.xmlurl={path.as_uri()}"), "mq", tmp_path, clock)
 
-    assert await failure(loading()) == f"{path}: expected a file that can be read: No such file or directory"
+    assert (
+        await failure(loading())
+        == f"{path}: expected a file that can be read: No such file or directory"
+    )
     path.write_text('<jmsbridge\nname="other"/>')
     assert await failure(loading()) == (
         f'{path}:2: jmsbridge "other", attribute name="other": expected mq, the name of this bridge in imq.bridge.activelist'
@@ -149,7 +154,9 @@ async def test_passwords(tmp_path: Path) -> None:
     found, [warning] = await load(given, "mq", tmp_path, clock)
     assert [one.password for one in found.connection_factories] == ["s3cret", "plain"]
     assert warning.severity is Severity.WARNING
-    assert warning.expected.endswith("because others than its owner may read this file, with mode 0644")
+    assert warning.expected.endswith(
+        "because others than its owner may read this file, with mode 0644"
+    )
     assert read_path(path, None, passwords(given))[0] == found
     path.chmod(0o600)
     assert read_path(path, "mq", passwords(given)) == (found, [])
@@ -168,8 +175,13 @@ async def test_a_file_that_takes_too_long(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(os, "open", gone)
     try:
-        loading = load(settings("imq.bridge.mq.xmlurl=mq.xml"), "mq", tmp_path, clock, timeout_s=0.1)
-        assert await failure(loading) == f"{tmp_path / 'mq.xml'}: expected a file that can be read within 0.1 seconds"
+        loading = load(
+            settings("imq.bridge.mq.xmlurl=mq.xml"), "mq", tmp_path, clock, timeout_s=0.1
+        )
+        assert (
+            await failure(loading)
+            == f"{tmp_path / 'mq.xml'}: expected a file that can be read within 0.1 seconds"
+        )
     finally:
         answer.set()
 
@@ -187,10 +199,14 @@ async def test_a_web_server() -> None:
 
 @on_reactor
 async def test_a_password_that_came_in_the_clear() -> None:
-    text = document(factories='<connection-factory ref-name="b" lookup-name="x" username="u" password="plain"/>').encode()
+    text = document(
+        factories='<connection-factory ref-name="b" lookup-name="x" username="u" password="plain"/>'
+    ).encode()
     with serving(FOUND % len(text) + text) as served:
         _, [warning] = await served.load()
-        assert warning.expected.endswith("because it came by http:, which everybody on the way can read")
+        assert warning.expected.endswith(
+            "because it came by http:, which everybody on the way can read"
+        )
         await served.ended
 
 
@@ -215,7 +231,10 @@ async def test_a_body_that_ends_with_its_connection() -> None:
 @on_reactor
 async def test_other_answers(answer: bytes, expected: str) -> None:
     with serving(answer) as served:
-        assert await failure(served.load()) == f"{served.url}: expected a web server that has the document, {expected}"
+        assert (
+            await failure(served.load())
+            == f"{served.url}: expected a web server that has the document, {expected}"
+        )
         await served.ended
 
 
@@ -227,12 +246,17 @@ async def test_other_answers(answer: bytes, expected: str) -> None:
 @on_reactor
 async def test_too_large_a_document(answer: bytes) -> None:
     with serving(answer) as served:
-        assert await failure(served.load()) == f"{served.url}: expected a document of at most {LARGEST} octets"
+        assert (
+            await failure(served.load())
+            == f"{served.url}: expected a document of at most {LARGEST} octets"
+        )
         await served.ended
 
 
 @pytest.mark.parametrize(
-    "answer", [b"", b"HTTP/1.1 200", FOUND % 100, FOUND % 100 + b"<jms"], ids=["nothing", "half", "head", "cut"]
+    "answer",
+    [b"", b"HTTP/1.1 200", FOUND % 100, FOUND % 100 + b"<jms"],
+    ids=["nothing", "half", "head", "cut"],
 )
 @on_reactor
 async def test_a_web_server_that_falls_silent(answer: bytes) -> None:
@@ -244,7 +268,9 @@ async def test_a_web_server_that_falls_silent(answer: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [b"", b"HTTP/1.1 200", FOUND % 100 + b"<jms", b"hello\r\n\r\n"], ids=["nothing", "half", "cut", "no HTTP"]
+    "answer",
+    [b"", b"HTTP/1.1 200", FOUND % 100 + b"<jms", b"hello\r\n\r\n"],
+    ids=["nothing", "half", "cut", "no HTTP"],
 )
 @on_reactor
 async def test_a_web_server_that_breaks_off(answer: bytes) -> None:
@@ -260,7 +286,9 @@ async def test_tls(tmp_path: Path) -> None:
     store = make_certificates(tmp_path)
     pem = (tmp_path / "server.pem").read_bytes() + (tmp_path / "server.key").read_bytes()
     server = PrivateCertificate.loadPEM(pem)  # type: ignore[no-untyped-call]
-    text = document(factories='<connection-factory ref-name="b" lookup-name="x" username="u" password="plain"/>').encode()
+    text = document(
+        factories='<connection-factory ref-name="b" lookup-name="x" username="u" password="plain"/>'
+    ).encode()
     with serving(FOUND % len(text) + text, certificate=server) as served:
         trust = BrowserLikePolicyForHTTPS(Certificate.loadPEM(store.ca.read_bytes()))  # type: ignore[no-untyped-call]
         found, warnings = await served.load(trust=trust)
@@ -278,7 +306,9 @@ async def test_nobody_there() -> None:
     with serving(b"") as served:
         await served.port.stopListening()
         told = await failure(served.load())
-        assert told.startswith(f"{served.url}: expected a web server that has the document: Connection was refused")
+        assert told.startswith(
+            f"{served.url}: expected a web server that has the document: Connection was refused"
+        )
 
 
 @on_reactor

@@ -28,7 +28,10 @@ def located(url: str, *overrides: str) -> Location:
         ("/net/fileserver/imq/jmsbridge1.config.xml", "/net/fileserver/imq/jmsbridge1.config.xml"),
         ("jmsbridge1.xml", "/var/imq/etc/jmsbridge1.xml"),
         ("a b#c?.xml", "/var/imq/etc/a b#c?.xml"),
-        ("file:/net/fileserver/imq/jmsbridge1.config.xml", "/net/fileserver/imq/jmsbridge1.config.xml"),
+        (
+            "file:/net/fileserver/imq/jmsbridge1.config.xml",
+            "/net/fileserver/imq/jmsbridge1.config.xml",
+        ),
         ("file:///net/a%20b.xml", "/net/a b.xml"),
         ("FILE://localhost/net/a.xml", "/net/a.xml"),
         ("file:jmsbridge1.xml", "/var/imq/etc/jmsbridge1.xml"),
@@ -43,7 +46,10 @@ def test_files(url: str, path: str) -> None:
 @pytest.mark.parametrize(
     ("given", "url"),
     [
-        ("http://webserver/imq/jmsbridge1.config.xml", "http://webserver/imq/jmsbridge1.config.xml"),
+        (
+            "http://webserver/imq/jmsbridge1.config.xml",
+            "http://webserver/imq/jmsbridge1.config.xml",
+        ),
         ("HTTPS://webserver:8443/a?b=c#d", "https://webserver:8443/a?b=c"),
         ("http://[::1]:80/a", "http://[::1]:80/a"),
     ],
@@ -57,10 +63,19 @@ def test_urls(given: str, url: str) -> None:
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("http://web/a.xml", "a path or a file: URL; http: and https: URLs are read only with imq.bridge.config.remote=true"),
-        ("https://web/a.xml", "a path or a file: URL; http: and https: URLs are read only with imq.bridge.config.remote=true"),
+        (
+            "http://web/a.xml",
+            "a path or a file: URL; http: and https: URLs are read only with imq.bridge.config.remote=true",
+        ),
+        (
+            "https://web/a.xml",
+            "a path or a file: URL; http: and https: URLs are read only with imq.bridge.config.remote=true",
+        ),
         ("ftp://web/a.xml", "a path, a file: URL, or an http: or https: URL"),
-        ("file://server/a.xml", "a file: URL of this machine, such as file:///PATH, and not of server"),
+        (
+            "file://server/a.xml",
+            "a file: URL of this machine, such as file:///PATH, and not of server",
+        ),
         ("file:/a.xml#b", "a file: URL with neither ? nor #, which are written %3F and %23 in it"),
         ("file:", "a file: URL with a path"),
         ("file:/a%00b", "a file: URL with a path"),
@@ -81,8 +96,14 @@ def test_bad_ones(url: str, expected: str) -> None:
         ("http://web:x/a.xml", "a URL whose port is a number from 0 to 65535"),
         ("http://web:65536/a.xml", "a URL whose port is a number from 0 to 65535"),
         ("http://[::1/a.xml", "a path, a file: URL, or an http: or https: URL: Invalid IPv6 URL"),
-        ("http://web/é.xml", "a URL in ASCII without blanks; other characters are written as %XX, and in host names as xn--"),
-        ("http://web/a b", "a URL in ASCII without blanks; other characters are written as %XX, and in host names as xn--"),
+        (
+            "http://web/é.xml",
+            "a URL in ASCII without blanks; other characters are written as %XX, and in host names as xn--",
+        ),
+        (
+            "http://web/a b",
+            "a URL in ASCII without blanks; other characters are written as %XX, and in host names as xn--",
+        ),
     ],
 )
 def test_bad_urls(url: str, expected: str) -> None:
@@ -94,7 +115,10 @@ def test_bad_urls(url: str, expected: str) -> None:
 def test_a_url_with_a_password_is_not_shown() -> None:
     with pytest.raises(SettingsError) as raised:
         located("http://me:s3cret@web/a.xml", REMOTE)
-    assert str(raised.value) == "-D: imq.bridge.mq.xmlurl=http://********@web/a.xml: expected a URL without user and password"
+    assert (
+        str(raised.value)
+        == "-D: imq.bridge.mq.xmlurl=http://********@web/a.xml: expected a URL without user and password"
+    )
 
 
 def test_the_other_name() -> None:
@@ -109,7 +133,10 @@ def test_both_names() -> None:
     assert located("a.xml", "imq.bridge.mq.xml=a.xml") == Location(path=ETC / "a.xml")
     with pytest.raises(SettingsError) as raised:
         located("a.xml", "imq.bridge.mq.xml=b.xml")
-    assert str(raised.value) == "-D: imq.bridge.mq.xml=b.xml: expected the same as imq.bridge.mq.xmlurl, or only one of the two"
+    assert (
+        str(raised.value)
+        == "-D: imq.bridge.mq.xml=b.xml: expected the same as imq.bridge.mq.xmlurl, or only one of the two"
+    )
 
 
 def test_none() -> None:
@@ -144,7 +171,10 @@ def failure(path: Path) -> str:
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     missing = tmp_path / "missing.xml"
-    assert failure(missing) == f"{missing}: expected a file that can be read: No such file or directory"
+    assert (
+        failure(missing)
+        == f"{missing}: expected a file that can be read: No such file or directory"
+    )
     assert failure(tmp_path) == f"{tmp_path}: expected a file that can be read: Is a directory"
     assert failure(Path("a\0b")) == "a\\x00b: expected a file that can be read: embedded null byte"
 

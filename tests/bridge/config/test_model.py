@@ -32,7 +32,11 @@ def test_the_attributes_of_the_tables_and_their_defaults() -> None:
         for name, declared in declarations().items()
     }
     assert defaults == {
-        "jmsbridge": {"name": None, "log-message-transfer": "true", "message-transfer-tag-bridge-name": "false"},
+        "jmsbridge": {
+            "name": None,
+            "log-message-transfer": "true",
+            "message-transfer-tag-bridge-name": "false",
+        },
         "link": {
             "name": None,
             "enabled": "true",
@@ -110,7 +114,10 @@ def test_what_is_not_written_is_the_models_default() -> None:
 
 
 def test_the_built_in_dead_message_queue() -> None:
-    assert Dmq("built-in-dmq", send_attempts=3, send_attempt_interval_s=5, time_to_live_ms=0) == BUILT_IN_DMQ
+    assert (
+        Dmq("built-in-dmq", send_attempts=3, send_attempt_interval_s=5, time_to_live_ms=0)
+        == BUILT_IN_DMQ
+    )
     assert BUILT_IN_DMQ.built_in
     assert not Dmq("dead").built_in
     assert Queue("imq.bridge.jms.dmq") == BUILT_IN_DMQ_DESTINATION
@@ -125,7 +132,12 @@ def test_the_built_in_dead_message_queue() -> None:
     ],
 )
 def test_transacted(quality: QualityOfService, transacted: bool) -> None:
-    assert Link("orders", Source(FACTORY, PLACE), Target(FACTORY), quality_of_service=quality).transacted is transacted
+    assert (
+        Link(
+            "orders", Source(FACTORY, PLACE), Target(FACTORY), quality_of_service=quality
+        ).transacted
+        is transacted
+    )
 
 
 def test_a_destination_by_name_and_by_look_up() -> None:
@@ -157,12 +169,21 @@ def test_secrets_are_known_and_not_shown() -> None:
         lookup_name="x",
         username="bridge",
         password="pa55word",
-        properties={"java.naming.security.credentials": "s3cret", "java.naming.provider.url": "tcp://host:1"},
+        properties={
+            "java.naming.security.credentials": "s3cret",
+            "java.naming.provider.url": "tcp://host:1",
+        },
     )
     found = Bridge(
         "mq",
         connection_factories=(factory, FACTORY),
-        links=(Link("l", Source(FACTORY, PLACE), Target(factory, properties={"keyStorePassword": "k3y", "empty.password": ""})),),
+        links=(
+            Link(
+                "l",
+                Source(FACTORY, PLACE),
+                Target(factory, properties={"keyStorePassword": "k3y", "empty.password": ""}),
+            ),
+        ),
         destinations=(Destination("in", lookup_name="in", properties={"my_pwd": "h1dden"}),),
         dmqs=(Dmq("dead", properties={"secret-word": "d3ad"}),),
     )

@@ -6,11 +6,28 @@ import time
 
 import pytest
 
-from bridge.config.model import BUILT_IN_DMQ, ConnectionFactory, Destination, Dmq, QualityOfService, Source, Target
+from bridge.config.model import (
+    BUILT_IN_DMQ,
+    ConnectionFactory,
+    Destination,
+    Dmq,
+    QualityOfService,
+    Source,
+    Target,
+)
 from bridge.config.problems import ConfigurationError, Severity
 from bridge.config.reader import read
 from gateway.messaging.destination import Kind
-from tests.bridge.config.documents import DESTINATIONS, FACTORIES, ORIGIN, bridge, document, link, problems, told
+from tests.bridge.config.documents import (
+    DESTINATIONS,
+    FACTORIES,
+    ORIGIN,
+    bridge,
+    document,
+    link,
+    problems,
+    told,
+)
 
 HERE = ConnectionFactory("here")
 THERE = ConnectionFactory("there", lookup_name="ConnectionFactory")
@@ -23,24 +40,42 @@ NAMED = '<source connection-factory-ref="here" destination-ref="in" clientid="c"
 
 
 def source(attributes: str, place: str = "in", factory: str = "here") -> str:
-    return document(link(source=f'<source connection-factory-ref="{factory}" destination-ref="{place}" {attributes}/>'))
+    return document(
+        link(
+            source=f'<source connection-factory-ref="{factory}" destination-ref="{place}" {attributes}/>'
+        )
+    )
 
 
 def target(attributes: str = "", inside: str = "", place: str = "out") -> str:
-    return document(link(target=f'<target connection-factory-ref="there" destination-ref="{place}" {attributes}>{inside}</target>'))
+    return document(
+        link(
+            target=f'<target connection-factory-ref="there" destination-ref="{place}" {attributes}>{inside}</target>'
+        )
+    )
 
 
 def dmq(attributes: str, inside: str = "") -> str:
-    return document(dmqs=f'<dmq name="dead" connection-factory-ref="there" destination-ref="out" {attributes}>{inside}</dmq>')
+    return document(
+        dmqs=f'<dmq name="dead" connection-factory-ref="there" destination-ref="out" {attributes}>{inside}</dmq>'
+    )
 
 
 def factory(attributes: str, inside: str = "") -> str:
-    return document(factories=f'<connection-factory ref-name="one" {attributes}>{inside}</connection-factory>')
+    return document(
+        factories=f'<connection-factory ref-name="one" {attributes}>{inside}</connection-factory>'
+    )
 
 
 def test_every_attribute_of_the_bridge() -> None:
-    found = bridge('<jmsbridge name="mq" message-transfer-tag-bridge-name="true" log-message-transfer="false"/>')
-    assert (found.name, found.message_transfer_tag_bridge_name, found.log_message_transfer) == ("mq", True, False)
+    found = bridge(
+        '<jmsbridge name="mq" message-transfer-tag-bridge-name="true" log-message-transfer="false"/>'
+    )
+    assert (found.name, found.message_transfer_tag_bridge_name, found.log_message_transfer) == (
+        "mq",
+        True,
+        False,
+    )
 
 
 def test_every_attribute_of_a_link() -> None:
@@ -63,8 +98,12 @@ def test_every_attribute_of_a_link() -> None:
 
 
 def test_every_attribute_of_a_source() -> None:
-    [found] = bridge(source('selector="colour = \'blue\'" durable-sub="news1" clientid="c1"', "news")).links
-    assert found.source == Source(HERE, NEWS, selector="colour = 'blue'", durable_sub="news1", clientid="c1")
+    [found] = bridge(
+        source('selector="colour = \'blue\'" durable-sub="news1" clientid="c1"', "news")
+    ).links
+    assert found.source == Source(
+        HERE, NEWS, selector="colour = 'blue'", durable_sub="news1", clientid="c1"
+    )
 
 
 def test_every_attribute_of_a_target() -> None:
@@ -120,7 +159,10 @@ def test_every_attribute_of_a_destination() -> None:
         ('quality-of-service="ONCE_AND_ONLY_ONCE"', QualityOfService.ONCE_AND_ONLY_ONCE),
         ('transacted="false" quality-of-service="AT_MOST_ONCE"', QualityOfService.AT_MOST_ONCE),
         ('transacted="false" quality-of-service="DUPLICATES_OK"', QualityOfService.DUPLICATES_OK),
-        ('transacted="true" quality-of-service="ONCE_AND_ONLY_ONCE"', QualityOfService.ONCE_AND_ONLY_ONCE),
+        (
+            'transacted="true" quality-of-service="ONCE_AND_ONLY_ONCE"',
+            QualityOfService.ONCE_AND_ONLY_ONCE,
+        ),
     ],
 )
 def test_quality_of_service(attributes: str, expected: QualityOfService) -> None:
@@ -130,8 +172,16 @@ def test_quality_of_service(attributes: str, expected: QualityOfService) -> None
 @pytest.mark.parametrize(
     ("transacted", "quality", "expected"),
     [
-        ("true", "AT_MOST_ONCE", 'ONCE_AND_ONLY_ONCE, which transacted="true" stands for, or no attribute transacted'),
-        ("true", "DUPLICATES_OK", 'ONCE_AND_ONLY_ONCE, which transacted="true" stands for, or no attribute transacted'),
+        (
+            "true",
+            "AT_MOST_ONCE",
+            'ONCE_AND_ONLY_ONCE, which transacted="true" stands for, or no attribute transacted',
+        ),
+        (
+            "true",
+            "DUPLICATES_OK",
+            'ONCE_AND_ONLY_ONCE, which transacted="true" stands for, or no attribute transacted',
+        ),
         (
             "false",
             "ONCE_AND_ONLY_ONCE",
@@ -139,9 +189,13 @@ def test_quality_of_service(attributes: str, expected: QualityOfService) -> None
         ),
     ],
 )
-def test_quality_of_service_against_transacted(transacted: str, quality: str, expected: str) -> None:
+def test_quality_of_service_against_transacted(
+    transacted: str, quality: str, expected: str
+) -> None:
     text = document(link(f'transacted="{transacted}" quality-of-service="{quality}"'))
-    assert told(text) == [f'link "orders", attribute quality-of-service="{quality}": expected {expected}']
+    assert told(text) == [
+        f'link "orders", attribute quality-of-service="{quality}": expected {expected}'
+    ]
 
 
 def test_a_batch_time_without_a_batch_size_is_warned_of() -> None:
@@ -149,7 +203,9 @@ def test_a_batch_time_without_a_batch_size_is_warned_of() -> None:
     assert told(document(link('max-batch-time="50"'))) == [text]
 
 
-@pytest.mark.parametrize(("quality", "size"), [("AT_MOST_ONCE", 1), ("DUPLICATES_OK", 100), ("ONCE_AND_ONLY_ONCE", 100)])
+@pytest.mark.parametrize(
+    ("quality", "size"), [("AT_MOST_ONCE", 1), ("DUPLICATES_OK", 100), ("ONCE_AND_ONLY_ONCE", 100)]
+)
 def test_a_link_that_says_nothing_of_batches_takes_what_has_come(quality: str, size: int) -> None:
     found = bridge(document(link(f'quality-of-service="{quality}"'))).links[0]
     assert (found.batch_size, found.batch_time_ms) == (size, 0)
@@ -161,9 +217,30 @@ LARGEST = 2147483647
 @pytest.mark.parametrize(
     ("text", "element", "attribute", "bad", "expected", "good"),
     [
-        (document(link("{}")), 'link "orders"', "max-batch-size", "0", f"a whole number from 1 to {LARGEST}", "1"),
-        (document(link("{}")), 'link "orders"', "max-batch-size", "-1", f"a whole number from 1 to {LARGEST}", f"{LARGEST}"),
-        (document(link("{}")), 'link "orders"', "max-batch-size", "many", f"a whole number from 1 to {LARGEST}", " 7 "),
+        (
+            document(link("{}")),
+            'link "orders"',
+            "max-batch-size",
+            "0",
+            f"a whole number from 1 to {LARGEST}",
+            "1",
+        ),
+        (
+            document(link("{}")),
+            'link "orders"',
+            "max-batch-size",
+            "-1",
+            f"a whole number from 1 to {LARGEST}",
+            f"{LARGEST}",
+        ),
+        (
+            document(link("{}")),
+            'link "orders"',
+            "max-batch-size",
+            "many",
+            f"a whole number from 1 to {LARGEST}",
+            " 7 ",
+        ),
         (
             document(link('max-batch-size="9" {}')),
             'link "orders"',
@@ -188,9 +265,23 @@ LARGEST = 2147483647
             f"a whole number of milliseconds from 1 to {LARGEST}",
             "1",
         ),
-        (document(link("{}")), 'link "orders"', "max-retries", "-2", f"a whole number from -1 to {LARGEST}", "-1"),
+        (
+            document(link("{}")),
+            'link "orders"',
+            "max-retries",
+            "-2",
+            f"a whole number from -1 to {LARGEST}",
+            "-1",
+        ),
         (dmq("{}"), 'dmq "dead"', "send-attempts", "0", f"a whole number from 1 to {LARGEST}", "1"),
-        (dmq("{}"), 'dmq "dead"', "time-to-live-in-millis", "-1", "a whole number of milliseconds of at least 0", "9999999999999"),
+        (
+            dmq("{}"),
+            'dmq "dead"',
+            "time-to-live-in-millis",
+            "-1",
+            "a whole number of milliseconds of at least 0",
+            "9999999999999",
+        ),
         (
             dmq("{}"),
             'dmq "dead"',
@@ -199,7 +290,14 @@ LARGEST = 2147483647
             f"a whole number of seconds from 0 to {LARGEST}",
             "0",
         ),
-        (factory("{}"), 'connection-factory "one"', "connect-attempts", "-2", f"a whole number from -1 to {LARGEST}", "-1"),
+        (
+            factory("{}"),
+            'connection-factory "one"',
+            "connect-attempts",
+            "-2",
+            f"a whole number from -1 to {LARGEST}",
+            "-1",
+        ),
         (
             factory("{}"),
             'connection-factory "one"',
@@ -218,39 +316,63 @@ LARGEST = 2147483647
         ),
     ],
 )
-def test_numbers(text: str, element: str, attribute: str, bad: str, expected: str, good: str) -> None:
-    assert told(text.format(f'{attribute}="{bad}"')) == [f'{element}, attribute {attribute}="{bad}": expected {expected}']
+def test_numbers(
+    text: str, element: str, attribute: str, bad: str, expected: str, good: str
+) -> None:
+    assert told(text.format(f'{attribute}="{bad}"')) == [
+        f'{element}, attribute {attribute}="{bad}": expected {expected}'
+    ]
     assert told(text.format(f'{attribute}="{good}"')) == []
 
 
 @pytest.mark.parametrize(
-    "word", ["built-in-dmq", "BUILT-IN-DMQ", "imq.bridge.jms.dmq", "Imq.Bridge.JMS.dmq", "AS_SOURCE", "as_source"]
+    "word",
+    [
+        "built-in-dmq",
+        "BUILT-IN-DMQ",
+        "imq.bridge.jms.dmq",
+        "Imq.Bridge.JMS.dmq",
+        "AS_SOURCE",
+        "as_source",
+    ],
 )
 @pytest.mark.parametrize(
     ("template", "element", "attribute"),
     [
         ('<jmsbridge name="{}"/>', "jmsbridge", "name"),
         (document(link().replace('"orders"', '"{}"', 1)), "link", "name"),
-        (document(factories='<connection-factory ref-name="{}"/>'), "connection-factory", "ref-name"),
+        (
+            document(factories='<connection-factory ref-name="{}"/>'),
+            "connection-factory",
+            "ref-name",
+        ),
         (document(destinations='<destination name="q" ref-name="{}"/>'), "destination", "ref-name"),
     ],
 )
 def test_reserved_names(word: str, template: str, element: str, attribute: str) -> None:
-    reserved = next(name for name in ("built-in-dmq", "imq.bridge.jms.dmq", "AS_SOURCE") if name.lower() == word.lower())
+    reserved = next(
+        name
+        for name in ("built-in-dmq", "imq.bridge.jms.dmq", "AS_SOURCE")
+        if name.lower() == word.lower()
+    )
     expected = f'{element} "{word}", attribute {attribute}="{word}": expected another name: {reserved} is reserved, in any case'
     assert expected in told(template.replace("{}", word), None)
 
 
 @pytest.mark.parametrize("word", ["Built-in-DMQ", "imq.bridge.jms.dmq", "As_Source"])
 def test_reserved_names_of_dmqs(word: str) -> None:
-    [found] = told(document(dmqs=f'<dmq name="{word}" connection-factory-ref="there" destination-ref="out"/>'))
+    [found] = told(
+        document(dmqs=f'<dmq name="{word}" connection-factory-ref="there" destination-ref="out"/>')
+    )
     assert found.startswith(f'dmq "{word}", attribute name="{word}": expected another name: ')
 
 
 @pytest.mark.parametrize("word", ["JMS_SUN_JMSBRIDGE_NAME", "jms_sun_jmsbridge_name"])
 def test_the_bridge_name_property_is_reserved(word: str) -> None:
     reserved = "expected another name: JMS_SUN_JMSBRIDGE_NAME is reserved, in any case"
-    assert told(document(link(name=word))) == [f'link "{word}", attribute name="{word}": {reserved}']
+    assert told(document(link(name=word))) == [
+        f'link "{word}", attribute name="{word}": {reserved}'
+    ]
     assert told(target(inside=f'<property name="{word}" value="x"/>')) == [
         f'property "{word}" of target of link "orders", attribute name="{word}": {reserved}'
     ]
@@ -258,13 +380,17 @@ def test_the_bridge_name_property_is_reserved(word: str) -> None:
 
 
 def test_a_destination_may_have_the_built_in_dmqs_name_at_its_provider() -> None:
-    assert told(document(destinations='<destination ref-name="in" name="imq.bridge.jms.dmq"/>')) == []
+    assert (
+        told(document(destinations='<destination ref-name="in" name="imq.bridge.jms.dmq"/>')) == []
+    )
 
 
 @pytest.mark.parametrize("name", ["", " ", " orders", "a&#10;b"])
 def test_what_is_no_name(name: str) -> None:
     [found] = told(document(link(name=name)))
-    assert found.endswith("expected a name: characters that can be printed, without blanks around them")
+    assert found.endswith(
+        "expected a name: characters that can be printed, without blanks around them"
+    )
 
 
 def test_the_bridges_own_name() -> None:
@@ -277,7 +403,10 @@ def test_the_bridges_own_name() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (document(link() + "\n" + link()), '3: link "orders", attribute name="orders": expected a name that no other link has'),
+        (
+            document(link() + "\n" + link()),
+            '3: link "orders", attribute name="orders": expected a name that no other link has',
+        ),
         (
             document(dmqs='<dmq name="built-in-dmq"/>\n<dmq name="built-in-dmq"/>'),
             '4: dmq "built-in-dmq", attribute name="built-in-dmq": expected a name that no other dmq has',
@@ -300,7 +429,9 @@ def test_names_that_come_twice(text: str, expected: str) -> None:
 def test_all_references_to_what_is_not_there_are_one_problem() -> None:
     def links(count: int) -> list[str]:
         target = '<target connection-factory-ref="there" destination-ref="ou"/>'
-        return told(document("\n".join(link(name=f"l{number}", target=target) for number in range(count))))
+        return told(
+            document("\n".join(link(name=f"l{number}", target=target) for number in range(count)))
+        )
 
     told_first = 'target of link "l0", attribute destination-ref="ou": expected the ref-name of a destination of this file'
     near = "; the nearest known name is out"
@@ -380,10 +511,14 @@ def test_rules(text: str, expected: str) -> None:
     assert told(text) == [expected]
 
 
-def test_a_durable_subscription_to_what_may_be_a_topic_warns_where_no_client_identifier_is_known() -> None:
+def test_a_durable_subscription_to_what_may_be_a_topic_warns_where_no_client_identifier_is_known() -> (
+    None
+):
     place = '<destination ref-name="in" lookup-name="jms/in"/>'
     text = source('durable-sub="d"').replace('<destination ref-name="in" name="orders"/>', place)
-    assert [(problem.attribute, problem.severity) for problem in problems(text)] == [("clientid", Severity.WARNING)]
+    assert [(problem.attribute, problem.severity) for problem in problems(text)] == [
+        ("clientid", Severity.WARNING)
+    ]
     here = '<connection-factory ref-name="here"/>'
     assert here in text
     with_id = '<connection-factory ref-name="here"><property name="imqConfiguredClientID" value="bridge"/></connection-factory>'
@@ -399,12 +534,16 @@ def test_a_bridge_has_a_name_that_a_directory_can_have(name: str) -> None:
 @pytest.mark.parametrize("name", ["../../x", "/etc", "a/../b", "a//b", "."])
 def test_links_and_dead_message_queues_have_names_that_lead_nowhere_else(name: str) -> None:
     assert [problem.attribute for problem in problems(document(link(name=name)))] == ["name"]
-    assert [problem.attribute for problem in problems(dmq("").replace('name="dead"', f'name="{name}"'))] == ["name"]
+    assert [
+        problem.attribute for problem in problems(dmq("").replace('name="dead"', f'name="{name}"'))
+    ] == ["name"]
 
 
 def test_the_selector_of_this_broker_is_read() -> None:
     [found] = told(source('selector="colour ="'))
-    assert found.startswith('source of link "orders", attribute selector="colour =": expected a message selector; ')
+    assert found.startswith(
+        'source of link "orders", attribute selector="colour =": expected a message selector; '
+    )
     # That of another provider is the other provider's.
     assert told(source('selector="XPATH ="', factory="there")) == []
     assert bridge(source('selector=" "')).links[0].source.selector is None
@@ -455,7 +594,9 @@ def test_the_built_in_dmq_can_be_tuned() -> None:
             "where there is no lookup-name: imqConfiguredClientID, imqDefaultUsername, imqDefaultPassword; this one is ignored",
         ),
         (
-            factory('lookup-name="x"', '<property name="a" value="1"/><property name="a" value="2"/>'),
+            factory(
+                'lookup-name="x"', '<property name="a" value="1"/><property name="a" value="2"/>'
+            ),
             'property "a" of connection-factory "one", attribute name="a": expected each property once: this one replaces that of line 4',
         ),
         (
@@ -464,7 +605,9 @@ def test_the_built_in_dmq_can_be_tuned() -> None:
             "round for ever",
         ),
         (
-            document(link(target='<target connection-factory-ref="here" destination-ref="AS_SOURCE"/>')),
+            document(
+                link(target='<target connection-factory-ref="here" destination-ref="AS_SOURCE"/>')
+            ),
             'target of link "orders", attribute destination-ref="AS_SOURCE": expected a destination that is not the link\'s source: its '
             "messages go round for ever",
         ),
@@ -485,9 +628,15 @@ def test_warnings(text: str, expected: str) -> None:
     "text",
     [
         factory("", '<property name="imqConfiguredClientID" value="c"/>'),
-        factory("", '<property name="provider" value="mine"/><property name="anything" value="x"/>'),
+        factory(
+            "", '<property name="provider" value="mine"/><property name="anything" value="x"/>'
+        ),
         factory('lookup-name="x"', '<property name="anything" value="x"/>'),
-        document(link(target='<target connection-factory-ref="here" destination-ref="in" message-transformer-class="a.B"/>')),
+        document(
+            link(
+                target='<target connection-factory-ref="here" destination-ref="in" message-transformer-class="a.B"/>'
+            )
+        ),
         document(link(source=NAMED) + link('enabled="false"', source=NAMED, name="spare")),
     ],
 )
@@ -496,7 +645,9 @@ def test_nothing_to_warn_of(text: str) -> None:
 
 
 def test_the_later_property_holds() -> None:
-    text = factory('lookup-name="x"', '<property name="a" value="1"/><property name="a" value="2"/>')
+    text = factory(
+        'lookup-name="x"', '<property name="a" value="1"/><property name="a" value="2"/>'
+    )
     found, _ = read(text.encode(), ORIGIN)
     assert found.connection_factories[0].properties == {"a": "2"}
 
@@ -556,13 +707,18 @@ def test_passwords_that_others_can_see_are_warned_of() -> None:
 
 def test_everything_is_told_at_once_errors_first() -> None:
     text = document(
-        link('max-retries="x" enabled="1"', source='<source connection-factory-ref="no" destination-ref="in" durable-sub="d"/>'),
+        link(
+            'max-retries="x" enabled="1"',
+            source='<source connection-factory-ref="no" destination-ref="in" durable-sub="d"/>',
+        ),
         '<dmq name="dead" send-attempts="0"/>',
         FACTORIES + '<connection-factory ref-name="here" password="p"/>',
     )
     with pytest.raises(ConfigurationError) as raised:
         read(text.encode(), ORIGIN, "other")
-    assert [(one.line, one.attribute, one.severity is Severity.WARNING) for one in raised.value.problems] == [
+    assert [
+        (one.line, one.attribute, one.severity is Severity.WARNING) for one in raised.value.problems
+    ] == [
         (1, "name", False),
         (2, "enabled", False),
         (2, "max-retries", False),

@@ -31,14 +31,20 @@ from tests.bridge.config.documents import ORIGIN, written
 
 LARGEST = 2**31 - 1
 # All that XML 1.0 can hold in an attribute.
-CHARACTERS = st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\ufffe\uffff", include_characters="\t\n\r")
+CHARACTERS = st.characters(
+    exclude_categories=("Cs", "Cc"), exclude_characters="\ufffe\uffff", include_characters="\t\n\r"
+)
 RESERVED = {name.lower() for name in (*RESERVED_NAMES, BRIDGE_NAME_PROPERTY)}
 names = (
     st.text(CHARACTERS, min_size=1, max_size=12)
-    .filter(lambda text: text.isprintable() and text == text.strip() and text.lower() not in RESERVED)
+    .filter(
+        lambda text: text.isprintable() and text == text.strip() and text.lower() not in RESERVED
+    )
     .filter(lambda text: not {"", ".", ".."} & set(text.split("/")))
 )
-texts = st.text(CHARACTERS, min_size=1, max_size=20).filter(lambda text: bool(text.strip()) and not text.startswith("${passfile"))
+texts = st.text(CHARACTERS, min_size=1, max_size=20).filter(
+    lambda text: bool(text.strip()) and not text.startswith("${passfile")
+)
 optional = st.none() | texts
 # In element content a carriage return stays only as a reference, which lxml writes; blanks around a description do not count.
 descriptions = st.text(CHARACTERS, max_size=20).map(str.strip)
@@ -83,7 +89,9 @@ def destinations(draw: st.DrawFn, ref_name: str) -> Destination:
 
 
 def dmqs(name: str, ends: Mapping[str, Any]) -> st.SearchStrategy[Dmq]:
-    free: dict[str, Any] = {"enabled": st.booleans(), "stay_connected": st.booleans()} if ends else {}
+    free: dict[str, Any] = (
+        {"enabled": st.booleans(), "stay_connected": st.booleans()} if ends else {}
+    )
     return st.builds(
         Dmq,
         name=st.just(name),
@@ -101,8 +109,14 @@ def dmqs(name: str, ends: Mapping[str, Any]) -> st.SearchStrategy[Dmq]:
 
 @st.composite
 def bridges(draw: st.DrawFn) -> Bridge:
-    factories = [draw(connection_factories(name)) for name in draw(st.lists(names, min_size=1, max_size=3, unique=True))]
-    places = [draw(destinations(name)) for name in draw(st.lists(names, min_size=1, max_size=3, unique=True))]
+    factories = [
+        draw(connection_factories(name))
+        for name in draw(st.lists(names, min_size=1, max_size=3, unique=True))
+    ]
+    places = [
+        draw(destinations(name))
+        for name in draw(st.lists(names, min_size=1, max_size=3, unique=True))
+    ]
     one_factory, one_place = st.sampled_from(factories), st.sampled_from(places)
     links = []
     for name in draw(st.lists(names, max_size=3, unique=True)):
@@ -148,7 +162,9 @@ def bridges(draw: st.DrawFn) -> Bridge:
         name=draw(names),
         links=tuple(links),
         built_in_dmq=draw(dmqs(BUILT_IN_DMQ.name, {})),
-        dmqs=tuple(draw(dmqs(name, ends)) for name in draw(st.lists(names, max_size=2, unique=True))),
+        dmqs=tuple(
+            draw(dmqs(name, ends)) for name in draw(st.lists(names, max_size=2, unique=True))
+        ),
         connection_factories=tuple(factories),
         destinations=tuple(places),
         message_transfer_tag_bridge_name=draw(st.booleans()),
@@ -158,7 +174,11 @@ def bridges(draw: st.DrawFn) -> Bridge:
 
 def described(bridge: Bridge) -> list[str]:
     """Every description, which makes no difference when bridges are compared."""
-    links = [text for link in bridge.links for text in (link.description, link.source.description, link.target.description)]
+    links = [
+        text
+        for link in bridge.links
+        for text in (link.description, link.source.description, link.target.description)
+    ]
     others: list[Dmq | ConnectionFactory | Destination] = [bridge.built_in_dmq, *bridge.dmqs]
     others += [*bridge.connection_factories, *bridge.destinations]
     return [*links, *(one.description for one in others)]
@@ -175,12 +195,17 @@ def test_what_is_written_reads_back(model: Bridge) -> None:
 
 
 TAGS = [*declarations(), "surprise"]
-ATTRIBUTES = [*sorted({name for declared in declarations().values() for name in declared.attributes}), "surprise"]
+ATTRIBUTES = [
+    *sorted({name for declared in declarations().values() for name in declared.attributes}),
+    "surprise",
+]
 
 
 def elements(depth: int = 3) -> st.SearchStrategy[str]:
     """Any elements in each other, most of them not as the DTD wants them."""
-    attributes = st.dictionaries(st.sampled_from(ATTRIBUTES), st.sampled_from(["true", "false", "topic", "x"]), max_size=4)
+    attributes = st.dictionaries(
+        st.sampled_from(ATTRIBUTES), st.sampled_from(["true", "false", "topic", "x"]), max_size=4
+    )
     inner = st.just("") | st.sampled_from([" ", "text", "<!-- note -->"])
     if depth:
         inner |= st.lists(elements(depth - 1), max_size=4).map("".join)
@@ -192,7 +217,12 @@ def _element(tag: str, attributes: Mapping[str, str], inner: str) -> str:
     return f"<{tag} {given}>{inner}</{tag}>"
 
 
-@given(elements(), st.dictionaries(st.sampled_from(["name", "log-message-transfer", "surprise"]), st.just("true"), max_size=3))
+@given(
+    elements(),
+    st.dictionaries(
+        st.sampled_from(["name", "log-message-transfer", "surprise"]), st.just("true"), max_size=3
+    ),
+)
 def test_what_is_said_is_what_the_dtd_says(inner: str, attributes: Mapping[str, str]) -> None:
     """Our own sentences find a document bad exactly where the parser's validation does."""
     text = _element("jmsbridge", attributes, inner)

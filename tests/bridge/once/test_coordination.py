@@ -54,7 +54,10 @@ async def test_what_a_stopped_link_left_undecided_is_listed_until_it_is_rolled_b
     await brokers.reaches(link, LinkState.STOPPED)
     await until(lambda: brokers.coordinator().transactions()[0].state == "ROLLING_BACK")
     [left] = brokers.coordinator().transactions()
-    assert [(branch.ref_name, branch.state) for branch in left.branches] == [("source", "LEFT"), ("target", "ROLLED_BACK")]
+    assert [(branch.ref_name, branch.state) for branch in left.branches] == [
+        ("source", "LEFT"),
+        ("target", "ROLLED_BACK"),
+    ]
     brokers.source.provider.error = None
     await until(lambda: brokers.coordinator().transactions() == [])
     assert await brokers.source.texts(1, SOURCE) == ["a"]
@@ -71,7 +74,10 @@ class Wary:
         self.asked: list[str | None] = []
 
     def connect(
-        self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]
+        self,
+        credentials: Credentials,
+        client_id: str | None,
+        lost: Callable[[MessagingError], None],
     ) -> Deferred[Connection]:
         self.asked.append(client_id)
         return self.answers()
@@ -85,16 +91,22 @@ class Asking:
         self.process = Process(MemoryStorage(), at_once=True)
         self.events: list[Any] = []
         log = Logger(observer=self.events.append)  # type: ignore[arg-type]
-        self.coordination = Coordination(self.clock, lambda: self.process.coordinator, lambda: True, log)
+        self.coordination = Coordination(
+            self.clock, lambda: self.process.coordinator, lambda: True, log
+        )
         self.provider: Any = Wary(answers)
         configured = ConnectionFactory("wary", **config)
-        self.factory = AdministeredFactory(configured, self.provider, Credentials("", ""), "wary", client_id="the link's")
+        self.factory = AdministeredFactory(
+            configured, self.provider, Credentials("", ""), "wary", client_id="the link's"
+        )
         self.coordination.configure([self.factory])
 
     def replaced(self, answers: Callable[[], Deferred[Connection]]) -> Wary:
         """The factory has become another. :returns: the provider behind it."""
         provider: Any = Wary(answers)
-        self.coordination.configure([AdministeredFactory(self.factory.config, provider, Credentials("", ""), "wary")])
+        self.coordination.configure(
+            [AdministeredFactory(self.factory.config, provider, Credentials("", ""), "wary")]
+        )
         return provider  # type: ignore[no-any-return]
 
     def wait(self, seconds: float) -> None:
@@ -218,7 +230,16 @@ def test_the_parts_of_a_bridge_tell_which_factories_are_in_force() -> None:
     nobody: Any = None
     bridge = Bridge("orders", connection_factories=(here,))
     parts = Parts(
-        asking.clock, bridge, embedded, nobody, nobody, asking.coordination, "instance", log, lambda point: None, NO_JOURNAL
+        asking.clock,
+        bridge,
+        embedded,
+        nobody,
+        nobody,
+        asking.coordination,
+        "instance",
+        log,
+        lambda point: None,
+        NO_JOURNAL,
     )
     asking.coordination.start(parts.resource_managers())
     assert len(broker.asked) == 1

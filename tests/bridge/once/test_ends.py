@@ -36,7 +36,9 @@ class Heuristic:
 
     def connect(self, *given: Any) -> Deferred[Any]:
         return self._provider.connect(*given).addCallback(
-            lambda connection: Behind(connection, xa_session=lambda: self._session(connection.xa_session()))
+            lambda connection: Behind(
+                connection, xa_session=lambda: self._session(connection.xa_session())
+            )
         )
 
     def _session(self, session: Any) -> Any:
@@ -136,7 +138,9 @@ async def test_while_such_a_transaction_hangs_the_link_says_so_and_tries_again(
 
 
 @on_reactor
-async def test_messages_of_a_heuristic_end_are_kept_until_a_dead_message_queue_takes_them(brokers: Rig) -> None:
+async def test_messages_of_a_heuristic_end_are_kept_until_a_dead_message_queue_takes_them(
+    brokers: Rig,
+) -> None:
     away = brokers.target.provider
     away._provider = Heuristic(away._provider)
     # Each is tried three times, one more often.
@@ -157,7 +161,9 @@ async def test_messages_of_a_heuristic_end_are_kept_until_a_dead_message_queue_t
 
 @pytest.mark.parametrize("anew", [False, True])
 @on_reactor
-async def test_messages_of_a_heuristic_end_are_kept_while_the_link_is_stopped(brokers: Rig, anew: bool) -> None:
+async def test_messages_of_a_heuristic_end_are_kept_while_the_link_is_stopped(
+    brokers: Rig, anew: bool
+) -> None:
     away = brokers.target.provider
     away._provider = Heuristic(away._provider)
     brokers.graves.refuse = 1000

@@ -35,7 +35,9 @@ class Unwilling:
 
     def connect(self, *given: Any) -> Deferred[Any]:
         return self._provider.connect(*given).addCallback(
-            lambda connection: Behind(connection, xa_session=lambda: self._session(connection.xa_session()))
+            lambda connection: Behind(
+                connection, xa_session=lambda: self._session(connection.xa_session())
+            )
         )
 
     def _session(self, session: Any) -> Any:
@@ -68,9 +70,13 @@ class _Resource:
 @pytest.mark.parametrize("side", ["source", "target"])
 @pytest.mark.parametrize("size", [1, 5])
 @on_reactor
-async def test_the_link_recovers_before_it_receives_again(brokers: Rig, side: str, several: bool, size: int) -> None:
+async def test_the_link_recovers_before_it_receives_again(
+    brokers: Rig, side: str, several: bool, size: int
+) -> None:
     """:param several: whether the factories are those of several resource managers."""
-    refuses, leaves = (brokers.target, brokers.source) if side == "source" else (brokers.source, brokers.target)
+    refuses, leaves = (
+        (brokers.target, brokers.source) if side == "source" else (brokers.source, brokers.target)
+    )
     refuses.provider._provider = Unwilling(refuses.provider._provider, prepare=1)
     # The first attempt to recover is in vain, too.
     leaves.provider._provider = Unwilling(leaves.provider._provider, rollback=2)

@@ -97,7 +97,9 @@ async def test_where_both_sides_are_one_broker_nothing_is_logged(broker: Rig) ->
 
 
 @on_reactor
-async def test_where_a_factory_may_lead_to_several_resource_managers_each_side_has_a_branch_of_its_own(broker: Rig) -> None:
+async def test_where_a_factory_may_lead_to_several_resource_managers_each_side_has_a_branch_of_its_own(
+    broker: Rig,
+) -> None:
     for side in (broker.source, broker.target):
         side.factory.config = replace(side.config, multi_rm=True)
     await broker.source.send(*NUMBERS)
@@ -109,12 +111,18 @@ async def test_where_a_factory_may_lead_to_several_resource_managers_each_side_h
 
 
 @on_reactor
-async def test_between_two_brokers_the_decision_is_logged_before_anyone_commits(brokers: Rig) -> None:
+async def test_between_two_brokers_the_decision_is_logged_before_anyone_commits(
+    brokers: Rig,
+) -> None:
     await brokers.source.send("a")
     link = await started(brokers)
     assert await brokers.target.texts(1) == ["a"]
     await until(lambda: link.status().counters.batches == 1)
-    xa = [point for point in brokers.points if point.startswith("xa.after-p") or point.endswith("decision") or "commit" in point]
+    xa = [
+        point
+        for point in brokers.points
+        if point.startswith("xa.after-p") or point.endswith("decision") or "commit" in point
+    ]
     assert xa == [
         "xa.after-prepare-1",
         "xa.after-prepare-2",
@@ -126,7 +134,9 @@ async def test_between_two_brokers_the_decision_is_logged_before_anyone_commits(
 
 
 @on_reactor
-async def test_a_connection_that_does_not_stay_is_given_back_after_each_transaction(brokers: Rig) -> None:
+async def test_a_connection_that_does_not_stay_is_given_back_after_each_transaction(
+    brokers: Rig,
+) -> None:
     link = await started(brokers, target={"stay_connected": False})
     for body in "abc":
         await brokers.source.send(body)
@@ -149,12 +159,23 @@ async def test_what_the_transformer_fails_on_is_dead_and_the_rest_goes_on(broker
             return message
 
     await brokers.source.send(*NUMBERS[:6])
-    link = await started(brokers, transformer=Fails(), target={"consume_no_transfer_on_transform_error": True}, max_batch_size=4)
+    link = await started(
+        brokers,
+        transformer=Fails(),
+        target={"consume_no_transfer_on_transform_error": True},
+        max_batch_size=4,
+    )
     assert await brokers.target.texts(4) == ["0", "1", "2", "5"]
     await until(lambda: link.status().counters.acknowledged == 6)
-    assert [(dead.message.text, dead.reason) for dead in brokers.graves.dead] == [("3", BridgeDeadReason.TRANSFORM_FAILURE)]
+    assert [(dead.message.text, dead.reason) for dead in brokers.graves.dead] == [
+        ("3", BridgeDeadReason.TRANSFORM_FAILURE)
+    ]
     counters = link.status().counters
-    assert (counters.transform_failures, counters.not_transferred, counters.dead) == (1, 1, {BridgeDeadReason.TRANSFORM_FAILURE: 1})
+    assert (counters.transform_failures, counters.not_transferred, counters.dead) == (
+        1,
+        1,
+        {BridgeDeadReason.TRANSFORM_FAILURE: 1},
+    )
     await link.stop()
     await nothing_is_left(brokers)
 
@@ -171,7 +192,9 @@ async def test_where_it_must_stop_for_that_all_of_the_batch_stays(brokers: Rig) 
 
 
 @on_reactor
-async def test_where_no_dead_message_queue_takes_a_message_the_transaction_is_tried_again(brokers: Rig) -> None:
+async def test_where_no_dead_message_queue_takes_a_message_the_transaction_is_tried_again(
+    brokers: Rig,
+) -> None:
     brokers.graves.refuse = 2
     await brokers.source.send("good", "bad", "better")
     tolerant = {"consume_no_transfer_on_transform_error": True}
@@ -203,12 +226,21 @@ async def test_a_message_that_the_target_refuses_is_dead_after_six_times_alone_a
 
 
 @on_reactor
-async def test_what_is_dead_is_buried_once_however_often_its_transaction_is_tried_again(brokers: Rig) -> None:
+async def test_what_is_dead_is_buried_once_however_often_its_transaction_is_tried_again(
+    brokers: Rig,
+) -> None:
     small, most = brokers.target.backend.small
     large = "x" * (most + 1_000)
     await brokers.source.send("bad", "good", large, "better")
     tolerant = {"consume_no_transfer_on_transform_error": True}
-    link = await started(brokers, transformer=failing_on("bad"), target=tolerant, to=small, max_batch_size=4, max_batch_time_ms=20)
+    link = await started(
+        brokers,
+        transformer=failing_on("bad"),
+        target=tolerant,
+        to=small,
+        max_batch_size=4,
+        max_batch_time_ms=20,
+    )
     assert await brokers.target.texts(2, small) == ["good", "better"]
     await until(lambda: link.status().counters.acknowledged == 4)
     assert [dead.message.text for dead in brokers.graves.dead] == ["bad", large]
@@ -238,7 +270,9 @@ POINTS = [
 @pytest.mark.parametrize("cut", ["source", "target", "both"])
 @pytest.mark.parametrize("point", POINTS)
 @on_reactor
-async def test_whatever_connection_is_lost_at_whatever_point_each_message_arrives_once(brokers: Rig, point: str, cut: str) -> None:
+async def test_whatever_connection_is_lost_at_whatever_point_each_message_arrives_once(
+    brokers: Rig, point: str, cut: str
+) -> None:
     seen = 0
 
     def passed(at: str) -> None:
@@ -263,7 +297,9 @@ async def test_whatever_connection_is_lost_at_whatever_point_each_message_arrive
 @pytest.mark.parametrize("act", ["pause", "stop"])
 @pytest.mark.parametrize("point", POINTS)
 @on_reactor
-async def test_it_can_be_stopped_and_paused_at_any_point(brokers: Rig, point: str, act: str) -> None:
+async def test_it_can_be_stopped_and_paused_at_any_point(
+    brokers: Rig, point: str, act: str
+) -> None:
     acted: list[Any] = []
     links: list[JMSLink] = []
 
@@ -272,7 +308,9 @@ async def test_it_can_be_stopped_and_paused_at_any_point(brokers: Rig, point: st
             acted.append(getattr(links[0], act)())
 
     await brokers.source.send(*NUMBERS)
-    links.append(brokers.link(quality_of_service=ONCE, max_batch_size=5, max_batch_time_ms=20, passed=passed))
+    links.append(
+        brokers.link(quality_of_service=ONCE, max_batch_size=5, max_batch_time_ms=20, passed=passed)
+    )
     [link] = links
     await link.start()
     await until(lambda: bool(acted))

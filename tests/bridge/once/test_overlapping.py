@@ -31,32 +31,44 @@ def ahead(points: list[str]) -> int:
 
 
 @on_reactor
-async def test_the_next_is_received_and_sent_while_one_is_committed_and_decided_behind_it(brokers: Rig) -> None:
+async def test_the_next_is_received_and_sent_while_one_is_committed_and_decided_behind_it(
+    brokers: Rig,
+) -> None:
     await brokers.source.send(*NUMBERS)
     link = await started(brokers, max_batch_size=5, max_batch_time_ms=20)
     assert await brokers.target.texts(60) == NUMBERS
     await until(lambda: link.status().counters.acknowledged == 60)
     await link.stop()
     assert ahead(brokers.points) >= 6
-    decisions = [point for point in brokers.points if point in (crash_points.BEFORE_DECISION, COMMITTED)]
+    decisions = [
+        point for point in brokers.points if point in (crash_points.BEFORE_DECISION, COMMITTED)
+    ]
     assert decisions == [crash_points.BEFORE_DECISION, COMMITTED] * 12
     await nothing_is_left(brokers)
 
 
 @on_reactor
-async def test_where_the_connection_does_not_stay_one_is_over_before_the_next_begins(brokers: Rig) -> None:
+async def test_where_the_connection_does_not_stay_one_is_over_before_the_next_begins(
+    brokers: Rig,
+) -> None:
     await brokers.source.send(*NUMBERS[:30])
-    link = await started(brokers, max_batch_size=5, max_batch_time_ms=20, target={"stay_connected": False})
+    link = await started(
+        brokers, max_batch_size=5, max_batch_time_ms=20, target={"stay_connected": False}
+    )
     assert await brokers.target.texts(30) == NUMBERS[:30]
     await link.stop()
     assert ahead(brokers.points) == 0
     await nothing_is_left(brokers)
 
 
-@pytest.mark.parametrize("at", [crash_points.AFTER_START_1, BEGUN, crash_points.AFTER_SEND, crash_points.AFTER_PREPARE_1])
+@pytest.mark.parametrize(
+    "at", [crash_points.AFTER_START_1, BEGUN, crash_points.AFTER_SEND, crash_points.AFTER_PREPARE_1]
+)
 @pytest.mark.parametrize("cut", ["source", "target"])
 @on_reactor
-async def test_a_commit_that_waits_for_its_broker_is_not_overtaken(brokers: Rig, at: str, cut: str) -> None:
+async def test_a_commit_that_waits_for_its_broker_is_not_overtaken(
+    brokers: Rig, at: str, cut: str
+) -> None:
     """The connection is lost when one is decided, and the next has come so far."""
     decided = False
     times = 0
@@ -96,7 +108,9 @@ async def test_it_can_be_stopped_between_a_decision_and_the_next(brokers: Rig, a
 
     await brokers.source.send(*NUMBERS)
     once = QualityOfService.ONCE_AND_ONLY_ONCE
-    links.append(brokers.link(quality_of_service=once, max_batch_size=5, max_batch_time_ms=20, passed=passed))
+    links.append(
+        brokers.link(quality_of_service=once, max_batch_size=5, max_batch_time_ms=20, passed=passed)
+    )
     await links[0].start()
     await until(lambda: bool(acted))
     await acted[0]

@@ -12,7 +12,9 @@ from gateway.messaging.message import Headers, Message
 
 
 def messages(count: int) -> list[Message]:
-    return [Message(Headers(Queue("source")), b"", message_id=f"ID-{number}") for number in range(count)]
+    return [
+        Message(Headers(Queue("source")), b"", message_id=f"ID-{number}") for number in range(count)
+    ]
 
 
 #: Of each bad message, whether the target says which it is.
@@ -36,7 +38,9 @@ def test_whatever_is_refused_the_rest_is_transferred_and_each_bad_one_tried_so_o
         sent = [message.message_id for message in batch if message.message_id not in died]
         refused = next((name for name in sent if name in named), None)
         if refused is not None:
-            at = [message.message_id for message in batch].index(refused) if named[refused] else None
+            at = (
+                [message.message_id for message in batch].index(refused) if named[refused] else None
+            )
             times = poison.refused(batch, BridgeDeadReason.SEND_FAILURE, "no", at)
             if len(batch) == 1:
                 alone[sent[0]] = times
@@ -59,7 +63,9 @@ def test_whatever_is_refused_the_rest_is_transferred_and_each_bad_one_tried_so_o
 
 
 @given(st.integers(2, 100), st.data())
-def test_a_message_that_the_target_names_costs_one_rollback_and_its_own(count: int, data: st.DataObject) -> None:
+def test_a_message_that_the_target_names_costs_one_rollback_and_its_own(
+    count: int, data: st.DataObject
+) -> None:
     bad = data.draw(st.integers(0, count - 1))
     waiting = messages(count)
     poison = Poison(100)
@@ -104,7 +110,10 @@ def test_those_that_come_back_by_turns_are_each_counted_and_each_dies_of_its_own
     for times in range(1, MOST + 1):
         for one in bad:
             assert not poison.is_dead(one)
-            assert poison.refused([one], BridgeDeadReason.COMMIT_FAILURE, f"{one.message_id}, {times}") == times
+            assert (
+                poison.refused([one], BridgeDeadReason.COMMIT_FAILURE, f"{one.message_id}, {times}")
+                == times
+            )
     for one in bad:
         assert poison.is_dead(one)
         assert poison.cause(one) == (BridgeDeadReason.COMMIT_FAILURE, f"{one.message_id}, {MOST}")

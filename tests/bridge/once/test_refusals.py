@@ -95,7 +95,9 @@ class Silent:
 
     def connect(self, *given: Any) -> Deferred[Any]:
         return self._provider.connect(*given).addCallback(
-            lambda connection: _Like(connection, session=lambda mode: self._session(connection.session(mode)))
+            lambda connection: _Like(
+                connection, session=lambda mode: self._session(connection.session(mode))
+            )
         )
 
     def _session(self, session: Any) -> Any:
@@ -103,7 +105,9 @@ class Silent:
             said, self._said = self._said, True
             if not said:
                 self._away.error = ProviderUnavailable("it is away")
-            session.commit(lambda failed: done(failed if said else OutcomeUnknown("its connection is lost")))
+            session.commit(
+                lambda failed: done(failed if said else OutcomeUnknown("its connection is lost"))
+            )
 
         return _Like(session, commit=commit)
 
@@ -145,7 +149,9 @@ async def test_of_a_topic_without_durable_sub_nothing_is_lost_by_a_refusal(
 
 
 @on_reactor
-async def test_of_a_topic_without_durable_sub_nothing_is_lost_while_the_target_is_away(brokers: Rig) -> None:
+async def test_of_a_topic_without_durable_sub_nothing_is_lost_while_the_target_is_away(
+    brokers: Rig,
+) -> None:
     link = await started(brokers, of=TOPIC)
     await brokers.source.send("before", to=TOPIC)
     assert await brokers.target.texts(1) == ["before"]
@@ -159,10 +165,19 @@ async def test_of_a_topic_without_durable_sub_nothing_is_lost_while_the_target_i
 
 
 @pytest.mark.parametrize(
-    "point", ["xa.after-start-2", "link.after-send", "xa.after-prepare-1", "xa.after-prepare-2", "xa.after-decision"]
+    "point",
+    [
+        "xa.after-start-2",
+        "link.after-send",
+        "xa.after-prepare-1",
+        "xa.after-prepare-2",
+        "xa.after-decision",
+    ],
 )
 @on_reactor
-async def test_of_a_topic_without_durable_sub_nothing_is_lost_with_the_target_amid_a_transaction(brokers: Rig, point: str) -> None:
+async def test_of_a_topic_without_durable_sub_nothing_is_lost_with_the_target_amid_a_transaction(
+    brokers: Rig, point: str
+) -> None:
     seen = 0
 
     def passed(at: str) -> None:
@@ -183,7 +198,8 @@ async def test_of_a_topic_without_durable_sub_nothing_is_lost_with_the_target_am
 
 
 @pytest.mark.parametrize(
-    ("of", "source", "warnings"), [(TOPIC, {}, 1), (TOPIC, {"durable_sub": "d", "clientid": "c"}, 0), (SOURCE, {}, 0)]
+    ("of", "source", "warnings"),
+    [(TOPIC, {}, 1), (TOPIC, {"durable_sub": "d", "clientid": "c"}, 0), (SOURCE, {}, 0)],
 )
 @on_reactor
 async def test_a_topic_without_durable_sub_is_told_of_once(
@@ -232,7 +248,9 @@ async def test_a_target_that_does_not_stay_connected_holds_the_link_back(brokers
 
 
 @on_reactor
-async def test_a_link_that_is_held_back_can_be_stopped(brokers: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_link_that_is_held_back_can_be_stopped(
+    brokers: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(links, "STOP_S", 0.05)
     flow, most = brokers.target.backend.flow
     await brokers.source.send(*NUMBERS)
@@ -261,7 +279,11 @@ async def test_what_was_sent_in_doubt_is_not_dead_when_it_expires(brokers: Rig) 
     await until(lambda: clock.seconds() * 1000 > expires)
     there.error = None
     await until(lambda: link.status().counters.acknowledged == 1)
-    assert (brokers.graves.dead, link.status().counters.expired, link.status().counters.sent) == ([], 0, 1)
+    assert (brokers.graves.dead, link.status().counters.expired, link.status().counters.sent) == (
+        [],
+        0,
+        1,
+    )
     assert await brokers.target.rest(TARGET) == []
 
 
@@ -286,7 +308,9 @@ async def test_a_link_that_goes_by_xa_later_marks_nothing(brokers: Rig) -> None:
 @pytest.mark.parametrize("size", [7, None])
 @pytest.mark.parametrize("says_which", [True, False])
 @on_reactor
-async def test_of_a_topic_of_activemq_nothing_is_lost_by_a_refusal(tmp_path: Path, says_which: bool, size: int | None) -> None:
+async def test_of_a_topic_of_activemq_nothing_is_lost_by_a_refusal(
+    tmp_path: Path, says_which: bool, size: int | None
+) -> None:
     source, target = JMSXA(), EmbeddedMemory()
     for backend in (source, target):
         (tmp_path / backend.name).mkdir()

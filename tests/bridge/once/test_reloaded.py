@@ -26,7 +26,9 @@ def once(size: int) -> str:
 
 
 @with_place
-async def test_a_link_that_is_made_anew_does_not_overtake_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_link_that_is_made_anew_does_not_overtake_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(links, "STOP_S", 0.05)
     monkeypatch.setattr(jms_bridge, "START_S", 0.05)
     hanging: list[Deferred[None]] = []

@@ -121,13 +121,19 @@ class Slow:
 @pytest.mark.parametrize("cut", ["source", "target", "both"])
 @pytest.mark.parametrize("call", ["prepare", "commit"])
 @on_reactor
-async def test_a_link_that_reconnects_leaves_a_prepared_transaction_of_another_alone(brokers: Rig, call: str, cut: str) -> None:
+async def test_a_link_that_reconnects_leaves_a_prepared_transaction_of_another_alone(
+    brokers: Rig, call: str, cut: str
+) -> None:
     slow = {}
     for side in (brokers.source, brokers.target):
         slow[side.config.ref_name] = Slow(side.provider._provider, call)
         side.provider._provider = slow[side.config.ref_name]
-    other = await brokers.started(name="other", quality_of_service=ONCE, of=OTHER_SOURCE, to=OTHER_TARGET)
-    others = {side.config.ref_name: list(side.provider._made) for side in (brokers.source, brokers.target)}
+    other = await brokers.started(
+        name="other", quality_of_service=ONCE, of=OTHER_SOURCE, to=OTHER_TARGET
+    )
+    others = {
+        side.config.ref_name: list(side.provider._made) for side in (brokers.source, brokers.target)
+    }
     await brokers.source.send(*NUMBERS)
     link = await brokers.started(quality_of_service=ONCE, max_batch_size=5, max_batch_time_ms=20)
     await until(lambda: all(one.waiting is not None for one in slow.values()))
@@ -139,7 +145,9 @@ async def test_a_link_that_reconnects_leaves_a_prepared_transaction_of_another_a
         if cut in (name, "both"):
             for connection in connections:
                 connection.fail(ProviderUnavailable("its connection is cut"))
-    await until(lambda: other.status().counters.reconnects == 1 and other.state is LinkState.STARTED)
+    await until(
+        lambda: other.status().counters.reconnects == 1 and other.state is LinkState.STARTED
+    )
     assert all(("recover", None) in one.asked for one in slow.values())
     await brokers.source.send("a", "b", to=OTHER_SOURCE)
     assert await brokers.target.texts(2, OTHER_TARGET) == ["a", "b"]
@@ -155,6 +163,8 @@ async def test_a_link_that_reconnects_leaves_a_prepared_transaction_of_another_a
     for started in (link, other):
         await started.stop()
     for one in slow.values():
-        assert "rollback" not in [asked for asked, xid in one.asked if xid is not None and xid == one.waiting]
+        assert "rollback" not in [
+            asked for asked, xid in one.asked if xid is not None and xid == one.waiting
+        ]
     assert await brokers.source.rest(SOURCE) == []
     assert list(brokers.coordinator().transactions()) == []

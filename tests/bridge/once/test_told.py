@@ -32,13 +32,19 @@ def away_behind_the_decision(brokers: Rig) -> None:
 
 @pytest.mark.parametrize("anew", [False, True])
 @on_reactor
-async def test_what_waits_for_its_target_is_told_to_have_arrived_when_it_has(journaled: Journaled, anew: bool) -> None:
+async def test_what_waits_for_its_target_is_told_to_have_arrived_when_it_has(
+    journaled: Journaled, anew: bool
+) -> None:
     brokers = journaled.rig
     await brokers.source.send("a", "b", "c")
     away_behind_the_decision(brokers)
-    link = await brokers.started(quality_of_service=ONCE, max_batch_size=3, max_batch_time_ms=20, passed=brokers.passed)
+    link = await brokers.started(
+        quality_of_service=ONCE, max_batch_size=3, max_batch_time_ms=20, passed=brokers.passed
+    )
     await brokers.reaches(link, LinkState.RETRYING)
-    assert [transaction.state for transaction in brokers.coordinator().transactions()] == ["WAITING"]
+    assert [transaction.state for transaction in brokers.coordinator().transactions()] == [
+        "WAITING"
+    ]
     assert link.status().last_error.startswith("target"), link.status().last_error
     counters = link.status().counters
     assert (counters.received, counters.sent, counters.acknowledged) == (3, 0, 0)
@@ -46,7 +52,9 @@ async def test_what_waits_for_its_target_is_told_to_have_arrived_when_it_has(jou
     brokers.target.provider.error = None
     if anew:
         await link.stop()
-        other = await brokers.started(quality_of_service=ONCE, max_batch_size=3, max_batch_time_ms=20)
+        other = await brokers.started(
+            quality_of_service=ONCE, max_batch_size=3, max_batch_time_ms=20
+        )
         await brokers.source.send("d")
         assert await brokers.target.texts(4) == ["a", "b", "c", "d"]
         await other.stop()
@@ -61,11 +69,15 @@ async def test_what_waits_for_its_target_is_told_to_have_arrived_when_it_has(jou
 
 
 @on_reactor
-async def test_what_an_operator_rolls_back_against_the_decision_is_in_a_dead_message_queue(journaled: Journaled) -> None:
+async def test_what_an_operator_rolls_back_against_the_decision_is_in_a_dead_message_queue(
+    journaled: Journaled,
+) -> None:
     brokers = journaled.rig
     await brokers.source.send("a", "b")
     away_behind_the_decision(brokers)
-    link = await brokers.started(quality_of_service=ONCE, max_batch_size=2, max_batch_time_ms=20, passed=brokers.passed)
+    link = await brokers.started(
+        quality_of_service=ONCE, max_batch_size=2, max_batch_time_ms=20, passed=brokers.passed
+    )
     await brokers.reaches(link, LinkState.RETRYING)
     [transaction] = brokers.coordinator().transactions()
     await brokers.coordinator().rollback(transaction.id)
@@ -88,7 +100,9 @@ async def test_what_waits_for_its_target_has_not_arrived(journaled: Journaled) -
     brokers = journaled.rig
     await brokers.source.send("a")
     away_behind_the_decision(brokers)
-    link = await brokers.started(quality_of_service=ONCE, max_batch_time_ms=20, passed=brokers.passed)
+    link = await brokers.started(
+        quality_of_service=ONCE, max_batch_time_ms=20, passed=brokers.passed
+    )
     await brokers.reaches(link, LinkState.RETRYING)
     await link.stop()
     [events] = (await journaled.transfers()).values()
@@ -97,7 +111,9 @@ async def test_what_waits_for_its_target_has_not_arrived(journaled: Journaled) -
 
 @pytest.mark.parametrize("level", [Level.LINKS, Level.DEAD])
 @on_reactor
-async def test_each_message_of_a_heuristic_end_is_told_of_when_it_is_buried(journaled: Journaled, level: Level) -> None:
+async def test_each_message_of_a_heuristic_end_is_told_of_when_it_is_buried(
+    journaled: Journaled, level: Level
+) -> None:
     brokers = journaled.rig
     await journaled.close()
     journaled.opened(level)

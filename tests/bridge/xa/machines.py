@@ -134,7 +134,9 @@ class Process:
         self.decisions = DecisionLog(self.reactor, self.file, self.jobs)
         header = self.file.header
         ids = Xids("here:bridge", header.identity, header.generation, header.earlier, header.former)
-        self.coordinator = Coordinator(self.reactor, "here:bridge", self.decisions, ids, self.passed.append, log)
+        self.coordinator = Coordinator(
+            self.reactor, "here:bridge", self.decisions, ids, self.passed.append, log
+        )
 
     def work(self) -> None:
         """Everything that the log's thread and the reactor have to do now."""

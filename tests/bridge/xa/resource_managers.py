@@ -283,7 +283,9 @@ class Session:
         waiting = [request.answer for request in self.requests if request.answer is not None]
         lost = [answer for answer, _ in self.answers]
         self.answers.clear()
-        self.requests = deque(Request(one.name, one.arguments, None) for one in list(self.requests)[:arriving])
+        self.requests = deque(
+            Request(one.name, one.arguments, None) for one in list(self.requests)[:arriving]
+        )
         if not told:
             # Kept, or the coroutines that wait would be closed when Python happens to collect them, and do what they do then.
             self.never_told = lost + waiting

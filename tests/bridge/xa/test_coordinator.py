@@ -97,12 +97,16 @@ def test_end_and_prepare_are_asked_without_waiting_and_of_both_at_once() -> None
         session.arrive()
         session.answer()
     committing = begin(transaction.commit())
-    assert [[request.name for request in session.requests] for session in (two.source, two.target)] == [["end", "prepare"]] * 2
+    assert [
+        [request.name for request in session.requests] for session in (two.source, two.target)
+    ] == [["end", "prepare"]] * 2
     for session in (two.source, two.target):
         for _ in range(2):
             session.arrive()
             session.answer()
-    assert [[request.name for request in session.requests] for session in (two.source, two.target)] == [["commit"]] * 2
+    assert [
+        [request.name for request in session.requests] for session in (two.source, two.target)
+    ] == [["commit"]] * 2
     for session in (two.source, two.target):
         session.arrive()
         session.answer()
@@ -133,9 +137,17 @@ def test_a_branch_is_joined_while_it_is_being_started() -> None:
 @pytest.mark.parametrize("call", ["end", "prepare"])
 @pytest.mark.parametrize("at", ["a", "b"])
 @pytest.mark.parametrize(
-    "error", [XAError(100, "no"), XAError(XAER_RMERR, "no"), XAError(XAER_NOTA, "no"), ProviderUnavailable("no")]
+    "error",
+    [
+        XAError(100, "no"),
+        XAError(XAER_RMERR, "no"),
+        XAError(XAER_NOTA, "no"),
+        ProviderUnavailable("no"),
+    ],
 )
-def test_what_is_refused_before_the_decision_is_rolled_back(call: str, at: str, error: Exception) -> None:
+def test_what_is_refused_before_the_decision_is_rolled_back(
+    call: str, at: str, error: Exception
+) -> None:
     two = Two()
     transaction = two.moved()
     getattr(two, at).refusals[call] = [error]
@@ -157,7 +169,13 @@ def test_what_is_refused_before_the_decision_is_rolled_back(call: str, at: str, 
 
 @pytest.mark.parametrize("at", ["a", "b"])
 @pytest.mark.parametrize(
-    "error", [XAError(XA_RETRY, "no"), XAError(XAER_RMFAIL, "no"), ProviderUnavailable("no"), XAError(-6, "no")]
+    "error",
+    [
+        XAError(XA_RETRY, "no"),
+        XAError(XAER_RMFAIL, "no"),
+        ProviderUnavailable("no"),
+        XAError(-6, "no"),
+    ],
 )
 def test_after_the_decision_it_is_waited_for(at: str, error: Exception) -> None:
     two = Two()
@@ -167,7 +185,9 @@ def test_after_the_decision_it_is_waited_for(at: str, error: Exception) -> None:
     assert done(transaction.commit()) == Committed((ref_name,))
     status = two.coordinator.transactions()[0]
     assert (status.id, status.state, status.decision) == (transaction.id, "WAITING", "COMMIT")
-    assert [branch.state for branch in status.branches if branch.ref_name == ref_name] == ["WAITING"]
+    assert [branch.state for branch in status.branches if branch.ref_name == ref_name] == [
+        "WAITING"
+    ]
     two.process.reactor.advance(1)
     two.restart(kept=10_000)
     assert [one.id for one in two.coordinator.transactions()] == [transaction.id]
@@ -197,7 +217,9 @@ def test_a_resource_manager_that_failed_and_forgot_is_a_hazard() -> None:
     assert two.coordinator.transactions()[0].branches[1].state == "HEURISTIC_HAZARD"
 
 
-@pytest.mark.parametrize("error", [XAError(100, "no"), XAError(XAER_RMERR, "no"), XAError(XA_HEURRB, "no")])
+@pytest.mark.parametrize(
+    "error", [XAError(100, "no"), XAError(XAER_RMERR, "no"), XAError(XA_HEURRB, "no")]
+)
 def test_one_phase_refused_is_rolled_back(error: Exception) -> None:
     two = Two()
     transaction = two.coordinator.begin()
@@ -213,7 +235,10 @@ def test_one_phase_refused_is_rolled_back(error: Exception) -> None:
     assert two.coordinator.transactions() == []
 
 
-@pytest.mark.parametrize("error", [ProviderUnavailable("gone"), XAError(XAER_RMFAIL, "gone"), XAError(XAER_NOTA, "what?")])
+@pytest.mark.parametrize(
+    "error",
+    [ProviderUnavailable("gone"), XAError(XAER_RMFAIL, "gone"), XAError(XAER_NOTA, "what?")],
+)
 def test_one_phase_without_an_answer_is_unknown(error: Exception) -> None:
     two = Two()
     transaction = two.coordinator.begin()
@@ -292,7 +317,9 @@ def test_after_a_failed_sync_the_disk_decides(kept: int) -> None:
         done(transaction.commit())
     two.restart(kept)
     two.recover()
-    assert (two.a.messages, two.b.messages) == (([2, 3], [1]) if kept == 10_000 else ([1, 2, 3], []))
+    assert (two.a.messages, two.b.messages) == (
+        ([2, 3], [1]) if kept == 10_000 else ([1, 2, 3], [])
+    )
     assert two.coordinator.transactions() == []
 
 

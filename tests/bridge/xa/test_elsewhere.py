@@ -14,7 +14,13 @@ from bridge.xa.log.records import Presumed
 from bridge.xa.presumptions import Presumptions
 from gateway.messaging.errors import ProviderUnavailable, XAError
 from gateway.messaging.provider import Xid
-from tests.bridge.xa.resource_managers import XA_HEURCOM, XAER_NOTA, XAER_RMFAIL, ResourceManager, Session
+from tests.bridge.xa.resource_managers import (
+    XA_HEURCOM,
+    XAER_NOTA,
+    XAER_RMFAIL,
+    ResourceManager,
+    Session,
+)
 from tests.bridge.xa.two import Two, done, result
 
 SEVERAL = "rm:b (target)"
@@ -41,7 +47,9 @@ def warned(two: Two, words: str) -> int:
 
 
 @pytest.mark.parametrize("restarts", [(False, False), (True, False), (False, True), (True, True)])
-def test_a_branch_that_another_broker_did_not_know_is_committed_when_it_comes_to_light(restarts: tuple[bool, bool]) -> None:
+def test_a_branch_that_another_broker_did_not_know_is_committed_when_it_comes_to_light(
+    restarts: tuple[bool, bool],
+) -> None:
     two = Two()
     waiting(two)
     if restarts[0]:
@@ -59,7 +67,9 @@ def test_a_branch_that_another_broker_did_not_know_is_committed_when_it_comes_to
     assert two.process.file.entries() == ()
 
 
-def test_it_is_remembered_when_the_log_is_written_anew_and_when_it_comes_to_light_at_a_bad_moment() -> None:
+def test_it_is_remembered_when_the_log_is_written_anew_and_when_it_comes_to_light_at_a_bad_moment() -> (
+    None
+):
     two = Two()
     waiting(two)
     recovered(two, ResourceManager("rm:b"))
@@ -109,7 +119,9 @@ def test_the_first_commit_that_is_answered_so_is_warned_of() -> None:
     two.target.prepare = prepare  # type: ignore[method-assign]
     assert done(transaction.commit()) == Committed()
     assert warned(two, "does not know branch") == 1
-    [event] = [one for one in two.process.events if "does not know branch" in str(one.get("log_format"))]
+    [event] = [
+        one for one in two.process.events if "does not know branch" in str(one.get("log_format"))
+    ]
     assert (event["id"], event["ref_name"]) == (transaction.id, "target")
     [xid] = two.b.prepared
     assert event["xid"] == f"{xid.format_id}:{xid.gtrid.hex()}:{xid.bqual.hex()}"
@@ -136,7 +148,11 @@ def test_what_may_be_one_of_several_waits_until_it_is_listed() -> None:
         assert recovered(two, other, SEVERAL) == Recovered()
     assert "commit" not in other.calls
     [status] = two.coordinator.transactions()
-    assert (status.id, status.state, status.branches[1].state) == (transaction.id, "WAITING", "WAITING")
+    assert (status.id, status.state, status.branches[1].state) == (
+        transaction.id,
+        "WAITING",
+        "WAITING",
+    )
     assert "not known" in status.branches[1].reason
     assert warned(two, "may lead to several brokers") == 1
     two.process.reactor.advance(1)
@@ -194,5 +210,7 @@ def test_a_branch_that_another_broker_did_not_know_is_rolled_back_when_it_comes_
     # The source's branch counts as rolled back, and the target's has not been heard of, so the transaction is listed.
     assert [status.id for status in two.coordinator.transactions()] == [transaction.id]
     assert len(two.a.prepared) == 1
-    assert result(two.coordinator.recover("source", "rm:a", Session(two.a))) == Recovered(rolled_back=1)
+    assert result(two.coordinator.recover("source", "rm:a", Session(two.a))) == Recovered(
+        rolled_back=1
+    )
     assert (two.a.messages, two.a.prepared) == ([1, 2, 3], {})

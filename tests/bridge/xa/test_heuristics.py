@@ -62,7 +62,11 @@ def test_a_heuristic_outcome_is_kept_until_it_is_forgotten(code: int, state: str
     two.restart()
     two.recover()
     status = two.coordinator.transactions()[0]
-    assert (status.id, status.state, status.branches[1].state) == (transaction.id, "HEURISTIC", state)
+    assert (status.id, status.state, status.branches[1].state) == (
+        transaction.id,
+        "HEURISTIC",
+        state,
+    )
     assert two.b.heuristics == {xid: code}
     for operation in ("commit", "rollback"):
         with pytest.raises(WrongState):
@@ -104,7 +108,11 @@ def test_a_heuristic_commit_of_what_was_rolled_back() -> None:
         done(transaction.commit())
     two.restart()
     status = two.coordinator.transactions()[0]
-    assert (status.state, status.decision, status.branches[0].state) == ("HEURISTIC", "", "HEURISTIC_COMMIT")
+    assert (status.state, status.decision, status.branches[0].state) == (
+        "HEURISTIC",
+        "",
+        "HEURISTIC_COMMIT",
+    )
 
 
 def test_a_heuristic_outcome_that_only_recovery_finds() -> None:
@@ -193,7 +201,10 @@ def test_how_a_transaction_is_shown() -> None:
     gtrid = next(iter(two.b.prepared)).gtrid.hex()
     branches = [branch.xid.split(":")[2] for branch in status.branches]
     assert status.text == f"{gtrid}(COMMIT)[{branches[0]}(COMMIT), {branches[1]}(WAITING)]"
-    assert [(branch.ref_name, branch.rm) for branch in status.branches] == [("source", "rm:a"), ("target", "rm:b")]
+    assert [(branch.ref_name, branch.rm) for branch in status.branches] == [
+        ("source", "rm:a"),
+        ("target", "rm:b"),
+    ]
 
 
 def test_a_provider_that_breaks_its_word_is_logged_and_waited_for() -> None:
@@ -233,7 +244,9 @@ def hazard(two: Two) -> str:
     transaction = two.moved()
     two.a.refusals["commit"] = [XAError(XAER_RMERR, "what?")]
     assert done(transaction.commit()) == Committed(("source",))
-    assert result(two.coordinator.recover("source", "rm:a", Session(ResourceManager("rm:a")))) == Recovered(heuristic=1)
+    assert result(
+        two.coordinator.recover("source", "rm:a", Session(ResourceManager("rm:a")))
+    ) == Recovered(heuristic=1)
     [status] = two.coordinator.transactions()
     assert (status.state, status.branches[0].state) == ("HEURISTIC", "HEURISTIC_HAZARD")
     assert len(two.a.prepared) == 1
@@ -242,7 +255,9 @@ def hazard(two: Two) -> str:
 
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("forgetting", [False, True])
-def test_a_hazard_that_comes_to_light_is_committed_as_decided(restarted: bool, forgetting: bool) -> None:
+def test_a_hazard_that_comes_to_light_is_committed_as_decided(
+    restarted: bool, forgetting: bool
+) -> None:
     two = Two()
     id = hazard(two)
     if restarted:
@@ -254,9 +269,20 @@ def test_a_hazard_that_comes_to_light_is_committed_as_decided(restarted: bool, f
             two.recover()
         result(two.coordinator.forget(id))
         assert two.coordinator.transactions()[0].state == "FORGETTING"
-    assert result(two.coordinator.recover("source", "rm:a", Session(two.a))) == Recovered(committed=1)
-    assert (two.a.messages, two.a.prepared, two.b.messages, two.coordinator.transactions()) == ([2, 3], {}, [1], [])
-    [told] = [formatEvent(event) for event in two.process.events if "holds branch" in str(event.get("log_format"))]
+    assert result(two.coordinator.recover("source", "rm:a", Session(two.a))) == Recovered(
+        committed=1
+    )
+    assert (two.a.messages, two.a.prepared, two.b.messages, two.coordinator.transactions()) == (
+        [2, 3],
+        {},
+        [1],
+        [],
+    )
+    [told] = [
+        formatEvent(event)
+        for event in two.process.events
+        if "holds branch" in str(event.get("log_format"))
+    ]
     assert "dead message queue" in told
     two.process.reactor.advance(1)
     assert two.process.file.entries() == ()
@@ -281,11 +307,15 @@ def test_what_is_decided_is_committed_when_it_comes_to_light_though_it_was_forgo
     if restarts[1]:
         two.process.reactor.advance(1)
         two.restart(kept=10_000)
-    assert result(two.coordinator.recover("source", "rm:a", Session(two.a))) == Recovered(committed=1)
+    assert result(two.coordinator.recover("source", "rm:a", Session(two.a))) == Recovered(
+        committed=1
+    )
     assert (two.a.messages, two.a.prepared, two.b.messages) == ([2, 3], {}, [1])
 
 
-def test_what_was_taken_for_committed_is_remembered_anew_when_its_transaction_is_forgotten() -> None:
+def test_what_was_taken_for_committed_is_remembered_anew_when_its_transaction_is_forgotten() -> (
+    None
+):
     """It was heuristic for longer than anything is remembered."""
     two = Two()
     transaction = two.moved()
@@ -298,7 +328,9 @@ def test_what_was_taken_for_committed_is_remembered_anew_when_its_transaction_is
     two.process.reactor.advance(2 * presumptions.KEPT_MS / 1000)
     result(two.coordinator.forget(transaction.id))
     result(two.coordinator.forget(transaction.id))
-    assert result(two.coordinator.recover("source", "rm:a", Session(two.a))) == Recovered(committed=1)
+    assert result(two.coordinator.recover("source", "rm:a", Session(two.a))) == Recovered(
+        committed=1
+    )
     assert (two.a.messages, two.a.prepared) == ([2, 3], {})
 
 

@@ -69,7 +69,9 @@ def test_what_is_known_is_not_waited_for() -> None:
     assert [request.name for request in other.requests] == ["start"]
 
 
-def test_what_waits_for_one_of_two_by_one_name_is_not_taken_for_committed_by_the_others_word() -> None:
+def test_what_waits_for_one_of_two_by_one_name_is_not_taken_for_committed_by_the_others_word() -> (
+    None
+):
     two = Two()
     two.b.refusals["commit"] = [ProviderUnavailable("gone")]
     assert moved(two) == Committed(("target",))
@@ -97,7 +99,10 @@ def test_a_third_session_joins_whichever_branch_is_its_own() -> None:
     assert two.b.messages == [1]
 
 
-@pytest.mark.parametrize("answer", [True, False, XAError(XAER_RMERR, "isSameRM is not supported"), ProviderUnavailable("not now")])
+@pytest.mark.parametrize(
+    "answer",
+    [True, False, XAError(XAER_RMERR, "isSameRM is not supported"), ProviderUnavailable("not now")],
+)
 def test_a_late_answer_is_good_for_the_enlisting_whatever_it_is(answer: bool | Exception) -> None:
     """JMS answers on a thread of its own: what is sent behind an enlisting that would ask again would be sent into no branch."""
     two = Two()
@@ -121,7 +126,9 @@ def test_a_late_answer_is_good_for_the_enlisting_whatever_it_is(answer: bool | E
         result(enlisting)
         result(putting)
         assert result(committing) == Committed()
-    assert (two.a.messages, two.b.messages) == (([3, 1, 2], []) if answer is True else ([3], [1, 2]))
+    assert (two.a.messages, two.b.messages) == (
+        ([3, 1, 2], []) if answer is True else ([3], [1, 2])
+    )
 
 
 def test_one_that_goes_to_another_broker_between_two_transactions_does_not_join_again() -> None:
@@ -141,12 +148,22 @@ def test_of_two_by_one_name_neither_is_taken_for_committed_by_the_others_word() 
         two.a.refusals["commit"] = [error]
         assert moved(two) == Committed(("source",))
         [status] = two.coordinator.transactions()
-        assert [branch.rm for branch in status.branches] == [f"{SAME} (branch 1)", f"{SAME} (branch 2)"]
+        assert [branch.rm for branch in status.branches] == [
+            f"{SAME} (branch 1)",
+            f"{SAME} (branch 2)",
+        ]
         for _ in range(2):
             assert result(two.coordinator.recover("target", SAME, Session(two.b))) == Recovered()
         assert "commit" not in two.b.calls[two.b.calls.index("recover") :]
         assert [one.state for one in two.coordinator.transactions()] == ["WAITING"]
         two.process.reactor.advance(1)
         two.restart(kept=10_000)
-        assert result(two.coordinator.recover("source", SAME, Session(two.a))) == Recovered(committed=1)
-        assert (two.a.messages, two.a.prepared, two.b.messages, two.coordinator.transactions()) == ([2, 3], {}, [1], [])
+        assert result(two.coordinator.recover("source", SAME, Session(two.a))) == Recovered(
+            committed=1
+        )
+        assert (two.a.messages, two.a.prepared, two.b.messages, two.coordinator.transactions()) == (
+            [2, 3],
+            {},
+            [1],
+            [],
+        )

@@ -22,7 +22,9 @@ def test_group_commit() -> None:
     process = Process(MemoryStorage())
     fired: list[int] = []
     for number in range(5):
-        process.decisions.write(entry(number)).addCallback(lambda _, which: fired.append(which), number)
+        process.decisions.write(entry(number)).addCallback(
+            lambda _, which: fired.append(which), number
+        )
     assert len(process.jobs.waiting) == 1
     process.work()
     assert fired == [0, 1, 2, 3, 4]
@@ -71,7 +73,9 @@ def test_those_that_share_a_failure_are_all_told_and_what_nobody_waits_for_is_ke
     told: list[object] = []
     process.decisions.note(entry(1))
     for number in (2, 3):
-        process.decisions.write(entry(number)).addErrback(lambda failure: told.append(type(failure.value)))
+        process.decisions.write(entry(number)).addErrback(
+            lambda failure: told.append(type(failure.value))
+        )
     process.work()
     process.work()
     assert told == [NotWritten, NotWritten]
@@ -113,7 +117,9 @@ async def test_the_disk_is_never_touched_on_the_reactors_thread() -> None:
     storage = Noted()
     file = LogFile(storage, "here:bridge", 1024, True, bytes)
     decisions = DecisionLog(twisted_reactor, file, LogThread("txlog.test"))  # type: ignore[arg-type]
-    await DeferredList([decisions.write(entry(number)) for number in range(50)], fireOnOneErrback=True)
+    await DeferredList(
+        [decisions.write(entry(number)) for number in range(50)], fireOnOneErrback=True
+    )
     await decisions.close()
     assert threads
     assert threading.get_ident() not in threads

@@ -62,12 +62,20 @@ def written() -> bytes:
 def test_what_is_written_is_read_again_with_another_generation() -> None:
     storage = MemoryStorage()
     first = opened(storage)
-    assert (first.entries(), first.header.generation, first.header.identity) == ((), 1, bytes(range(8)))
+    assert (first.entries(), first.header.generation, first.header.identity) == (
+        (),
+        1,
+        bytes(range(8)),
+    )
     first.write([entry(1), entry(2)], sync=True)
     first.write([entry(1, BranchState.COMMITTED), Removed(entry(2).gtrid)], sync=True)
     again = LogFile(storage, "here:bridge", 100_000, True, os.urandom)
     assert again.entries() == (entry(1, BranchState.COMMITTED),)
-    assert (again.header.generation, again.header.earlier, again.cut) == (2, (Run(bytes(range(8)), 1),), 0)
+    assert (again.header.generation, again.header.earlier, again.cut) == (
+        2,
+        (Run(bytes(range(8)), 1),),
+        0,
+    )
     assert opened(storage).header.generation == 3
 
 
@@ -114,7 +122,9 @@ def test_a_flip_in_a_log_that_was_written_anew_is_refused_too() -> None:
         flipped = bytearray(whole)
         flipped[at] ^= 0x10
         found = entries_or_damage(copy(flipped))
-        assert found.offset <= at if isinstance(found, LogDamaged) else found == (entry(1), entry(3))
+        assert (
+            found.offset <= at if isinstance(found, LogDamaged) else found == (entry(1), entry(3))
+        )
 
 
 def test_what_was_not_synced_may_be_torn_in_any_order() -> None:
@@ -132,7 +142,9 @@ def test_what_was_not_synced_may_be_torn_in_any_order() -> None:
     assert opened(copy(data)).entries() == (entry(1),)
 
 
-@pytest.mark.parametrize("data", [b"", b"something else", b"SGtxlog", b"SGtxlog2" + bytes(100), b"SGtxlog1" + bytes(100)])
+@pytest.mark.parametrize(
+    "data", [b"", b"something else", b"SGtxlog", b"SGtxlog2" + bytes(100), b"SGtxlog1" + bytes(100)]
+)
 def test_what_is_no_log_is_refused_and_left(data: bytes) -> None:
     storage = copy(data)
     with pytest.raises(LogDamaged):
@@ -194,7 +206,9 @@ def test_a_failed_sync_is_final() -> None:
 
 
 @pytest.mark.parametrize("after_truncate", [False, True])
-def test_another_failure_to_write_is_final(after_truncate: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_failure_to_write_is_final(
+    after_truncate: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     storage = MemoryStorage()
     file = opened(storage)
 
@@ -235,7 +249,11 @@ changes = st.lists(
         st.one_of(
             st.builds(entry, st.integers(0, 9), st.sampled_from(BranchState)),
             st.integers(0, 9).map(lambda number: Removed(entry(number).gtrid)),
-            st.builds(lambda number, at_ms: Presumed(entry(number).gtrid, b"b", at_ms), st.integers(0, 9), st.integers(0, 9)),
+            st.builds(
+                lambda number, at_ms: Presumed(entry(number).gtrid, b"b", at_ms),
+                st.integers(0, 9),
+                st.integers(0, 9),
+            ),
         ),
         min_size=1,
         max_size=4,
@@ -244,7 +262,13 @@ changes = st.lists(
 )
 
 
-@given(changes, st.lists(st.booleans(), min_size=12, max_size=12), st.integers(0, 10_000), st.integers(1024, 4000), st.booleans())
+@given(
+    changes,
+    st.lists(st.booleans(), min_size=12, max_size=12),
+    st.integers(0, 10_000),
+    st.integers(1024, 4000),
+    st.booleans(),
+)
 def test_after_a_loss_of_power_there_is_what_was_synced_and_maybe_more(
     batches: Sequence[Sequence[Change]], syncs: Sequence[bool], kept: int, size: int, zeros: bool
 ) -> None:
@@ -273,7 +297,10 @@ def test_after_a_loss_of_power_there_is_what_was_synced_and_maybe_more(
     if zeros and after.data is not None:
         after.data += bytes(kept % 700)
     again = opened(after)
-    found = {one.gtrid: one for one in again.entries()}, {one.gtrid: one for one in again.presumed()}
+    found = (
+        {one.gtrid: one for one in again.entries()},
+        {one.gtrid: one for one in again.presumed()},
+    )
     assert found in list(zip(states, presumed, strict=True))[durable:]
 
 
@@ -350,7 +377,9 @@ def test_a_file_that_cannot_be_read_or_made_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", ["fdatasync", "fsync"])
-def test_a_disk_that_does_not_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+def test_a_disk_that_does_not_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
     storage = FileStorage(tmp_path / "txlog.bridge")
     storage.replace(b"before")
 

@@ -68,7 +68,10 @@ class TransactionsModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.managers = [ResourceManager("rm:0", range(MESSAGES)), ResourceManager("rm:1", range(MESSAGES, 2 * MESSAGES))]
+        self.managers = [
+            ResourceManager("rm:0", range(MESSAGES)),
+            ResourceManager("rm:1", range(MESSAGES, 2 * MESSAGES)),
+        ]
         #: Those that may answer by their names.
         self.others = [ResourceManager("rm:0"), ResourceManager("rm:1")]
         #: To whom a new line leads, by the place of the resource manager.
@@ -80,7 +83,10 @@ class TransactionsModel(RuleBasedStateMachine):
         self.killed: list[tuple[Process, list[Session]]] = []
         self.lingering: list[Session] = []
         self.process = Process(MemoryStorage(), size=2000)
-        self.links = [Link(number, (self.managers[a], self.managers[b])) for number, (a, b) in enumerate(LINKS)]
+        self.links = [
+            Link(number, (self.managers[a], self.managers[b]))
+            for number, (a, b) in enumerate(LINKS)
+        ]
 
     # what can happen
 
@@ -89,7 +95,9 @@ class TransactionsModel(RuleBasedStateMachine):
         """Something arrives somewhere, or a link that is idle goes to work, as often as there are octets."""
         for moment in moments:
             idle = [
-                partial(self.work, link, moment % 3 + (moment > 20), moment % 2 == 0, moment % 5 < 3)
+                partial(
+                    self.work, link, moment % 3 + (moment > 20), moment % 2 == 0, moment % 5 < 3
+                )
                 for link in self.links
                 if link.running is None
             ]
@@ -146,7 +154,11 @@ class TransactionsModel(RuleBasedStateMachine):
     @rule(which=st.integers(0, 50))
     def a_request_is_sent_twice(self, which: int) -> None:
         """By a client library that connects again on its own; the second answer is the one that comes. Of messages libraries take care."""
-        waiting = [one for one in self.sessions() if one.requests and one.requests[0].name not in ("take", "put")]
+        waiting = [
+            one
+            for one in self.sessions()
+            if one.requests and one.requests[0].name not in ("take", "put")
+        ]
         if waiting:
             waiting[which % len(waiting)].arrive(times=2)
         self.count()
@@ -183,10 +195,19 @@ class TransactionsModel(RuleBasedStateMachine):
     @rule(which=st.integers(0, 50))
     def a_resource_manager_commits_on_its_own(self, which: int) -> None:
         """What is decided to commit: the one heuristic that harms nobody. Others cannot end well, and are tested apart."""
-        decided = {entry.gtrid for entry in self.process.file.entries() if entry.decided and self.process.decisions.failed is None}
+        decided = {
+            entry.gtrid
+            for entry in self.process.file.entries()
+            if entry.decided and self.process.decisions.failed is None
+        }
         if self.process.file.failed is None and not self.process.jobs.waiting:
-            found = [(one, xid) for one in self.everyone for xid in one.prepared if xid.gtrid in decided]
-            durable = self.process.storage.data is not None and len(self.process.storage.data) == self.process.storage.synced
+            found = [
+                (one, xid) for one in self.everyone for xid in one.prepared if xid.gtrid in decided
+            ]
+            durable = (
+                self.process.storage.data is not None
+                and len(self.process.storage.data) == self.process.storage.synced
+            )
             if found and durable:
                 manager, xid = found[which % len(found)]
                 manager.decide(xid, XA_HEURCOM)
@@ -213,7 +234,10 @@ class TransactionsModel(RuleBasedStateMachine):
                 found.append(session.arrive)
             if session.answers:
                 found.append(session.answer)
-        found += [session.arrive if session.requests else partial(self.hang_up, session) for session in self.lingering]
+        found += [
+            session.arrive if session.requests else partial(self.hang_up, session)
+            for session in self.lingering
+        ]
         if self.process.jobs.waiting:
             found.append(self.process.jobs.run)
         if self.process.reactor.called:
@@ -254,7 +278,14 @@ class TransactionsModel(RuleBasedStateMachine):
         except MessagingError:
             return
 
-    async def transact(self, transaction: Transaction, before: Transaction | None, link: Link, batch: int, together: bool) -> None:
+    async def transact(
+        self,
+        transaction: Transaction,
+        before: Transaction | None,
+        link: Link,
+        batch: int,
+        together: bool,
+    ) -> None:
         moved = self.transactions[transaction.id] = Moved(link.ends, transaction._course.gtrid)
         sessions = link.sessions
         try:
@@ -291,7 +322,11 @@ class TransactionsModel(RuleBasedStateMachine):
             moved.outcome = "in doubt"
 
     async def enlist(
-        self, transaction: Transaction, ends: Sequence[ResourceManager], sessions: Sequence[Session], together: bool
+        self,
+        transaction: Transaction,
+        ends: Sequence[ResourceManager],
+        sessions: Sequence[Session],
+        together: bool,
     ) -> None:
         """:param together: without waiting for one before the other, nor, where nobody joins, for any."""
         names = [("source", ends[0].rm), ("target", ends[1].rm)]
@@ -316,7 +351,9 @@ class TransactionsModel(RuleBasedStateMachine):
         if any(session.broken for session in link.sessions):
             self.disconnect(link)
         if not link.sessions:
-            link.sessions = [Session(self.leading[self.managers.index(end)], at_once=False) for end in link.ends]
+            link.sessions = [
+                Session(self.leading[self.managers.index(end)], at_once=False) for end in link.ends
+            ]
             try:
                 for ref_name, session in zip(("source", "target"), link.sessions, strict=True):
                     await process.coordinator.recover(ref_name, session.manager.rm, session)
@@ -364,7 +401,11 @@ class TransactionsModel(RuleBasedStateMachine):
         for manager in self.everyone:
             manager.up = True
         self.settle()
-        if self.process.decisions.failed is not None or self.process.file.failed is not None or self.process.storage.sync_fails:
+        if (
+            self.process.decisions.failed is not None
+            or self.process.file.failed is not None
+            or self.process.storage.sync_fails
+        ):
             self.the_gateway_crashes(0, 3)
         self.settle()
         self.recover()
@@ -375,7 +416,9 @@ class TransactionsModel(RuleBasedStateMachine):
             assert not manager.prepared
             assert not manager.active
             assert not manager.heuristics
-        assert sorted(message for manager in self.everyone for message in manager.messages) == list(range(2 * MESSAGES))
+        assert sorted(message for manager in self.everyone for message in manager.messages) == list(
+            range(2 * MESSAGES)
+        )
         assert self.process.coordinator.transactions() == []
         assert self.process.file.entries() == ()
         for id, moved in self.transactions.items():

@@ -28,7 +28,9 @@ from tests.bridge.xa.resource_managers import ResourceManager, Session
 def opened(folder: Path, events: list[LogEvent], points: list[str] | None = None) -> Coordinator:
     log = Logger(namespace="test", observer=cast(ILogObserver, events.append))
     passed = (points if points is not None else []).append
-    return open_coordinator(reactor, folder, "bridge", "here", TransactionProperties(), passed, log, os.urandom)
+    return open_coordinator(
+        reactor, folder, "bridge", "here", TransactionProperties(), passed, log, os.urandom
+    )
 
 
 async def moved(coordinator: Coordinator, a: ResourceManager, b: ResourceManager) -> Committed:
@@ -56,7 +58,9 @@ async def test_what_waits_is_known_after_a_restart(tmp_path: Path) -> None:
 
     again = opened(tmp_path / "mq", events)
     assert [one.state for one in again.transactions()] == ["WAITING"]
-    assert [formatEvent(event) for event in events] == ["1 transactions of an earlier run wait for 'target'"]
+    assert [formatEvent(event) for event in events] == [
+        "1 transactions of an earlier run wait for 'target'"
+    ]
     assert await again.recover("target", "rm:b", Session(b)) == Recovered(committed=1)
     await again.close()
     assert (a.messages, b.messages) == ([], [1, 2])
@@ -67,7 +71,9 @@ async def test_what_waits_is_known_after_a_restart(tmp_path: Path) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_it_is_not_opened_before_the_run_before_has_let_go_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_not_opened_before_the_run_before_has_let_go_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A bridge that is stopped waits only so long for its log, whose thread may hang in a sync, and may be started at once."""
     events: list[LogEvent] = []
     a, b = ResourceManager("rm:a", [1, 2]), ResourceManager("rm:b")
@@ -199,7 +205,9 @@ async def test_a_torn_tail_is_told(tmp_path: Path) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_what_waits_is_completed_however_often_the_log_was_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_waits_is_completed_however_often_the_log_was_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As in a container whose machine has another id at each start: so often that its first identity is not remembered as such."""
     monkeypatch.setattr(log_file, "_MOST_RUNS", 2)
     events: list[LogEvent] = []

@@ -54,7 +54,9 @@ def test_a_transaction_is_asked_for_at_one_go() -> None:
     assert (two.a.messages, two.b.messages) == ([2, 3], [7])
 
 
-@pytest.mark.parametrize("error", [XAError(XAER_RMERR, "no"), XAError(XAER_DUPID, "no"), ProviderUnavailable("no")])
+@pytest.mark.parametrize(
+    "error", [XAError(XAER_RMERR, "no"), XAError(XAER_DUPID, "no"), ProviderUnavailable("no")]
+)
 def test_a_start_that_fails_behind_the_commit_is_why_it_is_rolled_back(error: Exception) -> None:
     two = Two(at_once=False)
     two.b.refusals["start"] = [error]
@@ -179,10 +181,16 @@ def test_the_next_is_not_decided_before_the_first_is_committed_everywhere() -> N
 
 
 @pytest.mark.parametrize(
-    ("answer", "state"), [(ProviderUnavailable("gone"), "WAITING"), (XAError(XA_HEURRB, "its administrator"), "HEURISTIC")]
+    ("answer", "state"),
+    [
+        (ProviderUnavailable("gone"), "WAITING"),
+        (XAError(XA_HEURRB, "its administrator"), "HEURISTIC"),
+    ],
 )
 @pytest.mark.parametrize("early", [True, False])
-def test_where_the_first_is_not_committed_everywhere_the_next_is_rolled_back(answer: Exception, state: str, early: bool) -> None:
+def test_where_the_first_is_not_committed_everywhere_the_next_is_rolled_back(
+    answer: Exception, state: str, early: bool
+) -> None:
     two = Two(at_once=False)
     first, committing = until_decided(two)
     committing.addErrback(lambda failure: None)

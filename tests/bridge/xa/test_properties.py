@@ -23,13 +23,20 @@ def test_they_are_declared() -> None:
 
 def test_defaults() -> None:
     assert properties() == (TransactionProperties(1_024_000, True), [])
-    assert properties("imq.bridge.tm.props=", "imq.bridge.mq.tm.props= , ") == (TransactionProperties(), [])
+    assert properties("imq.bridge.tm.props=", "imq.bridge.mq.tm.props= , ") == (
+        TransactionProperties(),
+        [],
+    )
 
 
 def test_the_bridges_own_win() -> None:
-    found, _ = properties("imq.bridge.tm.props=txlogSize=2m, txlogSync=false", "imq.bridge.mq.tm.props=txlogSize = 8k")
+    found, _ = properties(
+        "imq.bridge.tm.props=txlogSize=2m, txlogSync=false", "imq.bridge.mq.tm.props=txlogSize = 8k"
+    )
     assert found == TransactionProperties(8192, False)
-    found, _ = properties("imq.bridge.tm.props=txlogSync=false", "imq.bridge.mq.tm.props=txlogSync=true")
+    found, _ = properties(
+        "imq.bridge.tm.props=txlogSync=false", "imq.bridge.mq.tm.props=txlogSync=true"
+    )
     assert found == TransactionProperties()
     found, _ = properties("imq.bridge.other.tm.props=txlogSync=false")
     assert found == TransactionProperties()

@@ -38,7 +38,10 @@ def test_others_branches_are_left_alone() -> None:
     assert two.recover() == (Recovered(), Recovered())
     assert two.recover() == (Recovered(), Recovered())
     assert two.a.prepared == before
-    assert sum("another installation" in str(event.get("log_format")) for event in two.process.events) == 2
+    assert (
+        sum("another installation" in str(event.get("log_format")) for event in two.process.events)
+        == 2
+    )
 
 
 def test_a_branch_later_than_the_log_is_left_alone() -> None:
@@ -52,7 +55,9 @@ def test_a_branch_later_than_the_log_is_left_alone() -> None:
     older = Process(copy, at_once=True)
     assert result(older.coordinator.recover("source", "rm:a", Session(two.a))) == Recovered()
     assert len(two.a.prepared) == 1
-    [told] = [formatEvent(event) for event in older.events if "older copy" in str(event.get("log_format"))]
+    [told] = [
+        formatEvent(event) for event in older.events if "older copy" in str(event.get("log_format"))
+    ]
     assert "imqcmd rollback txn" in told
 
 
@@ -176,7 +181,9 @@ def test_recovery_tells_what_it_could_not_complete() -> None:
     with pytest.raises(XAError, match="later still"):
         result(two.coordinator.recover("target", "rm:b", Session(two.b)))
     assert [one.id for one in two.coordinator.transactions()] == [transactions[0].id]
-    assert result(two.coordinator.recover("target", "rm:b", Session(two.b))) == Recovered(committed=1)
+    assert result(two.coordinator.recover("target", "rm:b", Session(two.b))) == Recovered(
+        committed=1
+    )
 
 
 def test_a_resource_manager_that_is_another_one_now_is_not_believed() -> None:
@@ -190,7 +197,9 @@ def test_a_resource_manager_that_is_another_one_now_is_not_believed() -> None:
     assert elsewhere.calls == ["recover"]
     assert two.coordinator.transactions()[0].state == "WAITING"
     # The same by another name.
-    assert result(two.coordinator.recover("other", "rm:d", Session(two.b))) == Recovered(committed=1)
+    assert result(two.coordinator.recover("other", "rm:d", Session(two.b))) == Recovered(
+        committed=1
+    )
     assert two.b.messages == [1]
 
 
@@ -202,5 +211,7 @@ def test_padded_ids_are_known() -> None:
     (xid,) = two.b.prepared
     padded = Xid(xid.format_id, xid.gtrid.ljust(64, b"\0"), xid.bqual.ljust(64, b"\0"))
     two.b.prepared[padded] = two.b.prepared.pop(xid)
-    assert result(two.coordinator.recover("target", "rm:b", Session(two.b))) == Recovered(committed=1)
+    assert result(two.coordinator.recover("target", "rm:b", Session(two.b))) == Recovered(
+        committed=1
+    )
     assert two.b.messages == [1]

@@ -31,7 +31,10 @@ class Noted:
 
     def put(self, id: str, state: str, *branches: str) -> None:
         since_ms = round(self.clock.seconds() * 1000)
-        shown = tuple(BranchStatus(name, f"rm:{name}", "", word) for name, word in (branch.split(":") for branch in branches))
+        shown = tuple(
+            BranchStatus(name, f"rm:{name}", "", word)
+            for name, word in (branch.split(":") for branch in branches)
+        )
         self.listed.append(TransactionStatus(id, state, "COMMIT", since_ms, shown, ""))
 
     def goes_on(self, seconds: int) -> Sequence[tuple[int, str, str]]:
@@ -47,20 +50,38 @@ class Noted:
     [
         ("WAITING", "gone:WAITING", WAITS),
         ("WAITING", "gone:ROLLBACK_ORDERED", WAITS),
-        ("HEURISTIC", "gone:HEURISTIC_ROLLBACK", "is heuristic: 'here' COMMITTED, 'gone' HEURISTIC_ROLLBACK; "),
-        ("ROLLING_BACK", "gone:LEFT", "is to be rolled back, and 'gone' has not answered to that: "),
+        (
+            "HEURISTIC",
+            "gone:HEURISTIC_ROLLBACK",
+            "is heuristic: 'here' COMMITTED, 'gone' HEURISTIC_ROLLBACK; ",
+        ),
+        (
+            "ROLLING_BACK",
+            "gone:LEFT",
+            "is to be rolled back, and 'gone' has not answered to that: ",
+        ),
         ("PREPARING", "gone:PREPARING", "is PREPARING for long: 'gone' has not answered"),
         (
             "DECIDING",
             "gone:PREPARED",
             "is DECIDING for long: all have prepared it, and the decision waits for the log's disk, or for the transaction before",
         ),
-        ("COMMITTING", "gone:COMMITTING", "is COMMITTING for long: it is decided, and 'gone' has not answered"),
+        (
+            "COMMITTING",
+            "gone:COMMITTING",
+            "is COMMITTING for long: it is decided, and 'gone' has not answered",
+        ),
         ("ROLLING_BACK", "gone:ROLLING_BACK", "is ROLLING_BACK for long: 'gone' has not answered"),
-        ("IN_DOUBT", "gone:PREPARED", "is in doubt: its decision could not be written to the log; "),
+        (
+            "IN_DOUBT",
+            "gone:PREPARED",
+            "is in doubt: its decision could not be written to the log; ",
+        ),
     ],
 )
-def test_one_that_lasts_is_told_of_once_and_again_each_hour(state: str, branch: str, words: str) -> None:
+def test_one_that_lasts_is_told_of_once_and_again_each_hour(
+    state: str, branch: str, words: str
+) -> None:
     noted = Noted()
     noted.put("1", state, "here:COMMITTED", branch)
     assert noted.goes_on(50) == []

@@ -37,7 +37,9 @@ def put_back(two: Two, transactions: int) -> bytes:
 
 
 @pytest.mark.parametrize("transactions", [1, 5])
-def test_what_a_later_run_prepared_is_left_alone_for_ever_and_no_id_comes_twice(transactions: int) -> None:
+def test_what_a_later_run_prepared_is_left_alone_for_ever_and_no_id_comes_twice(
+    transactions: int,
+) -> None:
     two = Two()
     decided = put_back(two, transactions)
     before = dict(two.b.prepared)
@@ -47,7 +49,11 @@ def test_what_a_later_run_prepared_is_left_alone_for_ever_and_no_id_comes_twice(
         assert transaction._course.gtrid != decided
         assert done(transaction.commit()) == Committed()
     assert two.b.prepared == before
-    [told] = [text for text in map(formatEvent, two.process.events) if text is not None and "older copy" in text]
+    [told] = [
+        text
+        for text in map(formatEvent, two.process.events)
+        if text is not None and "older copy" in text
+    ]
     assert "imqcmd rollback txn" in told
     two.process.reactor.advance(1)
     two.restart(kept=10_000)
@@ -86,9 +92,18 @@ def test_what_earlier_runs_of_one_log_did_not_decide_is_rolled_back_by_each_late
 
 def log_from_before(identity: bytes, generation: int) -> MemoryStorage:
     """As it was written when all runs of a log had one identity."""
-    said = {"identity": identity.hex(), "generation": generation, "name": "here:bridge", "place": "", "former": []}
+    said = {
+        "identity": identity.hex(),
+        "generation": generation,
+        "name": "here:bridge",
+        "place": "",
+        "former": [],
+    }
     storage = MemoryStorage()
-    storage.replace(log_records.MAGIC + log_records._framed(json.dumps(said).encode(), 0, len(log_records.MAGIC), 0))
+    storage.replace(
+        log_records.MAGIC
+        + log_records._framed(json.dumps(said).encode(), 0, len(log_records.MAGIC), 0)
+    )
     return storage
 
 

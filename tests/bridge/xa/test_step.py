@@ -71,7 +71,11 @@ def prepared(*codes: int) -> list[Event]:
 
 
 def committing(*codes: int) -> list[Event]:
-    return [*prepared(0, 0), Decided(), *(Answered(Call.COMMIT, at, code) for at, code in enumerate(codes))]
+    return [
+        *prepared(0, 0),
+        Decided(),
+        *(Answered(Call.COMMIT, at, code) for at, code in enumerate(codes)),
+    ]
 
 
 def test_two_phases() -> None:
@@ -112,7 +116,9 @@ def test_a_joined_branch_is_prepared_when_all_sessions_have_ended() -> None:
     assert after(*begun)[1] == [Ask(Call.END, 0), Ask(Call.END, 1), Ask(Call.PREPARE, 1)]
     assert after(*begun, *ended(0, 0))[1] == [Ask(Call.PREPARE, 0)]
     # What is to be rolled back is not prepared first.
-    assert after(*begun, Answered(Call.END, 1, 100), *ended(0, 0), Answered(Call.PREPARE, 1, 100))[1] == [Ask(Call.ROLLBACK, 0)]
+    assert after(*begun, Answered(Call.END, 1, 100), *ended(0, 0), Answered(Call.PREPARE, 1, 100))[
+        1
+    ] == [Ask(Call.ROLLBACK, 0)]
 
 
 def test_what_could_not_be_started_is_rolled_back_at_commit() -> None:
@@ -124,7 +130,10 @@ def test_what_could_not_be_started_is_rolled_back_at_commit() -> None:
 
 def test_a_branch_that_could_not_be_started_is_not_asked_to_end() -> None:
     failed = StartFailed(Cause(-3, "b"), 1)
-    assert after(Started(A), Started(B), failed, CommitAsked())[1] == [Ask(Call.END, 0, failed=True), Ask(Call.ROLLBACK, 0)]
+    assert after(Started(A), Started(B), failed, CommitAsked())[1] == [
+        Ask(Call.END, 0, failed=True),
+        Ask(Call.ROLLBACK, 0),
+    ]
     assert after(Started(A), StartFailed(Cause(-3, "a"), 0), RollbackAsked())[1] == [Tell()]
     now, actions = after(Started(A), Joined(0), StartFailed(Cause(-3, "b"), 0), RollbackAsked())
     assert actions == [Ask(Call.END, 0, failed=True), Ask(Call.ROLLBACK, 0)]
@@ -133,7 +142,13 @@ def test_a_branch_that_could_not_be_started_is_not_asked_to_end() -> None:
 
 def test_a_start_that_fails_behind_the_commit_is_the_cause_and_its_end_says_the_rest() -> None:
     begun: list[Event] = [Started(A), Started(B), CommitAsked(), StartFailed(Cause(-3, "b"), 1)]
-    now, actions = after(*begun, Answered(Call.END, 1, -4), Answered(Call.PREPARE, 1, -4), *ended(0), Answered(Call.PREPARE, 0))
+    now, actions = after(
+        *begun,
+        Answered(Call.END, 1, -4),
+        Answered(Call.PREPARE, 1, -4),
+        *ended(0),
+        Answered(Call.PREPARE, 0),
+    )
     assert actions == [Ask(Call.ROLLBACK, 0)]
     assert now.cause == Cause(-3, "b")
     rolling: list[Event] = [Started(A), RollbackAsked(), StartFailed(Cause(-3, "a"), 0)]
@@ -141,7 +156,10 @@ def test_a_start_that_fails_behind_the_commit_is_the_cause_and_its_end_says_the_
 
 
 def test_the_decision_that_is_not_written_or_lost() -> None:
-    assert after(*prepared(0, 0), NotDecided(Cause(-7)))[1] == [Ask(Call.ROLLBACK, 0), Ask(Call.ROLLBACK, 1)]
+    assert after(*prepared(0, 0), NotDecided(Cause(-7)))[1] == [
+        Ask(Call.ROLLBACK, 0),
+        Ask(Call.ROLLBACK, 1),
+    ]
     now, actions = after(*prepared(0, 0), DecisionLost(Cause(-7)))
     assert (now.state, actions) == (TransactionState.IN_DOUBT, [Tell()])
 
@@ -178,14 +196,20 @@ def test_answers_to_commit(code: int, state: BranchState, actions: list[Action])
         (8, BranchState.HEURISTIC_HAZARD, TransactionState.HEURISTIC),
     ],
 )
-def test_answers_to_commit_in_one_phase(code: int, state: BranchState, ends: TransactionState) -> None:
-    now, actions = after(Started(A), CommitAsked(), *ended(0), Answered(Call.COMMIT_ONE_PHASE, 0, code))
+def test_answers_to_commit_in_one_phase(
+    code: int, state: BranchState, ends: TransactionState
+) -> None:
+    now, actions = after(
+        Started(A), CommitAsked(), *ended(0), Answered(Call.COMMIT_ONE_PHASE, 0, code)
+    )
     assert (now.branches[0].state, now.state, actions[-1]) == (state, ends, Tell())
 
 
 @pytest.mark.parametrize("code", [-3, -5, -6, 4])
 def test_a_commit_in_one_phase_that_was_not_done_is_rolled_back(code: int) -> None:
-    _, actions = after(Started(A), CommitAsked(), *ended(0), Answered(Call.COMMIT_ONE_PHASE, 0, code))
+    _, actions = after(
+        Started(A), CommitAsked(), *ended(0), Answered(Call.COMMIT_ONE_PHASE, 0, code)
+    )
     assert actions == [Ask(Call.ROLLBACK, 0)]
 
 
@@ -205,7 +229,9 @@ def test_a_commit_in_one_phase_that_was_not_done_is_rolled_back(code: int) -> No
 def test_answers_to_rollback(code: int, state: BranchState) -> None:
     now, _ = after(Started(A), RollbackAsked(), *ended(0), Answered(Call.ROLLBACK, 0, code))
     assert now.branches[0].state is state
-    assert now.state is (TransactionState.HEURISTIC if state in HEURISTIC else TransactionState.ROLLED_BACK)
+    assert now.state is (
+        TransactionState.HEURISTIC if state in HEURISTIC else TransactionState.ROLLED_BACK
+    )
 
 
 def test_what_waits_goes_on_when_it_is_reached() -> None:
@@ -224,9 +250,13 @@ def test_what_waits_goes_on_when_it_is_reached() -> None:
     assert after(*forgetting, Ordered(Order.FORGET))[1] == [Remove(now=True)]
 
 
-def test_where_one_name_is_that_of_several_nothing_follows_from_a_branch_that_is_not_known() -> None:
+def test_where_one_name_is_that_of_several_nothing_follows_from_a_branch_that_is_not_known() -> (
+    None
+):
     several = dataclasses.replace(B, rm="rm:b (target)")
-    begun: list[Event] = [Started(several) if event == Started(B) else event for event in committing(0)]
+    begun: list[Event] = [
+        Started(several) if event == Started(B) else event for event in committing(0)
+    ]
     now, actions = after(*begun, Answered(Call.COMMIT, 1, -4))
     assert (now.branches[1].state, actions) == (BranchState.WAITING, [Note(), Tell()])
     assert after(*begun, Answered(Call.COMMIT, 1, -4), Missing(1))[1] == []
@@ -262,7 +292,9 @@ def test_what_cannot_be_is_refused(events: Sequence[Event]) -> None:
 
 
 @given(
-    st.integers(0, 4).flatmap(lambda count: st.lists(st.integers(1, 3), min_size=count, max_size=count)),
+    st.integers(0, 4).flatmap(
+        lambda count: st.lists(st.integers(1, 3), min_size=count, max_size=count)
+    ),
     st.booleans(),
     st.randoms(use_true_random=False),
     st.sampled_from([[0], [0, 0, 3], [0, 0, 0, *CODES], CODES]),
@@ -329,17 +361,26 @@ def unheard_of() -> tuple[GlobalTransaction, list[Action]]:
 
 def test_a_hazard_that_is_held_after_all_is_committed_and_else_it_is_left() -> None:
     now, _ = unheard_of()
-    assert (now.state, now.branches[1].state) == (TransactionState.HEURISTIC, BranchState.HEURISTIC_HAZARD)
+    assert (now.state, now.branches[1].state) == (
+        TransactionState.HEURISTIC,
+        BranchState.HEURISTIC_HAZARD,
+    )
     with pytest.raises(Misuse):
         step(now, Reached(1))
     now, actions = step(now, Reached(1, holds=True))
     assert actions == [Ask(Call.COMMIT, 1)]
     assert step(now, Answered(Call.COMMIT, 1))[0].state is TransactionState.COMMITTED
     again, actions = step(now, Answered(Call.COMMIT, 1, codes.XAER_RMFAIL))
-    assert (again.state, again.branches[1].state, actions) == (TransactionState.WAITING, BranchState.WAITING, [Note()])
+    assert (again.state, again.branches[1].state, actions) == (
+        TransactionState.WAITING,
+        BranchState.WAITING,
+        [Note()],
+    )
 
 
-def test_a_hazard_is_remembered_when_it_is_forgotten_and_what_is_asked_then_changes_nothing() -> None:
+def test_a_hazard_is_remembered_when_it_is_forgotten_and_what_is_asked_then_changes_nothing() -> (
+    None
+):
     now, _ = unheard_of()
     now, _ = step(now, Ordered(Order.FORGET))
     assert step(now, Ordered(Order.FORGET))[1] == [Presume(1), Remove(now=True)]

@@ -14,15 +14,24 @@ IDENTITY = b"8 octets"
 
 
 @given(
-    st.text(max_size=80), st.binary(min_size=8, max_size=8), st.integers(1, 2**32 - 1), st.text(max_size=80), st.integers(1, 255)
+    st.text(max_size=80),
+    st.binary(min_size=8, max_size=8),
+    st.integers(1, 2**32 - 1),
+    st.text(max_size=80),
+    st.integers(1, 255),
 )
-def test_what_is_made_is_known_again(name: str, identity: bytes, generation: int, ref_name: str, number: int) -> None:
+def test_what_is_made_is_known_again(
+    name: str, identity: bytes, generation: int, ref_name: str, number: int
+) -> None:
     ids = Xids(name, identity, generation)
     unique, gtrid = ids.next()
     bqual = xids.bqual(ref_name, number)
     assert 0 < len(gtrid) <= 64
     assert 0 < len(bqual) <= 64
-    for xid in (Xid(FORMAT_ID, gtrid, bqual), Xid(FORMAT_ID, gtrid.ljust(64, b"\0"), bqual.ljust(64, b"\0"))):
+    for xid in (
+        Xid(FORMAT_ID, gtrid, bqual),
+        Xid(FORMAT_ID, gtrid.ljust(64, b"\0"), bqual.ljust(64, b"\0")),
+    ):
         origin = xids.origin(xid)
         assert origin is not None
         assert ids.mine(origin)
@@ -76,7 +85,9 @@ def test_the_length_of_names() -> None:
     assert xids.ref_name(xids.bqual("x" * 63, 1)) == "x" * 62
 
 
-@pytest.mark.parametrize(("identity", "generation"), [(b"short", 1), (IDENTITY, 0), (IDENTITY, 2**32)])
+@pytest.mark.parametrize(
+    ("identity", "generation"), [(b"short", 1), (IDENTITY, 0), (IDENTITY, 2**32)]
+)
 def test_bad_ids(identity: bytes, generation: int) -> None:
     with pytest.raises(ValueError, match=r"identity|generation"):
         Xids("n", identity, generation)

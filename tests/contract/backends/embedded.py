@@ -37,7 +37,9 @@ _PROPERTIES: Final[tuple[tuple[Destination, DestinationProperties], ...]] = (
     (_EXCLUSIVE, DestinationProperties(max_num_active_consumers=1)),
     (_FLOW, DestinationProperties(max_num_msgs=_MOST, limit_behavior=LimitBehavior.FLOW_CONTROL)),
 )
-_RULES: Final = "".join(f"queue.denied.{operation}.deny.user=*\n" for operation in ("produce", "consume", "browse"))
+_RULES: Final = "".join(
+    f"queue.denied.{operation}.deny.user=*\n" for operation in ("produce", "consume", "browse")
+)
 
 clock: Any = reactor
 
@@ -49,7 +51,10 @@ class _OneUser:
         self._user = user
 
     def authenticate(self, credentials: Credentials) -> Deferred[Principal]:
-        if (credentials.username, credentials.passcode) != (self._user.username, self._user.passcode):
+        if (credentials.username, credentials.passcode) != (
+            self._user.username,
+            self._user.passcode,
+        ):
             return fail(AuthenticationFailed(credentials.username))
         return succeed(Principal(credentials.username, frozenset()))
 
@@ -89,10 +94,16 @@ class Embedded(Backend):
 
     def _open(self) -> None:
         options = BrokerOptions(
-            transaction_messages=self.transaction, transaction_acknowledgements=self.acknowledgements, destinations=_PROPERTIES
+            transaction_messages=self.transaction,
+            transaction_acknowledgements=self.acknowledgements,
+            destinations=_PROPERTIES,
         )
-        self._broker = open_broker(clock, Turn(clock), self.store(), options, self._failures.append, spills=self.spills)
-        self._provider = EmbeddedProvider(self._broker, _OneUser(self.credentials), self._access, os.urandom)
+        self._broker = open_broker(
+            clock, Turn(clock), self.store(), options, self._failures.append, spills=self.spills
+        )
+        self._provider = EmbeddedProvider(
+            self._broker, _OneUser(self.credentials), self._access, os.urandom
+        )
 
     async def stop(self) -> None:
         done: Deferred[None] = Deferred()

@@ -16,7 +16,15 @@ from twisted.internet.defer import Deferred
 from bridge.providers.jms.provider import JMSProvider
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError
-from gateway.messaging.provider import Capabilities, Connection, Credentials, Mode, Provider, Session, XASession
+from gateway.messaging.provider import (
+    Capabilities,
+    Connection,
+    Credentials,
+    Mode,
+    Provider,
+    Session,
+    XASession,
+)
 from tests.contract.backends.jms import JMS, activemq_factory
 
 _clock: Any = reactor
@@ -61,11 +69,19 @@ class _Both:
         return replace(self._plain.capabilities, xa=True)
 
     def connect(
-        self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]
+        self,
+        credentials: Credentials,
+        client_id: str | None,
+        lost: Callable[[MessagingError], None],
     ) -> Deferred[Connection]:
         return Deferred.fromCoroutine(self._connect(credentials, client_id, lost))
 
-    async def _connect(self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]) -> Connection:
+    async def _connect(
+        self,
+        credentials: Credentials,
+        client_id: str | None,
+        lost: Callable[[MessagingError], None],
+    ) -> Connection:
         told: list[MessagingError] = []
 
         def once(error: MessagingError) -> None:
@@ -86,4 +102,6 @@ class JMSXA(JMS):
     def provider(self) -> Provider:
         plain = activemq_factory(self._relay.entrance)
         xa = replace(plain, lookup_name="XAConnectionFactory")
-        return _Both(JMSProvider(_clock, plain, name="activemq"), JMSProvider(_clock, xa, name="activemq xa"))
+        return _Both(
+            JMSProvider(_clock, plain, name="activemq"), JMSProvider(_clock, xa, name="activemq xa")
+        )

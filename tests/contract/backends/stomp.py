@@ -46,10 +46,14 @@ class Stomp(Backend):
         """Have the broker run. :returns: its port."""
 
     def provider(self) -> Provider:
-        return StompProvider(StompAddress(HOST, self._relay.entrance), StompOptions(dialect=self.dialect), clock)
+        return StompProvider(
+            StompAddress(HOST, self._relay.entrance), StompOptions(dialect=self.dialect), clock
+        )
 
     def unreachable(self) -> Provider:
-        return StompProvider(StompAddress(HOST, free_port()), StompOptions(dialect=self.dialect), clock)
+        return StompProvider(
+            StompAddress(HOST, free_port()), StompOptions(dialect=self.dialect), clock
+        )
 
     async def lose(self) -> None:
         self._relay.drop()

@@ -46,18 +46,30 @@ def ask(
     who: tuple[str, str] | None = ADMIN,
 ) -> Deferred[Reply]:
     """One request on a connection of its own."""
-    return deferToThread(_ask, port, method, path, body, {**({} if who is None else basic(*who)), **(headers or {})})
+    return deferToThread(
+        _ask, port, method, path, body, {**({} if who is None else basic(*who)), **(headers or {})}
+    )
 
 
-def post(port: int, path: str, who: tuple[str, str] | None = ADMIN, method: str = "POST", **body: object) -> Deferred[Reply]:
-    return ask(port, method, path, json.dumps(body).encode(), {"Content-Type": "application/json"}, who)
+def post(
+    port: int, path: str, who: tuple[str, str] | None = ADMIN, method: str = "POST", **body: object
+) -> Deferred[Reply]:
+    return ask(
+        port, method, path, json.dumps(body).encode(), {"Content-Type": "application/json"}, who
+    )
 
 
-def _ask(port: int, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+def _ask(
+    port: int, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+) -> Reply:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     try:
         connection.request(method, path, body, dict(headers))
         response = connection.getresponse()
-        return Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
+        return Reply(
+            response.status,
+            {name.lower(): value for name, value in response.getheaders()},
+            response.read(),
+        )
     finally:
         connection.close()

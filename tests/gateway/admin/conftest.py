@@ -17,7 +17,9 @@ from tests.gateway_process import GatewayProcess, free_port
 
 
 @pytest.fixture(scope="module")
-def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GatewayProcess, Path]]:
+def running(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[GatewayProcess, Path]]:
     folder = tmp_path_factory.mktemp("live")
     bridges: dict[str, str] = request.module.FILES
     transformers: dict[str, str] = getattr(request.module, "TRANSFORMERS", {})
@@ -28,7 +30,9 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     settings = {"imq.bridge.activelist": ",".join(["stomp", *bridges])}
     for name, text in bridges.items():
         file = folder / f"{name}.xml"
-        file.write_text(text.replace("{port}", str(free_port())).replace("{stomp}", str(gateway.port)))
+        file.write_text(
+            text.replace("{port}", str(free_port())).replace("{stomp}", str(gateway.port))
+        )
         # It may have a password.
         file.chmod(0o600)
         settings |= {f"imq.bridge.{name}.type": "jms", f"imq.bridge.{name}.xmlurl": str(file)}

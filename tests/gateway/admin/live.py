@@ -33,7 +33,14 @@ class Live:
 
     @property
     def options(self) -> list[str]:
-        return ["-b", self.broker, "-u", "admin", "-passfile", str(self.gateway.directory / "etc" / "passfile")]
+        return [
+            "-b",
+            self.broker,
+            "-u",
+            "admin",
+            "-passfile",
+            str(self.gateway.directory / "etc" / "passfile"),
+        ]
 
     def __call__(self, *arguments: str, code: int = 0) -> str:
         """What it prints; it must end with that code, and say nothing on the standard error if it is 0."""

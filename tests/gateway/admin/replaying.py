@@ -83,7 +83,9 @@ def main(folder: str, commits: str, moment: str) -> None:
     dead = DeadMessages(reactor, cast(Provider, provider), lambda: Credentials("admin", "right"))
 
     def begin() -> None:
-        Deferred.fromCoroutine(dead.replay()).addBoth(lambda result: (print(result, file=sys.stderr), reactor.stop()))
+        Deferred.fromCoroutine(dead.replay()).addBoth(
+            lambda result: (print(result, file=sys.stderr), reactor.stop())
+        )
 
     reactor.callWhenRunning(begin)
     reactor.run()

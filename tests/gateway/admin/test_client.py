@@ -9,7 +9,16 @@ from contextlib import contextmanager
 
 import pytest
 
-from gateway.admin.cli.client import Address, AdminClient, AdminError, Entry, broker_address, find, path_of, port_mapper_entries
+from gateway.admin.cli.client import (
+    Address,
+    AdminClient,
+    AdminError,
+    Entry,
+    broker_address,
+    find,
+    path_of,
+    port_mapper_entries,
+)
 
 HOST = "127.0.0.1"
 
@@ -52,7 +61,13 @@ bridge_admin tcp ADMIN 7680 [hostname=127.0.0.1]
 def test_the_port_mapper_s_table_is_read() -> None:
     with server(telling(TABLE)) as port:
         assert port_mapper_entries(HOST, port) == [
-            Entry("portmapper", "tcp", "PORTMAPPER", 7676, {"imqvarhome": "/var/a=b", "sessionid": "1"}),
+            Entry(
+                "portmapper",
+                "tcp",
+                "PORTMAPPER",
+                7676,
+                {"imqvarhome": "/var/a=b", "sessionid": "1"},
+            ),
             Entry("stomp[bridge]", "stomp[TCP]", "stomp[bridge]", 7672, {}),
             Entry("bridge_admin", "tcp", "ADMIN", 7680, {"hostname": "127.0.0.1"}),
         ]
@@ -74,11 +89,15 @@ def test_secure_is_never_in_the_clear() -> None:
         find(HOST, port, secure=True)
 
 
-def test_a_password_is_not_sent_in_the_clear_to_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_password_is_not_sent_in_the_clear_to_another_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     connect = socket.create_connection
     with server(telling(TABLE)) as port:
         # An address of the network for documentation: nobody has it.
-        monkeypatch.setattr(socket, "create_connection", lambda address, timeout: connect((HOST, port), timeout))
+        monkeypatch.setattr(
+            socket, "create_connection", lambda address, timeout: connect((HOST, port), timeout)
+        )
         with pytest.raises(AdminError, match="listens on that machine's loopback only"):
             find("192.0.2.1", 7676)
 
@@ -100,7 +119,10 @@ def test_what_is_no_port_mapper_or_has_no_service_is_told(answer: bytes, text: s
 
 def test_no_broker(free_port: Callable[[], int]) -> None:
     port = free_port()
-    with pytest.raises(AdminError, match=f"no broker answers at 127.0.0.1:{port}: Connection refused. Is it running"):
+    with pytest.raises(
+        AdminError,
+        match=f"no broker answers at 127.0.0.1:{port}: Connection refused. Is it running",
+    ):
         find(HOST, port)
 
 
@@ -120,7 +142,9 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
     assert broker_address(text) == address
 
 
-@pytest.mark.parametrize("text", ["a:b", "host:", "host:0", "host:65536", "::1", "[::1", "a:1:2", "host:7676:x"])
+@pytest.mark.parametrize(
+    "text", ["a:b", "host:", "host:0", "host:65536", "::1", "[::1", "a:1:2", "host:7676:x"]
+)
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(AdminError, match=r"is no broker; expected HOST:PORT"):
         broker_address(text)
@@ -149,7 +173,14 @@ def test_an_answer_that_comes_late_is_waited_for_and_nothing_is_asked_twice() ->
             go_on.set()
 
     with server(late) as port:
-        client = AdminClient(Address(HOST, port, False, HOST), "a", "b", timeout_s=0.05, retries=100, retrying=retrying)
+        client = AdminClient(
+            Address(HOST, port, False, HOST),
+            "a",
+            "b",
+            timeout_s=0.05,
+            retries=100,
+            retrying=retrying,
+        )
         assert client.post("/v1/x", y=1) == {"a": 1}
     assert len(asked) == 1
     assert told[:2] == [(1, 100, 0.1), (2, 100, pytest.approx(0.15))]
@@ -164,7 +195,9 @@ def test_an_answer_that_never_comes_is_given_up() -> None:
 
     with server(silent) as port:
         client = AdminClient(Address(HOST, port, False, HOST), "a", "b", timeout_s=0.05, retries=1)
-        with pytest.raises(AdminError, match="does not answer: no answer in time; what was asked may still be done"):
+        with pytest.raises(
+            AdminError, match="does not answer: no answer in time; what was asked may still be done"
+        ):
             client.get("/v1")
         end.set()
 
@@ -177,7 +210,11 @@ def test_an_answer_that_never_comes_is_given_up() -> None:
             "not now",
             "BB4006",
         ),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "is no admin service: no JSON came, with status 200", ""),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+            "is no admin service: no JSON came, with status 200",
+            "",
+        ),
         (b"HTTP/1.1 500 Oops\r\nContent-Length: 2\r\n\r\n[]", "refused with status 500", ""),
         (b"", "does not answer", "unreachable"),
         (b"SSH-2.0-x\r\n", "does not answer", "unreachable"),

@@ -26,7 +26,14 @@ from gateway.messaging.errors import AccessDenied, InvalidSelector
 from gateway.messaging.message import Message
 from gateway.messaging.provider import DUPLICATE_ID, Credentials, Mode
 from tests.gateway.admin import replaying
-from tests.gateway.broker.brokers import Client, Deployment, committed, completed, settled_down, text
+from tests.gateway.broker.brokers import (
+    Client,
+    Deployment,
+    committed,
+    completed,
+    settled_down,
+    text,
+)
 
 P = ParamSpec("P")
 
@@ -68,10 +75,14 @@ def died(
         provider or replaying.PRODUCT,
         Queue("there"),
         "Other",
-        source_resource=("" if provider else deployment.provider.resource) if resource is None else resource,
+        source_resource=("" if provider else deployment.provider.resource)
+        if resource is None
+        else resource,
     )
     octets = body_of(original)
-    return Message(headers_of(told, bridge_properties(told, 1_700_000_001_000), octets, queue), octets.octets)
+    return Message(
+        headers_of(told, bridge_properties(told, 1_700_000_001_000), octets, queue), octets.octets
+    )
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -106,13 +117,26 @@ def dead_messages(deployment: Deployment, passcode: str = "right") -> DeadMessag
 @ensureDeferred
 async def test_it_is_listed_with_why_and_with_what_is_in_it(deployment: Deployment) -> None:
     client = await deployment.connect()
-    await put(client, died(deployment, "one", correlation_id="c1", properties={"colour": "red"}), text(DMQ, "no envelope"))
+    await put(
+        client,
+        died(deployment, "one", correlation_id="c1", properties={"colour": "red"}),
+        text(DMQ, "no envelope"),
+    )
     messages, more = await dead_messages(deployment).list()
     assert not more
     first, second = messages
     assert first["message_id"] == (await bodies(client, DMQ))[0].message_id
     assert {
-        name: first[name] for name in ("reason", "exception", "dead_since_ms", "source", "target", "source_message_id", "problem")
+        name: first[name]
+        for name in (
+            "reason",
+            "exception",
+            "dead_since_ms",
+            "source",
+            "target",
+            "source_message_id",
+            "problem",
+        )
     } == {
         "reason": "SEND_FAILURE",
         "exception": "it did not want it",
@@ -133,7 +157,10 @@ async def test_it_is_listed_with_why_and_with_what_is_in_it(deployment: Deployme
         "timestamp_ms": 1_700_000_000_000,
         "expires_ms": 0,
     }
-    assert (second["original"], second["problem"]) == (None, "its body is no envelope: it is of type TEXT")
+    assert (second["original"], second["problem"]) == (
+        None,
+        "its body is no envelope: it is of type TEXT",
+    )
     assert len(await bodies(client, DMQ)) == 2
     await deployment.close()
 
@@ -143,7 +170,10 @@ async def test_a_list_has_a_limit_and_a_selector(deployment: Deployment) -> None
     client = await deployment.connect()
     await put(client, *(died(deployment, str(n), properties={"n": n}) for n in range(250)))
     dead = dead_messages(deployment)
-    assert [(len(found), more) for found, more in [await dead.list(limit=n) for n in (1, 100, 249, 250, 251)]] == [
+    assert [
+        (len(found), more)
+        for found, more in [await dead.list(limit=n) for n in (1, 100, 249, 250, 251)]
+    ] == [
         (1, True),
         (100, True),
         (249, True),
@@ -151,7 +181,10 @@ async def test_a_list_has_a_limit_and_a_selector(deployment: Deployment) -> None
         (250, False),
     ]
     found, more = await dead.list("n >= 240")
-    assert ([each["properties"] for each in found], more) == ([{"n": n} for n in range(240, 250)], False)
+    assert ([each["properties"] for each in found], more) == (
+        [{"n": n} for n in range(240, 250)],
+        False,
+    )
     with pytest.raises(InvalidSelector):
         await dead.list("n >")
     await deployment.close()
@@ -182,7 +215,13 @@ async def test_a_replay_sends_each_original_to_where_it_came_from(deployment: De
     one, two = await bodies(client, Queue("orders"))
     assert (one.text, two.text) == ("one", "two")
     headers = one.headers
-    assert (headers.correlation_id, headers.type, headers.reply_to, headers.persistent, headers.priority) == (
+    assert (
+        headers.correlation_id,
+        headers.type,
+        headers.reply_to,
+        headers.persistent,
+        headers.priority,
+    ) == (
         "c1",
         "T",
         Queue("answers"),
@@ -211,40 +250,65 @@ async def test_a_replay_is_not_dropped_as_what_was_there_before(deployment: Depl
 
 
 @ensureDeferred
-async def test_what_came_from_another_instance_is_not_taken_for_this_ones(deployment: Deployment) -> None:
+async def test_what_came_from_another_instance_is_not_taken_for_this_ones(
+    deployment: Deployment,
+) -> None:
     client = await deployment.connect()
     # It calls itself the same, and may have a queue of the same name.
     await put(
-        client, died(deployment, "one", resource="embedded:another"), died(deployment, "two"), died(deployment, "3", resource="")
+        client,
+        died(deployment, "one", resource="embedded:another"),
+        died(deployment, "two"),
+        died(deployment, "3", resource=""),
     )
     tally = await dead_messages(deployment).replay()
-    assert (tally.done, tally.left, tally.reasons) == (1, 2, {"it came from another provider: name a destination": 2})
+    assert (tally.done, tally.left, tally.reasons) == (
+        1,
+        2,
+        {"it came from another provider: name a destination": 2},
+    )
     assert await waiting(client, Queue("orders")) == ["two"]
     await deployment.close()
 
 
 @ensureDeferred
-async def test_another_queue_is_looked_into_replayed_and_purged_likewise(deployment: Deployment) -> None:
+async def test_another_queue_is_looked_into_replayed_and_purged_likewise(
+    deployment: Deployment,
+) -> None:
     client = await deployment.connect()
     other = Queue("shop.dead")
-    await put(client, died(deployment, "built in"), *(died(deployment, str(n), queue=other) for n in range(4)))
+    await put(
+        client,
+        died(deployment, "built in"),
+        *(died(deployment, str(n), queue=other) for n in range(4)),
+    )
     await put(client, died(deployment, "from here", other, queue=other))
     dead = dead_messages(deployment)
     found, more = await dead.list(limit=10, queue=other)
-    assert ([each["source_message_id"] for each in found][:2], len(found), more) == (["ID:original-0", "ID:original-1"], 5, False)
+    assert ([each["source_message_id"] for each in found][:2], len(found), more) == (
+        ["ID:original-0", "ID:original-1"],
+        5,
+        False,
+    )
     tally = await dead.replay(limit=2, queue=other)
     assert (tally.done, await waiting(client, ORDERS)) == (2, ["0", "1"])
     with pytest.raises(Refused, match=r"cannot be replayed to queue:shop\.dead"):
         await dead.replay(to=other, queue=other)
-    tally = await dead.replay("JMS_SUN_JMSBRIDGE_SOURCE_DESTINATION = 'queue:shop.dead'", queue=other)
-    assert tally.reasons == {"it came from a place that it cannot go back to: name a destination": 1}
+    tally = await dead.replay(
+        "JMS_SUN_JMSBRIDGE_SOURCE_DESTINATION = 'queue:shop.dead'", queue=other
+    )
+    assert tally.reasons == {
+        "it came from a place that it cannot go back to: name a destination": 1
+    }
     assert (await dead.purge(queue=other)).done == 3
     assert (await bodies(client, other), len(await bodies(client, DMQ))) == ([], 1)
     await deployment.close()
 
 
 @ensureDeferred
-async def test_a_dry_run_changes_nothing_and_tells_what_would_be_done(deployment: Deployment) -> None:
+async def test_a_dry_run_changes_nothing_and_tells_what_would_be_done(
+    deployment: Deployment,
+) -> None:
     client = await deployment.connect()
     await put(
         client,
@@ -265,7 +329,12 @@ async def test_a_dry_run_changes_nothing_and_tells_what_would_be_done(deployment
     assert await bodies(client, Queue("orders")) == []
     # And then it is done so.
     real = await dead.replay()
-    assert (real.matched, real.done, real.left, real.reasons) == (tally.matched, tally.done, tally.left, tally.reasons)
+    assert (real.matched, real.done, real.left, real.reasons) == (
+        tally.matched,
+        tally.done,
+        tally.left,
+        tally.reasons,
+    )
     assert await waiting(client, Queue("orders")) == ["one", "three"]
     assert len(await bodies(client, DMQ)) == 2
     await deployment.close()
@@ -287,11 +356,15 @@ async def test_a_replay_to_a_named_destination(deployment: Deployment) -> None:
 @ensureDeferred
 async def test_a_selector_and_a_limit_choose(deployment: Deployment) -> None:
     client = await deployment.connect()
-    await put(client, *(died(deployment, str(n), properties={"odd": n % 2 == 1}) for n in range(10)))
+    await put(
+        client, *(died(deployment, str(n), properties={"odd": n % 2 == 1}) for n in range(10))
+    )
     dead = dead_messages(deployment)
     assert (await dead.replay("odd = TRUE", limit=2)).done == 2
     assert await waiting(client, Queue("orders")) == ["1", "3"]
-    assert (await dead.purge("odd = FALSE AND JMS_SUN_JMSBRIDGE_DMQ_REASON = 'SEND_FAILURE'")).done == 5
+    assert (
+        await dead.purge("odd = FALSE AND JMS_SUN_JMSBRIDGE_DMQ_REASON = 'SEND_FAILURE'")
+    ).done == 5
     assert (await dead.replay()).done == 3
     assert await waiting(client, Queue("orders")) == ["1", "3", "5", "7", "9"]
     assert await bodies(client, DMQ) == []
@@ -315,16 +388,22 @@ async def test_an_expired_message_is_replayed_to_live(deployment: Deployment) ->
     later = 4_000_000_000_000
     await put(
         client,
-        died(deployment, "past", expires=1_600_000_000_000, reason=BridgeDeadReason.MESSAGE_EXPIRED),
+        died(
+            deployment, "past", expires=1_600_000_000_000, reason=BridgeDeadReason.MESSAGE_EXPIRED
+        ),
         died(deployment, "later", expires=later),
     )
     assert (await dead_messages(deployment).replay()).done == 2
-    assert [(message.text, message.expires) for message in await bodies(client, Queue("orders"))] == [("past", 0), ("later", later)]
+    assert [
+        (message.text, message.expires) for message in await bodies(client, Queue("orders"))
+    ] == [("past", 0), ("later", later)]
     await deployment.close()
 
 
 @ensureDeferred
-async def test_many_are_replayed_in_order_and_none_twice(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_are_replayed_in_order_and_none_twice(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "BATCH", 7)
     client = await deployment.connect()
     await put(
@@ -340,7 +419,9 @@ async def test_many_are_replayed_in_order_and_none_twice(deployment: Deployment,
 
 
 @ensureDeferred
-async def test_what_dies_again_meanwhile_is_not_sent_round_and_round(deployment: Deployment) -> None:
+async def test_what_dies_again_meanwhile_is_not_sent_round_and_round(
+    deployment: Deployment,
+) -> None:
     client = await deployment.connect()
     session = client.session(Mode.AUTO)
     sender = client.session()
@@ -363,7 +444,9 @@ async def test_what_dies_again_meanwhile_is_not_sent_round_and_round(deployment:
     await put(client, *(died(deployment, str(n)) for n in range(5)))
     await settled_down(reactor)
     later: Deferred[None] = Deferred()
-    reactor.callLater(0.005, later.callback, None)  # that those have died before the replay began, by the clock in milliseconds
+    reactor.callLater(
+        0.005, later.callback, None
+    )  # that those have died before the replay began, by the clock in milliseconds
     await later
     tally = await dead_messages(deployment).replay()
     assert (tally.matched, tally.done) == (5, 5)
@@ -376,7 +459,12 @@ async def test_what_dies_again_meanwhile_is_not_sent_round_and_round(deployment:
 @ensureDeferred
 async def test_what_the_broker_refuses_stays_and_the_others_go(deployment: Deployment) -> None:
     client = await deployment.connect()
-    await put(client, died(deployment, "one"), died(deployment, "two", Queue("closed")), died(deployment, "three"))
+    await put(
+        client,
+        died(deployment, "one"),
+        died(deployment, "two", Queue("closed")),
+        died(deployment, "three"),
+    )
     deployment.allow(DEFAULT_RULES + "\nqueue.closed.produce.deny.user=admin\n")
     tally = await dead_messages(deployment).replay()
     assert (tally.matched, tally.done, tally.left) == (3, 2, 1)
@@ -397,7 +485,9 @@ async def test_who_may_not_read_the_queue_is_told(deployment: Deployment) -> Non
 
 
 @ensureDeferred
-async def test_what_somebody_else_takes_meanwhile_is_counted(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_somebody_else_takes_meanwhile_is_counted(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dead_reading, "GRACE_S", 1.0)
     client = await deployment.connect()
     await put(client, died(deployment, "one"), died(deployment, "two"))
@@ -430,13 +520,22 @@ async def test_one_at_a_time(deployment: Deployment) -> None:
 @pytest.mark.parametrize("commits", [1, 3])
 @pytest.mark.parametrize("moment", ["before", "after"])
 @ensureDeferred
-async def test_a_kill_in_the_middle_loses_none_and_doubles_none(tmp_path: Path, commits: int, moment: str) -> None:
+async def test_a_kill_in_the_middle_loses_none_and_doubles_none(
+    tmp_path: Path, commits: int, moment: str
+) -> None:
     deployment = Deployment(reactor, tmp_path, "sqlite")
     client = await deployment.connect()
     await put(client, *(died(deployment, str(n)) for n in range(20)))
     await client.close()
     await deployment.close()
-    command = [sys.executable, "-m", "tests.gateway.admin.replaying", str(tmp_path), str(commits), moment]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.gateway.admin.replaying",
+        str(tmp_path),
+        str(commits),
+        moment,
+    ]
     killed: subprocess.CompletedProcess[str] = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
     )

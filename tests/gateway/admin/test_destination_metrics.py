@@ -28,12 +28,18 @@ else:
 reactor = cast(Any, global_reactor)
 
 
-def told(administration: BrokerAdministration, most: int = 1000) -> dict[tuple[str, str, str], float]:
+def told(
+    administration: BrokerAdministration, most: int = 1000
+) -> dict[tuple[str, str, str], float]:
     """Values by metric, type and name of the destination; the latter are empty where it has none."""
     registry = CollectorRegistry()
     registry.register(DestinationCollector(administration, most))
     return {
-        (sample.name.removeprefix("stomp_gateway_"), sample.labels.get("type", ""), sample.labels.get("name", "")): sample.value
+        (
+            sample.name.removeprefix("stomp_gateway_"),
+            sample.labels.get("type", ""),
+            sample.labels.get("name", ""),
+        ): sample.value
         for family in text_string_to_metric_families(generate_latest(registry).decode())
         for sample in family.samples
     }
@@ -55,7 +61,8 @@ async def test_what_waits_and_what_consumers_have(tmp_path: Path) -> None:
     assert await completed(session) is None
     values = told(administration)
     queue = {
-        name: values[f"destination_{name}", "queue", "orders"] for name in ("messages", "unacknowledged_messages", "consumers")
+        name: values[f"destination_{name}", "queue", "orders"]
+        for name in ("messages", "unacknowledged_messages", "consumers")
     }
     assert queue == {"messages": 2, "unacknowledged_messages": 1, "consumers": 1}
     [standing] = [each for each in destinations(administration, "queue") if each.name == "orders"]
@@ -82,7 +89,11 @@ async def test_of_many_the_chosen_ones_and_then_the_oldest_are_told(tmp_path: Pa
     await administration.create("queue", "zebra", {})
 
     def names(most: int) -> list[str]:
-        return [name for metric, _, name in told(administration, most) if metric == "destination_messages"]
+        return [
+            name
+            for metric, _, name in told(administration, most)
+            if metric == "destination_messages"
+        ]
 
     assert names(4) == ["mq.sys.dmq", "zebra", "q0", "q1"]
     assert names(0) == []

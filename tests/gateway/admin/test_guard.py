@@ -16,7 +16,9 @@ def failed(failures: Failures, address: str, times: int = MOST_FAILURES) -> None
         failures.add(address)
 
 
-def test_after_five_failures_within_a_minute_passwords_of_an_address_are_looked_at_one_by_one() -> None:
+def test_after_five_failures_within_a_minute_passwords_of_an_address_are_looked_at_one_by_one() -> (
+    None
+):
     clock = Clock()
     failures = Failures(clock.seconds)
     failed(failures, FAR, MOST_FAILURES - 1)

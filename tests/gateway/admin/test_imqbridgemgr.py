@@ -109,7 +109,9 @@ def test_list_bridge(live: Live) -> None:
     shown = live("list", "bridge")
     problem = f"broken: {live.folder}/broken.xml:2: "
     head, rest = shown.split("broken: ", 1)
-    assert head == "Listing the bridges on the broker specified by:\n\n" + live.broker_table + BRIDGES
+    assert (
+        head == "Listing the bridges on the broker specified by:\n\n" + live.broker_table + BRIDGES
+    )
     assert all(line.startswith(problem) for line in f"broken: {rest}".split("\n\n")[0].splitlines())
     assert rest.endswith("\n\nSuccessfully listed bridges.\n")
 
@@ -161,7 +163,12 @@ def move_one(live: Live) -> None:
     """Have the link whose target is of a pool move a message: until then nobody knows of what kind its connections are."""
     before = live.json("query", "link", "-bn", "pump", "-ln", "a/b")["counters"]["acknowledged"]
     send(live, "in2", "x")
-    wait(lambda: live.json("query", "link", "-bn", "pump", "-ln", "a/b")["counters"]["acknowledged"] > before)
+    wait(
+        lambda: (
+            live.json("query", "link", "-bn", "pump", "-ln", "a/b")["counters"]["acknowledged"]
+            > before
+        )
+    )
     assert take(live, "out") == ["x"]
 
 
@@ -169,17 +176,27 @@ def test_list_bridge_by_name_and_list_link(live: Live) -> None:
     move_one(live)
     assert (
         live("list", "bridge", "-bn", "pump")
-        == "Listing the bridge:\n\n" + WHICH + live.broker_table + PUMP_TABLES + "Successfully listed bridges.\n"
+        == "Listing the bridge:\n\n"
+        + WHICH
+        + live.broker_table
+        + PUMP_TABLES
+        + "Successfully listed bridges.\n"
     )
     assert (
         live("list", "link", "-bn", "pump")
-        == "Listing the links of the bridge:\n\n" + WHICH + live.broker_table + PUMP_TABLES + "Successfully listed links.\n"
+        == "Listing the links of the bridge:\n\n"
+        + WHICH
+        + live.broker_table
+        + PUMP_TABLES
+        + "Successfully listed links.\n"
     )
 
 
 def test_a_link_that_has_not_connected_has_no_kind_of_connections(live: Live) -> None:
     shown = live("list", "link", "-bn", "far", "-ln", "away")
-    assert re.search(r"^away +RETRYING +there:D?:queue:faraway +here:D?:queue:out +false$", shown, re.MULTILINE), shown
+    assert re.search(
+        r"^away +RETRYING +there:D?:queue:faraway +here:D?:queue:out +false$", shown, re.MULTILINE
+    ), shown
 
 
 def test_list_bridge_by_name_of_the_stomp_bridge(live: Live) -> None:
@@ -187,7 +204,9 @@ def test_list_bridge_by_name_of_the_stomp_bridge(live: Live) -> None:
 
 
 def test_list_link_by_name_with_a_slash_in_it(live: Live) -> None:
-    assert [link["name"] for link in live.json("list", "link", "-bn", "pump", "-ln", "a/b")["links"]] == ["a/b"]
+    assert [
+        link["name"] for link in live.json("list", "link", "-bn", "pump", "-ln", "a/b")["links"]
+    ] == ["a/b"]
 
 
 def test_debug_shows_pools_and_dead_message_queues(live: Live) -> None:
@@ -201,16 +220,25 @@ def test_debug_shows_pools_and_dead_message_queues(live: Live) -> None:
         "-----------------------------------------------------------------------\n"
         "      here          true     0       1      1800       -1         5\n"
     ), pools
-    assert re.search(r"^built-in-dmq +queue:imq\.bridge\.jms\.dmq +D? +\d+ +0 +0$", pools, re.MULTILINE), pools
+    assert re.search(
+        r"^built-in-dmq +queue:imq\.bridge\.jms\.dmq +D? +\d+ +0 +0$", pools, re.MULTILINE
+    ), pools
 
 
 def test_query_link(live: Live) -> None:
     before = live.json("query", "link", "-bn", "pump", "-ln", "one")["counters"]["sent"]
     send(live, "in", "hello")
-    wait(lambda: live.json("query", "link", "-bn", "pump", "-ln", "one")["counters"]["acknowledged"] > before)
+    wait(
+        lambda: (
+            live.json("query", "link", "-bn", "pump", "-ln", "one")["counters"]["acknowledged"]
+            > before
+        )
+    )
     assert take(live, "out") == ["hello"]
     shown = live("query", "link", "-bn", "pump", "-ln", "one")
-    rows = dict(re.findall(r"^(\S.*?) {3,}(\S.*)$", shown.split(live.broker_table)[1], re.MULTILINE))
+    rows = dict(
+        re.findall(r"^(\S.*?) {3,}(\S.*)$", shown.split(live.broker_table)[1], re.MULTILINE)
+    )
     assert list(rows) == [
         "Link Name",
         "Bridge Name",
@@ -265,7 +293,10 @@ def test_bridges_are_paused_resumed_stopped_and_started(live: Live, bridge: str)
         shown = live(operation, "bridge", "-bn", bridge, "-f")
         assert (
             shown
-            == f"{doing} the bridge:\n\n" + WHICH.replace("pump", bridge) + live.broker_table + f"Successfully {done} the bridge.\n"
+            == f"{doing} the bridge:\n\n"
+            + WHICH.replace("pump", bridge)
+            + live.broker_table
+            + f"Successfully {done} the bridge.\n"
         )
         assert live.state(bridge) == state
 
@@ -329,28 +360,49 @@ def test_a_link_that_cannot_connect_is_started_and_retries(live: Live) -> None:
             ["list", "bridge", "-bn", "nope"],
             "Error [BB4006]: there is no bridge nope; those that there are: stomp, pump, far, broken",
         ),
-        (["list", "bridge", "-t", "corba"], "Error [BB4005]: there is no type corba of bridges: expected JMS or STOMP"),
-        (["list", "bridge", "-bn", "pump", "-t", "stomp"], "Error [BB4007]: bridge pump is of type JMS, not STOMP"),
+        (
+            ["list", "bridge", "-t", "corba"],
+            "Error [BB4005]: there is no type corba of bridges: expected JMS or STOMP",
+        ),
+        (
+            ["list", "bridge", "-bn", "pump", "-t", "stomp"],
+            "Error [BB4007]: bridge pump is of type JMS, not STOMP",
+        ),
         (
             ["list", "link", "-bn", "pump", "-ln", "two"],
             "Error [BSJ4019]: there is no link two in bridge pump; those that there are: one, a/b, off, failing",
         ),
-        (["start", "link", "-bn", "pump", "-ln", "off", "-f"], "Error: cannot start link off, which is UNINITIALIZED"),
-        (["pause", "link", "-bn", "stomp", "-ln", "x", "-f"], "Error [BSS4000]: bridge stomp is of type STOMP, which has no links"),
+        (
+            ["start", "link", "-bn", "pump", "-ln", "off", "-f"],
+            "Error: cannot start link off, which is UNINITIALIZED",
+        ),
+        (
+            ["pause", "link", "-bn", "stomp", "-ln", "x", "-f"],
+            "Error [BSS4000]: bridge stomp is of type STOMP, which has no links",
+        ),
         (
             ["start", "link", "-bn", "broken", "-ln", "x", "-f"],
             "Error [BSJ4000]: cannot start link x: bridge broken is STOPPED, and must be STARTED",
         ),
-        (["pause", "bridge", "-bn", "broken", "-f"], "Error: cannot pause bridge broken, which is STOPPED"),
+        (
+            ["pause", "bridge", "-bn", "broken", "-f"],
+            "Error: cannot pause bridge broken, which is STOPPED",
+        ),
         (["reload", "bridge", "-bn", "stomp", "-f"], "Error: cannot reload bridge stomp: "),
         (["level", "bridge", "-bn", "nope"], "Error [BB4006]: "),
         (["list", "dead", "-selector", "a ="], "Error: selector 'a =' is invalid"),
-        (["replay", "dead", "-to", "somewhere", "-f"], "Error: 'somewhere' is no destination; expected queue:NAME or topic:NAME"),
+        (
+            ["replay", "dead", "-to", "somewhere", "-f"],
+            "Error: 'somewhere' is no destination; expected queue:NAME or topic:NAME",
+        ),
         (
             ["list", "dead", "-bn", "far", "-dmq", "nope"],
             "Error: there is no dead message queue nope in bridge far; those that there are: built-in-dmq, far-dead, topical, foreign",
         ),
-        (["list", "dead", "-bn", "stomp", "-dmq", "x"], "Error: there is no dead message queue x in bridge stomp; "),
+        (
+            ["list", "dead", "-bn", "stomp", "-dmq", "x"],
+            "Error: there is no dead message queue x in bridge stomp; ",
+        ),
         (
             ["list", "dead", "-bn", "broken", "-dmq", "x"],
             "Error: there is no dead message queue x in bridge broken: it is STOPPED, and its file is read when it starts",
@@ -402,15 +454,26 @@ def test_what_the_broker_refuses(live: Live, arguments: Sequence[str], text: str
             ["list", "dead", "-bn", "x"],
             "-bn names a dead message queue of a bridge only with -dmq; without both it is the built-in one",
         ),
-        (["purge", "dead", "-dmq", "x"], "-dmq names a dead message queue of a bridge only with -bn; "),
-        (["list", "link", "-bn", "x", "-dmq", "y"], "-dmq is not for list link, but for list dead, replay dead, purge dead"),
-        (["level", "bridge", "-bn", "x", "-level", "LOUD"], "-level LOUD: expected one of SEVERE, "),
+        (
+            ["purge", "dead", "-dmq", "x"],
+            "-dmq names a dead message queue of a bridge only with -bn; ",
+        ),
+        (
+            ["list", "link", "-bn", "x", "-dmq", "y"],
+            "-dmq is not for list link, but for list dead, replay dead, purge dead",
+        ),
+        (
+            ["level", "bridge", "-bn", "x", "-level", "LOUD"],
+            "-level LOUD: expected one of SEVERE, ",
+        ),
         (["watch", "bridge", "-interval", "0"], "-interval 0: expected 0.1 to 3600 seconds"),
         (["watch", "bridge", "-count", "-1"], "-count -1: expected a whole number, 0 or more"),
         (["validate"], "validate needs the file to look at"),
     ],
 )
-def test_a_wrong_command_line(capsys: pytest.CaptureFixture[str], arguments: list[str], text: str) -> None:
+def test_a_wrong_command_line(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
+) -> None:
     assert imqbridgemgr.run(arguments) == 1
     out, err = capsys.readouterr()
     assert out == ""
@@ -423,7 +486,11 @@ def test_a_wrong_command_line(capsys: pytest.CaptureFixture[str], arguments: lis
 def test_help_wins_over_everything(capsys: pytest.CaptureFixture[str], option: str) -> None:
     assert imqbridgemgr.run(["nonsense", "-x", option]) == 0
     out, err = capsys.readouterr()
-    assert (out.startswith("usage: imqbridgemgr SUBCOMMAND ARGUMENT [options]\n"), "Examples:" in out, err) == (True, False, "")
+    assert (
+        out.startswith("usage: imqbridgemgr SUBCOMMAND ARGUMENT [options]\n"),
+        "Examples:" in out,
+        err,
+    ) == (True, False, "")
 
 
 @pytest.mark.parametrize("option", ["-H", "-Help"])
@@ -488,7 +555,11 @@ def test_it_is_asked_whether_it_shall_be_done(
     if code:
         assert ("is neither y nor n" if answer else "there is nobody to ask") in shown
     else:
-        assert shown.endswith("\nSuccessfully paused the bridge.\n" if state == "PAUSED" else "\nThe bridge was not paused.\n")
+        assert shown.endswith(
+            "\nSuccessfully paused the bridge.\n"
+            if state == "PAUSED"
+            else "\nThe bridge was not paused.\n"
+        )
 
 
 def test_every_list_and_change_in_json(live: Live) -> None:
@@ -501,8 +572,14 @@ def test_every_list_and_change_in_json(live: Live) -> None:
     assert live.json("list", "link", "-bn", "pump")["enabled_links"] == 3
     assert live.json("pause", "bridge", "-bn", "stomp", "-f")["bridges"][0]["state"] == "PAUSED"
     assert live.json("resume", "bridge", "-bn", "stomp", "-f")["bridges"][0]["state"] == "STARTED"
-    assert live.json("pause", "link", "-bn", "pump", "-ln", "one", "-f")["links"][0]["state"] == "PAUSED"
-    assert live.json("resume", "link", "-bn", "pump", "-ln", "one", "-f")["links"][0]["state"] == "STARTED"
+    assert (
+        live.json("pause", "link", "-bn", "pump", "-ln", "one", "-f")["links"][0]["state"]
+        == "PAUSED"
+    )
+    assert (
+        live.json("resume", "link", "-bn", "pump", "-ln", "one", "-f")["links"][0]["state"]
+        == "STARTED"
+    )
     assert live.json("level", "bridge", "-bn", "pump") == {"bridge": "pump", "level": "INFO"}
     assert set(live.json("list", "dead")) == {"queue", "messages", "more"}
     assert live.json("watch", "bridge", "-count", "1")["bridges"][0]["name"] == "stomp"
@@ -514,12 +591,16 @@ def test_every_list_and_change_in_json(live: Live) -> None:
 
 def test_levels_at_run_time(live: Live) -> None:
     log = live.gateway.directory / "bridges" / "pump" / "pump0.log"
-    assert live("level", "bridge", "-bn", "pump") == "The log of bridge pump takes INFO and above.\n"
+    assert (
+        live("level", "bridge", "-bn", "pump") == "The log of bridge pump takes INFO and above.\n"
+    )
     live("level", "bridge", "-bn", "pump", "-level", "off")
     before = log.read_text()
     live("pause", "bridge", "-bn", "pump", "-f")
     assert log.read_text() == before
-    assert live("level", "bridge", "-bn", "pump", "--level=error").startswith("The log of bridge pump takes SEVERE and above until")
+    assert live("level", "bridge", "-bn", "pump", "--level=error").startswith(
+        "The log of bridge pump takes SEVERE and above until"
+    )
     live("level", "bridge", "-bn", "pump", "-level", "info")
     live("resume", "bridge", "-bn", "pump", "-f")
     assert log.read_text() != before
@@ -528,7 +609,10 @@ def test_levels_at_run_time(live: Live) -> None:
 def test_reload(live: Live) -> None:
     assert (
         live("reload", "bridge", "-bn", "pump", "-f")
-        == "Reloading the bridge:\n\n" + WHICH + live.broker_table + "Nothing has changed.\n\nSuccessfully reloaded the bridge.\n"
+        == "Reloading the bridge:\n\n"
+        + WHICH
+        + live.broker_table
+        + "Nothing has changed.\n\nSuccessfully reloaded the bridge.\n"
     )
     since = live.json("query", "link", "-bn", "pump", "-ln", "one")["since_ms"]
     file = live.folder / "pump.xml"
@@ -539,7 +623,10 @@ def test_reload(live: Live) -> None:
             )
         )
         shown = live("reload", "bridge", "-bn", "pump", "-f")
-        assert "Links changed: off, failing\nLinks unchanged: one, a/b\nDestinations that differ: more\n" in shown
+        assert (
+            "Links changed: off, failing\nLinks unchanged: one, a/b\nDestinations that differ: more\n"
+            in shown
+        )
         assert live.state("pump", "off") == "STARTED"
         # One that did not change has run on.
         assert live.json("query", "link", "-bn", "pump", "-ln", "one")["since_ms"] == since
@@ -553,7 +640,9 @@ def test_reload(live: Live) -> None:
     assert live.state("pump", "off") == "UNINITIALIZED"
 
 
-def test_dead_messages_are_listed_replayed_and_purged(live: Live, answers: Callable[[str], None]) -> None:
+def test_dead_messages_are_listed_replayed_and_purged(
+    live: Live, answers: Callable[[str], None]
+) -> None:
     live("purge", "dead", "-f")
     for number in range(5):
         send(live, "bad", f"message {number}", number=str(number))
@@ -628,7 +717,10 @@ def test_a_dead_message_queue_of_a_bridge_is_named(live: Live) -> None:
     assert (listed["queue"], len(listed["messages"])) == ("far.dead", 1)
     assert live.json("replay", "dead", *which, "-f")["left"] == 1
     assert live.json("purge", "dead", *which, "-f")["done"] == 1
-    assert live.json("list", "dead", "-bn", "far", "-dmq", "built-in-dmq")["queue"] == "imq.bridge.jms.dmq"
+    assert (
+        live.json("list", "dead", "-bn", "far", "-dmq", "built-in-dmq")["queue"]
+        == "imq.bridge.jms.dmq"
+    )
 
 
 def test_connections_tell_which_link_has_them(live: Live) -> None:
@@ -662,7 +754,9 @@ def test_validate(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert capsys.readouterr() == (f"{file} configures bridge pump with 4 links.\n", "")
     assert imqbridgemgr.run(["validate", str(file), "-bn", "other"]) == 1
     assert "other" in capsys.readouterr().err
-    file.write_text('<jmsbridge name="x">\n<link name="a" enabled="maybe"/>\n<queue/>\n</jmsbridge>')
+    file.write_text(
+        '<jmsbridge name="x">\n<link name="a" enabled="maybe"/>\n<queue/>\n</jmsbridge>'
+    )
     assert imqbridgemgr.run(["validate", str(file)]) == 1
     out, err = capsys.readouterr()
     assert out == ""
@@ -671,21 +765,31 @@ def test_validate(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert all(problem.startswith(f"Error: {file}:") for problem in problems)
     assert imqbridgemgr.run(["validate", str(file), "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
-    assert (told["valid"], [f"Error: {problem['text']}" for problem in told["problems"]]) == (False, problems)
+    assert (told["valid"], [f"Error: {problem['text']}" for problem in told["problems"]]) == (
+        False,
+        problems,
+    )
     assert imqbridgemgr.run(["validate", str(tmp_path / "none.xml")]) == 1
     assert "none.xml" in capsys.readouterr().err
 
 
 def test_validate_marks_warnings(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "pump.xml"
-    file.write_text(PUMP.replace('destination-ref="in"/>', 'destination-ref="in" durable-sub="d"/>'))
+    file.write_text(
+        PUMP.replace('destination-ref="in"/>', 'destination-ref="in" durable-sub="d"/>')
+    )
     assert imqbridgemgr.run(["validate", str(file)]) == 0
     out, err = capsys.readouterr()
     assert out == f"{file} configures bridge pump with 4 links.\n"
-    assert re.fullmatch(rf'Warning: {file}:\d+: source of link "one", attribute durable-sub="d": expected [^\n]+\n', err)
+    assert re.fullmatch(
+        rf'Warning: {file}:\d+: source of link "one", attribute durable-sub="d": expected [^\n]+\n',
+        err,
+    )
 
 
-def test_validate_takes_transacted_links(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_validate_takes_transacted_links(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     # Whether both sides can take part shows when they are connected.
     file = tmp_path / "pump.xml"
     file.write_text(PUMP.replace(' transacted="false"', "", 1))
@@ -695,12 +799,21 @@ def test_validate_takes_transacted_links(capsys: pytest.CaptureFixture[str], tmp
     assert json.loads(capsys.readouterr().out)["valid"] is True
 
 
-def test_validate_does_not_need_the_passfile(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_validate_does_not_need_the_passfile(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     file = tmp_path / "pump.xml"
-    file.write_text(PUMP.replace('ref-name="here"/>', 'ref-name="here" username="u" password="${passfile:zz}"/>', 1))
+    file.write_text(
+        PUMP.replace(
+            'ref-name="here"/>', 'ref-name="here" username="u" password="${passfile:zz}"/>', 1
+        )
+    )
     assert imqbridgemgr.run(["validate", str(file)]) == 0, capsys.readouterr().err
     needed = "imq.bridge.config.password.zz"
-    assert capsys.readouterr().out == f"{file} configures bridge pump with 4 links.\nNeeds in the passfile: {needed}\n"
+    assert (
+        capsys.readouterr().out
+        == f"{file} configures bridge pump with 4 links.\nNeeds in the passfile: {needed}\n"
+    )
     assert imqbridgemgr.run(["validate", str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["passfile"] == [needed]
 
@@ -714,7 +827,9 @@ def test_watch_without_a_terminal_prints_each_look(live: Live) -> None:
     shown = live("watch", "bridge", "-t", "jms", "-count", "1")
     assert "broken" in shown
     assert "stomp" not in shown
-    assert len(live("watch", "bridge", "-count", "3", "-interval", "0.1", "--json").splitlines()) == 3
+    assert (
+        len(live("watch", "bridge", "-count", "3", "-interval", "0.1", "--json").splitlines()) == 3
+    )
 
 
 # --- as real processes
@@ -724,7 +839,13 @@ COMMAND = (sys.executable, "-m", "gateway.admin.cli.imqbridgemgr")
 
 def child(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *arguments], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60
+        [*COMMAND, *arguments],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
 
 
@@ -775,7 +896,9 @@ def test_in_a_script_a_password_must_be_in_a_passfile(
     empty = tmp_path / "passfile"
     empty.write_text("imq.imqcmd.password=x\n")
     empty.chmod(0o600)
-    assert f"passfile {empty} has no imq.imqbridgemgr.password" in refused("-u", "admin", "-passfile", str(empty))
+    assert f"passfile {empty} has no imq.imqbridgemgr.password" in refused(
+        "-u", "admin", "-passfile", str(empty)
+    )
     empty.chmod(0o644)
     assert "permissions" in refused("-u", "admin", "-passfile", str(empty))
     assert "none" in refused("-u", "admin", "-passfile", str(tmp_path / "none"))
@@ -790,11 +913,18 @@ def test_no_broker(free_port: Callable[[], int], capsys: pytest.CaptureFixture[s
 
 
 def test_at_a_terminal_name_password_and_consent_are_asked_for(live: Live) -> None:
-    passwords = dict(line.partition("=")[::2] for line in (live.gateway.directory / "etc" / "passfile").read_text().splitlines())
+    passwords = dict(
+        line.partition("=")[::2]
+        for line in (live.gateway.directory / "etc" / "passfile").read_text().splitlines()
+    )
     password = passwords["imq.imqbridgemgr.password"]
     shown, code = at_a_terminal(
         ["pause", "bridge", "-bn", "stomp", "-b", live.broker],
-        [("Username: ", "admin"), ("Password: ", password), ("Are you sure you want to pause this bridge? (y/n)[n] ", "y")],
+        [
+            ("Username: ", "admin"),
+            ("Password: ", password),
+            ("Are you sure you want to pause this bridge? (y/n)[n] ", "y"),
+        ],
     )
     assert (code, "Successfully paused the bridge." in shown, password in shown) == (0, True, False)
     assert live.state("stomp") == "PAUSED"
@@ -802,7 +932,9 @@ def test_at_a_terminal_name_password_and_consent_are_asked_for(live: Live) -> No
 
 
 def test_watch_at_a_terminal_is_live_until_it_is_interrupted(live: Live) -> None:
-    shown, code = at_a_terminal(["watch", "link", "-bn", "pump", "-interval", "0.1", *live.options], [("a/b", "\x03")])
+    shown, code = at_a_terminal(
+        ["watch", "link", "-bn", "pump", "-interval", "0.1", *live.options], [("a/b", "\x03")]
+    )
     assert (code, "Traceback" in shown, "STARTED" in shown) == (0, False, True)
 
 
@@ -839,11 +971,18 @@ def at_a_terminal(arguments: Sequence[str], dialogue: Sequence[tuple[str, str]])
 # --- users, and metrics
 
 
-def test_another_user_may_not(live: Live, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_user_may_not(
+    live: Live, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     secret = tmp_path / "passfile"
     secret.write_text("imq.imqbridgemgr.password=guest\n")
     secret.chmod(0o600)
-    assert imqbridgemgr.run(["list", "bridge", "-b", live.broker, "-u", "guest", "-passfile", str(secret)]) == 1
+    assert (
+        imqbridgemgr.run(
+            ["list", "bridge", "-b", live.broker, "-u", "guest", "-passfile", str(secret)]
+        )
+        == 1
+    )
     assert capsys.readouterr().err == "imqbridgemgr: Error: wrong user or password\n"
 
 
@@ -855,16 +994,23 @@ def test_metrics(live: Live) -> None:
 
     from gateway.admin.cli.client import find
 
-    passwords = dict(line.partition("=")[::2] for line in (live.gateway.directory / "etc" / "passfile").read_text().splitlines())
+    passwords = dict(
+        line.partition("=")[::2]
+        for line in (live.gateway.directory / "etc" / "passfile").read_text().splitlines()
+    )
     send(live, "bad", "nobody wants it")
     wait(lambda: bool(live.json("list", "dead")["messages"]))
     address = find(HOST, live.gateway.port_mapper_port)
     credentials = b64encode(f"admin:{passwords['imq.bridge.admin.password']}".encode()).decode()
     request = urllib.request.Request(
-        f"http://{address.host}:{address.port}/metrics", headers={"Authorization": f"Basic {credentials}"}
+        f"http://{address.host}:{address.port}/metrics",
+        headers={"Authorization": f"Basic {credentials}"},
     )
     with urllib.request.urlopen(request, timeout=20) as response:
-        families = {family.name: family for family in text_string_to_metric_families(response.read().decode())}
+        families = {
+            family.name: family
+            for family in text_string_to_metric_families(response.read().decode())
+        }
 
     def value(family: str, **labels: str) -> float:
         [found] = [sample.value for sample in families[family].samples if sample.labels == labels]
@@ -877,7 +1023,15 @@ def test_metrics(live: Live) -> None:
     }
     assert value("stomp_gateway_link_state", bridge="far", link="away", state="RETRYING") == 1
     assert value("stomp_gateway_bridge_state", bridge="broken", type="JMS", state="STOPPED") == 1
-    assert value("stomp_gateway_link_messages_dead", bridge="pump", link="failing", reason="TRANSFORM_FAILURE") >= 1
+    assert (
+        value(
+            "stomp_gateway_link_messages_dead",
+            bridge="pump",
+            link="failing",
+            reason="TRANSFORM_FAILURE",
+        )
+        >= 1
+    )
     assert value("stomp_gateway_dmq_messages_sent", bridge="pump", queue="built-in-dmq") >= 1
     assert value("stomp_gateway_destination_messages", type="queue", name="imq.bridge.jms.dmq") >= 1
     assert families["stomp_gateway_stomp_connections"].type == "gauge"
@@ -891,7 +1045,9 @@ def test_metrics(live: Live) -> None:
 def test_over_tls_with_the_authority_that_is_trusted(
     certificates: Certificates, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with GatewayProcess(tmp_path / "var", tls=certificates, settings={"imq.bridge.admin.tls.enabled": "true"}) as gateway:
+    with GatewayProcess(
+        tmp_path / "var", tls=certificates, settings={"imq.bridge.admin.tls.enabled": "true"}
+    ) as gateway:
         options = [
             "-b",
             f"localhost:{gateway.port_mapper_port}",
@@ -905,7 +1061,10 @@ def test_over_tls_with_the_authority_that_is_trusted(
         assert "stomp          STOMP          STARTED" in capsys.readouterr().out
         assert imqbridgemgr.run(["list", "bridge", *options]) == 1
         assert "cannot be trusted" in capsys.readouterr().err
-        assert imqbridgemgr.run(["list", "bridge", *options, "-cacert", str(tmp_path / "none.pem")]) == 1
+        assert (
+            imqbridgemgr.run(["list", "bridge", *options, "-cacert", str(tmp_path / "none.pem")])
+            == 1
+        )
         assert "none.pem: no certificates can be read from it" in capsys.readouterr().err
 
 
@@ -913,4 +1072,6 @@ def test_the_admin_service_in_the_clear_on_a_network_is_refused_at_start(tmp_pat
     gateway = GatewayProcess(tmp_path / "var", settings={"imq.bridge.admin.hostname": "0.0.0.0"})
     gateway.launch()
     assert gateway.wait() == 2
-    assert "-D: imq.bridge.admin.hostname=0.0.0.0: expected an address of the loopback" in gateway.said
+    assert (
+        "-D: imq.bridge.admin.hostname=0.0.0.0: expected an address of the loopback" in gateway.said
+    )

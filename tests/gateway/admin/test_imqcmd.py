@@ -71,7 +71,14 @@ class Live:
 
     @property
     def options(self) -> list[str]:
-        return ["-b", f"{HOST}:{self.port}", "-u", ADMIN[0], "-passfile", str(self.folder / "passfile")]
+        return [
+            "-b",
+            f"{HOST}:{self.port}",
+            "-u",
+            ADMIN[0],
+            "-passfile",
+            str(self.folder / "passfile"),
+        ]
 
     @property
     def broker_table(self) -> str:
@@ -90,7 +97,9 @@ class Live:
 
 
 @asynccontextmanager
-async def running(tmp_path: Path, capsys: pytest.CaptureFixture[str], options: BrokerOptions | None = None) -> AsyncIterator[Live]:
+async def running(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: BrokerOptions | None = None
+) -> AsyncIterator[Live]:
     (tmp_path / "passfile").write_text(f"imq.imqcmd.password={ADMIN[1]}\n")
     (tmp_path / "passfile").chmod(0o600)
     deployment = Deployment(reactor, tmp_path, "sqlite", options or BrokerOptions(reap_time=0))
@@ -98,22 +107,39 @@ async def running(tmp_path: Path, capsys: pytest.CaptureFixture[str], options: B
         reactor,
         deployment.turn,
         deployment.provider,
-        StompOptions(hostname=HOST, tcp_port=0, tls_enabled=False, session=SessionOptions(), transport=TransportOptions()),
+        StompOptions(
+            hostname=HOST,
+            tcp_port=0,
+            tls_enabled=False,
+            session=SessionOptions(),
+            transport=TransportOptions(),
+        ),
     )
     mapper = PortMapper(reactor, "test", __version__)
     listening: Any = await mapper.listen(server_endpoint(reactor, HOST, 0))
 
     def holders() -> dict[int, str]:
-        return {id(each): "bridge shop, link one, source" for each in deployment.provider.connections if each.user == "link"}
+        return {
+            id(each): "bridge shop, link one, source"
+            for each in deployment.provider.connections
+            if each.user == "link"
+        }
 
-    administration = BrokerAdministration(deployment.provider, lambda: stomp.clients, holders=holders, varhome="/var/imq")
+    administration = BrokerAdministration(
+        deployment.provider, lambda: stomp.clients, holders=holders, varhome="/var/imq"
+    )
     service = AdminService(
         reactor,
         AdminOptions(user=ADMIN[0], password=ADMIN[1]),
         [
             BrokerResources(administration, lambda: JOURNAL),
             BranchResources(BranchAdministration(deployment.provider)),
-            QueueMessages(reactor, deployment.provider, lambda: Credentials(*ADMIN), partial(administration.destination, "queue")),
+            QueueMessages(
+                reactor,
+                deployment.provider,
+                lambda: Credentials(*ADMIN),
+                partial(administration.destination, "queue"),
+            ),
         ],
         register_port=mapper.register,
     )
@@ -135,7 +161,18 @@ async def running(tmp_path: Path, capsys: pytest.CaptureFixture[str], options: B
 @ensureDeferred
 async def test_a_destination_s_life(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with running(tmp_path, capsys) as imq:
-        made = await imq("create", "dst", "-t", "q", "-n", "orders", "-o", "maxNumMsgs=10", "-o", "limitBehavior=REMOVE_OLDEST")
+        made = await imq(
+            "create",
+            "dst",
+            "-t",
+            "q",
+            "-n",
+            "orders",
+            "-o",
+            "maxNumMsgs=10",
+            "-o",
+            "limitBehavior=REMOVE_OLDEST",
+        )
         assert made == (
             "Creating a destination with the following attributes:\n"
             "\n"
@@ -149,7 +186,9 @@ async def test_a_destination_s_life(tmp_path: Path, capsys: pytest.CaptureFixtur
             f"{imq.broker_table}"
             "Successfully created the destination.\n"
         )
-        assert await imq("update", "dst", "-t", "q", "-n", "orders", "-o", "useDMQ=false", "-f") == (
+        assert await imq(
+            "update", "dst", "-t", "q", "-n", "orders", "-o", "useDMQ=false", "-f"
+        ) == (
             "Updating the destination where:\n"
             "\n"
             "------------------------------------\n"
@@ -187,7 +226,9 @@ async def test_a_destination_s_life(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert (await imq("destroy", "dst", "-t", "q", "-n", "orders", "-f")).endswith(
             f"{imq.broker_table}\nSuccessfully destroyed the destination.\n"
         )
-        assert "there is no queue 'orders'" in await imq("query", "dst", "-t", "q", "-n", "orders", code=1)
+        assert "there is no queue 'orders'" in await imq(
+            "query", "dst", "-t", "q", "-n", "orders", code=1
+        )
         await client.close()
 
 
@@ -222,9 +263,13 @@ async def test_the_list_of_destinations(tmp_path: Path, capsys: pytest.CaptureFi
         )
         queues = await imq("list", "dst", "-t", "q", "-tmp")
         assert queues.startswith("Listing the queue destinations on the broker specified by:\n")
-        assert re.search(rf"^{temporary.name}   Queue \(temporary\)   RUNNING   0 ", queues, re.MULTILINE)
+        assert re.search(
+            rf"^{temporary.name}   Queue \(temporary\)   RUNNING   0 ", queues, re.MULTILINE
+        )
         assert "quotes" not in queues
-        assert [each["name"] for each in (await imq.json("list", "dst", "-t", "topic"))["destinations"]] == ["quotes"]
+        assert [
+            each["name"] for each in (await imq.json("list", "dst", "-t", "topic"))["destinations"]
+        ] == ["quotes"]
         await client.close()
 
 
@@ -296,7 +341,9 @@ async def test_everything_of_a_queue(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @ensureDeferred
-async def test_everything_of_a_topic_with_wildcards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_everything_of_a_topic_with_wildcards(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     async with running(tmp_path, capsys) as imq:
         client = await imq.deployment.connect()
         session = client.session()
@@ -324,11 +371,19 @@ async def test_a_purge_by_a_selector(tmp_path: Path, capsys: pytest.CaptureFixtu
     async with running(tmp_path, capsys) as imq:
         client = await imq.deployment.connect()
         session = client.session()
-        session.send([with_properties(Q, str(number), {"colour": ("red", "blue")[number % 2]}) for number in range(10)])
+        session.send(
+            [
+                with_properties(Q, str(number), {"colour": ("red", "blue")[number % 2]})
+                for number in range(10)
+            ]
+        )
         await completed(session)
         selector = "colour = 'red'"
         shown = await imq("purge", "dst", "-t", "q", "-n", "orders", "-selector", selector, "-f")
-        assert f"orders              Queue\n\nSelector    {selector}\n\nOn the broker specified by:\n" in shown
+        assert (
+            f"orders              Queue\n\nSelector    {selector}\n\nOn the broker specified by:\n"
+            in shown
+        )
         assert "Messages purged: 5\n" in shown
         assert (await imq.json("purge", "dst", "-t", "q", "-n", "orders", "-f")) == {
             "type": "queue",
@@ -346,9 +401,16 @@ async def test_the_messages_of_a_queue(tmp_path: Path, capsys: pytest.CaptureFix
     async with running(tmp_path, capsys) as imq:
         client = await imq.deployment.connect()
         session = client.session()
-        session.send([with_properties(Q, "x" * number, {"colour": ("red", "blue")[number % 2]}) for number in range(5)])
+        session.send(
+            [
+                with_properties(Q, "x" * number, {"colour": ("red", "blue")[number % 2]})
+                for number in range(5)
+            ]
+        )
         await completed(session)
-        answer = await imq.json("list", "msg", "-t", "q", "-n", "orders", "-selector", "colour = 'red'")
+        answer = await imq.json(
+            "list", "msg", "-t", "q", "-n", "orders", "-selector", "colour = 'red'"
+        )
         assert [each["octets"] for each in answer["messages"]] == [0, 2, 4]
         assert all(0 <= each["age_ms"] < 60_000 for each in answer["messages"])
         shown = await imq("list", "msg", "-t", "q", "-n", "orders", "-maxNumMsgsRetrieved", "2")
@@ -361,7 +423,9 @@ async def test_the_messages_of_a_queue(tmp_path: Path, capsys: pytest.CaptureFix
         assert re.search(r"   colour +red\n", told)
         gone = await imq("query", "msg", "-t", "q", "-n", "orders", "-msgID", "none", code=1)
         assert "no message none waits in queue 'orders'" in gone
-        assert "there is no queue 'nowhere'" in await imq("list", "msg", "-t", "q", "-n", "nowhere", code=1)
+        assert "there is no queue 'nowhere'" in await imq(
+            "list", "msg", "-t", "q", "-n", "nowhere", code=1
+        )
         assert "selector 'colour ==' is invalid" in await imq(
             "list", "msg", "-t", "q", "-n", "orders", "-selector", "colour ==", code=1
         )
@@ -371,7 +435,9 @@ async def test_the_messages_of_a_queue(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @ensureDeferred
-async def test_what_is_dead_is_listed_with_its_reason_and_where_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_what_is_dead_is_listed_with_its_reason_and_where_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     async with running(tmp_path, capsys) as imq:
         client = await imq.deployment.connect()
         session = client.session(Mode.INDIVIDUAL)
@@ -381,26 +447,49 @@ async def test_what_is_dead_is_listed_with_its_reason_and_where_it_was(tmp_path:
         inbox.consumer.reject([1], dead=DeadReason.UNDELIVERABLE)
         await completed(session)
         (found,) = (await imq.json("list", "msg", "-t", "q", "-n", "mq.sys.dmq"))["messages"]
-        assert (found["reason"], found["source"], found["octets"]) == ("UNDELIVERABLE", "queue:orders", 6)
+        assert (found["reason"], found["source"], found["octets"]) == (
+            "UNDELIVERABLE",
+            "queue:orders",
+            6,
+        )
         assert found["dead_since_ms"] >= found["timestamp_ms"]
         shown = await imq("list", "msg", "-t", "q", "-n", "mq.sys.dmq")
         assert re.search(r"UNDELIVERABLE +queue:orders", shown)
-        told = await imq("query", "msg", "-t", "q", "-n", "mq.sys.dmq", "-msgID", found["message_id"])
+        told = await imq(
+            "query", "msg", "-t", "q", "-n", "mq.sys.dmq", "-msgID", found["message_id"]
+        )
         assert re.search(r"Source +queue:orders\n", told)
         await client.close()
 
 
 @ensureDeferred
-async def test_properties_without_effect_are_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_properties_without_effect_are_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     async with running(tmp_path, capsys) as imq:
         why = "how many messages a consumer gets ahead is its own choice, or imq.bridge.stomp.consumerFlowLimit"
         warning = f"imqcmd: Warning: consumerFlowLimit has no effect: {why}\n"
-        await imq("create", "dst", "-t", "t", "-n", "quotes", "-o", "consumerFlowLimit=5", "-s", err=warning)
-        assert (await imq.json("query", "dst", "-t", "t", "-n", "quotes"))["origin"] == "administrator"
+        await imq(
+            "create",
+            "dst",
+            "-t",
+            "t",
+            "-n",
+            "quotes",
+            "-o",
+            "consumerFlowLimit=5",
+            "-s",
+            err=warning,
+        )
+        assert (await imq.json("query", "dst", "-t", "t", "-n", "quotes"))[
+            "origin"
+        ] == "administrator"
 
 
 @ensureDeferred
-async def test_what_is_given_up_can_go_to_the_dead_message_queue(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_what_is_given_up_can_go_to_the_dead_message_queue(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     async with running(tmp_path, capsys) as imq:
         client = await imq.deployment.connect()
         session = client.session()
@@ -412,9 +501,16 @@ async def test_what_is_given_up_can_go_to_the_dead_message_queue(tmp_path: Path,
         ):
             session.send([text(Q, str(number)) for number in range(3)])
             await completed(session)
-            shown = await imq(subcommand, "dst", "-t", "q", "-n", "orders", "-o", f"useDMQ={value}", "-f")
-            assert f"orders              Queue\n\nuseDMQ    {value}\n\nOn the broker specified by:\n" in shown
-            assert (await imq.json("query", "dst", "-t", "q", "-n", "mq.sys.dmq"))["messages"] == dead
+            shown = await imq(
+                subcommand, "dst", "-t", "q", "-n", "orders", "-o", f"useDMQ={value}", "-f"
+            )
+            assert (
+                f"orders              Queue\n\nuseDMQ    {value}\n\nOn the broker specified by:\n"
+                in shown
+            )
+            assert (await imq.json("query", "dst", "-t", "q", "-n", "mq.sys.dmq"))[
+                "messages"
+            ] == dead
         await client.close()
 
 
@@ -430,10 +526,22 @@ async def test_what_is_given_up_can_go_to_the_dead_message_queue(tmp_path: Path,
             ("destroy", "dst", "-t", "q", "-n", "mq.sys.dmq", "-f"),
             "the dead message queue cannot be destroyed; 'purge dst' empties it",
         ),
-        (("create", "dst", "-t", "q", "-n", "a", "-o", "maxNumMsg=1"), "there is no property maxNumMsg; maxNumMsgs may be meant"),
-        (("create", "dst", "-t", "q", "-n", "a", "-o", "maxNumMsgs=x"), "maxNumMsgs=x: expected a whole number of at least -1"),
-        (("update", "dst", "-t", "q", "-n", "a", "-o", "maxNumMsgs=1", "-f"), "there is no queue 'a'"),
-        (("destroy", "dur", "-n", "d", "-c", "me", "-f"), "client-id 'me' has no durable subscription 'd'"),
+        (
+            ("create", "dst", "-t", "q", "-n", "a", "-o", "maxNumMsg=1"),
+            "there is no property maxNumMsg; maxNumMsgs may be meant",
+        ),
+        (
+            ("create", "dst", "-t", "q", "-n", "a", "-o", "maxNumMsgs=x"),
+            "maxNumMsgs=x: expected a whole number of at least -1",
+        ),
+        (
+            ("update", "dst", "-t", "q", "-n", "a", "-o", "maxNumMsgs=1", "-f"),
+            "there is no queue 'a'",
+        ),
+        (
+            ("destroy", "dur", "-n", "d", "-c", "me", "-f"),
+            "client-id 'me' has no durable subscription 'd'",
+        ),
         (("destroy", "cxn", "-n", "4711", "-f"), "there is no connection 4711"),
         (("query", "cxn", "-n", "4711"), "there is no connection 4711"),
         (("destroy", "cxn", "-n", "x", "-f"), "id is 'x'; expected a whole number"),
@@ -475,8 +583,13 @@ async def test_durable_subscriptions(tmp_path: Path, capsys: pytest.CaptureFixtu
             "Successfully listed durable subscriptions.\n"
         )
         listed = await imq("list", "dur")
-        assert listed.startswith("Listing all the durable subscriptions of all topics on the broker specified by:\n")
-        assert "used                 myClientID    0                     ACTIVE                other\n" in listed
+        assert listed.startswith(
+            "Listing all the durable subscriptions of all topics on the broker specified by:\n"
+        )
+        assert (
+            "used                 myClientID    0                     ACTIVE                other\n"
+            in listed
+        )
         assert "'used' of client-id 'myClientID' has an active consumer" in await imq(
             "destroy", "dur", "-n", "used", "-c", "myClientID", "-f", code=1
         )
@@ -506,7 +619,9 @@ async def test_connections(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
         def connect() -> socket.socket:
             client = socket.create_connection((HOST, imq.stomp.ports["tcp"]), timeout=20)
-            client.sendall(b"STOMP\naccept-version:1.2\nhost:x\nlogin:guest\npasscode:guest\nclient-id:me\n\n\0")
+            client.sendall(
+                b"STOMP\naccept-version:1.2\nhost:x\nlogin:guest\npasscode:guest\nclient-id:me\n\n\0"
+            )
             client.sendall(b"SUBSCRIBE\nid:1\nack:client\ndestination:/queue/orders\n\n\0")
             answer = b""
             while b"MESSAGE" not in answer:
@@ -516,7 +631,11 @@ async def test_connections(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         client = await deferToThread(connect)
         first, second = (await imq.json("list", "cxn"))["connections"]
         assert (first["user"], first["service"], first["sent"]) == ("link", "bridge", 1)
-        assert (second["user"], second["service"], second["protocol"]) == ("guest", "stomp", "STOMP 1.2")
+        assert (second["user"], second["service"], second["protocol"]) == (
+            "guest",
+            "stomp",
+            "STOMP 1.2",
+        )
         assert second["port"] == client.getsockname()[1]
         listed = await imq("list", "cxn")
         moments = re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", listed)
@@ -535,7 +654,9 @@ async def test_connections(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
             "Successfully listed connections.\n"
         )
         only = await imq("list", "cxn", "-svn", "stomp")
-        assert only.startswith("Listing the connections of the service stomp on the broker specified by:\n")
+        assert only.startswith(
+            "Listing the connections of the service stomp on the broker specified by:\n"
+        )
         assert "link" not in only
         queried = await imq("query", "cxn", "-n", "2")
         assert (
@@ -558,7 +679,9 @@ async def test_connections(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
             "\n"
             "Successfully queried the connection.\n"
         ) in queried
-        assert (await imq("destroy", "cxn", "-n", "2", "-f")).endswith("\nSuccessfully destroyed the connection.\n")
+        assert (await imq("destroy", "cxn", "-n", "2", "-f")).endswith(
+            "\nSuccessfully destroyed the connection.\n"
+        )
 
         def read_to_the_end() -> bytes:
             with client:
@@ -637,7 +760,10 @@ async def test_the_broker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("command", "otherwise"),
     [
-        (("update", "dst", "-t", "q", "-n", "orders", "-o", "maxNumMsgs=1"), "The destination was not updated."),
+        (
+            ("update", "dst", "-t", "q", "-n", "orders", "-o", "maxNumMsgs=1"),
+            "The destination was not updated.",
+        ),
         (("purge", "dst", "-t", "q", "-n", "orders"), "The destination was not purged."),
         (("destroy", "dst", "-t", "q", "-n", "orders"), "The destination was not destroyed."),
         (("destroy", "dur", "-n", "d", "-c", "me"), "The durable subscription was not destroyed."),
@@ -689,27 +815,56 @@ async def test_silence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
             "there is no subcommand make; expected one of commit, create, destroy, forget, list, purge, query, rollback, update",
         ),
         (("list",), "there is no list; expected list dst or msg or dur or cxn or txn"),
-        (("list", "things"), "there is no list things; expected list dst or msg or dur or cxn or txn"),
+        (
+            ("list", "things"),
+            "there is no list things; expected list dst or msg or dur or cxn or txn",
+        ),
         (("create", "dst", "-n", "x"), "-t is missing: create dst needs -t and -n"),
         (("create", "dst", "-t", "q"), "-n is missing: create dst needs -t and -n"),
-        (("update", "dst", "-t", "q", "-n", "x"), "-o is missing: update dst needs -t and -n and -o"),
+        (
+            ("update", "dst", "-t", "q", "-n", "x"),
+            "-o is missing: update dst needs -t and -n and -o",
+        ),
         (("destroy", "dur", "-n", "x"), "-c is missing: destroy dur needs -n and -c"),
         (("query", "dst", "-t", "x", "-n", "y"), "-t x: expected q for a queue or t for a topic"),
-        (("create", "dst", "-t", "q", "-n", "x", "-o", "maxNumMsgs"), "-o maxNumMsgs: expected NAME=VALUE"),
-        (("create", "dst", "-t", "q", "-n", "x", "-o", "a=1", "-o", "a=2"), "-o a=2: a is given twice"),
-        (("purge", "dst", "-t", "q", "-n", "x", "-o", "a=1"), "-o a: purge dst and destroy dst have useDMQ only"),
-        (("destroy", "dst", "-t", "q", "-n", "x", "-o", "useDMQ=maybe"), "-o useDMQ=maybe: expected true or false"),
-        (("list", "msg", "-t", "t", "-n", "x"), "-t t: only the messages of queues can be looked at"),
-        (("query", "msg", "-t", "q", "-n", "x"), "-msgID is missing: query msg needs -t and -n and -msgID"),
+        (
+            ("create", "dst", "-t", "q", "-n", "x", "-o", "maxNumMsgs"),
+            "-o maxNumMsgs: expected NAME=VALUE",
+        ),
+        (
+            ("create", "dst", "-t", "q", "-n", "x", "-o", "a=1", "-o", "a=2"),
+            "-o a=2: a is given twice",
+        ),
+        (
+            ("purge", "dst", "-t", "q", "-n", "x", "-o", "a=1"),
+            "-o a: purge dst and destroy dst have useDMQ only",
+        ),
+        (
+            ("destroy", "dst", "-t", "q", "-n", "x", "-o", "useDMQ=maybe"),
+            "-o useDMQ=maybe: expected true or false",
+        ),
+        (
+            ("list", "msg", "-t", "t", "-n", "x"),
+            "-t t: only the messages of queues can be looked at",
+        ),
+        (
+            ("query", "msg", "-t", "q", "-n", "x"),
+            "-msgID is missing: query msg needs -t and -n and -msgID",
+        ),
         (("query", "bkr", "-n", "x"), "-n is not for query bkr"),
         (("list", "cxn", "-tmp"), "-tmp is not for list cxn"),
         (("list", "dst", "-x"), "there is no option -x"),
         (("list", "dst", "-rtm", "soon"), "-rtm soon: expected a whole number, -1 or more"),
         (("list", "dst", "-p", "secret"), "-p is refused"),
-        *((tuple(command.split()), f"there is no {command}: {instead}") for command, instead in INSTEAD.items()),
+        *(
+            (tuple(command.split()), f"there is no {command}: {instead}")
+            for command, instead in INSTEAD.items()
+        ),
     ],
 )
-def test_a_wrong_command_line(arguments: tuple[str, ...], error: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_command_line(
+    arguments: tuple[str, ...], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert imqcmd.run(arguments) == 1
     out, said = capsys.readouterr()
     assert out == ""
@@ -718,7 +873,9 @@ def test_a_wrong_command_line(arguments: tuple[str, ...], error: str, capsys: py
 
 
 @pytest.mark.parametrize("option", ["-h", "-help", "--help", "-H", "-Help", "-v", "-version"])
-def test_help_and_version_win_over_everything(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_and_version_win_over_everything(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert imqcmd.run(["no", "sense", "-x", option]) == 0
     out, said = capsys.readouterr()
     assert said == ""
@@ -732,11 +889,15 @@ def test_help_and_version_win_over_everything(option: str, capsys: pytest.Captur
 
 
 @ensureDeferred
-async def test_a_passfile_without_the_password(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_passfile_without_the_password(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     async with running(tmp_path, capsys) as imq:
         (tmp_path / "passfile").write_text("imq.imqbridgemgr.password=x\n")
         said = await imq("list", "dst", code=1)
-        assert said == f"imqcmd: Error: passfile {tmp_path / 'passfile'} has no imq.imqcmd.password\n"
+        assert (
+            said == f"imqcmd: Error: passfile {tmp_path / 'passfile'} has no imq.imqcmd.password\n"
+        )
         (tmp_path / "passfile").write_text("imq.imqcmd.password=wrong\n")
         assert await imq("list", "dst", code=1) == "imqcmd: Error: wrong user or password\n"
 
@@ -745,7 +906,9 @@ async def test_a_passfile_without_the_password(tmp_path: Path, capsys: pytest.Ca
 
 
 @ensureDeferred
-async def test_names_with_slashes_and_blanks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_names_with_slashes_and_blanks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     async with running(tmp_path, capsys) as imq:
         for name in ("a//b c", "ä/../ö?x=1&y#z", "%2F"):
             await imq("create", "dst", "-t", "q", "-n", name)
@@ -756,23 +919,61 @@ async def test_names_with_slashes_and_blanks(tmp_path: Path, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "text"),
     [
-        ("GET", "/v1/destinations?type=x", {}, 409, "'x' is no type of a destination; expected queue or topic"),
-        ("GET", "/v1/destinations?temporary=maybe", {}, 400, "temporary is 'maybe'; expected true or false"),
+        (
+            "GET",
+            "/v1/destinations?type=x",
+            {},
+            409,
+            "'x' is no type of a destination; expected queue or topic",
+        ),
+        (
+            "GET",
+            "/v1/destinations?temporary=maybe",
+            {},
+            400,
+            "temporary is 'maybe'; expected true or false",
+        ),
         ("GET", "/v1/destination?type=q", {}, 400, "name is missing"),
-        ("POST", "/v1/destinations", {"type": "q", "name": "a", "properties": ["x"]}, 400, "properties are no texts by name"),
-        ("POST", "/v1/destinations", {"type": "q", "name": "a", "properties": {"maxNumMsgs": 1}}, 400, "properties are no texts"),
-        ("PUT", "/v1/destination", {"type": "queue", "name": "mq.sys.dmq"}, 409, "no property is given"),
+        (
+            "POST",
+            "/v1/destinations",
+            {"type": "q", "name": "a", "properties": ["x"]},
+            400,
+            "properties are no texts by name",
+        ),
+        (
+            "POST",
+            "/v1/destinations",
+            {"type": "q", "name": "a", "properties": {"maxNumMsgs": 1}},
+            400,
+            "properties are no texts",
+        ),
+        (
+            "PUT",
+            "/v1/destination",
+            {"type": "queue", "name": "mq.sys.dmq"},
+            409,
+            "no property is given",
+        ),
         ("DELETE", "/v1/connection", {}, 400, "id is 0; expected a whole number"),
         ("DELETE", "/v1/durable", {"name": "d"}, 400, "client_id is missing"),
     ],
 )
 @ensureDeferred
 async def test_what_is_asked_wrongly(
-    method: str, path: str, body: dict[str, Any], status: int, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    method: str,
+    path: str,
+    body: dict[str, Any],
+    status: int,
+    text: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     async with running(tmp_path, capsys) as imq:
         port = imq.service.port
-        reply = await (ask(port, method, path) if method == "GET" else post(port, path, method=method, **body))
+        reply = await (
+            ask(port, method, path) if method == "GET" else post(port, path, method=method, **body)
+        )
         assert reply.status == status
         assert text in reply.error[1]
 
@@ -791,7 +992,9 @@ async def test_a_long_list_of_destinations_is_the_same_json_as_a_short_one(
         reply = await ask(port, "GET", "/v1/destinations?type=t")
         listed = reply.json["destinations"]
         assert [each["name"] for each in listed] == sorted(f"tö.{number}" for number in range(3000))
-        assert reply.body == json.dumps({"destinations": listed}, ensure_ascii=False).encode() + b"\n"
+        assert (
+            reply.body == json.dumps({"destinations": listed}, ensure_ascii=False).encode() + b"\n"
+        )
         assert reply.headers["content-length"] == str(len(reply.body))
         assert reply.headers["content-type"] == "application/json"
         [one] = [each for each in listed if each["name"] == "tö.7"]
@@ -799,7 +1002,9 @@ async def test_a_long_list_of_destinations_is_the_same_json_as_a_short_one(
 
 
 @ensureDeferred
-async def test_who_goes_away_while_a_long_list_is_written_harms_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_who_goes_away_while_a_long_list_is_written_harms_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     async with running(tmp_path, capsys) as imq:
         for number in range(3000):
             imq.deployment.broker.create(Topic(f"t.{number}"))

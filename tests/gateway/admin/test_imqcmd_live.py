@@ -23,9 +23,26 @@ def gateway(tmp_path: Path) -> Iterator[GatewayProcess]:
 
 def imqcmd(gateway: GatewayProcess, *arguments: str, code: int = 0) -> Any:
     """What the command answers in JSON, or its error."""
-    options = ["-b", f"{HOST}:{gateway.port_mapper_port}", "-u", "admin", "-passfile", str(gateway.directory / "etc" / "passfile")]
-    command = [sys.executable, "-c", "from gateway.admin.cli.imqcmd import main; main()", *arguments, "-f", "--json", *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    options = [
+        "-b",
+        f"{HOST}:{gateway.port_mapper_port}",
+        "-u",
+        "admin",
+        "-passfile",
+        str(gateway.directory / "etc" / "passfile"),
+    ]
+    command = [
+        sys.executable,
+        "-c",
+        "from gateway.admin.cli.imqcmd import main; main()",
+        *arguments,
+        "-f",
+        "--json",
+        *options,
+    ]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode == code, done.stdout + done.stderr
     return json.loads(done.stderr if code else done.stdout)
 
@@ -43,17 +60,30 @@ def test_what_was_done_survives_a_kill(gateway: GatewayProcess) -> None:
     assert "maxNumMsgs" in client.error()["message"]
     gateway.restart(crash=True)
     found = imqcmd(gateway, "query", "dst", "-t", "q", "-n", "orders")
-    assert (found["messages"], found["properties"]["maxNumMsgs"], found["origin"]) == (2, 2, "administrator")
+    assert (found["messages"], found["properties"]["maxNumMsgs"], found["origin"]) == (
+        2,
+        2,
+        "administrator",
+    )
     assert imqcmd(gateway, "purge", "dst", "-t", "q", "-n", "orders")["purged"] == 2
     gateway.restart(crash=True)
     broker = imqcmd(gateway, "query", "bkr")
     assert broker["messages"] == 0
-    assert broker["journal"] == {"level": "links", "lines": 0, "octets": 0, "lost": 0, "stopped": False}
+    assert broker["journal"] == {
+        "level": "links",
+        "lines": 0,
+        "octets": 0,
+        "lost": 0,
+        "stopped": False,
+    }
     imqcmd(gateway, "destroy", "dst", "-t", "q", "-n", "orders")
     gateway.restart(crash=True)
     listed = imqcmd(gateway, "list", "dst")["destinations"]
     assert [each["name"] for each in listed] == ["mq.sys.dmq", "quotes"]
-    assert imqcmd(gateway, "query", "dst", "-t", "q", "-n", "orders", code=1)["error"]["text"] == "there is no queue 'orders'"
+    assert (
+        imqcmd(gateway, "query", "dst", "-t", "q", "-n", "orders", code=1)["error"]["text"]
+        == "there is no queue 'orders'"
+    )
 
 
 def test_clients_are_told_when_they_are_ended(gateway: GatewayProcess) -> None:

@@ -49,7 +49,11 @@ async def prepared(imq: Live, xid: Xid, *bodies: str) -> None:
 
 
 def masked(text: str) -> str:
-    return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", "WHEN                ", re.sub(r"\b00:00:\d\d\b", "00:00:00", text))
+    return re.sub(
+        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ",
+        "WHEN                ",
+        re.sub(r"\b00:00:\d\d\b", "00:00:00", text),
+    )
 
 
 def which(imq: Live, id: str) -> str:
@@ -58,10 +62,18 @@ def which(imq: Live, id: str) -> str:
 
 
 @ensureDeferred
-async def test_a_branch_is_listed_queried_committed_and_forgotten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_branch_is_listed_queried_committed_and_forgotten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     async with running(tmp_path, capsys) as imq:
-        head = "Listing all the prepared transactions on the broker specified by:\n\n" + imq.broker_table
-        assert await imq("list", "txn") == f"{head}There are no prepared transactions.\n\nSuccessfully listed transactions.\n"
+        head = (
+            "Listing all the prepared transactions on the broker specified by:\n\n"
+            + imq.broker_table
+        )
+        assert (
+            await imq("list", "txn")
+            == f"{head}There are no prepared transactions.\n\nSuccessfully listed transactions.\n"
+        )
         await prepared(imq, FOREIGN, "1", "2")
         assert masked(await imq("list", "txn")) == (
             f"{head}"
@@ -93,9 +105,17 @@ async def test_a_branch_is_listed_queried_committed_and_forgotten(tmp_path: Path
         )
         assert (await imq.json("query", "dst", "-t", "q", "-n", "orders"))["messages"] == 2
         [left] = (await imq.json("list", "txn"))["branches"]
-        assert (left["xid"], left["state"], left["coordinator"], left["transaction"]) == (FOREIGN_ID, "HEURISTIC_COMMIT", "", "")
+        assert (left["xid"], left["state"], left["coordinator"], left["transaction"]) == (
+            FOREIGN_ID,
+            "HEURISTIC_COMMIT",
+            "",
+            "",
+        )
         told = await imq("rollback", "txn", "-n", FOREIGN_ID, "-f", code=1)
-        assert told == f"imqcmd: Error: branch {FOREIGN_ID} is completed already; it waits to be forgotten\n"
+        assert (
+            told
+            == f"imqcmd: Error: branch {FOREIGN_ID} is completed already; it waits to be forgotten\n"
+        )
         assert await imq("forget", "txn", "-n", FOREIGN_ID, "-f") == (
             f"Forgetting the transaction where:\n\n{which(imq, FOREIGN_ID)}\nSuccessfully forgotten the transaction.\n"
         )
@@ -103,11 +123,17 @@ async def test_a_branch_is_listed_queried_committed_and_forgotten(tmp_path: Path
 
 
 @ensureDeferred
-async def test_a_bridge_s_branch_says_which_transaction_it_is_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_bridge_s_branch_says_which_transaction_it_is_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     async with running(tmp_path, capsys) as imq:
         await prepared(imq, OURS, "1")
         found = await imq.json("query", "txn", "-n", OURS_ID)
-        assert (found["coordinator"], found["transaction"], found["ref_name"]) == ("imqbroker:shop", _UNIQUE.id, "here")
+        assert (found["coordinator"], found["transaction"], found["ref_name"]) == (
+            "imqbroker:shop",
+            _UNIQUE.id,
+            "here",
+        )
         shown = await imq("query", "txn", "-n", OURS_ID)
         assert (
             "Coordinator                       imqbroker:shop\n"
@@ -133,7 +159,9 @@ async def test_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
             assert (await imq(*arguments, code=1)).splitlines()[0] == f"imqcmd: {told}"
 
 
-def test_a_gateway_tells_of_its_branches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_gateway_tells_of_its_branches(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with GatewayProcess(tmp_path) as gateway:
         passfile = str(gateway.directory / "etc" / "passfile")
         options = ["-b", f"{HOST}:{gateway.port_mapper_port}", "-u", "admin", "-passfile", passfile]

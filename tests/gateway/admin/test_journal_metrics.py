@@ -11,7 +11,9 @@ from gateway.journal.journal import JournalStanding
 
 def test_lines_octets_losses_and_whether_it_has_stopped() -> None:
     registry = CollectorRegistry()
-    registry.register(JournalCollector(lambda: JournalStanding("all", lines=5, octets=700, lost=2, stopped=True)))
+    registry.register(
+        JournalCollector(lambda: JournalStanding("all", lines=5, octets=700, lost=2, stopped=True))
+    )
     families = text_string_to_metric_families(generate_latest(registry).decode())
     assert {sample.name: sample.value for family in families for sample in family.samples} == {
         "stomp_gateway_journal_lines_total": 5,

@@ -37,7 +37,11 @@ def test_what_is_used_in_each_state_the_limits_who_waits_and_who_was_ended() -> 
     registry = CollectorRegistry()
     registry.register(MemoryCollector(budget.usage))
     families = text_string_to_metric_families(generate_latest(registry).decode())
-    found = {(sample.name, sample.labels.get("state")): sample.value for family in families for sample in family.samples}
+    found = {
+        (sample.name, sample.labels.get("state")): sample.value
+        for family in families
+        for sample in family.samples
+    }
     assert found == {
         ("stomp_gateway_memory_used_bytes", "receiving"): 700,
         ("stomp_gateway_memory_used_bytes", "transactions"): 5,

@@ -53,7 +53,9 @@ FILES = {"odd": FILE}
         ("guessing", "link guessing has failed: "),
     ],
 )
-def test_a_link_that_cannot_start_is_refused_with_the_reason(live: Live, link: str, why: str) -> None:
+def test_a_link_that_cannot_start_is_refused_with_the_reason(
+    live: Live, link: str, why: str
+) -> None:
     told = live("start", "link", "-bn", "odd", "-ln", link, "-f", code=1)
     assert told.startswith(f"imqbridgemgr: Error: {why}"), told
     assert "incident" not in told
@@ -63,7 +65,9 @@ def test_a_link_that_cannot_start_is_refused_with_the_reason(live: Live, link: s
 
 def test_programs_are_told_by_a_code(live: Live) -> None:
     for link in ("whole", "guessing"):
-        error = json.loads(live("start", "link", "-bn", "odd", "-ln", link, "-f", "--json", code=1))["error"]
+        error = json.loads(
+            live("start", "link", "-bn", "odd", "-ln", link, "-f", "--json", code=1)
+        )["error"]
         assert error["code"] == "link_failed"
         assert f"link {link} " in error["text"]
 
@@ -73,13 +77,24 @@ def test_a_reload_says_which_new_links_are_not_started_and_warns(live: Live) -> 
     before = file.read_text()
     good = before.split("\n  <link", 2)[1]
     more = good.replace('"good"', '"second"').replace('transacted="false"', 'transacted="true"')
-    more = more.replace('<target connection-factory-ref="here"', '<target connection-factory-ref="forgetful"')
-    text = before.replace('  <connection-factory ref-name="here"/>', f'  <link{more}\n  <connection-factory ref-name="here"/>')
+    more = more.replace(
+        '<target connection-factory-ref="here"', '<target connection-factory-ref="forgetful"'
+    )
+    text = before.replace(
+        '  <connection-factory ref-name="here"/>',
+        f'  <link{more}\n  <connection-factory ref-name="here"/>',
+    )
     try:
-        file.write_text(text.replace('destination-ref="in"/>', 'destination-ref="in" durable-sub="d"/>', 1))
+        file.write_text(
+            text.replace('destination-ref="in"/>', 'destination-ref="in" durable-sub="d"/>', 1)
+        )
         shown = live("reload", "bridge", "-bn", "odd", "-f")
         assert "Links added: second\nLinks changed: good\n" in shown
-        assert re.search(rf'^Warning: {file}:\d+: source of link "good", attribute durable-sub="d": expected ', shown, re.MULTILINE)
+        assert re.search(
+            rf'^Warning: {file}:\d+: source of link "good", attribute durable-sub="d": expected ',
+            shown,
+            re.MULTILINE,
+        )
         # Those that did not change, and are not started, either, are no news.
         told = "Links of bridge odd that are not started yet: second. Query them to see why."
         assert shown.endswith(f"{told}\nSuccessfully reloaded the bridge.\n")
@@ -95,14 +110,17 @@ def test_a_reload_that_is_refused_tells_errors_from_warnings(live: Live) -> None
     before = file.read_text()
     try:
         file.write_text(
-            before.replace('destination-ref="in"/>', 'destination-ref="in" durable-sub="d"/>', 1).replace(
-                'ref-name="out" name="out"', 'ref-name="elsewhere" name="out"'
-            )
+            before.replace(
+                'destination-ref="in"/>', 'destination-ref="in" durable-sub="d"/>', 1
+            ).replace('ref-name="out" name="out"', 'ref-name="elsewhere" name="out"')
         )
         [first, *others] = live("reload", "bridge", "-bn", "odd", "-f", code=1).splitlines()
         assert first.startswith(f"imqbridgemgr: Error: {file}:")
         assert [line.startswith("Warning: ") for line in others[:-1]] == [False] * len(others[:-1])
-        assert re.match(rf'Warning: {file}:\d+: source of link "good", attribute durable-sub="d": expected ', others[-1])
+        assert re.match(
+            rf'Warning: {file}:\d+: source of link "good", attribute durable-sub="d": expected ',
+            others[-1],
+        )
         live("stop", "bridge", "-bn", "odd", "-f")
         started = live("start", "bridge", "-bn", "odd", "-f", code=1).splitlines()
         assert started[0].startswith(f"imqbridgemgr: Error: bridge odd: {file}:")
@@ -117,7 +135,9 @@ def test_a_stopped_bridge_says_that_its_links_are_not_known(live: Live) -> None:
     try:
         told = "Bridge odd is STOPPED, and its file is read when it starts.\n\n"
         assert live("list", "link", "-bn", "odd").endswith(f"{told}Successfully listed links.\n")
-        assert live("query", "link", "-bn", "odd").endswith(f"{told}Successfully queried the links.\n")
+        assert live("query", "link", "-bn", "odd").endswith(
+            f"{told}Successfully queried the links.\n"
+        )
         assert "Link State" not in live("list", "link", "-bn", "odd")
     finally:
         live("start", "bridge", "-bn", "odd", "-f")

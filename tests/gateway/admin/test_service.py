@@ -59,7 +59,12 @@ class Echo:
         routes.add("GET", "/v1/plain", lambda request: Plain(b"as it is", "text/plain"))
 
     def get(self, request: AdminRequest, what: str) -> dict[str, object]:
-        return {"what": what, "user": request.user, "query": dict(request.query), "n": request.number("n", 3, 0, 9)}
+        return {
+            "what": what,
+            "user": request.user,
+            "query": dict(request.query),
+            "n": request.number("n", 3, 0, 9),
+        }
 
     async def change(self, request: AdminRequest, what: str) -> dict[str, object]:
         return {"what": what, "text": request.needed("text"), "flag": request.flag("flag")}
@@ -84,7 +89,11 @@ class Echo:
 
 @asynccontextmanager
 async def running(
-    echo: Echo | None = None, options: AdminOptions = OPTIONS, authenticate: Any = None, log: Logger | None = None, **more: Any
+    echo: Echo | None = None,
+    options: AdminOptions = OPTIONS,
+    authenticate: Any = None,
+    log: Logger | None = None,
+    **more: Any,
 ) -> AsyncIterator[AdminService]:
     admin = AdminService(reactor, options, [echo or Echo()], authenticate, log=log, **more)
     await admin.start()
@@ -130,7 +139,9 @@ async def test_nobody_else_is_let_in_nor_told_what_there_is(headers: dict[str, s
         for path in ("/v1/echo/a", "/v1/nothing"):
             reply = await ask(admin.port, "GET", path, headers=headers, who=None)
             assert (reply.status, reply.error) == (401, ("unauthorized", "wrong user or password"))
-            assert reply.headers["www-authenticate"] == 'Basic realm="stomp-gateway", charset="UTF-8"'
+            assert (
+                reply.headers["www-authenticate"] == 'Basic realm="stomp-gateway", charset="UTF-8"'
+            )
 
 
 @ensureDeferred
@@ -152,30 +163,43 @@ async def test_other_administrators_are_asked_of_who_knows_them() -> None:
         return fail(AuthenticationFailed(user)) if user == "unknown" else succeed(user == "olga")
 
     async with running(authenticate=authenticate) as admin:
-        assert (await ask(admin.port, "GET", "/v1", who=("olga", "pässword:x"))).json["user"] == "olga"
+        assert (await ask(admin.port, "GET", "/v1", who=("olga", "pässword:x"))).json[
+            "user"
+        ] == "olga"
         assert (await ask(admin.port, "GET", "/v1", who=("guest", "guest"))).status == 401
         assert (await ask(admin.port, "GET", "/v1", who=("unknown", "x"))).status == 401
         assert (await ask(admin.port, "GET", "/v1")).status == 200
-    assert asked == [("olga", "pässword:x", "127.0.0.1"), ("guest", "guest", "127.0.0.1"), ("unknown", "x", "127.0.0.1")]
+    assert asked == [
+        ("olga", "pässword:x", "127.0.0.1"),
+        ("guest", "guest", "127.0.0.1"),
+        ("unknown", "x", "127.0.0.1"),
+    ]
 
 
 @ensureDeferred
 async def test_nobody_on_this_machine_locks_the_administrator_out() -> None:
     async with running() as admin:
         replies = await gatherResults(
-            [ask(admin.port, "GET", "/v1", who=("admin", f"guess {n}")) for n in range(4 * MOST_FAILURES)]
+            [
+                ask(admin.port, "GET", "/v1", who=("admin", f"guess {n}"))
+                for n in range(4 * MOST_FAILURES)
+            ]
         )
         assert {reply.status for reply in replies} == {401}
         assert (await ask(admin.port, "GET", "/v1")).status == 200
 
 
 @ensureDeferred
-async def test_wrong_passwords_have_some_lines_and_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_wrong_passwords_have_some_lines_and_their_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(strangers, "MOST_A_SECOND", 2)
     events: list[dict[str, Any]] = []
     log = Logger(namespace="test", observer=_Kept(events))
     async with running(log=log) as admin:
-        replies = await gatherResults([ask(admin.port, "GET", "/v1", who=("admin", "wrong")) for _ in range(30)])
+        replies = await gatherResults(
+            [ask(admin.port, "GET", "/v1", who=("admin", "wrong")) for _ in range(30)]
+        )
         assert {reply.status for reply in replies} == {401}
     refused = [event for event in events if "was refused" in str(event["log_format"])]
     left_out = [event["more"] for event in events if "more" in event]
@@ -203,7 +227,9 @@ async def test_a_body_has_a_bound() -> None:
         # Also without a word of how long it will be, and for who has no password.
         chunked = b"%x\r\n%b\r\n0\r\n\r\n" % (len(just) + 1, just + b" ")
         told = await deferToThread(
-            _raw, admin.port, b"POST /v1/echo/a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked
+            _raw,
+            admin.port,
+            b"POST /v1/echo/a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked,
         )
         assert told.startswith(b"HTTP/1.1 413 ")
 
@@ -223,7 +249,9 @@ def _raw(port: int, octets: bytes) -> bytes:
 def _pour(port: int) -> int:
     poured = 0
     with socket.create_connection(("127.0.0.1", port), 20) as connection:
-        connection.sendall(b"POST /v1/echo/a HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
+        connection.sendall(
+            b"POST /v1/echo/a HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n"
+        )
         try:
             while poured < 1_000_000_000:
                 connection.sendall(bytes(65536))
@@ -240,14 +268,56 @@ def _pour(port: int) -> int:
         ("GET", "/", None, {}, 404, "not_found"),
         ("DELETE", "/v1/echo/a", None, {}, 405, "method_not_allowed"),
         ("POST", "/v1/echo/a", b"{}", {"Content-Type": "text/plain"}, 415, "bad_request"),
-        ("POST", "/v1/echo/a", b"text=a", {"Content-Type": "application/x-www-form-urlencoded"}, 415, "bad_request"),
+        (
+            "POST",
+            "/v1/echo/a",
+            b"text=a",
+            {"Content-Type": "application/x-www-form-urlencoded"},
+            415,
+            "bad_request",
+        ),
         ("POST", "/v1/echo/a", b"{", {"Content-Type": "application/json"}, 400, "bad_request"),
-        ("POST", "/v1/echo/a", b"[" * 60000, {"Content-Type": "application/json"}, 400, "bad_request"),
-        ("POST", "/v1/echo/a", b"[]", {"Content-Type": "application/json; charset=utf-8"}, 400, "bad_request"),
-        ("POST", "/v1/echo/a", b"\xff\xfe", {"Content-Type": "application/json"}, 400, "bad_request"),
-        ("POST", "/v1/echo/a", b'{"text": 1}', {"Content-Type": "application/json"}, 400, "bad_request"),
+        (
+            "POST",
+            "/v1/echo/a",
+            b"[" * 60000,
+            {"Content-Type": "application/json"},
+            400,
+            "bad_request",
+        ),
+        (
+            "POST",
+            "/v1/echo/a",
+            b"[]",
+            {"Content-Type": "application/json; charset=utf-8"},
+            400,
+            "bad_request",
+        ),
+        (
+            "POST",
+            "/v1/echo/a",
+            b"\xff\xfe",
+            {"Content-Type": "application/json"},
+            400,
+            "bad_request",
+        ),
+        (
+            "POST",
+            "/v1/echo/a",
+            b'{"text": 1}',
+            {"Content-Type": "application/json"},
+            400,
+            "bad_request",
+        ),
         ("POST", "/v1/echo/a", b"", {"Content-Type": "application/json"}, 400, "bad_request"),
-        ("POST", "/v1/echo/a", b'{"text": "a", "flag": "maybe"}', {"Content-Type": "application/json"}, 400, "bad_request"),
+        (
+            "POST",
+            "/v1/echo/a",
+            b'{"text": "a", "flag": "maybe"}',
+            {"Content-Type": "application/json"},
+            400,
+            "bad_request",
+        ),
         ("GET", "/v1/echo/a?n=10", None, {}, 400, "bad_request"),
         ("GET", "/v1/echo/a?n=x", None, {}, 400, "bad_request"),
         ("GET", "/v1/fails/state", None, {}, 409, "wrong_state"),
@@ -299,7 +369,9 @@ async def test_a_defect_is_an_incident_that_the_log_has_and_nobody_else() -> Non
     ],
 )
 @ensureDeferred
-async def test_what_is_no_text_is_refused_in_one_line_of_the_log(line: bytes, host: bytes, named: str) -> None:
+async def test_what_is_no_text_is_refused_in_one_line_of_the_log(
+    line: bytes, host: bytes, named: str
+) -> None:
     events: list[dict[str, Any]] = []
     log = Logger(namespace="test", observer=_Kept(events))
     async with running(log=log) as admin:
@@ -325,7 +397,9 @@ async def test_a_defect_of_those_who_know_the_administrators_is_answered() -> No
         reply = await ask(admin.port, "GET", "/v1", who=("other", "secret"))
         assert (reply.status, reply.error[0]) == (500, "internal_error")
         assert b"secret detail" not in reply.body
-    assert [event["incident"] in reply.error[1] for event in events if event.get("log_failure")] == [True]
+    assert [
+        event["incident"] in reply.error[1] for event in events if event.get("log_failure")
+    ] == [True]
 
 
 @ensureDeferred
@@ -334,7 +408,9 @@ async def test_what_was_begun_is_ended_though_the_client_is_gone() -> None:
     async with running(echo) as admin:
         request = b"POST /v1/slow HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 0\r\nAuthorization: "
         connection = await deferToThread(socket.create_connection, ("127.0.0.1", admin.port), 20)
-        await deferToThread(connection.sendall, request + basic(*ADMIN)["Authorization"].encode() + b"\r\n\r\n")
+        await deferToThread(
+            connection.sendall, request + basic(*ADMIN)["Authorization"].encode() + b"\r\n\r\n"
+        )
         await echo.reached
         connection.close()
         # The service has noticed once it lists no connection.
@@ -389,7 +465,10 @@ async def test_a_stop_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) ->
 async def test_strangers_connections_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "MOST_CONNECTIONS", 2)
     async with running() as admin:
-        there = [await deferToThread(socket.create_connection, ("127.0.0.1", admin.port), 20) for _ in range(2)]
+        there = [
+            await deferToThread(socket.create_connection, ("127.0.0.1", admin.port), 20)
+            for _ in range(2)
+        ]
         await _until(lambda: len(admin._connections.protocols) == 2)
         assert (await ask(admin.port, "GET", "/v1")).status == 200
         with pytest.raises(ConnectionResetError):
@@ -401,7 +480,9 @@ async def test_strangers_connections_make_room_for_others(monkeypatch: pytest.Mo
 
 
 @ensureDeferred
-async def test_connections_of_administrators_are_bounded_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_of_administrators_are_bounded_and_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(service, "MOST_CONNECTIONS", 2)
     async with running() as admin:
         there = [http.client.HTTPConnection("127.0.0.1", admin.port, timeout=20) for _ in range(2)]
@@ -438,15 +519,23 @@ async def test_over_tls(certificates: Certificates) -> None:
     import http.client
     import ssl
 
-    files = ServerFiles(certificates.directory / "server.pem", certificates.directory / "server.key")
+    files = ServerFiles(
+        certificates.directory / "server.pem", certificates.directory / "server.key"
+    )
     mapper = PortMapper(reactor, "imqbroker", "1")
     options = AdminOptions(tls=True, user=ADMIN[0], password=ADMIN[1])
-    async with running(options=options, tls_context_factory=ServerContextFactory(files), register_port=mapper.register) as admin:
+    async with running(
+        options=options,
+        tls_context_factory=ServerContextFactory(files),
+        register_port=mapper.register,
+    ) as admin:
         assert f"bridge_admin tls ADMIN {admin.port} " in mapper.table()
 
         def asked() -> int:
             context = ssl.create_default_context(cafile=str(certificates.ca))
-            connection = http.client.HTTPSConnection("localhost", admin.port, context=context, timeout=20)
+            connection = http.client.HTTPSConnection(
+                "localhost", admin.port, context=context, timeout=20
+            )
             try:
                 connection.request("GET", "/v1", headers=basic(*ADMIN))
                 return connection.getresponse().status

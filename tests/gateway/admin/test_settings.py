@@ -18,7 +18,9 @@ def test_the_defaults_keep_it_on_this_machine() -> None:
 
 
 def test_the_administrator_is_that_of_the_bridges() -> None:
-    made = options("imq.bridge.admin.user=olga", "imq.bridge.admin.password=p w", "imq.bridge.admin.port=7680")
+    made = options(
+        "imq.bridge.admin.user=olga", "imq.bridge.admin.password=p w", "imq.bridge.admin.port=7680"
+    )
     assert (made.user, made.password, made.port) == ("olga", "p w", 7680)
     assert "p w" not in repr(made)
 
@@ -26,10 +28,14 @@ def test_the_administrator_is_that_of_the_bridges() -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "broker.example"])
 def test_a_network_needs_tls(host: str) -> None:
     with pytest.raises(
-        SettingsError, match=r"imq.bridge.admin.hostname=.*expected an address of the loopback.*tls.enabled is false"
+        SettingsError,
+        match=r"imq.bridge.admin.hostname=.*expected an address of the loopback.*tls.enabled is false",
     ):
         options(f"imq.bridge.admin.hostname={host}")
-    assert options(f"imq.bridge.admin.hostname={host}", "imq.bridge.admin.tls.enabled=true").hostname == host
+    assert (
+        options(f"imq.bridge.admin.hostname={host}", "imq.bridge.admin.tls.enabled=true").hostname
+        == host
+    )
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.3.2.1", "::1", "localhost", "LOCALHOST"])

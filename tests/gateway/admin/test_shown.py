@@ -9,7 +9,16 @@ from rich.console import Console
 
 from bridge.config.changes import Changes
 from bridge.connections.connections import PoolStatus, SharedStatus
-from gateway.admin.cli.shown import changes_lines, dead_lines, dmqs_table, lag, moment, pools_table, shared_table, tally_lines
+from gateway.admin.cli.shown import (
+    changes_lines,
+    dead_lines,
+    dmqs_table,
+    lag,
+    moment,
+    pools_table,
+    shared_table,
+    tally_lines,
+)
 from gateway.admin.cli.watching import view
 from gateway.admin.service.bridges import plain
 
@@ -19,7 +28,10 @@ def as_answered(value: object) -> Mapping[str, Any]:
 
 
 def test_table_d() -> None:
-    pools = [PoolStatus("theFactory", False, 2, 10, 1800, -1, 5), PoolStatus("b", True, 0, 1, 0, 3, 5)]
+    pools = [
+        PoolStatus("theFactory", False, 2, 10, 1800, -1, 5),
+        PoolStatus("b", True, 0, 1, 0, 3, 5),
+    ]
     assert pools_table([as_answered(pool) for pool in pools]) == (
         "------------------------------------------------------------------------\n"
         "     Pooled          XA     In-Use   Idle    Idle       Max      Retry\n"
@@ -62,7 +74,13 @@ def test_dead_message_queues() -> None:
 
 
 def test_changes() -> None:
-    changes = Changes(added=("a", "b"), removed=("c",), connection_factories=("cf",), dmqs=True, log_message_transfer=True)
+    changes = Changes(
+        added=("a", "b"),
+        removed=("c",),
+        connection_factories=("cf",),
+        dmqs=True,
+        log_message_transfer=True,
+    )
     assert changes_lines({"changed": True, "changes": as_answered(changes)}) == [
         "Links added: a, b",
         "Links removed: c",
@@ -71,11 +89,21 @@ def test_changes() -> None:
         "log-message-transfer changed.",
         "",
     ]
-    assert changes_lines({"changed": False, "changes": as_answered(Changes(unchanged=("a",)))}) == ["Nothing has changed.", ""]
+    assert changes_lines({"changed": False, "changes": as_answered(Changes(unchanged=("a",)))}) == [
+        "Nothing has changed.",
+        "",
+    ]
 
 
 def test_what_became_of_dead_messages() -> None:
-    answer = {"matched": 9, "done": 4, "left": 3, "gone": 2, "reasons": {"no envelope": 3}, "dry_run": False}
+    answer = {
+        "matched": 9,
+        "done": 4,
+        "left": 3,
+        "gone": 2,
+        "reasons": {"no envelope": 3},
+        "dry_run": False,
+    }
     assert tally_lines(answer, "replayed") == [
         "Messages matched: 9",
         "Messages replayed: 4",
@@ -129,7 +157,11 @@ def test_watch_shows_the_last_error_of_a_link_only_while_it_is_not_started() -> 
     def seen(**more: object) -> str:
         console = Console(width=120)
         with console.capture() as captured:
-            console.print(view({"type": "JMS", "name": "pump", "state": "STARTED", "links": [{**link, **more}]}))
+            console.print(
+                view(
+                    {"type": "JMS", "name": "pump", "state": "STARTED", "links": [{**link, **more}]}
+                )
+            )
         return captured.get()
 
     assert "it was gone" not in seen()
@@ -144,5 +176,9 @@ def test_the_lag_is_an_age_or_else_how_many_wait_or_else_unknown() -> None:
 
 
 def test_moments() -> None:
-    assert (moment(0), moment(0, ""), moment(1_700_000_000_000)) == ("never", "", "2023-11-14 22:13:20Z")
+    assert (moment(0), moment(0, ""), moment(1_700_000_000_000)) == (
+        "never",
+        "",
+        "2023-11-14 22:13:20Z",
+    )
     assert moment(10**18) == "1000000000000000000 ms"

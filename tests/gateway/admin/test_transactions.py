@@ -77,12 +77,23 @@ def prepare(instance: Path) -> None:
     for bridge, age_ms in (("doubt", 2 * HOUR_MS), ("more", 26 * HOUR_MS)):
         folder = instance / "bridges" / bridge
         folder.mkdir(parents=True)
-        log = LogFile(FileStorage(folder / f"txlog.{bridge}"), f"{INSTANCE}:{bridge}", 1_024_000, True, os.urandom)
+        log = LogFile(
+            FileStorage(folder / f"txlog.{bridge}"),
+            f"{INSTANCE}:{bridge}",
+            1_024_000,
+            True,
+            os.urandom,
+        )
         xids = Xids(f"{INSTANCE}:{bridge}", log.header.identity, log.header.generation)
         since_ms = int(time.time() * 1000) - age_ms
         entries = [
             _entry(xids, since_ms, ("here", BranchState.COMMITTED), ("gone", BranchState.WAITING)),
-            _entry(xids, since_ms, ("here", BranchState.COMMITTED), ("gone", BranchState.HEURISTIC_ROLLBACK)),
+            _entry(
+                xids,
+                since_ms,
+                ("here", BranchState.COMMITTED),
+                ("gone", BranchState.HEURISTIC_ROLLBACK),
+            ),
             _entry(xids, since_ms, ("gone", BranchState.WAITING), ("lost", BranchState.WAITING)),
         ]
         log.write(entries, True)
@@ -91,12 +102,18 @@ def prepare(instance: Path) -> None:
 
 def _entry(xids: Xids, since_ms: int, *branches: tuple[str, BranchState]) -> Entry:
     _, gtrid = xids.next()
-    logged = [LoggedBranch(bqual(name, number + 1), name, f"rm:{name}", state) for number, (name, state) in enumerate(branches)]
+    logged = [
+        LoggedBranch(bqual(name, number + 1), name, f"rm:{name}", state)
+        for number, (name, state) in enumerate(branches)
+    ]
     return Entry(gtrid, since_ms, True, False, tuple(logged))
 
 
 def which(bridge: str, live: Live) -> str:
-    return f"{'-' * 11}\nBridge Name\n{'-' * 11}\n{bridge}\n\nOn the broker specified by:\n\n" + live.broker_table
+    return (
+        f"{'-' * 11}\nBridge Name\n{'-' * 11}\n{bridge}\n\nOn the broker specified by:\n\n"
+        + live.broker_table
+    )
 
 
 def masked(text: str) -> str:
@@ -147,7 +164,10 @@ def test_json_has_every_field(live: Live) -> None:
     assert [each["id"] for each in (first, second, third)] == [WAITING, HEURISTIC, SECOND]
     assert set(first) == {"id", "state", "decision", "since_ms", "age_ms", "branches", "text"}
     assert 2 * HOUR_MS <= first["age_ms"] < 2 * HOUR_MS + 600_000
-    assert [(each["ref_name"], each["rm"], each["state"], each["configured"]) for each in first["branches"]] == [
+    assert [
+        (each["ref_name"], each["rm"], each["state"], each["configured"])
+        for each in first["branches"]
+    ] == [
         ("here", "rm:here", "COMMITTED", True),
         ("gone", "rm:gone", "WAITING", False),
     ]
@@ -162,7 +182,10 @@ def test_a_bridge_says_that_some_call_for_somebody(live: Live) -> None:
         ["query", "link", "-bn", "doubt"],
     ):
         assert line in live(*arguments), arguments
-    assert live.json("list", "bridge", "-bn", "doubt")["transactions"] == {"waiting": 2, "heuristic": 1}
+    assert live.json("list", "bridge", "-bn", "doubt")["transactions"] == {
+        "waiting": 2,
+        "heuristic": 1,
+    }
     assert f"{line}\nSuccessfully listed" in live("list", "bridge", "-bn", "doubt")
     assert "Transactions of" not in live("list", "bridge", "-bn", "whole")
 
@@ -175,7 +198,10 @@ def test_the_log_warns_of_them(live: Live) -> None:
 
     wait(lambda: f"Transaction {SECOND} waits for 'gone', 'lost': it is decided" in text())
     assert f"Transaction {WAITING} waits for 'gone': it is decided" in text()
-    assert f"Transaction {HEURISTIC} is heuristic: 'here' COMMITTED, 'gone' HEURISTIC_ROLLBACK; " in text()
+    assert (
+        f"Transaction {HEURISTIC} is heuristic: 'here' COMMITTED, 'gone' HEURISTIC_ROLLBACK; "
+        in text()
+    )
     assert f"imqbridgemgr commit transaction -bn doubt -tid {WAITING}\n" in text()
     # The heuristic one, too.
     assert "3 transactions of an earlier run wait for 'gone'" in text()
@@ -199,8 +225,14 @@ def test_metrics(live: Live) -> None:
         "HEURISTIC": 1,
         "FORGETTING": 0,
     }
-    assert value(families, "stomp_gateway_bridge_transactions_oldest_waiting_seconds", bridge="doubt") >= 7200
-    assert value(families, "stomp_gateway_bridge_transactions_oldest_waiting_seconds", bridge="whole") == 0
+    assert (
+        value(families, "stomp_gateway_bridge_transactions_oldest_waiting_seconds", bridge="doubt")
+        >= 7200
+    )
+    assert (
+        value(families, "stomp_gateway_bridge_transactions_oldest_waiting_seconds", bridge="whole")
+        == 0
+    )
     # That of an earlier run was counted then.
     assert value(families, "stomp_gateway_bridge_transactions_heuristic", bridge="doubt") == 0
     assert value(families, "stomp_gateway_bridge_transactions_rolled_back", bridge="doubt") == 0
@@ -208,18 +240,28 @@ def test_metrics(live: Live) -> None:
     before = value(families, "stomp_gateway_bridge_transactions_committed", bridge="whole")
     send(live, "in", "counted")
     assert take(live, "out") == ["counted"]
-    wait(lambda: value(scraped(live), "stomp_gateway_bridge_transactions_committed", bridge="whole") == before + 1)
+    wait(
+        lambda: (
+            value(scraped(live), "stomp_gateway_bridge_transactions_committed", bridge="whole")
+            == before + 1
+        )
+    )
 
 
 def scraped(live: Live) -> dict[str, Any]:
     address = find(HOST, live.gateway.port_mapper_port)
-    password = passfile.read(live.gateway.directory / "etc" / "passfile")["imq.imqbridgemgr.password"]
+    password = passfile.read(live.gateway.directory / "etc" / "passfile")[
+        "imq.imqbridgemgr.password"
+    ]
     request = urllib.request.Request(
         f"http://{address.host}:{address.port}/metrics",
         headers={"Authorization": "Basic " + b64encode(f"admin:{password}".encode()).decode()},
     )
     with urllib.request.urlopen(request, timeout=20) as response:
-        return {family.name: family for family in text_string_to_metric_families(response.read().decode())}
+        return {
+            family.name: family
+            for family in text_string_to_metric_families(response.read().decode())
+        }
 
 
 def value(families: dict[str, Any], family: str, **labels: str) -> float:
@@ -231,12 +273,17 @@ def value(families: dict[str, Any], family: str, **labels: str) -> float:
 
 
 def test_a_transacted_link_says_by_what_and_what_is_under_way(live: Live) -> None:
-    wait(lambda: live.json("query", "link", "-bn", "whole", "-ln", "by-xa")["transaction_state"] == "ACTIVE")
+    wait(
+        lambda: (
+            live.json("query", "link", "-bn", "whole", "-ln", "by-xa")["transaction_state"]
+            == "ACTIVE"
+        )
+    )
     [active] = transactions(live, "whole")
     assert (active["state"], active["decision"]) == ("ACTIVE", "")
-    assert [(branch["ref_name"], branch["state"], branch["configured"]) for branch in active["branches"]] == [
-        ("here", "ACTIVE", True)
-    ]
+    assert [
+        (branch["ref_name"], branch["state"], branch["configured"]) for branch in active["branches"]
+    ] == [("here", "ACTIVE", True)]
     shown = live("query", "link", "-bn", "whole", "-ln", "by-xa")
     assert (
         "Quality of Service      ONCE_AND_ONLY_ONCE\n"
@@ -245,7 +292,11 @@ def test_a_transacted_link_says_by_what_and_what_is_under_way(live: Live) -> Non
         "\n"
     ) in shown
     by_memory = live.json("query", "link", "-bn", "whole", "-ln", "by-memory")
-    assert (by_memory["state"], by_memory["once_by"], by_memory["transaction"]) == ("STARTED", "DUPLICATE_IDS", "")
+    assert (by_memory["state"], by_memory["once_by"], by_memory["transaction"]) == (
+        "STARTED",
+        "DUPLICATE_IDS",
+        "",
+    )
     shown = live("query", "link", "-bn", "whole", "-ln", "by-memory")
     assert "Once and Only Once      by duplicate ids, which the target remembers\n\n" in shown
     plain = live.json("query", "link", "-bn", "whole", "-ln", "plain")
@@ -258,19 +309,31 @@ def test_a_transacted_link_says_by_what_and_what_is_under_way(live: Live) -> Non
         shown = live("list", "transactions", "-bn", "whole")
         none = "Bridge whole has no transactions: none is under way, waits or is heuristic.\n\nSuccessfully listed transactions.\n"
         assert shown == "Listing the transactions of the bridge:\n\n" + which("whole", live) + none
-        assert "Once and Only Once      known when it has connected\n\n" in live("query", "link", "-bn", "whole", "-ln", "by-xa")
+        assert "Once and Only Once      known when it has connected\n\n" in live(
+            "query", "link", "-bn", "whole", "-ln", "by-xa"
+        )
     finally:
         live("start", "link", "-bn", "whole", "-ln", "by-xa", "-f")
 
 
 def test_debug_of_a_transacted_link_shows_the_original_s_table(live: Live) -> None:
-    wait(lambda: live.json("query", "link", "-bn", "whole", "-ln", "by-xa")["transaction_state"] == "ACTIVE")
+    wait(
+        lambda: (
+            live.json("query", "link", "-bn", "whole", "-ln", "by-xa")["transaction_state"]
+            == "ACTIVE"
+        )
+    )
     shown = live("list", "link", "-bn", "whole", "-ln", "by-xa", "-debug")
     [active] = transactions(live, "whole")
     assert re.fullmatch(r"[0-9a-f]+\(ACTIVE\)\[046865726501\(ACTIVE\)\]", active["text"])
     dashes = "-" * len(active["text"])
-    assert f"{dashes}\nTRANSACTIONS\n{dashes}\n{active['text']}\n\nSuccessfully listed links.\n" in shown
-    records = live.json("list", "link", "-bn", "whole", "-ln", "by-xa", "-debug")["transaction_records"]
+    assert (
+        f"{dashes}\nTRANSACTIONS\n{dashes}\n{active['text']}\n\nSuccessfully listed links.\n"
+        in shown
+    )
+    records = live.json("list", "link", "-bn", "whole", "-ln", "by-xa", "-debug")[
+        "transaction_records"
+    ]
     assert [each["text"] for each in records] == [active["text"]]
     assert "TRANSACTIONS" not in live("list", "link", "-bn", "whole", "-ln", "plain", "-debug")
 
@@ -311,13 +374,23 @@ def test_orders_are_confirmed(live: Live, monkeypatch: pytest.MonkeyPatch) -> No
             "rolled back",
             "Its branches that wait are rolled back, against the decision: what it moved is lost or doubled.",
         ),
-        ("forget", "Forgetting", "forgotten", "Nobody will know any more that it did not end as it was decided."),
+        (
+            "forget",
+            "Forgetting",
+            "forgotten",
+            "Nobody will know any more that it did not end as it was decided.",
+        ),
     ):
         answering(monkeypatch, "n\n")
         shown = live(order, "transaction", "-bn", "more", "-tid", WAITING)
-        assert shown == ordering(doing, WAITING, live) + f"{meaning}\n\n\nThe transaction was not {done}.\n"
+        assert (
+            shown
+            == ordering(doing, WAITING, live) + f"{meaning}\n\n\nThe transaction was not {done}.\n"
+        )
         answering(monkeypatch, "")
-        assert "-f does it without asking" in live(order, "transaction", "-bn", "more", "-tid", WAITING, code=1)
+        assert "-f does it without asking" in live(
+            order, "transaction", "-bn", "more", "-tid", WAITING, code=1
+        )
     assert [each["id"] for each in transactions(live, "doubt")] == before
 
 
@@ -325,7 +398,11 @@ def test_a_waiting_one_is_taken_for_committed(live: Live, monkeypatch: pytest.Mo
     answering(monkeypatch, "y\n")
     shown = live("commit", "transaction", "-bn", "more", "-tid", WAITING)
     meaning = "Its branches that wait are taken for committed, and are waited for no longer."
-    assert shown == ordering("Committing", WAITING, live) + f"{meaning}\n\n\nSuccessfully committed the transaction.\n"
+    assert (
+        shown
+        == ordering("Committing", WAITING, live)
+        + f"{meaning}\n\n\nSuccessfully committed the transaction.\n"
+    )
     assert WAITING not in [each["id"] for each in transactions(live, "more")]
     told = live("commit", "transaction", "-bn", "more", "-tid", WAITING, "-f", code=1)
     assert told == f"imqbridgemgr: Error: there is no transaction '{WAITING}'\n"
@@ -360,7 +437,9 @@ def test_a_waiting_one_is_ordered_to_roll_back(live: Live) -> None:
         "it is completed as soon as these resource managers are there.\n"
     )
     assert shown.endswith(waits), shown
-    error = json.loads(live("rollback", "transaction", "-bn", "more", "-tid", SECOND, "-f", "--json", code=1))["error"]
+    error = json.loads(
+        live("rollback", "transaction", "-bn", "more", "-tid", SECOND, "-f", "--json", code=1)
+    )["error"]
     assert error == {
         "text": f"cannot rollback transaction {SECOND}, which is WAITING: its branches are ordered to roll back already",
         "code": "wrong_state",
@@ -396,8 +475,14 @@ def test_what_was_ordered_survives_a_stop_of_the_bridge(live: Live) -> None:
             ["list", "transactions", "-bn", "stomp"],
             "Error [BSS4000]: bridge stomp is of type STOMP, which has no transactions to list",
         ),
-        (["commit", "transaction", "-bn", "doubt", "-tid", "42", "-f"], "Error: there is no transaction '42'"),
-        (["list", "transactions"], "Error [BA3000]: the name of the bridge is missing: give -bn for list transactions"),
+        (
+            ["commit", "transaction", "-bn", "doubt", "-tid", "42", "-f"],
+            "Error: there is no transaction '42'",
+        ),
+        (
+            ["list", "transactions"],
+            "Error [BA3000]: the name of the bridge is missing: give -bn for list transactions",
+        ),
         (
             ["forget", "transaction", "-tid", "1"],
             "Error [BA3000]: the name of the bridge is missing: give -bn for forget transaction",
@@ -411,7 +496,10 @@ def test_what_was_ordered_survives_a_stop_of_the_bridge(live: Live) -> None:
             "Error: -tid is not for list bridge, but for commit transaction, rollback transaction, forget transaction",
         ),
         (["commit", "link"], "Error: there is no commit link; expected commit transaction"),
-        (["list", "transaction"], "Error: there is no list transaction; expected list bridge or link or dead or transactions"),
+        (
+            ["list", "transaction"],
+            "Error: there is no list transaction; expected list bridge or link or dead or transactions",
+        ),
     ],
 )
 def test_errors(live: Live, arguments: Sequence[str], text: str) -> None:
@@ -424,8 +512,21 @@ def test_silent_says_nothing(live: Live) -> None:
 
 
 def test_why_a_branch_waits_is_said_where_it_is_known() -> None:
-    branch = {"ref_name": "there", "configured": True, "state": "WAITING", "reason": "not known at the broker asked last"}
+    branch = {
+        "ref_name": "there",
+        "configured": True,
+        "state": "WAITING",
+        "reason": "not known at the broker asked last",
+    }
     shown = transactions_table(
-        [{"id": "1", "state": "WAITING", "age_ms": 1000, "decision": "COMMIT", "branches": [branch, branch | {"reason": ""}]}]
+        [
+            {
+                "id": "1",
+                "state": "WAITING",
+                "age_ms": 1000,
+                "decision": "COMMIT",
+                "branches": [branch, branch | {"reason": ""}],
+            }
+        ]
     )
     assert "there: WAITING (not known at the broker asked last), there: WAITING\n" in shown

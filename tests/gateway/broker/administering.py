@@ -19,7 +19,11 @@ T = TypeVar("T")
 
 def with_messages(where: str, folder: Path) -> Stepped:
     """A broker of which most of what waits is ``in memory``, or ``in the store`` only."""
-    memory = Memory(total=40 * OVERHEAD, share=10 * OVERHEAD, least=2 * OVERHEAD) if where == "in the store" else None
+    memory = (
+        Memory(total=40 * OVERHEAD, share=10 * OVERHEAD, least=2 * OVERHEAD)
+        if where == "in the store"
+        else None
+    )
     return Stepped(folder, BrokerOptions(reap_time=0), memory=memory)
 
 
@@ -27,7 +31,9 @@ def administration(stepped: Stepped) -> BrokerAdministration:
     return BrokerAdministration(stepped.provider, lambda: ())
 
 
-def destinations(admin: BrokerAdministration, type: str = "", temporary: bool = False) -> list[DestinationStanding]:
+def destinations(
+    admin: BrokerAdministration, type: str = "", temporary: bool = False
+) -> list[DestinationStanding]:
     """The destinations, where they are few enough for one turn."""
     found: list[DestinationStanding] = []
     assert admin.list_destinations(found.append, type, temporary).called

@@ -13,7 +13,9 @@ from tests.gateway.broker.stepping import Stepped, Told
 Q = Queue("q")
 
 
-def bearing(id: str, body: str | None = None, destination: Destination = Q, **headers: Any) -> Message:
+def bearing(
+    id: str, body: str | None = None, destination: Destination = Q, **headers: Any
+) -> Message:
     """A message with a duplicate id; its body is the id unless one is given."""
     return text(destination, id if body is None else body, properties={DUPLICATE_ID: id}, **headers)
 

@@ -34,8 +34,14 @@ def branched(folder: Path) -> Stepped:
         transaction_acknowledgements=20,
         xa_timeout=100,
         destinations=(
-            (SMALL, DestinationProperties(max_num_msgs=3, limit_behavior=LimitBehavior.REJECT_NEWEST)),
-            (BLOCKING, DestinationProperties(max_num_msgs=3, limit_behavior=LimitBehavior.FLOW_CONTROL)),
+            (
+                SMALL,
+                DestinationProperties(max_num_msgs=3, limit_behavior=LimitBehavior.REJECT_NEWEST),
+            ),
+            (
+                BLOCKING,
+                DestinationProperties(max_num_msgs=3, limit_behavior=LimitBehavior.FLOW_CONTROL),
+            ),
         ),
     )
     return Stepped(folder, options)
@@ -84,7 +90,9 @@ class Branching:
 
     # --- more than one call
 
-    def sends(self, xid: Xid, destination: Destination, bodies: Sequence[object], **headers: Any) -> None:
+    def sends(
+        self, xid: Xid, destination: Destination, bodies: Sequence[object], **headers: Any
+    ) -> None:
         """Send in a new branch, and end the association."""
         self.start(xid)
         self.session.send(texts(destination, bodies, **headers))

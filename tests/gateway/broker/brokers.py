@@ -23,7 +23,14 @@ from gateway.broker.store.sqlite import SqliteStore
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import AuthenticationFailed, MessagingError
 from gateway.messaging.message import BodyType, Headers, Message
-from gateway.messaging.provider import Connection, Consumer, Credentials, Mode, Session, Subscription
+from gateway.messaging.provider import (
+    Connection,
+    Consumer,
+    Credentials,
+    Mode,
+    Session,
+    Subscription,
+)
 from gateway.messaging.turn import Turn
 from gateway.messaging.values import Value
 
@@ -75,7 +82,9 @@ class Deployment:
         if self.kind == "memory":
             self.store = MemoryStore(self.reactor)
         else:
-            self.store = SqliteStore(str(self.folder / "messages.db"), self.reactor, reserve_octets=0)
+            self.store = SqliteStore(
+                str(self.folder / "messages.db"), self.reactor, reserve_octets=0
+            )
         self.broker: Broker = open_broker(
             self.reactor,
             self.turn,
@@ -99,7 +108,9 @@ class Deployment:
 
     async def connect(self, user: str = "guest", client_id: str | None = None) -> Client:
         client = Client(self)
-        client.connection = await self.provider.connect(Credentials(user, "guest"), client_id, client.losses.append)
+        client.connection = await self.provider.connect(
+            Credentials(user, "guest"), client_id, client.losses.append
+        )
         return client
 
 
@@ -116,10 +127,19 @@ class Client:
         return self.connection.session(mode)
 
     def consumer(
-        self, session: Session, destination: Destination, *, credit: int = 1000, octets: int = 0, start: bool = True, **spec: Any
+        self,
+        session: Session,
+        destination: Destination,
+        *,
+        credit: int = 1000,
+        octets: int = 0,
+        start: bool = True,
+        **spec: Any,
     ) -> Inbox:
         inbox = Inbox()
-        inbox.consumer = session.consumer(Subscription(destination, **spec), inbox.deliver, inbox.failures.append)
+        inbox.consumer = session.consumer(
+            Subscription(destination, **spec), inbox.deliver, inbox.failures.append
+        )
         if credit:
             inbox.consumer.grant(credit, octets)
         if start:
@@ -144,7 +164,14 @@ class Inbox:
         self.failures: list[MessagingError] = []
         self._waiters: list[tuple[Callable[[], bool], Deferred[None]]] = []
 
-    def deliver(self, consumer: Consumer, first: int, messages: Sequence[Message], attempts: Sequence[int] | None, /) -> None:
+    def deliver(
+        self,
+        consumer: Consumer,
+        first: int,
+        messages: Sequence[Message],
+        attempts: Sequence[int] | None,
+        /,
+    ) -> None:
         self.runs += 1
         if not messages:
             self.ended = True
@@ -180,7 +207,9 @@ class Inbox:
 
 def text(destination: Destination, body: str, *, expires: int = 0, **headers: Any) -> Message:
     """A TEXT message."""
-    return Message(Headers(destination, body_type=BodyType.TEXT, **headers), body.encode(), expires=expires)
+    return Message(
+        Headers(destination, body_type=BodyType.TEXT, **headers), body.encode(), expires=expires
+    )
 
 
 def with_properties(destination: Destination, body: str, properties: dict[str, Value]) -> Message:
@@ -209,5 +238,7 @@ def rolled_back(session: Session) -> Deferred[MessagingError | None]:
 def settled_down(reactor: Any) -> Deferred[None]:
     """Fires once everything that is due now has been done: two turns of the reactor with nothing between."""
     done: Deferred[None] = Deferred()
-    reactor.callLater(0, lambda: reactor.callLater(0, lambda: reactor.callLater(0, lambda: done.callback(None))))
+    reactor.callLater(
+        0, lambda: reactor.callLater(0, lambda: reactor.callLater(0, lambda: done.callback(None)))
+    )
     return done

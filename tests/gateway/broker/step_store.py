@@ -51,7 +51,10 @@ class StepStore:
         self.closed = False
         #: Reads that were asked for.
         self.fetches = 0
-        self._asked: list[tuple[Batch, Committed] | tuple[Sequence[int], Callable[[Sequence[Row] | StoreError], None]]] = []
+        self._asked: list[
+            tuple[Batch, Committed]
+            | tuple[Sequence[int], Callable[[Sequence[Row] | StoreError], None]]
+        ] = []
 
     # --- the interface
 
@@ -90,7 +93,13 @@ class StepStore:
             raise StoreError("the test's disk is not open")
         self._asked.append((batch, committed))
 
-    def fetch(self, seqs: Sequence[int], fetched: Callable[[Sequence[Row] | StoreError], None], *, in_order: bool = False) -> None:
+    def fetch(
+        self,
+        seqs: Sequence[int],
+        fetched: Callable[[Sequence[Row] | StoreError], None],
+        *,
+        in_order: bool = False,
+    ) -> None:
         self.fetches += 1
         self._asked.append((seqs, fetched))
 
@@ -115,7 +124,13 @@ class StepStore:
         if not isinstance(what, Batch):
             for seq in self.disk.damaged.intersection(what):
                 destination = self.disk.rows[seq].destination if len(what) == 1 else None
-                error = StoreDamaged("the disk", f"message {seq}", "its checksum is wrong", seq=seq, destination=destination)
+                error = StoreDamaged(
+                    "the disk",
+                    f"message {seq}",
+                    "its checksum is wrong",
+                    seq=seq,
+                    destination=destination,
+                )
                 answer(error)
                 return
             answer([self.disk.rows[seq] for seq in what if seq in self.disk.rows])  # type: ignore[arg-type]
@@ -148,7 +163,9 @@ class StepStore:
         disk.redeliveries.update(batch.redeliveries)
         for seq in batch.deletes:
             disk.rows.pop(seq, None)
-            disk.redeliveries = {pair: row for pair, row in disk.redeliveries.items() if pair[1] != seq}
+            disk.redeliveries = {
+                pair: row for pair, row in disk.redeliveries.items() if pair[1] != seq
+            }
         for number in batch.removed_subscriptions:
             disk.subscriptions.pop(number, None)
         disk.owed = {pair for pair in disk.owed if pair[0] not in batch.removed_subscriptions}
@@ -170,9 +187,15 @@ class StepStore:
         """What a start refuses as damage is never written, not even for a moment."""
         disk = self.disk
         for seq, row in disk.rows.items():
-            assert not row.persistent or row.destination in disk.destinations, f"message {seq} without its destination"
+            assert not row.persistent or row.destination in disk.destinations, (
+                f"message {seq} without its destination"
+            )
         for subscription in disk.subscriptions.values():
-            assert subscription.destination in disk.destinations, f"subscription {subscription.id} without its destination"
+            assert subscription.destination in disk.destinations, (
+                f"subscription {subscription.id} without its destination"
+            )
         for number, seq in disk.owed:
             assert seq in disk.rows, f"subscription {number} is owed message {seq}, which is gone"
-            assert number in disk.subscriptions, f"message {seq} is owed to subscription {number}, which is gone"
+            assert number in disk.subscriptions, (
+                f"message {seq} is owed to subscription {number}, which is gone"
+            )

@@ -81,20 +81,35 @@ class Stepped:
     def open(self) -> None:
         self.store = StepStore(self.disk)
         self.turn = Turn(self.clock)
-        self.broker: Broker = open_broker(self.clock, self.turn, self.store, self.options, self.failures.append, memory=self.memory)
-        self.provider = EmbeddedProvider(self.broker, EveryoneIn(), self.access, lambda count: bytes(count))
+        self.broker: Broker = open_broker(
+            self.clock,
+            self.turn,
+            self.store,
+            self.options,
+            self.failures.append,
+            memory=self.memory,
+        )
+        self.provider = EmbeddedProvider(
+            self.broker, EveryoneIn(), self.access, lambda count: bytes(count)
+        )
 
     def restart(self, memory: Memory | None = None) -> None:
         clock = Clock()
         clock.advance(self.clock.seconds())
         self.clock = clock
         if memory is not None or self.memory is not None:
-            self.memory = memory or Memory(self.memory.total, self.memory.share, self.memory.least) if self.memory else memory
+            self.memory = (
+                memory or Memory(self.memory.total, self.memory.share, self.memory.least)
+                if self.memory
+                else memory
+            )
         self.open()
 
     def connect(self, client_id: str | None = None) -> Connection:
         made: list[Connection] = []
-        self.provider.connect(Credentials("guest", "guest"), client_id, self.losses.append).addCallback(made.append)
+        self.provider.connect(
+            Credentials("guest", "guest"), client_id, self.losses.append
+        ).addCallback(made.append)
         return made[0]
 
     def session(self, mode: Mode = Mode.CLIENT, client_id: str | None = None) -> Session:
@@ -102,10 +117,19 @@ class Stepped:
         return self.connect(client_id).session(mode)
 
     def consume(
-        self, session: Session, destination: Destination, *, credit: int = 1000, octets: int = 0, start: bool = True, **spec: Any
+        self,
+        session: Session,
+        destination: Destination,
+        *,
+        credit: int = 1000,
+        octets: int = 0,
+        start: bool = True,
+        **spec: Any,
     ) -> Inbox:
         inbox = Inbox()
-        inbox.consumer = session.consumer(Subscription(destination, **spec), inbox.deliver, inbox.failures.append)
+        inbox.consumer = session.consumer(
+            Subscription(destination, **spec), inbox.deliver, inbox.failures.append
+        )
         if credit:
             inbox.consumer.grant(credit, octets)
         if start:
@@ -143,7 +167,9 @@ class Stepped:
     @property
     def empty(self) -> bool:
         """The disk has no message, and nothing about any; and no row is shared."""
-        return not (self.disk.rows or self.disk.owed or self.disk.redeliveries or self.broker.rows.shared)
+        return not (
+            self.disk.rows or self.disk.owed or self.disk.redeliveries or self.broker.rows.shared
+        )
 
 
 def texts(destination: Destination, bodies: Sequence[object], **headers: Any) -> list[Message]:

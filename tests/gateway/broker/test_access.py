@@ -17,7 +17,12 @@ ALICE = Principal("alice", frozenset({"staff"}))
 BOB = Principal("bob", frozenset({"staff", "interns"}))
 LONER = Principal("loner", frozenset())
 ADMIN = Principal("admin", frozenset({"admin"}))
-PRODUCE, CONSUME, BROWSE, CREATE = Operation.PRODUCE, Operation.CONSUME, Operation.BROWSE, Operation.CREATE
+PRODUCE, CONSUME, BROWSE, CREATE = (
+    Operation.PRODUCE,
+    Operation.CONSUME,
+    Operation.BROWSE,
+    Operation.CREATE,
+)
 
 
 @pytest.fixture
@@ -87,7 +92,12 @@ def test_a_user_wins_over_its_groups(file: Path) -> None:
 
 
 def test_allow_and_deny_for_the_same_principal_are_a_deny(file: Path) -> None:
-    access = rules(file, "queue.q.browse.allow.user=bob", "queue.q.browse.deny.user=bob", "queue.*.browse.allow.user=*")
+    access = rules(
+        file,
+        "queue.q.browse.allow.user=bob",
+        "queue.q.browse.deny.user=bob",
+        "queue.*.browse.allow.user=*",
+    )
     assert not access.allows(BOB, BROWSE, Queue("q"))
     assert access.allows(ALICE, BROWSE, Queue("q"))
     access = rules(file, "queue.q.consume.allow.group=staff", "queue.q.consume.deny.group=interns")
@@ -108,7 +118,9 @@ def test_of_two_lines_with_the_same_left_side_the_last_counts(file: Path) -> Non
 
 
 def test_lists_have_blanks_around_names_and_none_between_names(file: Path) -> None:
-    access = rules(file, "queue.q.consume.allow.user= alice , Max Power,", "queue.p.consume.allow.user=")
+    access = rules(
+        file, "queue.q.consume.allow.user= alice , Max Power,", "queue.p.consume.allow.user="
+    )
     assert access.allows(ALICE, CONSUME, Queue("q"))
     assert access.allows(Principal("Max Power", frozenset()), CONSUME, Queue("q"))
     assert not access.allows(Principal("Max", frozenset()), CONSUME, Queue("q"))
@@ -116,14 +128,22 @@ def test_lists_have_blanks_around_names_and_none_between_names(file: Path) -> No
 
 
 def test_names_have_dots_and_words_of_rules_in_them(file: Path) -> None:
-    access = rules(file, "queue.a.produce.allow.b.consume.allow.user=alice", "queue.create.produce.allow.user=bob")
+    access = rules(
+        file,
+        "queue.a.produce.allow.b.consume.allow.user=alice",
+        "queue.create.produce.allow.user=bob",
+    )
     assert access.allows(ALICE, CONSUME, Queue("a.produce.allow.b"))
     assert access.allows(BOB, PRODUCE, Queue("create"))
     assert not access.allows(BOB, CREATE, Queue("create"))
 
 
-def test_names_with_blanks_colons_and_other_letters_are_escaped_as_in_any_properties_file(file: Path) -> None:
-    access = rules(file, r"queue.my\ q\:1.consume.allow.user=alice", "queue.größe.consume.allow.user=alice")
+def test_names_with_blanks_colons_and_other_letters_are_escaped_as_in_any_properties_file(
+    file: Path,
+) -> None:
+    access = rules(
+        file, r"queue.my\ q\:1.consume.allow.user=alice", "queue.größe.consume.allow.user=alice"
+    )
     assert access.allows(ALICE, CONSUME, Queue("my q:1"))
     assert access.allows(ALICE, CONSUME, Queue("größe"))
 
@@ -142,7 +162,12 @@ def test_a_queue_whose_name_is_a_star_is_not_everything(file: Path) -> None:
 
 
 def test_what_is_auto_created_needs_create_as_well(file: Path) -> None:
-    access = rules(file, "queue.*.consume.allow.user=*", "queue.create.allow.user=alice", "topic.create.deny.group=interns")
+    access = rules(
+        file,
+        "queue.*.consume.allow.user=*",
+        "queue.create.allow.user=alice",
+        "topic.create.deny.group=interns",
+    )
     assert access.allows(ALICE, CONSUME, Queue("q"), auto_created=True)
     assert not access.allows(BOB, CONSUME, Queue("q"), auto_created=True)
     assert access.allows(BOB, CONSUME, Queue("q"), auto_created=False)
@@ -152,8 +177,12 @@ def test_what_is_auto_created_needs_create_as_well(file: Path) -> None:
 
 
 @pytest.mark.parametrize("destination", [TemporaryQueue("t.1"), TemporaryTopic("t.1")])
-def test_temporary_destinations_are_asked_for_when_sending_only(file: Path, destination: Destination) -> None:
-    access = rules(file, f"{'queue' if destination.kind == 0 else 'topic'}.*.produce.allow.user=alice")
+def test_temporary_destinations_are_asked_for_when_sending_only(
+    file: Path, destination: Destination
+) -> None:
+    access = rules(
+        file, f"{'queue' if destination.kind == 0 else 'topic'}.*.produce.allow.user=alice"
+    )
     assert access.allows(ALICE, PRODUCE, destination, auto_created=True)
     assert not access.allows(BOB, PRODUCE, destination)
     for operation in (CONSUME, BROWSE, CREATE):
@@ -161,7 +190,12 @@ def test_temporary_destinations_are_asked_for_when_sending_only(file: Path, dest
 
 
 def test_connection_rules(file: Path) -> None:
-    access = rules(file, "connection.NORMAL.deny.user=bob", "connection.*.allow.group=staff", "connection.ADMIN.allow.user=admin")
+    access = rules(
+        file,
+        "connection.NORMAL.deny.user=bob",
+        "connection.*.allow.group=staff",
+        "connection.ADMIN.allow.user=admin",
+    )
     assert access.may_connect(ALICE)
     assert not access.may_connect(BOB)
     assert access.may_connect(BOB, "ADMIN")
@@ -182,7 +216,9 @@ def test_connection_rules(file: Path) -> None:
 )
 def test_topic_patterns(file: Path, pattern: str, fits: list[str], does_not: list[str]) -> None:
     access = rules(file, f"topic.{pattern}.consume.allow.user=alice")
-    assert [name for name in [*fits, *does_not] if access.allows(ALICE, CONSUME, Topic(name))] == fits
+    assert [
+        name for name in [*fits, *does_not] if access.allows(ALICE, CONSUME, Topic(name))
+    ] == fits
 
 
 def test_a_name_wins_over_a_pattern_and_a_pattern_over_all(file: Path) -> None:
@@ -200,16 +236,34 @@ def test_a_name_wins_over_a_pattern_and_a_pattern_over_all(file: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "what"),
     [
-        ("queues.*.produce.allow.user=*", "resource 'queues': expected connection, queue or topic; the nearest is queue"),
-        ("queue.*.produse.allow.user=*", "operation 'produse': expected produce, consume or browse; the nearest is produce"),
-        ("queue.*.produce.alow.user=*", "access 'alow': expected allow or deny; the nearest is allow"),
-        ("queue.*.produce.allow.users=*", "kind of principals 'users': expected user or group; the nearest is user"),
+        (
+            "queues.*.produce.allow.user=*",
+            "resource 'queues': expected connection, queue or topic; the nearest is queue",
+        ),
+        (
+            "queue.*.produse.allow.user=*",
+            "operation 'produse': expected produce, consume or browse; the nearest is produce",
+        ),
+        (
+            "queue.*.produce.alow.user=*",
+            "access 'alow': expected allow or deny; the nearest is allow",
+        ),
+        (
+            "queue.*.produce.allow.users=*",
+            "kind of principals 'users': expected user or group; the nearest is user",
+        ),
         ("connection.normal.allow.user=*", "service type 'normal': expected NORMAL, ADMIN or *"),
         ("queue.allow.user=*", "expected RESOURCE.NAME.OPERATION.ACCESS.PRINCIPALS"),
-        ("queue.produce.allow.user=*", "has no name; expected queue.NAME.produce.allow.user, where NAME may be *"),
+        (
+            "queue.produce.allow.user=*",
+            "has no name; expected queue.NAME.produce.allow.user, where NAME may be *",
+        ),
         ("queue.q.create.allow.user=*", "create has no name; expected queue.create.allow.user"),
         ("queue.a.*.produce.allow.user=*", "patterns are for topics"),
-        ("queue.q.produce.allow.user=bob*", "'bob*': * stands for everyone and is no part of a name"),
+        (
+            "queue.q.produce.allow.user=bob*",
+            "'bob*': * stands for everyone and is no part of a name",
+        ),
     ],
 )
 def test_lines_that_are_no_rules(file: Path, line: str, what: str) -> None:
@@ -225,7 +279,9 @@ def test_files_that_are_none(file: Path) -> None:
     with pytest.raises(AccessError, match="cannot be read: No such file"):
         access.load()
     file.write_text("queue.*.produce.allow.user=*\n")
-    with pytest.raises(AccessError, match="has no version; expected the line version=JMQFileAccessControlModel/100"):
+    with pytest.raises(
+        AccessError, match="has no version; expected the line version=JMQFileAccessControlModel/100"
+    ):
         access.load()
     file.write_text("\nversion=JMQFileAccessControlModel/101\n")
     with pytest.raises(AccessError) as error:
@@ -281,7 +337,12 @@ def expected(written: list[Line], principal: Principal, queue: str) -> bool:
     someone = [{"*"}] if principal.groups else []
     for name, (kind, whos) in product(
         (queue, "*"),
-        (("user", [{principal.name}]), ("group", [{group} for group in principal.groups]), ("user", [{"*"}]), ("group", someone)),
+        (
+            ("user", [{principal.name}]),
+            ("group", [{group} for group in principal.groups]),
+            ("user", [{"*"}]),
+            ("group", someone),
+        ),
     ):
         said = {
             access
@@ -299,7 +360,13 @@ def test_precedence_is_that_of_the_model(
     tmp_path_factory: pytest.TempPathFactory, written: list[Line], user: str, groups: frozenset[str]
 ) -> None:
     file = tmp_path_factory.getbasetemp() / "accesscontrol.properties"
-    access = rules(file, *(f"queue.{name}.browse.{verdict}.{kind}={','.join(names)}" for name, verdict, kind, names in written))
+    access = rules(
+        file,
+        *(
+            f"queue.{name}.browse.{verdict}.{kind}={','.join(names)}"
+            for name, verdict, kind, names in written
+        ),
+    )
     principal = Principal(user, groups)
     for queue in ("q1", "q2", "q3"):
         assert access.allows(principal, BROWSE, Queue(queue)) == expected(written, principal, queue)
@@ -314,6 +381,17 @@ def test_the_rules_for_dead_messages_that_a_new_file_suggests(file: Path) -> Non
     assert all(access.allows(ALICE, operation, dead) for operation in (BROWSE, CONSUME, PRODUCE))
     file.write_text(DEFAULT_RULES.replace("#queue.mq.sys.dmq", "queue.mq.sys.dmq"))
     access.load()
-    assert [access.allows(ALICE, operation, dead) for operation in (BROWSE, CONSUME, PRODUCE)] == [False, False, False]
-    assert [access.allows(ADMIN, operation, dead) for operation in (BROWSE, CONSUME, PRODUCE)] == [True, True, False]
-    assert all(access.allows(ALICE, operation, other, auto_created=True) for operation in (BROWSE, CONSUME, PRODUCE))
+    assert [access.allows(ALICE, operation, dead) for operation in (BROWSE, CONSUME, PRODUCE)] == [
+        False,
+        False,
+        False,
+    ]
+    assert [access.allows(ADMIN, operation, dead) for operation in (BROWSE, CONSUME, PRODUCE)] == [
+        True,
+        True,
+        False,
+    ]
+    assert all(
+        access.allows(ALICE, operation, other, auto_created=True)
+        for operation in (BROWSE, CONSUME, PRODUCE)
+    )

@@ -17,7 +17,13 @@ from gateway.broker.operator.standing import DestinationStanding
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Queue, Topic
-from gateway.messaging.errors import DestinationFull, InvalidDestination, MessageRejected, MessageTooLarge, TooManyConsumers
+from gateway.messaging.errors import (
+    DestinationFull,
+    InvalidDestination,
+    MessageRejected,
+    MessageTooLarge,
+    TooManyConsumers,
+)
 from gateway.messaging.provider import Mode
 from tests.gateway.broker.administering import administration, destinations, outcome
 from tests.gateway.broker.brokers import Deployment, completed, settled_down, text
@@ -40,8 +46,16 @@ def admin(stepped: Stepped) -> BrokerAdministration:
 # --- creating
 
 
-def test_a_created_destination_has_its_properties_and_is_not_reaped(stepped: Stepped, admin: BrokerAdministration) -> None:
-    assert outcome(stepped, admin.create("queue", "q", {"maxNumMsgs": "10", "limitBehavior": "REMOVE_OLDEST"})) == []
+def test_a_created_destination_has_its_properties_and_is_not_reaped(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
+    assert (
+        outcome(
+            stepped,
+            admin.create("queue", "q", {"maxNumMsgs": "10", "limitBehavior": "REMOVE_OLDEST"}),
+        )
+        == []
+    )
     stepped.later(1000)
     found = admin.destination("queue", "q")
     assert (found.type, found.name, found.temporary, found.state, found.origin) == (
@@ -68,8 +82,12 @@ def test_a_created_destination_has_its_properties_and_is_not_reaped(stepped: Ste
     }
 
 
-def test_it_is_there_after_a_restart_without_having_had_a_message(stepped: Stepped, admin: BrokerAdministration) -> None:
-    outcome(stepped, admin.create("topic", "t", {"maxBytesPerMsg": "1k", "maximumRedeliveries": "1"}))
+def test_it_is_there_after_a_restart_without_having_had_a_message(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
+    outcome(
+        stepped, admin.create("topic", "t", {"maxBytesPerMsg": "1k", "maximumRedeliveries": "1"})
+    )
     outcome(stepped, admin.create("queue", "plain", {}))
     before = admin.destination("topic", "t")
     stepped.restart()
@@ -112,15 +130,30 @@ def test_it_is_created_where_none_is_created_by_use(tmp_path: Path) -> None:
         ("topic", "a.>", {}, "wildcards"),
         ("topic", "a\nb", {}, "control character"),
         ("basket", "a", {}, "'basket' is no type of a destination; expected queue or topic"),
-        ("queue", "a", {"maxNumMsg": "1"}, "there is no property maxNumMsg; maxNumMsgs may be meant"),
+        (
+            "queue",
+            "a",
+            {"maxNumMsg": "1"},
+            "there is no property maxNumMsg; maxNumMsgs may be meant",
+        ),
         ("queue", "a", {"zzz": "1"}, "there is no property zzz$"),
         ("queue", "a", {"maxNumMsgs": "many"}, "maxNumMsgs=many: expected a whole number"),
         ("queue", "a", {"limitBehavior": "PANIC"}, "limitBehavior=PANIC: expected .*REJECT_NEWEST"),
-        ("topic", "a", {"maxNumActiveConsumers": "1"}, "maxNumActiveConsumers is a property of queues"),
+        (
+            "topic",
+            "a",
+            {"maxNumActiveConsumers": "1"},
+            "maxNumActiveConsumers is a property of queues",
+        ),
     ],
 )
 def test_what_cannot_be_created_is_refused_with_the_reason(
-    stepped: Stepped, admin: BrokerAdministration, type: str, name: str, given: dict[str, str], sentence: str
+    stepped: Stepped,
+    admin: BrokerAdministration,
+    type: str,
+    name: str,
+    given: dict[str, str],
+    sentence: str,
 ) -> None:
     with pytest.raises((AdministrationRefused, InvalidDestination), match=sentence):
         outcome(stepped, admin.create(type, name, given))
@@ -131,13 +164,22 @@ def test_what_cannot_be_created_is_refused_with_the_reason(
 def test_what_exists_is_not_created_again(stepped: Stepped, admin: BrokerAdministration) -> None:
     stepped.session().send(texts(Q, ["x"]))
     stepped.settle()
-    with pytest.raises(AdministrationRefused, match="exists already, made by its use; 'update dst'"):
+    with pytest.raises(
+        AdministrationRefused, match="exists already, made by its use; 'update dst'"
+    ):
         outcome(stepped, admin.create("queue", "q", {}))
     assert admin.destination("queue", "q").origin == "client"
 
 
-def test_properties_of_the_original_without_effect_are_said_and_not_kept(stepped: Stepped, admin: BrokerAdministration) -> None:
-    notes = outcome(stepped, admin.create("queue", "q", {"maxNumProducers": "100", "maxNumMsgs": "5", "isLocalOnly": "false"}))
+def test_properties_of_the_original_without_effect_are_said_and_not_kept(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
+    notes = outcome(
+        stepped,
+        admin.create(
+            "queue", "q", {"maxNumProducers": "100", "maxNumMsgs": "5", "isLocalOnly": "false"}
+        ),
+    )
     assert notes == [
         "maxNumProducers has no effect: producers are not limited",
         "isLocalOnly has no effect: there is no cluster",
@@ -148,7 +190,9 @@ def test_properties_of_the_original_without_effect_are_said_and_not_kept(stepped
 # --- updating
 
 
-def test_an_update_takes_effect_at_once_and_survives(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_an_update_takes_effect_at_once_and_survives(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     session = stepped.session()
     outcome(stepped, admin.create("queue", "q", {"maxNumMsgs": "1"}))
     session.send(texts(Q, ["1"]))
@@ -163,10 +207,16 @@ def test_an_update_takes_effect_at_once_and_survives(stepped: Stepped, admin: Br
     stepped.settle()
     stepped.restart()
     found = administration(stepped).destination("queue", "q")
-    assert (found.properties["maxNumMsgs"], found.properties["maxBytesPerMsg"], found.messages) == (2, 100, 2)
+    assert (found.properties["maxNumMsgs"], found.properties["maxBytesPerMsg"], found.messages) == (
+        2,
+        100,
+        2,
+    )
 
 
-def test_what_its_use_has_made_becomes_an_administrators_and_keeps_what_it_had(tmp_path: Path) -> None:
+def test_what_its_use_has_made_becomes_an_administrators_and_keeps_what_it_had(
+    tmp_path: Path,
+) -> None:
     auto = DestinationProperties(max_num_msgs=7, max_total_msg_bytes=5000)
     stepped = Stepped(tmp_path, BrokerOptions(auto_queue=auto, reap_time=10))
     stepped.session().send(texts(Q, ["x"]))
@@ -188,10 +238,16 @@ def test_an_administrators_properties_lie_over_those_of_the_settings(tmp_path: P
     admin = administration(stepped)
     assert admin.destination("queue", "q").origin == "settings"
     outcome(stepped, admin.update("queue", "q", {"maxNumMsgs": "9"}))
-    assert stepped.broker.queue(Q).properties == DestinationProperties(max_num_msgs=9, max_bytes_per_msg=100)
-    stepped.options = BrokerOptions(destinations=((Q, DestinationProperties(max_num_msgs=8, max_bytes_per_msg=200)),))
+    assert stepped.broker.queue(Q).properties == DestinationProperties(
+        max_num_msgs=9, max_bytes_per_msg=100
+    )
+    stepped.options = BrokerOptions(
+        destinations=((Q, DestinationProperties(max_num_msgs=8, max_bytes_per_msg=200)),)
+    )
     stepped.restart()
-    assert stepped.broker.queue(Q).properties == DestinationProperties(max_num_msgs=9, max_bytes_per_msg=200)
+    assert stepped.broker.queue(Q).properties == DestinationProperties(
+        max_num_msgs=9, max_bytes_per_msg=200
+    )
     assert administration(stepped).destination("queue", "q").administered == {"maxNumMsgs": "9"}
     stepped.options = BrokerOptions()
     stepped.restart()
@@ -207,11 +263,15 @@ def test_properties_that_settings_once_gave_stay_under_an_update(tmp_path: Path)
     stepped.restart()
     outcome(stepped, administration(stepped).update("queue", "q", {"maxBytesPerMsg": "50"}))
     stepped.restart()
-    assert stepped.broker.queue(Q).properties == DestinationProperties(max_num_msgs=7, max_bytes_per_msg=50)
+    assert stepped.broker.queue(Q).properties == DestinationProperties(
+        max_num_msgs=7, max_bytes_per_msg=50
+    )
 
 
 @pytest.mark.parametrize("count", [20, 1000])
-def test_a_lowered_limit_removes_the_oldest_slice_by_slice(stepped: Stepped, admin: BrokerAdministration, count: int) -> None:
+def test_a_lowered_limit_removes_the_oldest_slice_by_slice(
+    stepped: Stepped, admin: BrokerAdministration, count: int
+) -> None:
     stepped.session().send(texts(Q, range(count)))
     stepped.settle()
     asked = admin.update("queue", "q", {"maxNumMsgs": "5", "limitBehavior": "REMOVE_OLDEST"})
@@ -223,24 +283,37 @@ def test_a_lowered_limit_removes_the_oldest_slice_by_slice(stepped: Stepped, adm
     dead = stepped.consume(stepped.session(Mode.AUTO), Queue("mq.sys.dmq"))
     stepped.settle()
     assert len(dead.texts) == count - 5
-    assert {message.headers.properties["JMS_SUN_DMQ_UNDELIVERED_REASON"] for message in dead.messages} == {DeadReason.OLDEST.value}
+    assert {
+        message.headers.properties["JMS_SUN_DMQ_UNDELIVERED_REASON"] for message in dead.messages
+    } == {DeadReason.OLDEST.value}
 
 
 def test_a_lowered_limit_removes_what_only_the_store_has(tmp_path: Path) -> None:
-    stepped = Stepped(tmp_path, memory=Memory(total=40 * OVERHEAD, share=10 * OVERHEAD, least=2 * OVERHEAD))
+    stepped = Stepped(
+        tmp_path, memory=Memory(total=40 * OVERHEAD, share=10 * OVERHEAD, least=2 * OVERHEAD)
+    )
     session = stepped.session()
     for number in range(100):
         session.send(texts(Q, [number]))
     stepped.settle()
     assert stepped.broker.queue(Q).backlog.behind > 80
-    outcome(stepped, administration(stepped).update("queue", "q", {"maxNumMsgs": "5", "limitBehavior": "REMOVE_OLDEST"}))
+    outcome(
+        stepped,
+        administration(stepped).update(
+            "queue", "q", {"maxNumMsgs": "5", "limitBehavior": "REMOVE_OLDEST"}
+        ),
+    )
     inbox = stepped.consume(stepped.session(), Q)
     stepped.settle()
     assert inbox.texts == ["95", "96", "97", "98", "99"]
 
 
-def test_senders_who_were_held_back_go_on_when_the_limit_is_raised(stepped: Stepped, admin: BrokerAdministration) -> None:
-    outcome(stepped, admin.create("queue", "q", {"maxNumMsgs": "2", "limitBehavior": "FLOW_CONTROL"}))
+def test_senders_who_were_held_back_go_on_when_the_limit_is_raised(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
+    outcome(
+        stepped, admin.create("queue", "q", {"maxNumMsgs": "2", "limitBehavior": "FLOW_CONTROL"})
+    )
     session = stepped.session()
     session.send(texts(Q, ["1", "2"]))
     told, resumed = Told(), Told()
@@ -252,7 +325,9 @@ def test_senders_who_were_held_back_go_on_when_the_limit_is_raised(stepped: Step
     assert (told.well, resumed.well) == (True, True)
 
 
-def test_a_lower_number_of_consumers_holds_for_new_ones(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_a_lower_number_of_consumers_holds_for_new_ones(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     session = stepped.session()
     inboxes = [stepped.consume(session, Q) for _ in range(2)]
     outcome(stepped, admin.update("queue", "q", {"maxNumActiveConsumers": "1"}))
@@ -265,7 +340,11 @@ def test_a_lower_number_of_consumers_holds_for_new_ones(stepped: Stepped, admin:
     ("name", "given", "sentence"),
     [
         ("nowhere", {"maxNumMsgs": "1"}, "there is no queue 'nowhere'"),
-        ("mq.sys.dmq", {"limitBehavior": "FLOW_CONTROL"}, "limitBehavior=FLOW_CONTROL: the dead message queue cannot have that"),
+        (
+            "mq.sys.dmq",
+            {"limitBehavior": "FLOW_CONTROL"},
+            "limitBehavior=FLOW_CONTROL: the dead message queue cannot have that",
+        ),
         ("mq.sys.dmq", {"useDMQ": "true"}, "useDMQ=true: the dead message queue cannot have that"),
         ("mq.sys.dmq", {}, "no property is given"),
     ],
@@ -277,15 +356,22 @@ def test_what_cannot_be_updated_is_refused(
         outcome(stepped, admin.update("queue", name, given))
 
 
-def test_the_dead_message_queue_keeps_its_own_defaults(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_the_dead_message_queue_keeps_its_own_defaults(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     outcome(stepped, admin.update("queue", "mq.sys.dmq", {"maxNumMsgs": "1000"}))
     stepped.restart()
     found = administration(stepped).destination("queue", "mq.sys.dmq")
     assert (found.origin, found.administered) == ("broker", {"maxNumMsgs": "1000"})
-    assert (found.properties["maxTotalMsgBytes"], found.properties["limitBehavior"]) == (1024**3, "REMOVE_OLDEST")
+    assert (found.properties["maxTotalMsgBytes"], found.properties["limitBehavior"]) == (
+        1024**3,
+        "REMOVE_OLDEST",
+    )
 
 
-def test_a_full_disk_does_not_lose_what_an_administrator_did(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_a_full_disk_does_not_lose_what_an_administrator_did(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     told: list[object] = []
     stepped.session().send(texts(Q, ["does not fit"]))
     admin.create("topic", "t", {"maxNumMsgs": "3"}).addCallback(told.append)
@@ -312,14 +398,24 @@ def test_counts_of_a_queue(stepped: Stepped, admin: BrokerAdministration) -> Non
     found = admin.destination("queue", "q")
     size = inbox.messages[0].size
     assert (found.messages, found.octets, found.unacknowledged) == (9, 9 * size, 2)
-    assert (found.messages_in, found.messages_out, found.octets_in, found.octets_out) == (10, 1, 10 * size, size)
+    assert (found.messages_in, found.messages_out, found.octets_in, found.octets_out) == (
+        10,
+        1,
+        10 * size,
+        size,
+    )
     assert (found.peak_messages, found.peak_octets) == (10, 10 * size)
     assert (found.producers, found.consumers) == (1, 1)
     session.close()
     stepped.settle()
     stepped.restart()
     found = administration(stepped).destination("queue", "q")
-    assert (found.messages, found.messages_in, found.messages_out, found.peak_messages) == (9, 0, 0, 9)
+    assert (found.messages, found.messages_in, found.messages_out, found.peak_messages) == (
+        9,
+        0,
+        0,
+        9,
+    )
 
 
 def test_counts_of_a_topic_with_patterns(stepped: Stepped, admin: BrokerAdministration) -> None:
@@ -335,10 +431,18 @@ def test_counts_of_a_topic_with_patterns(stepped: Stepped, admin: BrokerAdminist
     assert (found.messages, found.messages_in, found.unacknowledged) == (10, 10, 2)
     assert (found.consumers, found.wildcards) == (5, {"*": 2, ">": 1})
     (durable,) = admin.durables()
-    assert (durable.name, durable.client_id, durable.topic, durable.messages, durable.active) == ("d", "me", "t", 2, False)
+    assert (durable.name, durable.client_id, durable.topic, durable.messages, durable.active) == (
+        "d",
+        "me",
+        "t",
+        2,
+        False,
+    )
 
 
-def test_messages_of_a_transaction_are_told_apart_until_its_commit(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_messages_of_a_transaction_are_told_apart_until_its_commit(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     session = stepped.session(Mode.TRANSACTED)
     session.send(texts(Q, ["a", "b"]))
     told = Told()
@@ -353,10 +457,14 @@ def test_messages_of_a_transaction_are_told_apart_until_its_commit(stepped: Step
     assert (found.messages, found.in_transaction) == (2, 0)
 
 
-def test_the_list_has_queues_first_and_temporary_ones_if_wanted(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_the_list_has_queues_first_and_temporary_ones_if_wanted(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     connection = stepped.connect()
     temporary = connection.temporary(Q.kind)
-    connection.session(Mode.AUTO).send([*texts(T, ["x"]), *texts(Queue("z"), ["x"]), *texts(Queue("a"), ["x"])])
+    connection.session(Mode.AUTO).send(
+        [*texts(T, ["x"]), *texts(Queue("z"), ["x"]), *texts(Queue("a"), ["x"])]
+    )
     assert [(each.type, each.name) for each in destinations(admin)] == [
         ("queue", "a"),
         ("queue", "mq.sys.dmq"),
@@ -364,7 +472,12 @@ def test_the_list_has_queues_first_and_temporary_ones_if_wanted(stepped: Stepped
         ("topic", "t"),
     ]
     assert [each.name for each in destinations(admin, "topic")] == ["t"]
-    assert {each.name for each in destinations(admin, "queue", True)} == {"a", "z", "mq.sys.dmq", temporary.name}
+    assert {each.name for each in destinations(admin, "queue", True)} == {
+        "a",
+        "z",
+        "mq.sys.dmq",
+        temporary.name,
+    }
     found = admin.destination("queue", temporary.name)
     assert (found.temporary, found.origin) == (True, "client")
     with pytest.raises(AdministrationRefused, match="is temporary"):
@@ -388,9 +501,21 @@ def test_connections_and_who_is_behind_them(stepped: Stepped) -> None:
     stepped.settle()
     inbox.consumer.acknowledge_through(1)
     first, second = admin.connections()
-    assert (first.user, first.client_id, first.service, first.address, first.port) == ("guest", "me", "stomp", "192.0.2.7", 4711)
+    assert (first.user, first.client_id, first.service, first.address, first.port) == (
+        "guest",
+        "me",
+        "stomp",
+        "192.0.2.7",
+        4711,
+    )
     assert (first.protocol, first.session, first.since_ms) == ("STOMP 1.2", "abc", 1_000_000_000)
-    assert (first.producers, first.consumers, first.sent, first.delivered, first.unacknowledged) == (1, 1, 3, 2, 1)
+    assert (
+        first.producers,
+        first.consumers,
+        first.sent,
+        first.delivered,
+        first.unacknowledged,
+    ) == (1, 1, 3, 2, 1)
     assert (second.service, second.address, second.port, second.client_id) == ("bridge", "", 0, "")
     assert second.id > first.id
     assert [each.id for each in admin.connections("bridge")] == [second.id]
@@ -404,11 +529,31 @@ def test_the_broker_as_a_whole(stepped: Stepped) -> None:
     stepped.consume(session, T, durable_name="d")
     stepped.later(5)
     found = admin.broker()
-    assert (found.instance, found.varhome, found.store, found.store_id) == ("imqbroker", "/var/imq", "memory", "step")
-    assert (found.messages, found.dead_messages, found.destinations, found.durables, found.connections) == (2, 1, 3, 1, 1)
-    assert (found.started_ms, found.uptime_ms // 1000, found.accepted, found.refusing) == (1_000_000_000, 5, 2, "")
+    assert (found.instance, found.varhome, found.store, found.store_id) == (
+        "imqbroker",
+        "/var/imq",
+        "memory",
+        "step",
+    )
+    assert (
+        found.messages,
+        found.dead_messages,
+        found.destinations,
+        found.durables,
+        found.connections,
+    ) == (2, 1, 3, 1, 1)
+    assert (found.started_ms, found.uptime_ms // 1000, found.accepted, found.refusing) == (
+        1_000_000_000,
+        5,
+        2,
+        "",
+    )
     assert 0 < found.octets < found.memory_used < found.memory_most
-    assert (found.auto_create_queues, found.auto_create_topics, found.max_message_octets) == (True, True, 70 * 1024 * 1024)
+    assert (found.auto_create_queues, found.auto_create_topics, found.max_message_octets) == (
+        True,
+        True,
+        70 * 1024 * 1024,
+    )
 
 
 # --- real stores
@@ -435,13 +580,20 @@ async def test_all_of_it_on_a_real_store(deployment: Deployment) -> None:
     assert await completed(session) is None
     await settled_down(reactor)
     found = admin.destination("queue", "q")
-    assert (found.messages, found.properties["limitBehavior"]) == (4, LimitBehavior.REMOVE_OLDEST.value)
+    assert (found.messages, found.properties["limitBehavior"]) == (
+        4,
+        LimitBehavior.REMOVE_OLDEST.value,
+    )
     await client.close()
     if deployment.kind == "sqlite":
         await deployment.reopen()
         admin = BrokerAdministration(deployment.provider, lambda: ())
         again = admin.destination("queue", "q")
-        assert (again.properties, again.messages, again.origin) == (found.properties, 4, "administrator")
+        assert (again.properties, again.messages, again.origin) == (
+            found.properties,
+            4,
+            "administrator",
+        )
         assert admin.destination("topic", "t").origin == "administrator"
     assert await admin.purge("queue", "q") == 4
     await admin.destroy_durable("d", "me")
@@ -452,7 +604,9 @@ async def test_all_of_it_on_a_real_store(deployment: Deployment) -> None:
         await deployment.reopen()
         admin = BrokerAdministration(deployment.provider, lambda: ())
         assert [each.name for each in destinations(admin)] == ["mq.sys.dmq"]
-        assert (admin.durables(), admin.broker().messages) == ([], 1), "what the durable subscription had is dead"
+        assert (admin.durables(), admin.broker().messages) == ([], 1), (
+            "what the durable subscription had is dead"
+        )
 
 
 def test_many_destinations_are_listed_a_few_in_each_turn(tmp_path: Path) -> None:

@@ -59,8 +59,12 @@ def test_what_is_purged_is_dead(stepped: Stepped, admin: BrokerAdministration) -
     stepped.restart()
     found = dead(stepped)
     assert bodies(found) == [str(number) for number in range(60)]
-    assert {str(message.headers.properties[UNDELIVERED_REASON]) for message in found} == {"UNDELIVERABLE"}
-    assert {str(message.headers.properties[UNDELIVERED_COMMENT]) for message in found} == {"an administrator purged queue:q"}
+    assert {str(message.headers.properties[UNDELIVERED_REASON]) for message in found} == {
+        "UNDELIVERABLE"
+    }
+    assert {str(message.headers.properties[UNDELIVERED_COMMENT]) for message in found} == {
+        "an administrator purged queue:q"
+    }
     assert stepped.empty
 
 
@@ -74,7 +78,9 @@ def test_with_a_selector_the_others_stay(stepped: Stepped, admin: BrokerAdminist
     assert admin.destination("queue", "q").messages == 15
 
 
-def test_what_consumers_have_and_what_comes_meanwhile_stays(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_what_consumers_have_and_what_comes_meanwhile_stays(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     fill(stepped, 5)
     inbox = stepped.consume(stepped.session(), Q, credit=2)
     stepped.settle()
@@ -87,7 +93,9 @@ def test_what_consumers_have_and_what_comes_meanwhile_stays(stepped: Stepped, ad
     assert inbox.texts == ["0", "1", "later"]
 
 
-def test_what_pauses_before_another_try_is_dead_too(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_what_pauses_before_another_try_is_dead_too(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     fill(stepped, 3)
     session = stepped.session(Mode.INDIVIDUAL)
     inbox = stepped.consume(session, Q, credit=1)
@@ -100,7 +108,9 @@ def test_what_pauses_before_another_try_is_dead_too(stepped: Stepped, admin: Bro
     assert stepped.empty
 
 
-def test_of_a_topic_each_subscription_s_is_dead(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_of_a_topic_each_subscription_s_is_dead(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     session = stepped.session(client_id="me")
     for name in ("d", "e"):
         stepped.consume(session, T, durable_name=name).consumer.close()
@@ -109,27 +119,39 @@ def test_of_a_topic_each_subscription_s_is_dead(stepped: Stepped, admin: BrokerA
     stepped.settle()
     assert outcome(stepped, admin.purge("topic", "t.a", use_dmq=True)) == 6
     assert sorted(bodies(dead(stepped))) == ["a", "a", "a", "b", "b", "b"]
-    assert [(each.name, each.messages) for each in admin.durables()] == [("d", 0), ("e", 0), ("w", 1)]
+    assert [(each.name, each.messages) for each in admin.durables()] == [
+        ("d", 0),
+        ("e", 0),
+        ("w", 1),
+    ]
 
 
 # --- destroy
 
 
-def test_a_destroyed_queue_leaves_everything_to_the_dead_message_queue(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_a_destroyed_queue_leaves_everything_to_the_dead_message_queue(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     fill(stepped, 60)
     inbox = stepped.consume(stepped.session(), Q, credit=3)
     stepped.settle()
     outcome(stepped, admin.destroy("queue", "q", use_dmq=True))
-    assert [str(error) for error in inbox.failures] == [str(InvalidDestination(Q, "the destination was removed"))]
+    assert [str(error) for error in inbox.failures] == [
+        str(InvalidDestination(Q, "the destination was removed"))
+    ]
     assert [each.name for each in destinations(admin)] == ["mq.sys.dmq"]
     stepped.restart()
     found = dead(stepped)
     assert sorted(map(int, bodies(found))) == list(range(60))
-    assert {str(message.headers.properties[UNDELIVERED_COMMENT]) for message in found} == {"an administrator destroyed queue:q"}
+    assert {str(message.headers.properties[UNDELIVERED_COMMENT]) for message in found} == {
+        "an administrator destroyed queue:q"
+    }
     assert stepped.empty
 
 
-def test_what_a_transaction_had_acknowledged_is_dead_when_it_rolls_back(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_what_a_transaction_had_acknowledged_is_dead_when_it_rolls_back(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     fill(stepped, 3)
     session = stepped.session(Mode.TRANSACTED)
     inbox = stepped.consume(session, Q)
@@ -143,7 +165,9 @@ def test_what_a_transaction_had_acknowledged_is_dead_when_it_rolls_back(stepped:
 
 
 @pytest.mark.parametrize("destination", [Q, T], ids=str)
-def test_a_commit_on_its_way_leaves_nothing_out(stepped: Stepped, admin: BrokerAdministration, destination: Destination) -> None:
+def test_a_commit_on_its_way_leaves_nothing_out(
+    stepped: Stepped, admin: BrokerAdministration, destination: Destination
+) -> None:
     session = stepped.session(Mode.TRANSACTED, client_id="me")
     name = "d" if destination == T else None
     stepped.consume(session, destination, durable_name=name).consumer.close()
@@ -157,7 +181,9 @@ def test_a_commit_on_its_way_leaves_nothing_out(stepped: Stepped, admin: BrokerA
     assert stepped.empty
 
 
-def test_nobody_uses_a_queue_that_is_being_destroyed(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_nobody_uses_a_queue_that_is_being_destroyed(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     fill(stepped, 600)
     asked = admin.destroy("queue", "q", use_dmq=True)
     assert admin.destination("queue", "q").state == "DESTROYING"
@@ -187,7 +213,9 @@ def test_after_a_crash_in_the_middle_each_message_is_in_one_place(
     assert sorted(map(int, [*found, *left.texts])) == list(range(600))
 
 
-def test_a_destroyed_topic_leaves_everything_to_the_dead_message_queue(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_a_destroyed_topic_leaves_everything_to_the_dead_message_queue(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     session = stepped.session(client_id="me")
     plain = stepped.consume(session, T, credit=1)
     active = stepped.consume(session, T, durable_name="active", credit=1)
@@ -212,17 +240,27 @@ def test_a_destroyed_topic_leaves_everything_to_the_dead_message_queue(stepped: 
 
 
 @pytest.mark.parametrize("operation", ["purge", "destroy"])
-def test_where_the_destination_does_not_use_it_that_is_said(stepped: Stepped, admin: BrokerAdministration, operation: str) -> None:
+def test_where_the_destination_does_not_use_it_that_is_said(
+    stepped: Stepped, admin: BrokerAdministration, operation: str
+) -> None:
     outcome(stepped, admin.create("queue", "q", {"useDMQ": "false"}))
     fill(stepped, 2)
-    with pytest.raises(AdministrationRefused, match=r"queue:q has useDMQ=false, so .*; 'update dst' with -o useDMQ=true first"):
+    with pytest.raises(
+        AdministrationRefused,
+        match=r"queue:q has useDMQ=false, so .*; 'update dst' with -o useDMQ=true first",
+    ):
         outcome(stepped, getattr(admin, operation)("queue", "q", use_dmq=True))
     assert admin.destination("queue", "q").messages == 2
 
 
-def test_the_dead_message_queue_has_none_for_itself(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_the_dead_message_queue_has_none_for_itself(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     fill(stepped, 2)
     outcome(stepped, admin.purge("queue", "q", use_dmq=True))
-    with pytest.raises(AdministrationRefused, match=r"what is purged from mq\.sys\.dmq has no other dead message queue to go to"):
+    with pytest.raises(
+        AdministrationRefused,
+        match=r"what is purged from mq\.sys\.dmq has no other dead message queue to go to",
+    ):
         outcome(stepped, admin.purge("queue", "mq.sys.dmq", use_dmq=True))
     assert admin.destination("queue", "mq.sys.dmq").messages == 2

@@ -42,14 +42,18 @@ def admin(stepped: Stepped) -> BrokerAdministration:
 # --- queues
 
 
-def test_a_destroyed_queue_is_gone_with_its_messages_and_consumers(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_a_destroyed_queue_is_gone_with_its_messages_and_consumers(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     outcome(stepped, admin.create("queue", "q", {"maxNumMsgs": "50"}))
     session = stepped.session()
     inbox = stepped.consume(session, Q, credit=3)
     session.send(texts(Q, range(10)))
     stepped.settle()
     outcome(stepped, admin.destroy("queue", "q"))
-    assert [str(error) for error in inbox.failures] == [str(InvalidDestination(Q, "the destination was removed"))]
+    assert [str(error) for error in inbox.failures] == [
+        str(InvalidDestination(Q, "the destination was removed"))
+    ]
     assert (stepped.disk.destinations, stepped.empty) == ({}, True)
     assert [each.name for each in destinations(admin)] == ["mq.sys.dmq"]
     assert admin.destination("queue", "mq.sys.dmq").messages == 0, "what is destroyed is not dead"
@@ -58,8 +62,12 @@ def test_a_destroyed_queue_is_gone_with_its_messages_and_consumers(stepped: Step
     assert (found.origin, found.messages, found.properties["maxNumMsgs"]) == ("client", 1, -1)
 
 
-def test_senders_who_are_held_back_are_let_go(stepped: Stepped, admin: BrokerAdministration) -> None:
-    outcome(stepped, admin.create("queue", "q", {"maxNumMsgs": "1", "limitBehavior": "FLOW_CONTROL"}))
+def test_senders_who_are_held_back_are_let_go(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
+    outcome(
+        stepped, admin.create("queue", "q", {"maxNumMsgs": "1", "limitBehavior": "FLOW_CONTROL"})
+    )
     session = stepped.session()
     session.send(texts(Q, ["1"]))
     told = Told()
@@ -70,7 +78,9 @@ def test_senders_who_are_held_back_are_let_go(stepped: Stepped, admin: BrokerAdm
     assert told.well
 
 
-def test_an_acknowledgement_that_waits_for_its_commit_ends_well(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_an_acknowledgement_that_waits_for_its_commit_ends_well(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     session = stepped.session(Mode.TRANSACTED)
     inbox = stepped.consume(session, Q)
     stepped.session().send(texts(Q, ["x", "y"]))
@@ -84,7 +94,9 @@ def test_an_acknowledgement_that_waits_for_its_commit_ends_well(stepped: Stepped
     assert stepped.empty
 
 
-def test_it_is_gone_after_a_crash_in_the_middle(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_it_is_gone_after_a_crash_in_the_middle(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     session = stepped.session()
     for _ in range(3):
         session.send(texts(Q, range(1000)))
@@ -102,21 +114,39 @@ def test_it_is_gone_after_a_crash_in_the_middle(stepped: Stepped, admin: BrokerA
 @pytest.mark.parametrize(
     ("type", "name", "sentence"),
     [
-        ("queue", "mq.sys.dmq", "the dead message queue cannot be destroyed; 'purge dst' empties it"),
+        (
+            "queue",
+            "mq.sys.dmq",
+            "the dead message queue cannot be destroyed; 'purge dst' empties it",
+        ),
         ("queue", "nowhere", "there is no queue 'nowhere'"),
         ("topic", "q", "there is no topic 'q'"),
-        ("queue", "set", r"queue:set is defined by settings and would come again: take imq.destination.queue.set.\* out"),
+        (
+            "queue",
+            "set",
+            r"queue:set is defined by settings and would come again: take imq.destination.queue.set.\* out",
+        ),
     ],
 )
-def test_what_cannot_be_destroyed_is_refused(tmp_path: Path, type: str, name: str, sentence: str) -> None:
-    stepped = Stepped(tmp_path, BrokerOptions(destinations=((Queue("set"), DestinationProperties()),)))
+def test_what_cannot_be_destroyed_is_refused(
+    tmp_path: Path, type: str, name: str, sentence: str
+) -> None:
+    stepped = Stepped(
+        tmp_path, BrokerOptions(destinations=((Queue("set"), DestinationProperties()),))
+    )
     stepped.session().send(texts(Q, ["x"]))
     with pytest.raises(AdministrationRefused, match=sentence):
         outcome(stepped, administration(stepped).destroy(type, name))
-    assert {each.name for each in destinations(administration(stepped))} == {"mq.sys.dmq", "q", "set"}
+    assert {each.name for each in destinations(administration(stepped))} == {
+        "mq.sys.dmq",
+        "q",
+        "set",
+    }
 
 
-def test_what_is_temporary_goes_with_its_connection(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_what_is_temporary_goes_with_its_connection(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     temporary = stepped.connect().temporary(Q.kind)
     with pytest.raises(AdministrationRefused, match="is temporary"):
         outcome(stepped, admin.destroy("queue", temporary.name))
@@ -125,7 +155,9 @@ def test_what_is_temporary_goes_with_its_connection(stepped: Stepped, admin: Bro
 # --- topics
 
 
-def test_a_destroyed_topic_takes_its_subscriptions_along(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_a_destroyed_topic_takes_its_subscriptions_along(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     session = stepped.session(Mode.CLIENT, client_id="me")
     plain = stepped.consume(session, T, credit=1)
     active = stepped.consume(session, T, durable_name="active", credit=1)
@@ -156,7 +188,9 @@ def test_a_destroyed_topic_takes_its_subscriptions_along(stepped: Stepped, admin
     assert [(each.name, each.messages) for each in administration(stepped).durables()] == [("w", 5)]
 
 
-def test_a_topic_of_the_same_name_has_counts_of_its_own(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_a_topic_of_the_same_name_has_counts_of_its_own(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     session = stepped.session(Mode.CLIENT, client_id="me")
     inbox = stepped.consume(session, Topic("t.*"), durable_name="w", credit=2)
     session.send(texts(T, ["old 1", "old 2", "old 3"]))
@@ -171,11 +205,16 @@ def test_a_topic_of_the_same_name_has_counts_of_its_own(stepped: Stepped, admin:
     stepped.settle()
     inbox.consumer.acknowledge_through(3)
     stepped.settle()
-    assert (inbox.texts, admin.destination("topic", "t.a").messages) == (["old 1", "old 2", "new"], 0)
+    assert (inbox.texts, admin.destination("topic", "t.a").messages) == (
+        ["old 1", "old 2", "new"],
+        0,
+    )
     assert stepped.empty
 
 
-def test_what_a_consumer_had_of_a_destroyed_topic_is_gone_after_a_restart(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_what_a_consumer_had_of_a_destroyed_topic_is_gone_after_a_restart(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     session = stepped.session(Mode.CLIENT, client_id="me")
     inbox = stepped.consume(session, Topic("t.*"), durable_name="w", credit=1)
     session.send(texts(T, ["had"]))
@@ -189,7 +228,9 @@ def test_what_a_consumer_had_of_a_destroyed_topic_is_gone_after_a_restart(steppe
     assert [each.messages for each in administration(stepped).durables()] == [0]
 
 
-def test_nobody_uses_a_topic_that_is_being_destroyed(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_nobody_uses_a_topic_that_is_being_destroyed(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     session = stepped.session(Mode.CLIENT, client_id="me")
     stepped.consume(session, Topic("t.*"), durable_name="w").consumer.close()
     for _ in range(3):
@@ -211,7 +252,9 @@ def test_nobody_uses_a_topic_that_is_being_destroyed(stepped: Stepped, admin: Br
     assert stepped.bodies == ["anew"]
 
 
-def test_a_commit_that_comes_after_a_topic_is_gone_leaves_nothing(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_a_commit_that_comes_after_a_topic_is_gone_leaves_nothing(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     session = stepped.session(Mode.TRANSACTED, client_id="me")
     stepped.consume(session, T, durable_name="d").consumer.close()
     stepped.settle()
@@ -246,7 +289,9 @@ def test_a_destroyed_durable_subscription_leaves_what_it_had_to_the_dead_message
     assert dead.texts == ["a", "b"]
 
 
-def test_one_in_use_or_unknown_is_not_destroyed(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_one_in_use_or_unknown_is_not_destroyed(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     session = stepped.session(Mode.CLIENT, client_id="me")
     stepped.consume(session, T, durable_name="d")
     assert admin.durables()[0].active
@@ -260,7 +305,9 @@ def test_one_in_use_or_unknown_is_not_destroyed(stepped: Stepped, admin: BrokerA
 # --- connections
 
 
-def test_a_destroyed_connection_is_told_and_gives_back_what_it_had(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_a_destroyed_connection_is_told_and_gives_back_what_it_had(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     losses: list[MessagingError] = stepped.losses
     session = stepped.session(client_id="me")
     inbox = stepped.consume(session, Q)
@@ -284,11 +331,17 @@ def test_a_destroyed_connection_is_told_and_gives_back_what_it_had(stepped: Step
 
 
 def with_little_memory(tmp_path: Path) -> Stepped:
-    return Stepped(tmp_path, BrokerOptions(reap_time=0), memory=Memory(total=20 * OVERHEAD, share=5 * OVERHEAD, least=OVERHEAD))
+    return Stepped(
+        tmp_path,
+        BrokerOptions(reap_time=0),
+        memory=Memory(total=20 * OVERHEAD, share=5 * OVERHEAD, least=OVERHEAD),
+    )
 
 
 @pytest.mark.parametrize("then", ["crash", "end"])
-def test_a_topic_is_destroyed_after_a_durable_subscription_of_it_that_is_ending(tmp_path: Path, then: str) -> None:
+def test_a_topic_is_destroyed_after_a_durable_subscription_of_it_that_is_ending(
+    tmp_path: Path, then: str
+) -> None:
     stepped = with_little_memory(tmp_path)
     admin = administration(stepped)
     connection = stepped.connect("me")
@@ -311,11 +364,15 @@ def test_a_topic_is_destroyed_after_a_durable_subscription_of_it_that_is_ending(
     else:
         stepped.settle()
         assert told == [None, None]
-        assert admin.destination("queue", "mq.sys.dmq").messages == 3_000, "unsubscribing sends all of it there"
+        assert admin.destination("queue", "mq.sys.dmq").messages == 3_000, (
+            "unsubscribing sends all of it there"
+        )
         assert [row.name for row in stepped.disk.destinations.values()] == ["mq.sys.dmq"]
 
 
-def test_a_subscription_whose_topic_was_being_removed_goes_at_the_next_start(stepped: Stepped) -> None:
+def test_a_subscription_whose_topic_was_being_removed_goes_at_the_next_start(
+    stepped: Stepped,
+) -> None:
     stepped.consume(stepped.session(client_id="me"), T, durable_name="d").consumer.close()
     stepped.session().send(texts(T, range(3)))
     stepped.settle()
@@ -335,7 +392,9 @@ def test_a_pattern_stays_as_long_as_a_durable_subscription_of_it_is_ending(tmp_p
     stepped = with_little_memory(tmp_path)
     connection = stepped.connect("me")
     pattern = Topic("t.*")
-    stepped.consume(connection.session(Mode.CLIENT), pattern, durable_name="d", credit=0).consumer.close()
+    stepped.consume(
+        connection.session(Mode.CLIENT), pattern, durable_name="d", credit=0
+    ).consumer.close()
     stepped.session().send(texts(T, range(3_000)))
     stepped.consume(connection.session(Mode.CLIENT), pattern, durable_name="e").consumer.close()
     stepped.settle()
@@ -368,7 +427,9 @@ def test_a_topic_that_is_being_destroyed_is_not_reaped_and_the_administrator_is_
     assert stepped.broker.find(T) is None
 
 
-def test_a_queue_that_is_being_destroyed_is_not_reaped_and_the_administrator_is_answered(tmp_path: Path) -> None:
+def test_a_queue_that_is_being_destroyed_is_not_reaped_and_the_administrator_is_answered(
+    tmp_path: Path,
+) -> None:
     stepped = Stepped(tmp_path, BrokerOptions(reap_time=120))
     stepped.session().send(texts(Q, range(10)))
     stepped.settle()
@@ -387,7 +448,10 @@ def test_a_queue_that_is_being_destroyed_is_not_reaped_and_the_administrator_is_
     stepped.settle()
     assert told == [None]
     assert stepped.broker.find(Q) is None
-    assert (len(stepped.bodies), [row.name for row in stepped.disk.destinations.values()]) == (10, ["mq.sys.dmq"])
+    assert (len(stepped.bodies), [row.name for row in stepped.disk.destinations.values()]) == (
+        10,
+        ["mq.sys.dmq"],
+    )
 
 
 def test_removing_what_is_gone_is_answered_at_once(stepped: Stepped) -> None:
@@ -401,7 +465,9 @@ def test_removing_what_is_gone_is_answered_at_once(stepped: Stepped) -> None:
     assert sorted(told) == ["first", "second"]
 
 
-def test_a_store_that_fails_while_messages_are_moved_is_told(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_a_store_that_fails_while_messages_are_moved_is_told(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     stepped.session().send(texts(Q, range(3)))
     stepped.settle()
     told: list[object] = []

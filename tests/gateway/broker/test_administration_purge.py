@@ -37,7 +37,10 @@ def admin(stepped: Stepped) -> BrokerAdministration:
 
 def coloured(destination: Destination, count: int) -> list[Message]:
     """Messages by turns red and blue."""
-    return [with_properties(destination, str(number), {"colour": ("red", "blue")[number % 2]}) for number in range(count)]
+    return [
+        with_properties(destination, str(number), {"colour": ("red", "blue")[number % 2]})
+        for number in range(count)
+    ]
 
 
 def remaining(stepped: Stepped, inbox: Inbox) -> Sequence[str]:
@@ -57,7 +60,11 @@ def test_all_goes_but_what_consumers_have(stepped: Stepped, admin: BrokerAdminis
     assert outcome(stepped, admin.purge("queue", "q")) == 58
     assert stepped.bodies == ["2", "3"]
     found = admin.destination("queue", "q")
-    assert (found.messages, found.unacknowledged, found.octets) == (2, 2, sum(message.size for message in inbox.messages[2:]))
+    assert (found.messages, found.unacknowledged, found.octets) == (
+        2,
+        2,
+        sum(message.size for message in inbox.messages[2:]),
+    )
     assert admin.destination("queue", "mq.sys.dmq").messages == 0
     inbox.consumer.grant(100)
     stepped.later(100)
@@ -81,7 +88,9 @@ def test_a_selector_says_what_goes(stepped: Stepped, admin: BrokerAdministration
     assert stepped.empty
 
 
-def test_a_selector_finds_what_pauses_too_also_after_a_restart(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_a_selector_finds_what_pauses_too_also_after_a_restart(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     session = stepped.session(Mode.INDIVIDUAL)
     session.send(coloured(Q, 8))
     inbox = stepped.consume(session, Q)
@@ -119,7 +128,9 @@ def test_what_comes_after_it_began_stays(stepped: Stepped, admin: BrokerAdminist
     assert stepped.bodies == ["later"]
 
 
-def test_what_a_consumer_takes_meanwhile_is_not_purged(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_what_a_consumer_takes_meanwhile_is_not_purged(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     session = stepped.session(Mode.INDIVIDUAL)
     session.send(coloured(Q, 40))
     stepped.settle()
@@ -143,21 +154,27 @@ def test_it_is_durable_when_it_is_said(stepped: Stepped, admin: BrokerAdministra
     assert (told, stepped.bodies) == ([30], [])
 
 
-def test_priorities_and_messages_that_are_not_persistent(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_priorities_and_messages_that_are_not_persistent(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     session = stepped.session()
     for number in range(40):
         session.send(texts(Q, [number], priority=number % 10, persistent=number % 3 > 0))
     stepped.settle()
     assert outcome(stepped, admin.purge("queue", "q", "JMSPriority > 4")) == 20
     inbox = stepped.consume(stepped.session(Mode.AUTO), Q)
-    assert sorted(int(body) % 10 for body in remaining(stepped, inbox)) == sorted([0, 1, 2, 3, 4] * 4)
+    assert sorted(int(body) % 10 for body in remaining(stepped, inbox)) == sorted(
+        [0, 1, 2, 3, 4] * 4
+    )
     session.send(texts(Q, range(5), persistent=False))
     assert remaining(stepped, inbox)
     assert stepped.empty
     assert stepped.broker.memory.used == 0
 
 
-def test_a_commit_that_is_under_way_keeps_its_messages(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_a_commit_that_is_under_way_keeps_its_messages(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     session = stepped.session(Mode.TRANSACTED)
     session.send(texts(Q, ["committed"]))
     told = Told()
@@ -171,7 +188,9 @@ def test_a_commit_that_is_under_way_keeps_its_messages(stepped: Stepped, admin: 
 # --- topics
 
 
-def test_a_topic_is_purged_for_every_subscription(stepped: Stepped, admin: BrokerAdministration) -> None:
+def test_a_topic_is_purged_for_every_subscription(
+    stepped: Stepped, admin: BrokerAdministration
+) -> None:
     session = stepped.session(Mode.CLIENT, client_id="me")
     stepped.consume(session, T, durable_name="d").consumer.close()
     plain = stepped.consume(session, T, credit=3)
@@ -240,7 +259,9 @@ def test_what_cannot_be_purged_is_refused(
 
 @pytest.mark.parametrize("selector", ["", "JMSPriority = 4"])
 @pytest.mark.parametrize("where", ["in memory", "in the store"])
-def test_a_hundred_thousand_go_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, selector: str) -> None:
+def test_a_hundred_thousand_go_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, selector: str
+) -> None:
     count = 100_000
     stepped = Stepped(tmp_path, BrokerOptions(reap_time=0))
     session = stepped.session()
@@ -284,7 +305,9 @@ def reaping(tmp_path: Path, **more: object) -> Stepped:
     return Stepped(tmp_path, BrokerOptions(reap_time=120, **more))  # type: ignore[arg-type]
 
 
-def test_a_queue_destroyed_while_it_is_purged_can_be_found_by_a_restart_at_any_moment(tmp_path: Path) -> None:
+def test_a_queue_destroyed_while_it_is_purged_can_be_found_by_a_restart_at_any_moment(
+    tmp_path: Path,
+) -> None:
     stepped = Stepped(tmp_path, BrokerOptions(reap_time=0))
     admin = administration(stepped)
     stepped.session().send(texts(Q, range(1_600)))
@@ -298,7 +321,9 @@ def test_a_queue_destroyed_while_it_is_purged_can_be_found_by_a_restart_at_any_m
     assert (stepped.empty, stepped.disk.destinations) == (True, {})
 
 
-def test_a_crash_while_a_queue_is_purged_and_destroyed_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_while_a_queue_is_purged_and_destroyed_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stepped = Stepped(tmp_path, BrokerOptions(reap_time=0))
     admin = administration(stepped)
     stepped.session().send(texts(Q, range(1_600)))
@@ -314,7 +339,9 @@ def test_a_crash_while_a_queue_is_purged_and_destroyed_leaves_nothing(tmp_path: 
     assert (stepped.empty, stepped.disk.destinations) == (True, {})
 
 
-def test_a_queue_is_not_reaped_while_it_is_purged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_is_not_reaped_while_it_is_purged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stepped = reaping(tmp_path)
     stepped.session().send(texts(Q, range(1_600)))
     stepped.settle()

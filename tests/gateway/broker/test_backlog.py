@@ -53,7 +53,12 @@ class BacklogModel(RuleBasedStateMachine):
 
     @rule(
         run=st.lists(
-            st.tuples(st.sampled_from([4, 4, 4, 9, 0]), st.integers(0, 300), st.sampled_from([0, 0, 0, 5, 50])), min_size=1
+            st.tuples(
+                st.sampled_from([4, 4, 4, 9, 0]),
+                st.integers(0, 300),
+                st.sampled_from([0, 0, 0, 5, 50]),
+            ),
+            min_size=1,
         )
     )
     def put(self, run: list[tuple[int, int, int]]) -> None:
@@ -78,7 +83,10 @@ class BacklogModel(RuleBasedStateMachine):
     @precondition(lambda self: self.spill)
     @rule(priority=st.sampled_from([4, 9]), size=st.integers(0, 300), ttl=st.sampled_from([0, 20]))
     def restore(self, priority: int, size: int, ttl: int) -> None:
-        if any(message.headers.priority == priority and message.seq not in self.behind() for message in self.waiting.values()):
+        if any(
+            message.headers.priority == priority and message.seq not in self.behind()
+            for message in self.waiting.values()
+        ):
             # Only when it is opened, when nothing is in memory.
             return
         self.seq += 1
@@ -89,7 +97,9 @@ class BacklogModel(RuleBasedStateMachine):
     @rule(data=st.data(), spill=st.booleans())
     def give_back(self, data: st.DataObject, spill: bool) -> None:
         if self.taken:
-            back = data.draw(st.lists(st.sampled_from(self.taken), unique_by=lambda message: message.seq))
+            back = data.draw(
+                st.lists(st.sampled_from(self.taken), unique_by=lambda message: message.seq)
+            )
             self.taken = [message for message in self.taken if message not in back]
             spilled = self.backlog.give_back(back, spill)
             assert not spilled or (self.spill and spill)
@@ -120,7 +130,9 @@ class BacklogModel(RuleBasedStateMachine):
         for message in expected:
             del self.waiting[message.seq]
         self.taken += taken
-        stopped = len(taken) + len(expired) == most or (octets >= 0 and sum(len(message.body) for message in taken) >= octets)
+        stopped = len(taken) + len(expired) == most or (
+            octets >= 0 and sum(len(message.body) for message in taken) >= octets
+        )
         if not stopped and self.waiting:
             # Only what is in the store only may hold the rest up.
             assert min(self.waiting.values(), key=order).seq in behind
@@ -129,7 +141,9 @@ class BacklogModel(RuleBasedStateMachine):
     def pluck(self, data: st.DataObject) -> None:
         if not self.waiting:
             return
-        wanted = data.draw(st.lists(st.sampled_from(sorted(self.waiting)), unique=True, max_size=40))
+        wanted = data.draw(
+            st.lists(st.sampled_from(sorted(self.waiting)), unique=True, max_size=40)
+        )
         behind = self.behind()
         found = self.backlog.pluck_messages([self.waiting[seq] for seq in wanted])
         assert {message.seq for message in found} == set(wanted) - behind
@@ -144,7 +158,10 @@ class BacklogModel(RuleBasedStateMachine):
         is_behind = message.seq in self.behind()
         size = self.backlog.pluck_behind(message.headers.priority, message.seq, message.expires)
         assert size == (message.size if is_behind else None)
-        assert self.backlog.pluck_behind(message.headers.priority, message.seq, message.expires) is None
+        assert (
+            self.backlog.pluck_behind(message.headers.priority, message.seq, message.expires)
+            is None
+        )
         if is_behind:
             self.taken.append(self.waiting.pop(message.seq))
 
@@ -177,7 +194,9 @@ class BacklogModel(RuleBasedStateMachine):
         messages, seqs = self.backlog.clear()
         assert set(seqs) == behind
         assert [message.seq for message in messages] == [
-            message.seq for message in sorted(self.waiting.values(), key=order) if message.seq not in behind
+            message.seq
+            for message in sorted(self.waiting.values(), key=order)
+            if message.seq not in behind
         ]
         self.waiting.clear()
 
@@ -191,7 +210,11 @@ class BacklogModel(RuleBasedStateMachine):
             self.asked.append(seqs)
             assert self.backlog.wanted(most) == []
             behind = self.behind()
-            first = [message.seq for message in sorted(self.waiting.values(), key=order) if message.seq in behind]
+            first = [
+                message.seq
+                for message in sorted(self.waiting.values(), key=order)
+                if message.seq in behind
+            ]
             assert first[: len(seqs)] == seqs
 
     @precondition(lambda self: bool(self.asked))
@@ -202,7 +225,9 @@ class BacklogModel(RuleBasedStateMachine):
         # Some were taken since, and the store gives them or not: it makes no difference.
         still = [seq for seq in seqs if seq in self.waiting and seq in self.behind()]
         gone = [seq for seq in still if seq in lost]
-        count, octets = self.backlog.refill(seqs, [self.stored[seq] for seq in seqs if seq not in lost])
+        count, octets = self.backlog.refill(
+            seqs, [self.stored[seq] for seq in seqs if seq not in lost]
+        )
         assert (count, octets) == (len(gone), sum(self.waiting[seq].size for seq in gone))
         for seq in gone:
             del self.waiting[seq]
@@ -230,7 +255,12 @@ class BacklogModel(RuleBasedStateMachine):
     def look(self, most: int) -> None:
         """A reader who takes nothing comes to everything once, in order, and again to what came back."""
         wanted = sorted(
-            [message for message in self.waiting.values() if message.seq > self.seen.get(message.headers.priority, 0)], key=order
+            [
+                message
+                for message in self.waiting.values()
+                if message.seq > self.seen.get(message.headers.priority, 0)
+            ],
+            key=order,
         )
         behind = self.behind()
         ahead = list(self.cursor.ahead())
@@ -241,7 +271,9 @@ class BacklogModel(RuleBasedStateMachine):
         else:
             seqs = self.cursor.stored_ahead(most)
             if seqs is None:
-                assert wanted[0].seq in {seq for _, level in self.backlog.levels() for seq in level.reading}
+                assert wanted[0].seq in {
+                    seq for _, level in self.backlog.levels() for seq in level.reading
+                }
                 return
             assert seqs == [message.seq for message in wanted[: len(seqs)]]
             assert bool(seqs) == bool(wanted)
@@ -262,7 +294,11 @@ class BacklogModel(RuleBasedStateMachine):
             return
         backlog, behind = self.backlog, self.behind()
         here = list(backlog.waiting_in_memory())
-        assert here == [message for message in sorted(self.waiting.values(), key=order) if message.seq not in behind]
+        assert here == [
+            message
+            for message in sorted(self.waiting.values(), key=order)
+            if message.seq not in behind
+        ]
         assert behind <= self.waiting.keys()
         assert backlog.waiting == len(self.waiting)
         assert backlog.octets == sum(message.size for message in self.waiting.values())

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 from twisted.internet.task import Clock
 
-from gateway.broker.durability.commit import FEW, LINGER, MOST_OCTETS, MOST_OPERATIONS, MOST_WAITING, PROVEN, SETTLING, GroupCommit
+from gateway.broker.durability.commit import (
+    FEW,
+    LINGER,
+    MOST_OCTETS,
+    MOST_OPERATIONS,
+    MOST_WAITING,
+    PROVEN,
+    SETTLING,
+    GroupCommit,
+)
 from gateway.broker.store.interface import (
     Batch,
     Committed,
@@ -99,7 +108,9 @@ def test_what_gathers_while_the_disk_is_busy_is_one_batch(scene: Scene) -> None:
     assert [batch.number for batch in scene.disk.submitted] == [1, 2]
 
 
-def test_waiters_are_told_in_order_each_after_the_batch_that_holds_what_came_before(scene: Scene) -> None:
+def test_waiters_are_told_in_order_each_after_the_batch_that_holds_what_came_before(
+    scene: Scene,
+) -> None:
     scene.insert(1)
     scene.wait("a")
     scene.turns()
@@ -114,7 +125,9 @@ def test_waiters_are_told_in_order_each_after_the_batch_that_holds_what_came_bef
     assert scene.told == [("a", None), ("b", None), ("c", None)]
 
 
-def test_a_waiter_with_nothing_to_wait_for_is_told_in_a_turn_and_not_inside_the_call(scene: Scene) -> None:
+def test_a_waiter_with_nothing_to_wait_for_is_told_in_a_turn_and_not_inside_the_call(
+    scene: Scene,
+) -> None:
     scene.wait("a")
     assert scene.told == []
     scene.turns()
@@ -151,7 +164,9 @@ def prove(scene: Scene, batches: int = PROVEN) -> int:
     return batches + 1
 
 
-def test_where_consumers_are_fast_a_batch_waits_to_be_settled_instead_of_stored(scene: Scene) -> None:
+def test_where_consumers_are_fast_a_batch_waits_to_be_settled_instead_of_stored(
+    scene: Scene,
+) -> None:
     seq = prove(scene)
     scene.insert(seq, seq + 1)
     scene.wait("a")
@@ -182,7 +197,9 @@ def test_a_batch_waits_a_moment_only_and_the_next_ones_not_at_all(scene: Scene) 
 
 
 @pytest.mark.parametrize(("proven", "count"), [(PROVEN - 1, 1), (PROVEN, FEW)])
-def test_a_batch_does_not_wait_without_proof_nor_with_many_messages(scene: Scene, proven: int, count: int) -> None:
+def test_a_batch_does_not_wait_without_proof_nor_with_many_messages(
+    scene: Scene, proven: int, count: int
+) -> None:
     seq = prove(scene, proven)
     scene.insert(*range(seq, seq + count))
     scene.wait("a")
@@ -284,9 +301,15 @@ def test_nothing_is_left_out_across_a_sealed_batch(scene: Scene) -> None:
     scene.commits.delete(2)
     scene.commits.delete(4)
     scene.done()
-    assert (list(scene.disk.submitted[1].inserts), list(scene.disk.submitted[1].deletes)) == ([2, 3], [])
+    assert (list(scene.disk.submitted[1].inserts), list(scene.disk.submitted[1].deletes)) == (
+        [2, 3],
+        [],
+    )
     scene.done()
-    assert (list(scene.disk.submitted[2].inserts), list(scene.disk.submitted[2].deletes)) == ([], [2])
+    assert (list(scene.disk.submitted[2].inserts), list(scene.disk.submitted[2].deletes)) == (
+        [],
+        [2],
+    )
 
 
 def test_what_is_owed_and_taken_in_one_batch_is_left_out(scene: Scene) -> None:
@@ -395,7 +418,10 @@ def test_what_is_kept_comes_before_batches_that_may_need_it(scene: Scene) -> Non
     scene.commits.seal_if_inserted([2])
     scene.insert(3)
     scene.done(FULL)
-    assert (list(scene.disk.submitted[1].destinations), list(scene.disk.submitted[1].inserts)) == ([1], [2])
+    assert (list(scene.disk.submitted[1].destinations), list(scene.disk.submitted[1].inserts)) == (
+        [1],
+        [2],
+    )
 
 
 def test_what_an_undo_takes_out_is_not_tried_again(scene: Scene) -> None:
@@ -495,7 +521,9 @@ def test_whole_messages_are_at_hand_until_they_can_be_read(scene: Scene) -> None
     assert scene.commits.unstored(1) is None
 
 
-def test_a_destination_that_is_made_and_removed_in_one_batch_is_left_out_unless_messages_are_in_it(scene: Scene) -> None:
+def test_a_destination_that_is_made_and_removed_in_one_batch_is_left_out_unless_messages_are_in_it(
+    scene: Scene,
+) -> None:
     scene.commits.destination(DestinationRow(1, 0, "q", ""))
     scene.commits.remove_destination(1)
     scene.turns()

@@ -28,7 +28,9 @@ T = Topic("t")
 @pytest.fixture
 def restarted(tmp_path: Path) -> Stepped:
     """A broker that has 40 messages in each of two queues, and for a durable subscription, in its store only. One of each but ``other`` is damaged."""
-    stepped = Stepped(tmp_path, memory=Memory(total=60 * OVERHEAD, share=10 * OVERHEAD, least=2 * OVERHEAD))
+    stepped = Stepped(
+        tmp_path, memory=Memory(total=60 * OVERHEAD, share=10 * OVERHEAD, least=2 * OVERHEAD)
+    )
     connection = stepped.connect("me")
     stepped.consume(connection.session(Mode.CLIENT), T, durable_name="d")
     connection.close()
@@ -39,7 +41,11 @@ def restarted(tmp_path: Path) -> Stepped:
     disk = stepped.disk
     numbers = {row.name: row.id for row in disk.destinations.values()}
     for name in ("q", "t"):
-        disk.damaged |= {row.seq for row in disk.rows.values() if row.destination == numbers[name] and row.body == b"20"}
+        disk.damaged |= {
+            row.seq
+            for row in disk.rows.values()
+            if row.destination == numbers[name] and row.body == b"20"
+        }
     stepped.restart()
     return stepped
 
@@ -48,7 +54,9 @@ def damage_of(stepped: Stepped, name: str) -> StoreDamaged:
     """What a store tells that has found it by itself."""
     (number,) = (row.id for row in stepped.disk.destinations.values() if row.name == name)
     (seq,) = (seq for seq in stepped.disk.damaged if stepped.disk.rows[seq].destination == number)
-    return StoreDamaged("the disk", f"message {seq}", "its checksum is wrong", seq=seq, destination=number)
+    return StoreDamaged(
+        "the disk", f"message {seq}", "its checksum is wrong", seq=seq, destination=number
+    )
 
 
 def test_nothing_behind_a_damaged_message_is_delivered(restarted: Stepped) -> None:
@@ -126,7 +134,9 @@ def test_a_topic_is_stopped_with_its_subscriptions(restarted: Stepped) -> None:
 
 def test_one_that_nobody_knows_the_destination_of_stops_everything(restarted: Stepped) -> None:
     assert restarted.store.on_damaged is not None
-    restarted.store.on_damaged(StoreDamaged("the disk", "content 7", "the message it belongs to is missing", seq=7))
+    restarted.store.on_damaged(
+        StoreDamaged("the disk", "content 7", "the message it belongs to is missing", seq=7)
+    )
     assert ["content 7" in str(error) for error in restarted.failures] == [True]
 
 
@@ -175,7 +185,8 @@ def test_what_is_stopped_is_not_moved_and_none_of_it_is_lost(restarted: Stepped,
     ]
     for asked in asks:
         with pytest.raises(
-            AdministrationRefused, match=f"{type}:{name} is stopped: a message of it in the store is damaged.*without useDMQ"
+            AdministrationRefused,
+            match=f"{type}:{name} is stopped: a message of it in the store is damaged.*without useDMQ",
         ):
             outcome(restarted, asked())
     assert restarted.disk.rows == rows
@@ -184,10 +195,14 @@ def test_what_is_stopped_is_not_moved_and_none_of_it_is_lost(restarted: Stepped,
 
 
 @pytest.mark.parametrize("what", ["destroy", "purge"])
-def test_a_queue_found_damaged_while_it_is_moved_keeps_the_rest(restarted: Stepped, what: str) -> None:
+def test_a_queue_found_damaged_while_it_is_moved_keeps_the_rest(
+    restarted: Stepped, what: str
+) -> None:
     admin = administration(restarted)
     asked: Deferred[Any] = (
-        admin.destroy("queue", "q", use_dmq=True) if what == "destroy" else admin.purge("queue", "q", use_dmq=True)
+        admin.destroy("queue", "q", use_dmq=True)
+        if what == "destroy"
+        else admin.purge("queue", "q", use_dmq=True)
     )
     with pytest.raises(AdministrationRefused, match="queue:q is stopped"):
         outcome(restarted, asked)
@@ -201,14 +216,19 @@ def test_a_queue_found_damaged_while_it_is_moved_keeps_the_rest(restarted: Stepp
 
 def test_a_pattern_that_is_stopped_keeps_what_it_has_of_other_topics(tmp_path: Path) -> None:
     stepped = Stepped(tmp_path)
-    stepped.consume(stepped.session(client_id="me"), Topic("t.*"), durable_name="w").consumer.close()
+    stepped.consume(
+        stepped.session(client_id="me"), Topic("t.*"), durable_name="w"
+    ).consumer.close()
     stepped.session().send(texts(Topic("t.a"), ["a"]) + texts(Topic("t.b"), ["b"]))
     stepped.settle()
     (row,) = (row for row in stepped.disk.rows.values() if row.body == b"a")
     stepped.disk.damaged = {row.seq}
     stepped.restart()
     stepped.store.on_damaged(damage_of(stepped, "t.a"))  # type: ignore[misc]
-    with pytest.raises(AdministrationRefused, match=r"topic:t\.b has messages that cannot be .* as topic:t\.a is stopped"):
+    with pytest.raises(
+        AdministrationRefused,
+        match=r"topic:t\.b has messages that cannot be .* as topic:t\.a is stopped",
+    ):
         outcome(stepped, administration(stepped).destroy("topic", "t.b", use_dmq=True))
     assert stepped.bodies == ["a", "b"]
 
@@ -221,14 +241,20 @@ def with_pattern(folder: Path, messages: int, *damaged: str) -> Stepped:
 
     :param damaged: texts of messages that are damaged in the store.
     """
-    stepped = Stepped(folder, memory=Memory(total=60 * OVERHEAD, share=10 * OVERHEAD, least=2 * OVERHEAD))
-    stepped.consume(stepped.session(client_id="me"), Topic("t.*"), durable_name="w").consumer.close()
+    stepped = Stepped(
+        folder, memory=Memory(total=60 * OVERHEAD, share=10 * OVERHEAD, least=2 * OVERHEAD)
+    )
+    stepped.consume(
+        stepped.session(client_id="me"), Topic("t.*"), durable_name="w"
+    ).consumer.close()
     session = stepped.session()
     for number in range(messages):
         for name in "ab":
             session.send(texts(Topic(f"t.{name}"), [f"{name}{number}"]))
     stepped.settle()
-    stepped.disk.damaged = {row.seq for row in stepped.disk.rows.values() if row.body.decode() in damaged}
+    stepped.disk.damaged = {
+        row.seq for row in stepped.disk.rows.values() if row.body.decode() in damaged
+    }
     stepped.restart()
     return stepped
 
@@ -291,4 +317,10 @@ def test_a_pattern_stays_stopped_while_another_of_its_topics_is_damaged(tmp_path
 
 def damage_of_any(stepped: Stepped, body: str) -> StoreDamaged:
     (row,) = (row for row in stepped.disk.rows.values() if row.body.decode() == body)
-    return StoreDamaged("the disk", f"message {row.seq}", "its checksum is wrong", seq=row.seq, destination=row.destination)
+    return StoreDamaged(
+        "the disk",
+        f"message {row.seq}",
+        "its checksum is wrong",
+        seq=row.seq,
+        destination=row.destination,
+    )

@@ -31,7 +31,9 @@ class Tool:
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
         """Exit code, standard output, standard error."""
-        code = dbmgr.run([*arguments, "-varhome", str(self.layout.varhome), "-i", self.layout.instance])
+        code = dbmgr.run(
+            [*arguments, "-varhome", str(self.layout.varhome), "-i", self.layout.instance]
+        )
         captured = self._capsys.readouterr()
         return code, captured.out, captured.err
 
@@ -56,8 +58,16 @@ class Tool:
     def ends(self) -> list[int]:
         """Behind the last frame of each commit, second writings left out."""
         log = self.log.read_bytes()
-        marks = [n for n in range((len(log) - wal.HEADER) // FRAME) if log[at(n) + 4 : at(n) + 8] != bytes(4)]
-        return [n + 1 for n in marks if n - 1 not in marks or log[at(n) : at(n) + 8] != log[at(n - 1) : at(n - 1) + 8]]
+        marks = [
+            n
+            for n in range((len(log) - wal.HEADER) // FRAME)
+            if log[at(n) + 4 : at(n) + 8] != bytes(4)
+        ]
+        return [
+            n + 1
+            for n in marks
+            if n - 1 not in marks or log[at(n) : at(n) + 8] != log[at(n - 1) : at(n - 1) + 8]
+        ]
 
 
 def at(frame: int) -> int:
@@ -65,7 +75,9 @@ def at(frame: int) -> int:
 
 
 @pytest.fixture
-def tool(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tool:
+def tool(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Tool:
     monkeypatch.delenv("IMQ_VARHOME", raising=False)
     layout = Layout(tmp_path / "var", "one")
     layout.create()
@@ -103,7 +115,11 @@ def history(killed: Killed) -> History:
 def test_a_log_in_order(tool: Tool, history: History) -> None:
     files = tool.files()
     assert tool("query") == (0, f"The log of {tool.database} is in order.\n", "")
-    assert tool("recover") == (0, f"The log of {tool.database} is in order; nothing was done.\n", "")
+    assert tool("recover") == (
+        0,
+        f"The log of {tool.database} is in order; nothing was done.\n",
+        "",
+    )
     assert tool.files() == files
     assert tool.opened() == history.after_restart(BATCHES)
 
@@ -120,7 +136,10 @@ def test_the_last_commit_is_given_up(tool: Tool, history: History) -> None:
     files = tool.files()
     code, said, error = tool("query")
     assert (code, error) == (1, "")
-    assert f"{tool.log} is damaged, or its last commit was never finished, at offset {at(ends[-1] - 1)}" in said
+    assert (
+        f"{tool.log} is damaged, or its last commit was never finished, at offset {at(ends[-1] - 1)}"
+        in said
+    )
     octets = tool.log.stat().st_size - at(ends[-2] + 1)
     assert f"{octets} octets" in said
     assert "1 commits" in said
@@ -129,7 +148,9 @@ def test_the_last_commit_is_given_up(tool: Tool, history: History) -> None:
     assert (code, error) == (0, "")
     assert f"{octets} octets" in said
     aside = Path(said.rstrip().rpartition(" ")[2])
-    assert {tool.database.with_name(path.name): path.read_bytes() for path in aside.iterdir()} == files
+    assert {
+        tool.database.with_name(path.name): path.read_bytes() for path in aside.iterdir()
+    } == files
     assert aside.stat().st_mode & 0o777 == 0o700
     assert tool.opened() == history.after_restart(BATCHES - 1)
 
@@ -178,7 +199,9 @@ def test_a_log_that_was_copied_back_is_dropped_without_loss(tool: Tool, tmp_path
     reactor = QueueReactor()
     path = tmp_path / "messages.db"
     # Copied back after each eighth commit.
-    store = SqliteStore(str(path), reactor.reactor, reserve_octets=0, checkpoint_octets=1, idle_seconds=600)
+    store = SqliteStore(
+        str(path), reactor.reactor, reserve_octets=0, checkpoint_octets=1, idle_seconds=600
+    )
     store.open()
     history = History(9)
     for _ in range(8):
@@ -243,7 +266,11 @@ def closed(tool: Tool) -> list[int]:
 def test_check_of_a_whole_store(tool: Tool) -> None:
     closed(tool)
     before = tool.database.read_bytes()
-    assert tool("check") == (0, f"{tool.database} is whole: 49 messages. It was closed in order.\n", "")
+    assert tool("check") == (
+        0,
+        f"{tool.database} is whole: 49 messages. It was closed in order.\n",
+        "",
+    )
     assert (tool.database.read_bytes(), tool.log.exists()) == (before, False)
 
 
@@ -263,7 +290,10 @@ def test_check_of_a_store_that_was_killed_changes_nothing(tool: Tool, killed: Ki
     [
         ("DELETE FROM destination", "message 1: its destination, row 1, is missing"),
         ("DELETE FROM subscription", "owed row of message 1: its subscription, row 1, is missing"),
-        ("UPDATE subscription SET destination = 5", "subscription 1: its destination, row 5, is missing"),
+        (
+            "UPDATE subscription SET destination = 5",
+            "subscription 1: its destination, row 5, is missing",
+        ),
         ("UPDATE subscription SET selector = 'a = 1'", "subscription 1: its checksum is wrong"),
         ("UPDATE destination SET kind = 0", "destination 1: its checksum is wrong"),
         ("UPDATE destination SET crc = crc + 1", "destination 1: its checksum is wrong"),

@@ -98,7 +98,14 @@ def test_a_dead_message_says_where_it_was_and_why(stepped: Stepped) -> None:
         message.timestamp,
         "guest",
     )
-    assert (headers.priority, headers.reply_to, headers.correlation_id, headers.type, headers.extras, headers.persistent) == (
+    assert (
+        headers.priority,
+        headers.reply_to,
+        headers.correlation_id,
+        headers.type,
+        headers.extras,
+        headers.persistent,
+    ) == (
         7,
         Topic("answers"),
         "c",
@@ -112,7 +119,10 @@ def test_a_dead_message_says_where_it_was_and_why(stepped: Stepped) -> None:
 @pytest.mark.parametrize("reason", list(DeadReason))
 def test_each_reason_is_named(stepped: Stepped, reason: DeadReason) -> None:
     kill(stepped, text(Q, "x"), reason)
-    assert [message.headers.properties[dead.UNDELIVERED_REASON] for message in the_dead(stepped).messages] == [reason.value]
+    assert [
+        message.headers.properties[dead.UNDELIVERED_REASON]
+        for message in the_dead(stepped).messages
+    ] == [reason.value]
 
 
 def test_how_often_it_was_tried_is_counted(stepped: Stepped) -> None:
@@ -130,7 +140,9 @@ def test_how_often_it_was_tried_is_counted(stepped: Stepped) -> None:
 
 @pytest.mark.parametrize("wish", [True, "true", "True"])
 @pytest.mark.parametrize("use_dmq", [True, False])
-def test_its_producer_may_have_it_kept_or_not_whatever_the_destination_says(tmp_path: Path, wish: Value, use_dmq: bool) -> None:
+def test_its_producer_may_have_it_kept_or_not_whatever_the_destination_says(
+    tmp_path: Path, wish: Value, use_dmq: bool
+) -> None:
     options = BrokerOptions(destinations=((Q, DestinationProperties(use_dmq=use_dmq)),))
     stepped = Stepped(tmp_path, options)
     kill(stepped, with_properties(Q, "kept", **{dead.PRESERVE_UNDELIVERED: wish}))
@@ -145,30 +157,51 @@ def test_its_producer_may_have_it_kept_or_not_whatever_the_destination_says(tmp_
 
 
 @pytest.mark.parametrize("truncate", [True, False])
-def test_its_producer_may_have_the_body_dropped_or_not_whatever_the_settings_say(tmp_path: Path, truncate: bool) -> None:
+def test_its_producer_may_have_the_body_dropped_or_not_whatever_the_settings_say(
+    tmp_path: Path, truncate: bool
+) -> None:
     stepped = Stepped(tmp_path, BrokerOptions(truncate_dead=truncate))
     kill(stepped, with_properties(Q, "default"))
     kill(stepped, with_properties(Q, "dropped", **{dead.TRUNCATE_MSG_BODY: True}))
     kill(stepped, with_properties(Q, "kept", **{dead.TRUNCATE_MSG_BODY: "false"}))
     kill(stepped, with_properties(Q, "", **{dead.TRUNCATE_MSG_BODY: True}))
-    found = [(message.text, message.headers.properties[dead.BODY_TRUNCATED]) for message in the_dead(stepped).messages]
-    assert found == [("", True) if truncate else ("default", False), ("", True), ("kept", False), ("", False)]
+    found = [
+        (message.text, message.headers.properties[dead.BODY_TRUNCATED])
+        for message in the_dead(stepped).messages
+    ]
+    assert found == [
+        ("", True) if truncate else ("default", False),
+        ("", True),
+        ("kept", False),
+        ("", False),
+    ]
 
 
 @pytest.mark.parametrize("log_all", [True, False])
-def test_its_producer_may_have_it_logged_or_not_whatever_the_settings_say(tmp_path: Path, lines: list[str], log_all: bool) -> None:
+def test_its_producer_may_have_it_logged_or_not_whatever_the_settings_say(
+    tmp_path: Path, lines: list[str], log_all: bool
+) -> None:
     stepped = Stepped(tmp_path, BrokerOptions(log_dead=log_all))
-    for body, wish in (("default", {}), ("logged", {dead.LOG_DEAD_MESSAGES: True}), ("silent", {dead.LOG_DEAD_MESSAGES: "false"})):
+    for body, wish in (
+        ("default", {}),
+        ("logged", {dead.LOG_DEAD_MESSAGES: True}),
+        ("silent", {dead.LOG_DEAD_MESSAGES: "false"}),
+    ):
         kill(stepped, with_properties(Q, body, **cast("dict[str, Any]", wish)))
     default, logged, silent = the_dead(stepped).messages
 
     def said(message: Message) -> bool:
-        return any(f"message {message.message_id} of queue:q is dead: UNDELIVERABLE" in line for line in lines)
+        return any(
+            f"message {message.message_id} of queue:q is dead: UNDELIVERABLE" in line
+            for line in lines
+        )
 
     assert (said(default), said(logged), said(silent)) == (log_all, True, False)
 
 
-def test_the_dead_of_the_dead_message_queue_are_dropped_with_a_line(stepped: Stepped, lines: list[str]) -> None:
+def test_the_dead_of_the_dead_message_queue_are_dropped_with_a_line(
+    stepped: Stepped, lines: list[str]
+) -> None:
     kill(stepped, text(Q, "x"))
     found = the_dead(stepped)
     lines.clear()
@@ -176,11 +209,19 @@ def test_the_dead_of_the_dead_message_queue_are_dropped_with_a_line(stepped: Ste
     stepped.settle()
     assert stepped.broker.queue(DMQ).count == 0
     assert stepped.empty
-    assert [line for line in lines if f"message {found.messages[0].message_id} of queue:mq.sys.dmq is dead: ERROR" in line]
+    assert [
+        line
+        for line in lines
+        if f"message {found.messages[0].message_id} of queue:mq.sys.dmq is dead: ERROR" in line
+    ]
 
 
-def test_the_dead_message_queue_gives_up_its_oldest_at_its_limit_and_says_so_once(tmp_path: Path, lines: list[str]) -> None:
-    properties = DestinationProperties(max_num_msgs=3, limit_behavior=LimitBehavior.REMOVE_OLDEST, use_dmq=False)
+def test_the_dead_message_queue_gives_up_its_oldest_at_its_limit_and_says_so_once(
+    tmp_path: Path, lines: list[str]
+) -> None:
+    properties = DestinationProperties(
+        max_num_msgs=3, limit_behavior=LimitBehavior.REMOVE_OLDEST, use_dmq=False
+    )
     stepped = Stepped(tmp_path, BrokerOptions(destinations=((DMQ, properties),)))
     for number in range(8):
         kill(stepped, text(Q, str(number)))
@@ -195,7 +236,10 @@ def test_the_dead_message_queue_gives_up_its_oldest_at_its_limit_and_says_so_onc
 def test_the_dead_message_queue_is_bounded_where_nothing_is_set(stepped: Stepped) -> None:
     kill(stepped, text(Q, "x"))
     assert stepped.broker.queue(DMQ).properties == DMQ_PROPERTIES
-    assert (DMQ_PROPERTIES.max_total_msg_bytes, DMQ_PROPERTIES.limit_behavior) == (1024**3, LimitBehavior.REMOVE_OLDEST)
+    assert (DMQ_PROPERTIES.max_total_msg_bytes, DMQ_PROPERTIES.limit_behavior) == (
+        1024**3,
+        LimitBehavior.REMOVE_OLDEST,
+    )
 
 
 def test_dead_or_not_it_is_on_the_disk_once(stepped: Stepped) -> None:
@@ -214,8 +258,12 @@ def test_dead_or_not_it_is_on_the_disk_once(stepped: Stepped) -> None:
 
 @pytest.mark.parametrize("place", ["queue", "durable"])
 @pytest.mark.parametrize("then", ["taken", "crash", "retried"])
-@pytest.mark.parametrize("memory", [None, Memory(total=2 * OVERHEAD, share=OVERHEAD, least=OVERHEAD)])
-def test_a_full_disk_loses_no_dead_message(tmp_path: Path, place: str, then: str, memory: Memory | None) -> None:
+@pytest.mark.parametrize(
+    "memory", [None, Memory(total=2 * OVERHEAD, share=OVERHEAD, least=OVERHEAD)]
+)
+def test_a_full_disk_loses_no_dead_message(
+    tmp_path: Path, place: str, then: str, memory: Memory | None
+) -> None:
     stepped = Stepped(tmp_path, memory=memory)
     destination = Q if place == "queue" else Topic("t")
     connection = stepped.connect("me")
@@ -236,7 +284,9 @@ def test_a_full_disk_loses_no_dead_message(tmp_path: Path, place: str, then: str
         stepped.restart()
         stepped.settle()
         again = stepped.consume(
-            stepped.connect("me").session(Mode.CLIENT), destination, durable_name="d" if place == "durable" else None
+            stepped.connect("me").session(Mode.CLIENT),
+            destination,
+            durable_name="d" if place == "durable" else None,
         )
         stepped.settle()
         assert again.texts + the_dead(stepped).texts == ["x"]
@@ -255,7 +305,9 @@ def test_a_full_disk_loses_no_dead_message(tmp_path: Path, place: str, then: str
     assert stepped.empty
 
 
-def test_a_message_that_dies_before_it_is_stored_is_refused_if_the_disk_has_no_room(stepped: Stepped) -> None:
+def test_a_message_that_dies_before_it_is_stored_is_refused_if_the_disk_has_no_room(
+    stepped: Stepped,
+) -> None:
     session = stepped.session()
     told = Told()
     session.send(texts(Q, ["x"], expires=stepped.now_ms - 1))
@@ -268,7 +320,9 @@ def test_a_message_that_dies_before_it_is_stored_is_refused_if_the_disk_has_no_r
     assert told.failed, "its copy is not yet on the disk either"
 
 
-def test_a_message_that_is_evicted_before_it_is_stored_comes_to_the_disk_as_its_copy(tmp_path: Path) -> None:
+def test_a_message_that_is_evicted_before_it_is_stored_comes_to_the_disk_as_its_copy(
+    tmp_path: Path,
+) -> None:
     properties = DestinationProperties(max_num_msgs=1, limit_behavior=LimitBehavior.REMOVE_OLDEST)
     stepped = Stepped(tmp_path, BrokerOptions(destinations=((Q, properties),)))
     session = stepped.session()
@@ -337,7 +391,9 @@ def test_it_is_reaped_once_the_copy_is_stored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("then", ["crash", "room"])
-def test_what_is_destroyed_to_the_dead_message_queue_stays_until_there_is_room(stepped: Stepped, then: str) -> None:
+def test_what_is_destroyed_to_the_dead_message_queue_stays_until_there_is_room(
+    stepped: Stepped, then: str
+) -> None:
     stepped.session().send(texts(Q, range(3)))
     stepped.settle()
     told: list[object] = []
@@ -395,9 +451,13 @@ def test_a_queue_destroyed_while_a_dead_message_of_it_waits_for_room_comes_again
 
 
 @pytest.mark.parametrize("pattern", ["t", "*"])
-def test_a_durable_subscription_that_goes_stays_until_its_dead_messages_have_room(stepped: Stepped, pattern: str) -> None:
+def test_a_durable_subscription_that_goes_stays_until_its_dead_messages_have_room(
+    stepped: Stepped, pattern: str
+) -> None:
     connection = stepped.connect("me")
-    stepped.consume(connection.session(Mode.CLIENT), Topic(pattern), durable_name="d").consumer.close()
+    stepped.consume(
+        connection.session(Mode.CLIENT), Topic(pattern), durable_name="d"
+    ).consumer.close()
     stepped.session().send(texts(Topic("t"), ["x"]))
     stepped.settle()
     told: list[object] = []

@@ -131,7 +131,9 @@ def test_one_destination_does_not_keep_another_waiting(stepped: Stepped) -> None
     assert busy.runs == 3
 
 
-def test_commits_and_writes_go_on_while_a_destination_dispatches_without_end(stepped: Stepped) -> None:
+def test_commits_and_writes_go_on_while_a_destination_dispatches_without_end(
+    stepped: Stepped,
+) -> None:
     session = stepped.session()
     inbox = stepped.consume(session, Q, credit=10**6)
     written: list[int] = []
@@ -223,7 +225,9 @@ def send_coloured(stepped: Stepped, count: int) -> None:
 
 
 @pytest.mark.parametrize("persistent", [True, False])
-def test_a_selector_finds_what_it_wants_behind_a_full_memory(small: Stepped, persistent: bool) -> None:
+def test_a_selector_finds_what_it_wants_behind_a_full_memory(
+    small: Stepped, persistent: bool
+) -> None:
     session = small.session()
     for number, colour in coloured(range(200)):
         message = with_properties(Q, str(number), {"colour": colour})
@@ -259,7 +263,9 @@ def test_a_selector_finds_it_after_a_restart_too(small: Stepped) -> None:
     assert red.texts == [str(number) for number in range(0, 200, 5)]
 
 
-def test_a_plain_consumer_and_one_with_a_selector_share_a_queue_that_is_mostly_in_the_store(small: Stepped) -> None:
+def test_a_plain_consumer_and_one_with_a_selector_share_a_queue_that_is_mostly_in_the_store(
+    small: Stepped,
+) -> None:
     send_coloured(small, 200)
     session = small.session()
     red = small.consume(session, Q, selector="colour = 'red'")
@@ -283,7 +289,9 @@ def test_what_one_selector_gives_back_another_one_gets_in_order(small: Stepped) 
     assert len(red.messages) == 20
     other = small.consume(small.session(), Q, selector="colour IN ('red', 'blue')", credit=30)
     small.settle()
-    assert [int(body) for body in other.texts] == [number for number in range(100) if number % 5][:30]
+    assert [int(body) for body in other.texts] == [number for number in range(100) if number % 5][
+        :30
+    ]
     giver.close()
     small.settle()
     other.consumer.grant(1000)
@@ -292,8 +300,12 @@ def test_what_one_selector_gives_back_another_one_gets_in_order(small: Stepped) 
     got = [int(body) for body in other.texts]
     reds = [number for number in got if number % 5 == 0]
     assert reds == list(range(0, 100, 5))
-    assert [number for number in got if number % 5] == [number for number in range(100) if number % 5][30:]
-    assert {attempt for number, attempt in zip(got, other.attempts, strict=True) if number % 5 == 0} == {2}
+    assert [number for number in got if number % 5] == [
+        number for number in range(100) if number % 5
+    ][30:]
+    assert {
+        attempt for number, attempt in zip(got, other.attempts, strict=True) if number % 5 == 0
+    } == {2}
 
 
 def test_a_selector_counts_octets(stepped: Stepped) -> None:
@@ -318,7 +330,9 @@ def test_a_selector_does_not_get_what_has_expired_in_the_store(small: Stepped) -
     assert sorted(int(body) for body in dead.texts) == list(range(1, 100, 2))
 
 
-def test_looking_through_a_large_queue_is_cut_into_rounds(stepped: Stepped, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looking_through_a_large_queue_is_cut_into_rounds(
+    stepped: Stepped, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = stepped.session()
     session.send(texts(Q, range(5_000), persistent=False))
     inbox = stepped.consume(session, Q, selector="JMSPriority = 9", start=False)
@@ -453,7 +467,9 @@ def test_consecutive_rollbacks_are_bounded_where_the_operator_says_so(tmp_path: 
     assert stepped.broker.queue(Q).count == 0
 
 
-def test_rejected_messages_come_back_after_their_pause_in_their_old_places(stepped: Stepped) -> None:
+def test_rejected_messages_come_back_after_their_pause_in_their_old_places(
+    stepped: Stepped,
+) -> None:
     session = stepped.session(Mode.INDIVIDUAL)
     policy = RedeliveryChanges(initial_redelivery_delay=5_000)
     inbox = stepped.consume(session, Q, credit=3, redelivery=policy)

@@ -50,7 +50,17 @@ def test_a_second_message_with_an_id_is_taken_and_dropped(stepped: Stepped) -> N
 
 def test_those_between_stay_in_order(stepped: Stepped) -> None:
     session = stepped.session()
-    session.send([bearing("a"), *texts(Q, [1]), bearing("b"), bearing("a", "no"), *texts(Q, [2]), bearing("c"), bearing("c", "no")])
+    session.send(
+        [
+            bearing("a"),
+            *texts(Q, [1]),
+            bearing("b"),
+            bearing("a", "no"),
+            *texts(Q, [2]),
+            bearing("c"),
+            bearing("c", "no"),
+        ]
+    )
     session.send([bearing("b", "no"), *texts(Q, [3]), bearing("d")])
     stepped.settle()
     assert rest(stepped) == ["a", "1", "b", "2", "c", "3", "d"]
@@ -66,7 +76,14 @@ def test_the_id_stays_on_the_message(stepped: Stepped) -> None:
 
 def test_each_destination_has_its_own(stepped: Stepped) -> None:
     session = stepped.session()
-    session.send([bearing("a"), bearing("a", destination=OTHER), bearing("a", destination=Topic("q")), bearing("a")])
+    session.send(
+        [
+            bearing("a"),
+            bearing("a", destination=OTHER),
+            bearing("a", destination=Topic("q")),
+            bearing("a"),
+        ]
+    )
     stepped.settle()
     assert [rest(stepped), rest(stepped, OTHER)] == [["a"], ["a"]]
 
@@ -207,7 +224,9 @@ async def test_on_a_real_store(kind: str, tmp_path: Path) -> None:
     assert await completed(session) is None
     inbox = client.consumer(session, Q)
     await inbox.count(40)
-    assert [body for body in inbox.texts if body != "plain"] == [str(number) for number in range(20)]
+    assert [body for body in inbox.texts if body != "plain"] == [
+        str(number) for number in range(20)
+    ]
     inbox.consumer.acknowledge_through(inbox.numbers[-1])
     assert await completed(session) is None
     await client.close()

@@ -127,7 +127,9 @@ def test_who_repeats_what_did_not_fit_is_told_so(stepped: Stepped) -> None:
     assert rest(stepped) == []
 
 
-def test_who_repeats_what_did_not_fit_and_asks_nothing_loses_the_connection(stepped: Stepped) -> None:
+def test_who_repeats_what_did_not_fit_and_asks_nothing_loses_the_connection(
+    stepped: Stepped,
+) -> None:
     stepped.session().send([bearing("a")])
     stepped.turns()
     stepped.session().send([bearing("a")])
@@ -161,8 +163,14 @@ def test_who_repeats_what_came_in_two_batches_is_told_if_either_did_not_fit(
 
 
 @pytest.mark.parametrize("mode", [Mode.CLIENT, Mode.TRANSACTED])
-def test_who_repeats_what_a_transaction_has_sent_that_is_taken_back_is_told(stepped: Stepped, mode: Mode) -> None:
-    original, transacted, last = stepped.session(), stepped.session(Mode.TRANSACTED), stepped.session(mode)
+def test_who_repeats_what_a_transaction_has_sent_that_is_taken_back_is_told(
+    stepped: Stepped, mode: Mode
+) -> None:
+    original, transacted, last = (
+        stepped.session(),
+        stepped.session(Mode.TRANSACTED),
+        stepped.session(mode),
+    )
     original.send([bearing("a")])
     refused = [told(original)]
     stepped.turns()
@@ -181,7 +189,9 @@ def test_who_repeats_what_a_transaction_has_sent_that_is_taken_back_is_told(step
     assert rest(stepped) == ["b", "c"]
 
 
-def test_each_of_many_transactions_that_repeats_one_before_it_is_taken_back(stepped: Stepped) -> None:
+def test_each_of_many_transactions_that_repeats_one_before_it_is_taken_back(
+    stepped: Stepped,
+) -> None:
     original = stepped.session()
     original.send([bearing("0")])
     refused = [told(original)]
@@ -197,9 +207,15 @@ def test_each_of_many_transactions_that_repeats_one_before_it_is_taken_back(step
     assert stepped.broker.duplicates.count == 0
 
 
-def test_one_who_fails_when_told_keeps_nobody_else_from_hearing_of_it(stepped: Stepped, capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_who_fails_when_told_keeps_nobody_else_from_hearing_of_it(
+    stepped: Stepped, capfd: pytest.CaptureFixture[str]
+) -> None:
     stepped.session().send([bearing("a")])
-    duplicates, commits, heard = stepped.broker.duplicates, stepped.broker.commits, list[Exception]()
+    duplicates, commits, heard = (
+        stepped.broker.duplicates,
+        stepped.broker.commits,
+        list[Exception](),
+    )
 
     def fail(error: Exception) -> None:
         raise RuntimeError("cannot hear")

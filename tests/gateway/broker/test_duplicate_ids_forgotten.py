@@ -21,8 +21,15 @@ def stepped(tmp_path: Path) -> Stepped:
     return Stepped(tmp_path)
 
 
-def limited(folder: Path, count: int = 20_000, total: int = 1_000_000, age: int = DAY, reap_time: int = 0) -> Stepped:
-    return Stepped(folder, BrokerOptions(reap_time=reap_time, duplicate_count=count, duplicate_total=total, duplicate_age=age))
+def limited(
+    folder: Path, count: int = 20_000, total: int = 1_000_000, age: int = DAY, reap_time: int = 0
+) -> Stepped:
+    return Stepped(
+        folder,
+        BrokerOptions(
+            reap_time=reap_time, duplicate_count=count, duplicate_total=total, duplicate_age=age
+        ),
+    )
 
 
 def known(stepped: Stepped, ids: Sequence[str], destination: Destination = Q) -> list[str]:
@@ -56,7 +63,12 @@ def test_each_run_of_ids_is_counted_for_itself(tmp_path: Path) -> None:
         session.send([bearing(f"busy/{number}")])
     stepped.settle()
     stepped.restart()
-    assert known(stepped, ["quiet/1", "plain", "busy/89", "busy/90", "busy/99"]) == ["quiet/1", "plain", "busy/90", "busy/99"]
+    assert known(stepped, ["quiet/1", "plain", "busy/89", "busy/90", "busy/99"]) == [
+        "quiet/1",
+        "plain",
+        "busy/90",
+        "busy/99",
+    ]
 
 
 def test_runs_of_one_destination_are_bounded(tmp_path: Path) -> None:
@@ -64,7 +76,9 @@ def test_runs_of_one_destination_are_bounded(tmp_path: Path) -> None:
     session = stepped.session()
     ids = [f"{number}/x" for number in range(300)]
     session.send([bearing(id) for id in ids])
-    assert known(stepped, ids) == ids[:256] + ids[-10:] or known(stepped, ids) == ids[:256] + ids[-11:]
+    assert (
+        known(stepped, ids) == ids[:256] + ids[-10:] or known(stepped, ids) == ids[:256] + ids[-11:]
+    )
     assert known(stepped, ids[-10:]) == ids[-10:]
 
 
@@ -74,7 +88,9 @@ def test_all_destinations_together_remember_so_many(tmp_path: Path) -> None:
     for number in range(60):
         session.send([bearing(str(number), destination=Queue(f"q{number % 3}"))])
     stepped.settle()
-    found = [number for number in range(60) if known(stepped, [str(number)], Queue(f"q{number % 3}"))]
+    found = [
+        number for number in range(60) if known(stepped, [str(number)], Queue(f"q{number % 3}"))
+    ]
     assert found == list(range(10, 60))
     assert sorted(int(row.id) for row in stepped.disk.duplicates.values()) == found
 
@@ -173,7 +189,9 @@ def test_a_destination_that_only_repetitions_came_to_goes(tmp_path: Path) -> Non
     assert stepped.broker.find(Q) is None
 
 
-def test_one_that_goes_with_ids_of_messages_that_are_not_stored_leaves_no_row(tmp_path: Path) -> None:
+def test_one_that_goes_with_ids_of_messages_that_are_not_stored_leaves_no_row(
+    tmp_path: Path,
+) -> None:
     stepped = limited(tmp_path, age=1600, reap_time=60)
     stepped.session().send([bearing("a", persistent=False)])
     assert rest(stepped) == ["a"]
@@ -184,7 +202,9 @@ def test_one_that_goes_with_ids_of_messages_that_are_not_stored_leaves_no_row(tm
     assert not stepped.disk.destinations
 
 
-def test_one_that_comes_again_takes_a_number_of_its_own_after_its_ids_were_forgotten(tmp_path: Path) -> None:
+def test_one_that_comes_again_takes_a_number_of_its_own_after_its_ids_were_forgotten(
+    tmp_path: Path,
+) -> None:
     stepped = limited(tmp_path, age=1600, reap_time=60)
     stepped.session().send([bearing("a")])
     assert rest(stepped) == ["a"]
@@ -228,7 +248,9 @@ def test_the_memory_of_all_is_bounded(tmp_path: Path) -> None:
     assert known(stepped, ["once"], Queue(f"unique.{count - 1}")) == ["once"]
 
 
-def test_a_lower_bound_at_a_restart_does_not_lose_the_destination_of_a_later_id(tmp_path: Path) -> None:
+def test_a_lower_bound_at_a_restart_does_not_lose_the_destination_of_a_later_id(
+    tmp_path: Path,
+) -> None:
     stepped = limited(tmp_path, reap_time=10)
     other = Queue("other")
     session = stepped.session()

@@ -28,9 +28,13 @@ _steps = st.lists(
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(steps=_steps)
-def test_whatever_happens_none_is_kept_twice_and_none_that_was_confirmed_is_missing(tmp_path: Path, steps: Any) -> None:
+def test_whatever_happens_none_is_kept_twice_and_none_that_was_confirmed_is_missing(
+    tmp_path: Path, steps: Any
+) -> None:
     """Everything is sent until it is confirmed, as senders do. Bodies are numbers; what comes of one id is one of them."""
     stepped = Stepped(tmp_path)
     pending: list[tuple[Told, list[tuple[int, str | None]]]] = []
@@ -58,7 +62,9 @@ def test_whatever_happens_none_is_kept_twice_and_none_that_was_confirmed_is_miss
                 number += 1
                 id_of[number] = id
                 sent.append((number, id))
-            messages = [text(Q, str(body)) if id is None else bearing(id, str(body)) for body, id in sent]
+            messages = [
+                text(Q, str(body)) if id is None else bearing(id, str(body)) for body, id in sent
+            ]
             session = stepped.session(Mode.TRANSACTED if step == "transaction" else Mode.CLIENT)
             session.send(messages)
             pending.append((committed(session) if step == "transaction" else told(session), sent))

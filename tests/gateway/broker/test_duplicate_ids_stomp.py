@@ -28,7 +28,9 @@ FULL = f"SEND\ndestination:/queue/{SMALL.name}\nreceipt:full\n\nfull"
         ([GOOD, INVALID, DOUBTFUL], "invalid"),
     ],
 )
-def test_of_what_comes_together_that_before_the_first_refused_is_taken(tmp_path: Path, frames: list[str], refused: str) -> None:
+def test_of_what_comes_together_that_before_the_first_refused_is_taken(
+    tmp_path: Path, frames: list[str], refused: str
+) -> None:
     stepped = branched(tmp_path)
     fill(stepped, 3, SMALL)
     xa = Branching(stepped)

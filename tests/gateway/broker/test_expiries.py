@@ -23,7 +23,9 @@ def test_the_earliest_comes_first(steps: list[tuple[int, int, int] | int | set[i
             taken = []
             while (found := expiries.take(step)) is not None:
                 taken.append(found)
-            assert [entry[:2] for entry in taken] == sorted(entry[:2] for entry in known if entry[0] <= step)
+            assert [entry[:2] for entry in taken] == sorted(
+                entry[:2] for entry in known if entry[0] <= step
+            )
             assert sorted(taken) == sorted(entry for entry in known if entry[0] <= step)
             known = [entry for entry in known if entry[0] > step]
         else:

@@ -87,7 +87,9 @@ def test_what_went_is_freed_without_a_garbage_collection(
     assert collections == []
 
 
-def test_no_collection_holds_others_up_when_thousands_go(stepped: Stepped, collections: list[int]) -> None:
+def test_no_collection_holds_others_up_when_thousands_go(
+    stepped: Stepped, collections: list[int]
+) -> None:
     for number in range(4100):
         stepped.broker.create(Topic(f"t{number}"))
     stepped.later(REAP_S + 1)
@@ -96,7 +98,9 @@ def test_no_collection_holds_others_up_when_thousands_go(stepped: Stepped, colle
     assert collections == []
 
 
-def test_a_sweep_for_expired_messages_looks_at_a_few_queues_in_each_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_for_expired_messages_looks_at_a_few_queues_in_each_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stepped = Stepped(tmp_path, BrokerOptions(reap_time=0, expiration_interval=30))
     swept: list[int] = []
     for number in range(3 * SWEPT):

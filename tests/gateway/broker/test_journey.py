@@ -33,7 +33,9 @@ DMQ = Queue("mq.sys.dmq")
 class Recorded:
     """A journal that keeps lines as its reader would find them."""
 
-    def __init__(self, level: Level = Level.ALL, headers: bool = False, bodies: bool = False) -> None:
+    def __init__(
+        self, level: Level = Level.ALL, headers: bool = False, bodies: bool = False
+    ) -> None:
         self.level = level
         self.headers = headers
         self.bodies = bodies
@@ -86,20 +88,34 @@ def ids(messages: list[Message]) -> list[str]:
     return [message.message_id for message in messages]
 
 
-def test_what_is_not_stored_is_produced_delivered_acknowledged_and_deleted(stepped: Stepped, journal: Recorded) -> None:
+def test_what_is_not_stored_is_produced_delivered_acknowledged_and_deleted(
+    stepped: Stepped, journal: Recorded
+) -> None:
     inbox = stepped.consume(stepped.session(), Q, name="s1")
     messages = sent(stepped, Q, 1000, persistent=False)
     stepped.settle()
     inbox.consumer.acknowledge_through(1000)
     stepped.settle()
-    assert [line["steps"] for line in journal.lines] == [["produced"], ["delivered"], ["acknowledged", "deleted"]]
+    assert [line["steps"] for line in journal.lines] == [
+        ["produced"],
+        ["delivered"],
+        ["acknowledged", "deleted"],
+    ]
     assert journal.steps == each(messages, "produced", "delivered", "acknowledged", "deleted")
     produced, delivered, _ = journal.lines
     assert produced["runs"] == delivered["runs"] == [[messages[0].seq, 1000, 1]]
     assert produced["sizes"] == [len(message.body) for message in messages]
     assert produced["timestamp"] == messages[0].timestamp == produced["time"] // 1000
-    assert (produced["destination"], produced["connection"], produced["user"]) == ("queue:q", 2, "guest")
-    assert (delivered["destination"], delivered["connection"], delivered["subscription"]) == ("queue:q", 1, "s1")
+    assert (produced["destination"], produced["connection"], produced["user"]) == (
+        "queue:q",
+        2,
+        "guest",
+    )
+    assert (delivered["destination"], delivered["connection"], delivered["subscription"]) == (
+        "queue:q",
+        1,
+        "s1",
+    )
 
 
 def test_what_is_stored_is_told_when_it_is_durable(stepped: Stepped, journal: Recorded) -> None:
@@ -158,7 +174,9 @@ def test_several_runs_of_one_turn_are_one_line(stepped: Stepped, journal: Record
     for body in range(20):
         session.send([text(Q, str(body), persistent=False)])
     stepped.settle()
-    assert [(line["steps"], line["runs"]) for line in journal.lines] == [(["produced"], [[1, 20, 1]])]
+    assert [(line["steps"], line["runs"]) for line in journal.lines] == [
+        (["produced"], [[1, 20, 1]])
+    ]
 
 
 def test_a_transaction_is_told_when_it_is_committed(stepped: Stepped, journal: Recorded) -> None:
@@ -183,7 +201,9 @@ def test_a_transaction_is_told_when_it_is_committed(stepped: Stepped, journal: R
     }
 
 
-def test_a_transaction_that_does_not_fit_on_the_disk_never_was(stepped: Stepped, journal: Recorded) -> None:
+def test_a_transaction_that_does_not_fit_on_the_disk_never_was(
+    stepped: Stepped, journal: Recorded
+) -> None:
     session = stepped.session(Mode.TRANSACTED)
     messages = texts(Q, "xy")
     session.send(messages)
@@ -210,7 +230,9 @@ def test_a_rollback_returns_and_delivers_again(stepped: Stepped, journal: Record
     assert journal.lines[-2]["reason"] == "unsettled"
 
 
-def test_what_comes_again_is_told_apart_from_what_comes_first(stepped: Stepped, journal: Recorded) -> None:
+def test_what_comes_again_is_told_apart_from_what_comes_first(
+    stepped: Stepped, journal: Recorded
+) -> None:
     messages = sent(stepped, Q, 1, persistent=False)
     session = stepped.session()
     stepped.consume(session, Q)
@@ -221,7 +243,10 @@ def test_what_comes_again_is_told_apart_from_what_comes_first(stepped: Stepped, 
     journal.clear()
     stepped.consume(stepped.session(), Q)
     stepped.settle()
-    assert journal.steps == {messages[0].message_id: ["redelivered"], messages[1].message_id: ["delivered"]}
+    assert journal.steps == {
+        messages[0].message_id: ["redelivered"],
+        messages[1].message_id: ["delivered"],
+    }
 
 
 def test_a_refusal_returns_and_the_dead_keep_their_ids(stepped: Stepped, journal: Recorded) -> None:
@@ -231,10 +256,21 @@ def test_a_refusal_returns_and_the_dead_keep_their_ids(stepped: Stepped, journal
     inbox.consumer.reject([1], dead=DeadReason.UNDELIVERABLE)
     stepped.settle()
     assert journal.steps == {
-        message.message_id: ["produced", "delivered", "stored", "returned", "dead", "stored", "deleted"],
+        message.message_id: [
+            "produced",
+            "delivered",
+            "stored",
+            "returned",
+            "dead",
+            "stored",
+            "deleted",
+        ],
     }
     (dead,) = [event for event in journal.events if event.step == "dead"]
-    assert (dead.line["reason"], dead.line["comment"]) == ("UNDELIVERABLE", "refused by its consumer 1 times")
+    assert (dead.line["reason"], dead.line["comment"]) == (
+        "UNDELIVERABLE",
+        "refused by its consumer 1 times",
+    )
     assert dead.line["destination"] == "queue:q"
     # The copy has a number of its own, from which its id does not follow.
     journal.clear()
@@ -247,7 +283,9 @@ def test_a_refusal_returns_and_the_dead_keep_their_ids(stepped: Stepped, journal
     assert {line["destination"] for line in journal.lines} == {"queue:mq.sys.dmq"}
 
 
-def test_what_is_sent_after_one_with_an_id_of_its_own_is_numbers_again(stepped: Stepped, journal: Recorded) -> None:
+def test_what_is_sent_after_one_with_an_id_of_its_own_is_numbers_again(
+    stepped: Stepped, journal: Recorded
+) -> None:
     foreign = text(Q, "b", persistent=False)
     foreign.message_id = "ID:elsewhere"
     run = [text(Q, "a", persistent=False), foreign, text(Q, "c", persistent=False)]
@@ -288,7 +326,13 @@ def test_what_expires_is_told_with_its_reason(stepped: Stepped, journal: Recorde
     assert [event.id for event in journal.events if event.step == "expired"] == ids(messages)
     (line,) = [line for line in journal.lines if "expired" in line["steps"]]
     assert (line["reason"], line["comment"]) == ("EXPIRED", "expired while it waited")
-    assert journal.steps[messages[0].message_id] == ["produced", "stored", "expired", "stored", "deleted"]
+    assert journal.steps[messages[0].message_id] == [
+        "produced",
+        "stored",
+        "expired",
+        "stored",
+        "deleted",
+    ]
 
 
 def test_each_subscription_of_a_topic_has_its_own(stepped: Stepped, journal: Recorded) -> None:
@@ -315,7 +359,10 @@ def test_a_pattern_has_messages_of_several_topics(stepped: Stepped, journal: Rec
     stepped.settle()
     truth = {message.message_id: str(message.headers.destination) for message in inbox.messages}
     assert {event.id: event.line["destination"] for event in journal.events} == truth
-    assert all(steps == ["produced", "delivered", "acknowledged", "deleted"] for steps in journal.steps.values())
+    assert all(
+        steps == ["produced", "delivered", "acknowledged", "deleted"]
+        for steps in journal.steps.values()
+    )
 
 
 def test_a_topic_without_subscriptions_keeps_nothing(stepped: Stepped, journal: Recorded) -> None:
@@ -388,7 +435,9 @@ def test_what_a_limit_gives_up_is_told(tmp_path: Path) -> None:
     stepped = Stepped(tmp_path, BrokerOptions(reap_time=0))
     journal = record(stepped)
     queue = stepped.broker.queue(Q)
-    queue.properties = replace(queue.properties, max_num_msgs=1, limit_behavior=LimitBehavior.REMOVE_OLDEST)
+    queue.properties = replace(
+        queue.properties, max_num_msgs=1, limit_behavior=LimitBehavior.REMOVE_OLDEST
+    )
     messages = sent(stepped, Q, 3, persistent=False)
     stepped.settle()
     dead = [event for event in journal.events if event.step == "dead"]
@@ -416,7 +465,9 @@ def test_a_branch_that_is_committed_in_one_phase(tmp_path: Path) -> None:
     journal.clear()
     xa.commit(xid(1), one_phase=True)
     sends, taken = ["produced", "stored", "confirmed"], ["acknowledged", "deleted"]
-    assert [steps for steps in journal.steps.values() if steps in (sends, taken)] == [sends] * 2 + [taken] * 2
+    assert [steps for steps in journal.steps.values() if steps in (sends, taken)] == [sends] * 2 + [
+        taken
+    ] * 2
     assert len(journal.steps) == 4
 
 
@@ -441,7 +492,9 @@ def test_a_branch_that_was_prepared(tmp_path: Path, commit: bool, restart: bool)
     else:
         xa.rollback(xid(1))
     stepped.settle()
-    others = journeys(event for event in journal.events if event.line["destination"] == "queue:other")
+    others = journeys(
+        event for event in journal.events if event.line["destination"] == "queue:other"
+    )
     mine = journeys(event for event in journal.events if event.line["destination"] == "queue:q")
     if commit:
         assert others == {id: ["confirmed"] for id in held}
@@ -452,7 +505,9 @@ def test_a_branch_that_was_prepared(tmp_path: Path, commit: bool, restart: bool)
         assert len(mine) in (2, 3)
 
 
-def test_after_a_change_of_level_only_what_is_new_is_confirmed(stepped: Stepped, journal: Recorded) -> None:
+def test_after_a_change_of_level_only_what_is_new_is_confirmed(
+    stepped: Stepped, journal: Recorded
+) -> None:
     session = stepped.session(Mode.AUTO)
     session.send([text(Q, "a", persistent=False)])
     record(stepped, Level.OFF)
@@ -465,7 +520,9 @@ def test_after_a_change_of_level_only_what_is_new_is_confirmed(stepped: Stepped,
     assert later.steps == each(new, "produced", "confirmed")
 
 
-def test_what_the_disk_had_no_room_for_is_deleted_and_not_confirmed(stepped: Stepped, journal: Recorded) -> None:
+def test_what_the_disk_had_no_room_for_is_deleted_and_not_confirmed(
+    stepped: Stepped, journal: Recorded
+) -> None:
     session = stepped.session(Mode.AUTO)
     messages = texts(Q, "ab")
     session.send(messages)

@@ -60,7 +60,9 @@ def outcome(call: Callable[[Any], list[Any]], argument: object) -> list[Any] | i
 
 
 @given(kind=st.sampled_from(LEDGERS), steps=STEPS)
-def test_ledgers_agree_with_a_list(kind: type[CumulativeLedger] | type[IndividualLedger], steps: list[tuple[str, object]]) -> None:
+def test_ledgers_agree_with_a_list(
+    kind: type[CumulativeLedger] | type[IndividualLedger], steps: list[tuple[str, object]]
+) -> None:
     ledger: Ledger = kind()
     naive = Naive()
     following = 1
@@ -75,13 +77,19 @@ def test_ledgers_agree_with_a_list(kind: type[CumulativeLedger] | type[Individua
             following += argument
         elif what == "through":
             before = dict(naive.open)
-            assert outcome(ledger.numbers_through, argument) == outcome(naive.numbers_through, argument)
+            assert outcome(ledger.numbers_through, argument) == outcome(
+                naive.numbers_through, argument
+            )
             assert outcome(ledger.through, argument) == outcome(naive.through, argument)
-            taken += [(number, message) for number, message in before.items() if number not in naive.open]
+            taken += [
+                (number, message) for number, message in before.items() if number not in naive.open
+            ]
         elif what == "take":
             before = dict(naive.open)
             assert outcome(ledger.take, argument) == outcome(naive.take, argument)
-            taken += [(number, message) for number, message in before.items() if number not in naive.open]
+            taken += [
+                (number, message) for number, message in before.items() if number not in naive.open
+            ]
         elif what == "restore":
             assert isinstance(argument, int)
             back, taken = taken[:argument], taken[argument:]
@@ -97,7 +105,9 @@ def test_ledgers_agree_with_a_list(kind: type[CumulativeLedger] | type[Individua
 
 
 @pytest.mark.parametrize("kind", LEDGERS)
-def test_a_refused_acknowledgement_changes_nothing(kind: type[CumulativeLedger] | type[IndividualLedger]) -> None:
+def test_a_refused_acknowledgement_changes_nothing(
+    kind: type[CumulativeLedger] | type[IndividualLedger],
+) -> None:
     ledger: Ledger = kind()
     messages = [Message(HEADERS, seq=number) for number in range(1, 5)]
     ledger.add(1, messages)

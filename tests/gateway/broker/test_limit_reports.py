@@ -50,7 +50,9 @@ def lines_about_use() -> Iterator[list[str]]:
     yield from logged(" is made", " is removed", "more destinations")
 
 
-def limited(folder: Path, behavior: LimitBehavior, destination: Destination = Q, most: int = 2) -> Stepped:
+def limited(
+    folder: Path, behavior: LimitBehavior, destination: Destination = Q, most: int = 2
+) -> Stepped:
     properties = DestinationProperties(max_num_msgs=most, limit_behavior=behavior)
     return Stepped(folder, BrokerOptions(destinations=((destination, properties),), reap_time=0))
 
@@ -110,14 +112,18 @@ def test_what_changes_all_the_time_is_said_once_a_minute(tmp_path: Path, lines: 
         take(stepped, inbox)
     assert taken(lines) == [BEGINS, ROOM]
     stepped.later(61)
-    assert taken(lines) == ["queue:q was at its limit and held its senders back 4 more times in a minute, and has room now"]
+    assert taken(lines) == [
+        "queue:q was at its limit and held its senders back 4 more times in a minute, and has room now"
+    ]
     for _ in range(3):
         fill(stepped, session)
         take(stepped, inbox)
     fill(stepped, session)
     assert taken(lines) == []
     stepped.later(61)
-    assert taken(lines) == ["queue:q was at its limit and held its senders back 4 more times in a minute, and does so now"]
+    assert taken(lines) == [
+        "queue:q was at its limit and held its senders back 4 more times in a minute, and does so now"
+    ]
     take(stepped, inbox)
     assert taken(lines) == [ROOM]
     stepped.later(200)
@@ -125,7 +131,9 @@ def test_what_changes_all_the_time_is_said_once_a_minute(tmp_path: Path, lines: 
     assert taken(lines) == [BEGINS]
 
 
-def test_room_is_said_though_the_sender_who_waited_is_gone(tmp_path: Path, lines: list[str]) -> None:
+def test_room_is_said_though_the_sender_who_waited_is_gone(
+    tmp_path: Path, lines: list[str]
+) -> None:
     stepped = limited(tmp_path, LimitBehavior.FLOW_CONTROL)
     session, inbox = stepped.session(), consumer(stepped)
     fill(stepped, session)
@@ -143,7 +151,9 @@ def test_a_topic_is_spoken_of_as_a_queue_is(tmp_path: Path, lines: list[str]) ->
     assert taken(lines) == [line.replace("queue:q", "topic:t") for line in (BEGINS, ROOM)]
 
 
-def test_a_destination_that_is_removed_and_made_again_is_a_new_one(tmp_path: Path, lines: list[str]) -> None:
+def test_a_destination_that_is_removed_and_made_again_is_a_new_one(
+    tmp_path: Path, lines: list[str]
+) -> None:
     stepped = limited(tmp_path, LimitBehavior.FLOW_CONTROL)
     fill(stepped, stepped.session())
     stepped.later(100)
@@ -154,45 +164,61 @@ def test_a_destination_that_is_removed_and_made_again_is_a_new_one(tmp_path: Pat
 
 
 @pytest.mark.parametrize("mode", [Mode.AUTO, Mode.TRANSACTED])
-def test_refusals_are_said_at_once_and_then_counted(tmp_path: Path, lines: list[str], mode: Mode) -> None:
+def test_refusals_are_said_at_once_and_then_counted(
+    tmp_path: Path, lines: list[str], mode: Mode
+) -> None:
     stepped = limited(tmp_path, LimitBehavior.REJECT_NEWEST, most=1)
     stepped.session().send([text(Q, "x")])
     session = stepped.session(mode)
     for _ in range(4):
         with pytest.raises(MessageRejected):
             session.send([text(Q, "x")])
-    assert taken(lines) == ["queue:q is at its limit and begins to refuse messages: maxNumMsgs is 1"]
+    assert taken(lines) == [
+        "queue:q is at its limit and begins to refuse messages: maxNumMsgs is 1"
+    ]
     stepped.later(61)
     assert taken(lines) == ["queue:q refused 3 more messages in a minute"]
     stepped.later(200)
     assert taken(lines) == []
 
 
-def test_of_many_destinations_that_come_and_go_at_once_the_log_has_the_first_and_a_number(tmp_path: Path, uses: list[str]) -> None:
+def test_of_many_destinations_that_come_and_go_at_once_the_log_has_the_first_and_a_number(
+    tmp_path: Path, uses: list[str]
+) -> None:
     stepped = Stepped(tmp_path, BrokerOptions(reap_time=10))
     session = stepped.session()
     for number in range(NAMED + 30):
         stepped.consume(session, Queue(f"q{number}")).consumer.close()
     stepped.settle()
-    assert taken(uses) == [f"queue:q{number} is made, because user 'guest' uses it" for number in range(NAMED)]
+    assert taken(uses) == [
+        f"queue:q{number} is made, because user 'guest' uses it" for number in range(NAMED)
+    ]
     stepped.later(1)
     assert taken(uses) == ["30 more destinations are made in a second, because clients use them"]
     stepped.later(10)
     removed = "removed: nobody has used it for 10 seconds"
     assert taken(uses) == [f"queue:q{number} is {removed}" for number in range(NAMED)]
     stepped.later(1)
-    assert taken(uses) == ["30 more destinations are removed in a second: nobody has used them for 10 seconds"]
+    assert taken(uses) == [
+        "30 more destinations are removed in a second: nobody has used them for 10 seconds"
+    ]
     stepped.consume(session, Q).consumer.close()
     stepped.later(1)
     stepped.later(1)
-    assert taken(uses) == ["queue:q is made, because user 'guest' uses it"], "few are told by name, and no number follows"
+    assert taken(uses) == ["queue:q is made, because user 'guest' uses it"], (
+        "few are told by name, and no number follows"
+    )
 
 
-def test_the_number_of_those_that_came_last_is_told_before_the_end(tmp_path: Path, uses: list[str]) -> None:
+def test_the_number_of_those_that_came_last_is_told_before_the_end(
+    tmp_path: Path, uses: list[str]
+) -> None:
     stepped = Stepped(tmp_path, BrokerOptions(reap_time=10))
     session = stepped.session()
     for number in range(NAMED + 3):
         stepped.consume(session, Queue(f"q{number}"))
     stepped.broker.close(lambda: None)
     stepped.turns()
-    assert taken(uses)[NAMED:] == ["3 more destinations are made in a second, because clients use them"]
+    assert taken(uses)[NAMED:] == [
+        "3 more destinations are made in a second, because clients use them"
+    ]

@@ -37,8 +37,15 @@ def test_text_holds_everything(properties: DestinationProperties) -> None:
 
 
 def test_the_text_has_the_names_of_the_original() -> None:
-    text = DestinationProperties(max_num_msgs=5, limit_behavior=LimitBehavior.REMOVE_OLDEST, use_dmq=False).to_text()
-    assert {"maxNumMsgs=5", "limitBehavior=REMOVE_OLDEST", "useDMQ=false", "maxTotalMsgBytes=-1"} <= set(text.splitlines())
+    text = DestinationProperties(
+        max_num_msgs=5, limit_behavior=LimitBehavior.REMOVE_OLDEST, use_dmq=False
+    ).to_text()
+    assert {
+        "maxNumMsgs=5",
+        "limitBehavior=REMOVE_OLDEST",
+        "useDMQ=false",
+        "maxTotalMsgBytes=-1",
+    } <= set(text.splitlines())
 
 
 def test_absent_names_keep_their_defaults() -> None:
@@ -47,7 +54,15 @@ def test_absent_names_keep_their_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["maxNumMsgs", "max_num_msgs=5", "maxNumMsgs=many", "limitBehavior=SOMETIMES", "redelivery.often=1", "useDMQ=perhaps"]
+    "line",
+    [
+        "maxNumMsgs",
+        "max_num_msgs=5",
+        "maxNumMsgs=many",
+        "limitBehavior=SOMETIMES",
+        "redelivery.often=1",
+        "useDMQ=perhaps",
+    ],
 )
 def test_a_line_that_is_no_property_is_refused_by_name(line: str) -> None:
     with pytest.raises(ValueError, match=line.replace(".", r"\.")):

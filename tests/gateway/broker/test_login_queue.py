@@ -120,8 +120,16 @@ def test_known_users_are_crowded_out_by_known_ones_only() -> None:
     assert queue.crowded_out("b", "bob", KNOWN) == "c0"
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xy"), st.sampled_from(Rank), st.booleans())))
-def test_everything_is_taken_once_whatever_the_order(puts: list[tuple[str, str, Rank, bool]]) -> None:
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abc"), st.sampled_from("xy"), st.sampled_from(Rank), st.booleans()
+        )
+    )
+)
+def test_everything_is_taken_once_whatever_the_order(
+    puts: list[tuple[str, str, Rank, bool]],
+) -> None:
     queue = make()
     left = []
     for number, (address, name, rank, removed) in enumerate(puts):

@@ -69,10 +69,17 @@ def test_ten_thousand_are_known_and_those_not_seen_for_longest_are_forgotten(fil
     logins.succeeded("one more", "192.0.2.1")
     reactor.advance(1)
     for one in (logins, Logins(reactor, file)):
-        assert [one.is_known(name, "192.0.2.1") for name in ("0", "1", "2", "one more")] == [True, False, True, True]
+        assert [one.is_known(name, "192.0.2.1") for name in ("0", "1", "2", "one more")] == [
+            True,
+            False,
+            True,
+            True,
+        ]
 
 
-@pytest.mark.parametrize("text", [b"", b"something else\n", b"version=StompGatewayLogins/1\n\xff\n"])
+@pytest.mark.parametrize(
+    "text", [b"", b"something else\n", b"version=StompGatewayLogins/1\n\xff\n"]
+)
 def test_a_file_that_is_not_one_is_told_of_and_not_used(file: Path, text: bytes) -> None:
     file.write_bytes(text)
     events: list[LogEvent] = []
@@ -98,7 +105,9 @@ def test_a_folder_that_cannot_be_written_is_told_of_once(tmp_path: Path) -> None
             reactor.advance(1)
     finally:
         globalLogPublisher.removeObserver(events.append)  # type: ignore[arg-type]
-    assert [event["error"] for event in events if "cannot be written" in str(event["log_format"])] == [os.strerror(2)]
+    assert [
+        event["error"] for event in events if "cannot be written" in str(event["log_format"])
+    ] == [os.strerror(2)]
     assert logins.is_known("bob", "192.0.2.1")
 
 
@@ -113,7 +122,9 @@ def held_back(reactor: Clock, done: Deferred[None]) -> float:
 def test_answers_to_failures_are_held_back_longer_and_longer() -> None:
     reactor = Reactor()
     logins = Logins(reactor, None, 3000)
-    assert [held_back(reactor, logins.failed("192.0.2.1")) for _ in range(FREE + 6)] == [0] * FREE + [0.25, 0.5, 1, 2, 3, 3]
+    assert [held_back(reactor, logins.failed("192.0.2.1")) for _ in range(FREE + 6)] == [
+        0
+    ] * FREE + [0.25, 0.5, 1, 2, 3, 3]
     assert held_back(reactor, logins.failed("192.0.2.2")) == 0
     reactor.advance(FORGOTTEN_S + 1)
     assert held_back(reactor, logins.failed("192.0.2.1")) == 0

@@ -27,7 +27,9 @@ class Rig(Stepped):
 
     def client(self, user: str = "guest", address: str = "192.0.2.1") -> Connection:
         made: list[Connection] = []
-        self.provider.connect(Credentials(user, "guest", address), None, self.losses.append).addCallback(made.append)
+        self.provider.connect(
+            Credentials(user, "guest", address), None, self.losses.append
+        ).addCallback(made.append)
         return made[0]
 
     @property
@@ -40,17 +42,25 @@ def test_each_counts_while_it_is_there(tmp_path: Path) -> None:
     connection = rig.client()
     session = connection.session(Mode.CLIENT)
     queue = of_destination("q") + of_consumer("a = 'b'")
-    consumer = session.consumer(Subscription(Queue("q"), selector="a = 'b'"), lambda *given: None, lambda error: None)
+    consumer = session.consumer(
+        Subscription(Queue("q"), selector="a = 'b'"), lambda *given: None, lambda error: None
+    )
     assert rig.standing == queue
     consumer.close()
     assert rig.standing == of_destination("q")
-    topic = session.consumer(Subscription(Topic("t"), selector="a = 'b'"), lambda *given: None, lambda error: None)
-    assert rig.standing == of_destination("q") + of_destination("t") + of_subscription("a = 'b'") + of_consumer("a = 'b'")
+    topic = session.consumer(
+        Subscription(Topic("t"), selector="a = 'b'"), lambda *given: None, lambda error: None
+    )
+    assert rig.standing == of_destination("q") + of_destination("t") + of_subscription(
+        "a = 'b'"
+    ) + of_consumer("a = 'b'")
     topic.close()
     topic.close()
     temporary = connection.temporary(Kind.QUEUE)
     session.consumer(Subscription(temporary), lambda *given: None, lambda error: None)
-    assert rig.standing == of_destination("q") + of_destination("t") + of_destination(temporary.name) + of_consumer("")
+    assert rig.standing == of_destination("q") + of_destination("t") + of_destination(
+        temporary.name
+    ) + of_consumer("")
     assert rig.window.octets == rig.window.standing
     connection.close()
     assert rig.standing == of_destination("q") + of_destination("t")
@@ -66,7 +76,9 @@ def test_a_durable_subscription_counts_until_it_is_removed(tmp_path: Path) -> No
     session.consumer(wanted, lambda *given: None, lambda error: None).close()
     assert rig.standing == of_destination("t") + of_subscription("")
     session.consumer(
-        Subscription(Topic("t"), durable_name="d", selector="a = 'b'"), lambda *given: None, lambda error: None
+        Subscription(Topic("t"), durable_name="d", selector="a = 'b'"),
+        lambda *given: None,
+        lambda error: None,
     ).close()
     rig.settle()
     assert rig.standing == of_destination("t") + of_subscription("a = 'b'"), "it was redefined"
@@ -80,7 +92,10 @@ def test_a_client_without_room_is_refused_and_what_there_is_goes_on(tmp_path: Pa
     connection = rig.client()
     session = connection.session(Mode.CLIENT)
     session.consumer(Subscription(Queue("q")), lambda *given: None, lambda error: None)
-    with pytest.raises(NoRoom, match=r"no room for a consumer of queue:q: .*half of imq.memory.waiting.*imq.memory.budget"):
+    with pytest.raises(
+        NoRoom,
+        match=r"no room for a consumer of queue:q: .*half of imq.memory.waiting.*imq.memory.budget",
+    ):
         session.consumer(Subscription(Queue("q")), lambda *given: None, lambda error: None)
     with pytest.raises(NoRoom, match="no room for a destination of queue:0"):
         connection.temporary(Kind.QUEUE)
@@ -92,7 +107,9 @@ def test_a_client_without_room_is_refused_and_what_there_is_goes_on(tmp_path: Pa
     assert rig.standing == of_destination("q") + of_consumer("")
 
 
-@pytest.mark.parametrize(("user", "address"), [("admin", "192.0.2.1"), ("guest", "")], ids=["administrator", "link"])
+@pytest.mark.parametrize(
+    ("user", "address"), [("admin", "192.0.2.1"), ("guest", "")], ids=["administrator", "link"]
+)
 def test_administrators_and_links_are_not_refused(tmp_path: Path, user: str, address: str) -> None:
     rig = Rig(tmp_path, 0)
     connection = rig.client(user, address)
@@ -122,7 +139,10 @@ def test_the_log_says_so_once_a_minute(tmp_path: Path) -> None:
         rig.later(61)
     finally:
         globalLogPublisher.removeObserver(observer)
-    assert said[-1] == "2 more destinations, subscriptions and consumers were refused in a minute, for lack of memory"
+    assert (
+        said[-1]
+        == "2 more destinations, subscriptions and consumers were refused in a minute, for lack of memory"
+    )
 
 
 def test_messages_get_what_places_leave() -> None:
@@ -152,7 +172,10 @@ def test_a_message_counts_with_its_headers_and_gives_back_the_same(tmp_path: Pat
     rig.settle()
     assert (rig.window.used, rig.window.unacknowledged) == (0, message.weight + plain.weight)
     inbox.consumer.acknowledge_through(2)
-    assert (rig.window.unacknowledged, rig.window.transactions) == (0, message.weight + plain.weight)
+    assert (rig.window.unacknowledged, rig.window.transactions) == (
+        0,
+        message.weight + plain.weight,
+    )
     transacted.commit(lambda error: None)
     rig.settle()
     assert rig.window.transactions == 0

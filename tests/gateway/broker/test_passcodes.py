@@ -9,7 +9,13 @@ from twisted.internet.defer import CancelledError, gatherResults
 
 from gateway.broker.security import passcodes as module
 from gateway.broker.security.login_queue import Rank
-from gateway.broker.security.passcodes import CannotVerify, Passcodes, Reactor, hash_passcode, is_hash
+from gateway.broker.security.passcodes import (
+    CannotVerify,
+    Passcodes,
+    Reactor,
+    hash_passcode,
+    is_hash,
+)
 
 P = ParamSpec("P")
 reactor = cast(Reactor, global_reactor)
@@ -75,7 +81,9 @@ async def test_a_right_passcode_is_remembered_and_a_wrong_one_is_not(
 
 
 @ensureDeferred
-async def test_a_remembered_passcode_is_one_of_that_hash_only(make: Callable[..., Passcodes]) -> None:
+async def test_a_remembered_passcode_is_one_of_that_hash_only(
+    make: Callable[..., Passcodes],
+) -> None:
     passcodes = make()
     other = hash_passcode("other")
     assert await passcodes.verify(HASH, "right")
@@ -83,7 +91,9 @@ async def test_a_remembered_passcode_is_one_of_that_hash_only(make: Callable[...
 
 
 @ensureDeferred
-async def test_an_unknown_user_costs_as_much_as_a_known_one(make: Callable[..., Passcodes], verified: list[str | None]) -> None:
+async def test_an_unknown_user_costs_as_much_as_a_known_one(
+    make: Callable[..., Passcodes], verified: list[str | None]
+) -> None:
     passcodes = make()
     for _ in range(2):
         await passcodes.verify(None, "guess")
@@ -129,7 +139,9 @@ async def test_only_so_many_are_remembered_and_the_one_not_asked_for_longest_goe
 
 
 @ensureDeferred
-async def test_what_nobody_waits_for_any_more_is_not_verified(make: Callable[..., Passcodes], verified: list[str | None]) -> None:
+async def test_what_nobody_waits_for_any_more_is_not_verified(
+    make: Callable[..., Passcodes], verified: list[str | None]
+) -> None:
     passcodes = make(threads=1)
     first = passcodes.verify(HASH, "first")
     second, third = passcodes.verify(HASH, "second"), passcodes.verify(HASH, "third")
@@ -153,7 +165,9 @@ async def test_close_fails_what_waits_and_what_comes_after(make: Callable[..., P
 
 
 @ensureDeferred
-async def test_a_hash_that_argon2_refuses_is_an_error_of_ours(make: Callable[..., Passcodes]) -> None:
+async def test_a_hash_that_argon2_refuses_is_an_error_of_ours(
+    make: Callable[..., Passcodes],
+) -> None:
     damaged = HASH.replace("m=19456", "m=1")  # less than argon2 allows
     assert is_hash(damaged)
     with pytest.raises(CannotVerify, match="the passcode that is kept for the user is damaged"):
@@ -161,7 +175,9 @@ async def test_a_hash_that_argon2_refuses_is_an_error_of_ours(make: Callable[...
 
 
 @ensureDeferred
-async def test_half_a_surrogate_pair_is_just_a_wrong_passcode(make: Callable[..., Passcodes]) -> None:
+async def test_half_a_surrogate_pair_is_just_a_wrong_passcode(
+    make: Callable[..., Passcodes],
+) -> None:
     assert not await make().verify(HASH, "\ud800")
 
 
@@ -169,7 +185,15 @@ def test_hashes_are_argon2id_salted_and_recognised() -> None:
     assert HASH.startswith("$argon2id$v=19$m=19456,t=2,p=1$")
     assert hash_passcode("right") != HASH
     assert is_hash(HASH)
-    for text in ("", "right", HASH[:-30], HASH.replace("argon2id", "argon2i"), HASH + "\n", HASH + ":x", "$2b$12$abc"):
+    for text in (
+        "",
+        "right",
+        HASH[:-30],
+        HASH.replace("argon2id", "argon2i"),
+        HASH + "\n",
+        HASH + ":x",
+        "$2b$12$abc",
+    ):
         assert not is_hash(text)
 
 
@@ -180,11 +204,18 @@ async def test_what_nobody_waits_for_takes_no_room(make: Callable[..., Passcodes
     for each in given_up:
         each.addErrback(lambda failure: None)
         each.cancel()
-    assert await gatherResults([first, *(passcodes.verify(HASH, f"other {number}") for number in range(2))]) == [False] * 3
+    assert (
+        await gatherResults(
+            [first, *(passcodes.verify(HASH, f"other {number}") for number in range(2))]
+        )
+        == [False] * 3
+    )
 
 
 @ensureDeferred
-async def test_one_who_comes_alone_gets_the_place_of_one_of_many(make: Callable[..., Passcodes]) -> None:
+async def test_one_who_comes_alone_gets_the_place_of_one_of_many(
+    make: Callable[..., Passcodes],
+) -> None:
     passcodes = make(threads=1, waiting=4)
     crowd = [passcodes.verify(HASH, f"guess {number}", "crowd") for number in range(4)]
     assert await passcodes.verify(HASH, "right", "alone")
@@ -206,7 +237,9 @@ async def test_known_ones_are_verified_before_others(make: Callable[..., Passcod
 
 
 @ensureDeferred
-async def test_one_of_another_name_gets_the_place_of_a_guess_from_the_same_address(make: Callable[..., Passcodes]) -> None:
+async def test_one_of_another_name_gets_the_place_of_a_guess_from_the_same_address(
+    make: Callable[..., Passcodes],
+) -> None:
     passcodes = make(threads=1, waiting=4)
     crowd = [passcodes.verify(HASH, f"guess {number}", "a", "alice") for number in range(4)]
     assert await passcodes.verify(HASH, "right", "a", "bob")

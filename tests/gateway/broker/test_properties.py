@@ -33,7 +33,9 @@ ANY = st.builds(
 
 
 @given(ANY, ANY)
-def test_what_differs_makes_the_one_of_the_other(ours: DestinationProperties, base: DestinationProperties) -> None:
+def test_what_differs_makes_the_one_of_the_other(
+    ours: DestinationProperties, base: DestinationProperties
+) -> None:
     differing = properties.differing(ours, base)
     assert properties.over(base, properties.from_text(properties.to_text(differing))) == ours
     checked, notes = properties.check(Queue("q"), differing)
@@ -41,9 +43,19 @@ def test_what_differs_makes_the_one_of_the_other(ours: DestinationProperties, ba
 
 
 def test_sizes_are_kept_as_they_are_read_best() -> None:
-    given = {"maxTotalMsgBytes": "10240k", "maxBytesPerMsg": " 5000b ", "useDMQ": "FALSE", "limitBehavior": "reject_newest"}
+    given = {
+        "maxTotalMsgBytes": "10240k",
+        "maxBytesPerMsg": " 5000b ",
+        "useDMQ": "FALSE",
+        "limitBehavior": "reject_newest",
+    }
     kept, _ = properties.check(Queue("q"), given)
-    assert kept == {"maxTotalMsgBytes": "10m", "maxBytesPerMsg": "5000", "useDMQ": "false", "limitBehavior": "REJECT_NEWEST"}
+    assert kept == {
+        "maxTotalMsgBytes": "10m",
+        "maxBytesPerMsg": "5000",
+        "useDMQ": "false",
+        "limitBehavior": "REJECT_NEWEST",
+    }
 
 
 @pytest.mark.parametrize("text", ["maxNumMsgs=many", "nothing=1", "maxNumMsgs"])

@@ -31,7 +31,15 @@ from gateway.messaging.errors import (
 )
 from gateway.messaging.provider import Credentials, Mode
 from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
-from tests.gateway.broker.brokers import Deployment, committed, completed, rolled_back, settled_down, text, with_properties
+from tests.gateway.broker.brokers import (
+    Deployment,
+    committed,
+    completed,
+    rolled_back,
+    settled_down,
+    text,
+    with_properties,
+)
 
 pytestmark = pytest.mark.usefixtures("deployment")
 
@@ -76,10 +84,18 @@ async def test_each_message_gets_an_id_without_a_colon_and_the_time(deployment: 
 
 
 @pytest_twisted.ensureDeferred
-async def test_higher_priorities_come_first_and_order_is_kept_within_one(deployment: Deployment) -> None:
+async def test_higher_priorities_come_first_and_order_is_kept_within_one(
+    deployment: Deployment,
+) -> None:
     client = await deployment.connect()
     session = client.session()
-    session.send([text(Queue("q"), f"{priority}.{turn}", priority=priority) for turn in range(3) for priority in (1, 9, 4)])
+    session.send(
+        [
+            text(Queue("q"), f"{priority}.{turn}", priority=priority)
+            for turn in range(3)
+            for priority in (1, 9, 4)
+        ]
+    )
     inbox = client.consumer(session, Queue("q"))
     await inbox.count(9)
     assert inbox.texts == ["9.0", "9.1", "9.2", "4.0", "4.1", "4.2", "1.0", "1.1", "1.2"]
@@ -104,7 +120,9 @@ async def test_credit_is_never_exceeded(deployment: Deployment) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_credit_in_octets_stops_after_the_message_that_exceeds_it(deployment: Deployment) -> None:
+async def test_credit_in_octets_stops_after_the_message_that_exceeds_it(
+    deployment: Deployment,
+) -> None:
     client = await deployment.connect()
     session = client.session()
     session.send([text(Queue("q"), "x" * 100) for _ in range(10)])
@@ -203,8 +221,14 @@ async def test_recover_gives_everything_outstanding_back_in_order(deployment: De
 
 
 @pytest_twisted.ensureDeferred
-async def test_closing_a_connection_gives_unacknowledged_messages_to_others(deployment: Deployment) -> None:
-    sender, taker, other = await deployment.connect(), await deployment.connect(), await deployment.connect()
+async def test_closing_a_connection_gives_unacknowledged_messages_to_others(
+    deployment: Deployment,
+) -> None:
+    sender, taker, other = (
+        await deployment.connect(),
+        await deployment.connect(),
+        await deployment.connect(),
+    )
     session = sender.session()
     taken = taker.consumer(taker.session(), Queue("q"))
     session.send([text(Queue("q"), str(number)) for number in range(3)])
@@ -220,7 +244,9 @@ async def test_closing_a_connection_gives_unacknowledged_messages_to_others(depl
 
 
 @pytest_twisted.ensureDeferred
-async def test_deliveries_may_be_settled_after_a_close_that_keeps_them(deployment: Deployment) -> None:
+async def test_deliveries_may_be_settled_after_a_close_that_keeps_them(
+    deployment: Deployment,
+) -> None:
     client = await deployment.connect()
     session = client.session()
     inbox = client.consumer(session, Queue("q"))
@@ -251,7 +277,9 @@ async def test_automatic_acknowledgement_follows_the_delivery(deployment: Deploy
 
 
 @pytest_twisted.ensureDeferred
-async def test_completions_fire_in_the_order_asked_and_never_inside_the_call(deployment: Deployment) -> None:
+async def test_completions_fire_in_the_order_asked_and_never_inside_the_call(
+    deployment: Deployment,
+) -> None:
     client = await deployment.connect()
     session = client.session()
     fired: list[int] = []
@@ -269,7 +297,12 @@ async def test_a_run_is_taken_whole_or_not_at_all(deployment: Deployment) -> Non
     deployment.allow(deployment.rules + "queue.secret.produce.deny.user=*\n")
     client = await deployment.connect()
     session = client.session()
-    run = [text(Queue("open"), "a"), text(Queue("open"), "b"), text(Queue("secret"), "c"), text(Queue("open"), "d")]
+    run = [
+        text(Queue("open"), "a"),
+        text(Queue("open"), "b"),
+        text(Queue("secret"), "c"),
+        text(Queue("open"), "d"),
+    ]
     with pytest.raises(MessageRejected) as refused:
         session.send(run)
     assert refused.value.index == 2
@@ -290,8 +323,12 @@ async def test_access_rules_hold_from_the_moment_they_are_loaded(deployment: Dep
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_user_who_is_one_no_more_loses_all_connections_and_nobody_else_does(deployment: Deployment) -> None:
-    gone, more, denied, stays = [await deployment.connect(user) for user in ("gone", "gone", "denied", "stays")]
+async def test_a_user_who_is_one_no_more_loses_all_connections_and_nobody_else_does(
+    deployment: Deployment,
+) -> None:
+    gone, more, denied, stays = [
+        await deployment.connect(user) for user in ("gone", "gone", "denied", "stays")
+    ]
     session = gone.session(Mode.TRANSACTED)
     session.send([text(Queue("q"), "never committed")])
     deployment.provider.readmit()
@@ -326,7 +363,9 @@ async def test_groups_that_changed_hold_for_connections_that_exist(deployment: D
 async def test_wrong_credentials_and_denied_services_are_refused(deployment: Deployment) -> None:
     with pytest.raises(AuthenticationFailed):
         await deployment.provider.connect(Credentials("guest", "wrong"), None, lambda error: None)
-    deployment.allow("version=JMQFileAccessControlModel/100\nconnection.NORMAL.allow.user=someone\n")
+    deployment.allow(
+        "version=JMQFileAccessControlModel/100\nconnection.NORMAL.allow.user=someone\n"
+    )
     with pytest.raises(AccessDenied):
         await deployment.connect()
 
@@ -345,7 +384,9 @@ async def test_selectors_choose_on_a_queue_and_leave_the_rest(deployment: Deploy
     client = await deployment.connect()
     session = client.session()
     session.send([with_properties(Queue("q"), str(number), {"n": number}) for number in range(20)])
-    even = client.consumer(session, Queue("q"), selector="n IN ('x') OR n - 2 * (n / 2) = 0 AND n < 10")
+    even = client.consumer(
+        session, Queue("q"), selector="n IN ('x') OR n - 2 * (n / 2) = 0 AND n < 10"
+    )
     low = client.consumer(session, Queue("q"), selector="n < 5")
     await even.until(lambda: True)
     await settled_down(reactor)
@@ -377,7 +418,14 @@ async def test_wildcards_cover_topics_that_exist_and_that_come(deployment: Deplo
     session.send([text(Topic("a.b"), "no subscriber yet")])
     one_level = client.consumer(session, Topic("a.*"))
     rest = client.consumer(session, Topic("a.>"))
-    session.send([text(Topic("a.b"), "1"), text(Topic("a.b.c"), "2"), text(Topic("a"), "3"), text(Topic("a.new"), "4")])
+    session.send(
+        [
+            text(Topic("a.b"), "1"),
+            text(Topic("a.b.c"), "2"),
+            text(Topic("a"), "3"),
+            text(Topic("a.new"), "4"),
+        ]
+    )
     await rest.count(3)
     assert rest.texts == ["1", "2", "4"]
     assert one_level.texts == ["1", "4"]
@@ -400,7 +448,9 @@ async def test_no_local_leaves_out_what_the_connection_sent(deployment: Deployme
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_durable_subscription_keeps_what_comes_while_nobody_listens(deployment: Deployment, kind: str) -> None:
+async def test_a_durable_subscription_keeps_what_comes_while_nobody_listens(
+    deployment: Deployment, kind: str
+) -> None:
     client = await deployment.connect(client_id="me")
     inbox = client.consumer(client.session(), Topic("t"), durable_name="d")
     await client.close()
@@ -436,7 +486,9 @@ async def test_a_durable_subscription_needs_a_client_id(deployment: Deployment) 
 
 @pytest_twisted.ensureDeferred
 @pytest.mark.parametrize("change", ["topic", "selector", "no_local", "removed"])
-async def test_the_backlog_of_a_redefined_or_removed_durable_subscription_is_dead(deployment: Deployment, change: str) -> None:
+async def test_the_backlog_of_a_redefined_or_removed_durable_subscription_is_dead(
+    deployment: Deployment, change: str
+) -> None:
     client = await deployment.connect(client_id="me")
     client.consumer(client.session(), Topic("t"), durable_name="d").consumer.close()
     sender = await deployment.connect()
@@ -444,8 +496,17 @@ async def test_the_backlog_of_a_redefined_or_removed_durable_subscription_is_dea
     if change == "removed":
         await client.connection.unsubscribe("d")
     else:
-        specs: dict[str, dict[str, Any]] = {"topic": {}, "selector": {"selector": "x = 1"}, "no_local": {"no_local": True}}
-        client.consumer(client.session(), Topic("u" if change == "topic" else "t"), durable_name="d", **specs[change])
+        specs: dict[str, dict[str, Any]] = {
+            "topic": {},
+            "selector": {"selector": "x = 1"},
+            "no_local": {"no_local": True},
+        }
+        client.consumer(
+            client.session(),
+            Topic("u" if change == "topic" else "t"),
+            durable_name="d",
+            **specs[change],
+        )
     dead = sender.consumer(sender.session(), Queue("mq.sys.dmq"))
     await dead.count(1)
     assert dead.texts == ["owed"]
@@ -453,7 +514,9 @@ async def test_the_backlog_of_a_redefined_or_removed_durable_subscription_is_dea
 
 
 @pytest_twisted.ensureDeferred
-async def test_temporary_destinations_are_their_creators_and_go_with_it(deployment: Deployment) -> None:
+async def test_temporary_destinations_are_their_creators_and_go_with_it(
+    deployment: Deployment,
+) -> None:
     creator, other = await deployment.connect(), await deployment.connect()
     temporary = creator.connection.temporary(Kind.QUEUE)
     with pytest.raises(InvalidDestination):
@@ -497,7 +560,9 @@ async def test_order_of_arrival_holds_across_a_commit_under_way(deployment: Depl
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_transaction_takes_acknowledgements_and_sends_together(deployment: Deployment) -> None:
+async def test_a_transaction_takes_acknowledgements_and_sends_together(
+    deployment: Deployment,
+) -> None:
     client = await deployment.connect()
     client.session().send([text(Queue("in"), str(number)) for number in range(4)])
     session = client.session(Mode.TRANSACTED)
@@ -534,7 +599,9 @@ async def test_unacknowledged_deliveries_survive_a_commit(deployment: Deployment
 
 
 @pytest_twisted.ensureDeferred
-async def test_another_sessions_acknowledgement_can_join_a_transaction(deployment: Deployment) -> None:
+async def test_another_sessions_acknowledgement_can_join_a_transaction(
+    deployment: Deployment,
+) -> None:
     client = await deployment.connect()
     transacted, individual = client.session(Mode.TRANSACTED), client.session(Mode.INDIVIDUAL)
     individual.send([text(Queue("in"), str(number)) for number in range(3)])
@@ -551,10 +618,14 @@ async def test_another_sessions_acknowledgement_can_join_a_transaction(deploymen
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_rejected_message_comes_again_after_its_pause_and_dies_in_the_end(deployment: Deployment) -> None:
+async def test_a_rejected_message_comes_again_after_its_pause_and_dies_in_the_end(
+    deployment: Deployment,
+) -> None:
     client = await deployment.connect()
     session = client.session(Mode.INDIVIDUAL)
-    policy = RedeliveryChanges(maximum_redeliveries=2, initial_redelivery_delay=1, back_off_multiplier=1.0)
+    policy = RedeliveryChanges(
+        maximum_redeliveries=2, initial_redelivery_delay=1, back_off_multiplier=1.0
+    )
     inbox = client.consumer(session, Queue("q"), redelivery=policy)
     session.send([text(Queue("q"), "poison")])
     for attempt in (1, 2, 3):
@@ -570,19 +641,25 @@ async def test_a_rejected_message_comes_again_after_its_pause_and_dies_in_the_en
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_consumer_changes_of_the_redelivery_policy_what_it_names(deployment: Deployment) -> None:
+async def test_a_consumer_changes_of_the_redelivery_policy_what_it_names(
+    deployment: Deployment,
+) -> None:
     policy = RedeliveryPolicy(maximum_redeliveries=1, initial_redelivery_delay=600_000)
     deployment.broker.create(Queue("q"), DestinationProperties(redelivery=policy))
     client = await deployment.connect()
     session = client.session(Mode.INDIVIDUAL)
-    inbox = client.consumer(session, Queue("q"), redelivery=RedeliveryChanges(initial_redelivery_delay=0))
+    inbox = client.consumer(
+        session, Queue("q"), redelivery=RedeliveryChanges(initial_redelivery_delay=0)
+    )
     session.send([text(Queue("q"), "poison")])
     for attempt in (1, 2):
         await inbox.count(attempt)
         inbox.consumer.reject([inbox.numbers[-1]])
     dead = client.consumer(client.session(), Queue("mq.sys.dmq"))
     await dead.count(1)
-    assert dead.messages[0].headers.properties["JMS_SUN_DMQ_DELIVERY_COUNT"] == 2, "the number is the queue's"
+    assert dead.messages[0].headers.properties["JMS_SUN_DMQ_DELIVERY_COUNT"] == 2, (
+        "the number is the queue's"
+    )
 
 
 @pytest_twisted.ensureDeferred
@@ -604,7 +681,9 @@ async def test_an_expired_message_is_not_delivered_but_dead(deployment: Deployme
     client = await deployment.connect()
     session = client.session()
     now = deployment.turn.refresh()
-    session.send([text(Queue("q"), "old", expires=now - 1), text(Queue("q"), "good", expires=now + 60_000)])
+    session.send(
+        [text(Queue("q"), "old", expires=now - 1), text(Queue("q"), "good", expires=now + 60_000)]
+    )
     inbox = client.consumer(session, Queue("q"))
     await inbox.count(1)
     assert inbox.texts == ["good"]
@@ -636,13 +715,17 @@ LIMITED = Queue("limited")
 
 
 def limited(behavior: LimitBehavior, **limits: Any) -> BrokerOptions:
-    return BrokerOptions(destinations=((LIMITED, DestinationProperties(limit_behavior=behavior, **limits)),))
+    return BrokerOptions(
+        destinations=((LIMITED, DestinationProperties(limit_behavior=behavior, **limits)),)
+    )
 
 
 @pytest_twisted.ensureDeferred
 async def test_reject_newest_refuses_the_first_that_is_too_many(tmp_path: Path, kind: str) -> None:
     (tmp_path / "b").mkdir()
-    deployment = Deployment(reactor, tmp_path / "b", kind, limited(LimitBehavior.REJECT_NEWEST, max_num_msgs=3))
+    deployment = Deployment(
+        reactor, tmp_path / "b", kind, limited(LimitBehavior.REJECT_NEWEST, max_num_msgs=3)
+    )
     client = await deployment.connect()
     session = client.session()
     with pytest.raises(MessageRejected) as refused:
@@ -658,9 +741,14 @@ async def test_reject_newest_refuses_the_first_that_is_too_many(tmp_path: Path, 
 @pytest_twisted.ensureDeferred
 @pytest.mark.parametrize(
     ("behavior", "kept"),
-    [(LimitBehavior.REMOVE_OLDEST, ["2", "1", "3"]), (LimitBehavior.REMOVE_LOW_PRIORITY, ["0", "2", "3"])],
+    [
+        (LimitBehavior.REMOVE_OLDEST, ["2", "1", "3"]),
+        (LimitBehavior.REMOVE_LOW_PRIORITY, ["0", "2", "3"]),
+    ],
 )
-async def test_room_is_made_as_the_destination_says(tmp_path: Path, kind: str, behavior: LimitBehavior, kept: list[str]) -> None:
+async def test_room_is_made_as_the_destination_says(
+    tmp_path: Path, kind: str, behavior: LimitBehavior, kept: list[str]
+) -> None:
     (tmp_path / "b").mkdir()
     deployment = Deployment(reactor, tmp_path / "b", kind, limited(behavior, max_num_msgs=3))
     client = await deployment.connect()
@@ -676,9 +764,13 @@ async def test_room_is_made_as_the_destination_says(tmp_path: Path, kind: str, b
 
 
 @pytest_twisted.ensureDeferred
-async def test_flow_control_takes_everything_and_withholds_receipts(tmp_path: Path, kind: str) -> None:
+async def test_flow_control_takes_everything_and_withholds_receipts(
+    tmp_path: Path, kind: str
+) -> None:
     (tmp_path / "b").mkdir()
-    deployment = Deployment(reactor, tmp_path / "b", kind, limited(LimitBehavior.FLOW_CONTROL, max_num_msgs=3))
+    deployment = Deployment(
+        reactor, tmp_path / "b", kind, limited(LimitBehavior.FLOW_CONTROL, max_num_msgs=3)
+    )
     client = await deployment.connect()
     session = client.session()
     session.send([text(LIMITED, str(number)) for number in range(4)])
@@ -702,7 +794,9 @@ async def test_flow_control_takes_everything_and_withholds_receipts(tmp_path: Pa
 @pytest_twisted.ensureDeferred
 async def test_a_message_above_the_size_limits_is_refused(tmp_path: Path, kind: str) -> None:
     (tmp_path / "b").mkdir()
-    deployment = Deployment(reactor, tmp_path / "b", kind, limited(LimitBehavior.FLOW_CONTROL, max_bytes_per_msg=100))
+    deployment = Deployment(
+        reactor, tmp_path / "b", kind, limited(LimitBehavior.FLOW_CONTROL, max_bytes_per_msg=100)
+    )
     client = await deployment.connect()
     session = client.session()
     with pytest.raises(MessageRejected) as refused:

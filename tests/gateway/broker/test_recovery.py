@@ -13,7 +13,13 @@ from gateway.broker.durability.numbering import RESERVE
 from gateway.broker.durability.rows import REMOVED
 from gateway.broker.operator.purging import purge
 from gateway.broker.settings import BrokerOptions
-from gateway.broker.store.interface import DestinationRow, RedeliveryRow, StoreDamaged, StoreError, SubscriptionRow
+from gateway.broker.store.interface import (
+    DestinationRow,
+    RedeliveryRow,
+    StoreDamaged,
+    StoreError,
+    SubscriptionRow,
+)
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.provider import Mode
 from gateway.messaging.redelivery import RedeliveryChanges
@@ -35,10 +41,14 @@ def test_order_and_priorities_are_as_they_were(stepped: Stepped) -> None:
     stepped.settle()
     stepped.restart(Memory(total=20 * OVERHEAD, share=5 * OVERHEAD, least=OVERHEAD))
     queue = stepped.broker.queue(Q)
-    assert (queue.count, queue.backlog.waiting, stepped.broker.memory.used) == (30, 30, 0), "nothing is read before it is wanted"
+    assert (queue.count, queue.backlog.waiting, stepped.broker.memory.used) == (30, 30, 0), (
+        "nothing is read before it is wanted"
+    )
     inbox = stepped.consume(stepped.session(), Q)
     stepped.settle()
-    expected = [number for remainder in (1, 0, 2) for number in range(30) if number % 3 == remainder]
+    expected = [
+        number for remainder in (1, 0, 2) for number in range(30) if number % 3 == remainder
+    ]
     assert [int(body) for body in inbox.texts] == expected
     assert queue.octets == sum(message.size for message in inbox.messages)
 
@@ -46,7 +56,14 @@ def test_order_and_priorities_are_as_they_were(stepped: Stepped) -> None:
 def test_messages_are_what_they_were(stepped: Stepped) -> None:
     session = stepped.session()
     sent = texts(
-        Q, ["body"], properties={"x": "y"}, correlation_id="c", type="t", reply_to=Topic("a"), extras=(("x-e", "1"),), priority=6
+        Q,
+        ["body"],
+        properties={"x": "y"},
+        correlation_id="c",
+        type="t",
+        reply_to=Topic("a"),
+        extras=(("x-e", "1"),),
+        priority=6,
     )
     sent[0].expires = stepped.now_ms + 10**6
     session.send(sent)
@@ -60,7 +77,9 @@ def test_messages_are_what_they_were(stepped: Stepped) -> None:
         assert getattr(found, name) == getattr(sent[0], name)
 
 
-def test_what_was_not_persistent_is_gone_and_so_are_its_destinations_numbers_not(stepped: Stepped) -> None:
+def test_what_was_not_persistent_is_gone_and_so_are_its_destinations_numbers_not(
+    stepped: Stepped,
+) -> None:
     small = Memory(total=4 * OVERHEAD, share=2 * OVERHEAD, least=OVERHEAD)
     stepped.restart(small)
     session = stepped.session()
@@ -140,11 +159,18 @@ def test_what_expires_in_the_store_only_is_given_up(stepped: Stepped) -> None:
     stepped.restart()
     stepped.later(61)
     queue = stepped.broker.queue(Q)
-    assert (queue.count, queue.backlog.waiting, queue.backlog.expiring, queue.dying) == (20, 20, 10, 0)
+    assert (queue.count, queue.backlog.waiting, queue.backlog.expiring, queue.dying) == (
+        20,
+        20,
+        10,
+        0,
+    )
     dead = stepped.consume(stepped.session(), Queue("mq.sys.dmq"), credit=2_000)
     stepped.settle()
     assert sorted(int(body) for body in dead.texts) == list(range(1_000))
-    assert {message.headers.properties["JMS_SUN_DMQ_UNDELIVERED_REASON"] for message in dead.messages} == {"EXPIRED"}
+    assert {
+        message.headers.properties["JMS_SUN_DMQ_UNDELIVERED_REASON"] for message in dead.messages
+    } == {"EXPIRED"}
 
 
 def test_a_seq_is_never_used_again(stepped: Stepped) -> None:
@@ -208,9 +234,18 @@ def test_what_belongs_to_nothing_is_removed(stepped: Stepped) -> None:
     [
         (lambda disk: disk.destinations.pop(1), "message 2: its destination, row 1, is missing"),
         (lambda disk: disk.destinations.pop(2), "subscription 3: its topic, row 2, is missing"),
-        (lambda disk: disk.subscriptions.clear(), "owed row of message 1: its subscription, row 3, is missing"),
-        (lambda disk: disk.rows.pop(1), "owed row of message 1: subscription 3 is owed it, and no topic has it"),
-        (lambda disk: disk.owed.add((3, 2)), "owed row of message 2: subscription 3 is owed it, and no topic has it"),
+        (
+            lambda disk: disk.subscriptions.clear(),
+            "owed row of message 1: its subscription, row 3, is missing",
+        ),
+        (
+            lambda disk: disk.rows.pop(1),
+            "owed row of message 1: subscription 3 is owed it, and no topic has it",
+        ),
+        (
+            lambda disk: disk.owed.add((3, 2)),
+            "owed row of message 2: subscription 3 is owed it, and no topic has it",
+        ),
     ],
 )
 def test_rows_that_name_what_is_missing_are_refused_and_stay(
@@ -276,9 +311,18 @@ def test_an_empty_auto_created_destination_is_reaped_after_a_restart(tmp_path: P
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
-        (DestinationRow(1, 0, "q", "maxNumMsgs=many"), "queue:q with properties that cannot be read: 'maxNumMsgs=many'"),
-        (SubscriptionRow(9, 1234, "me", "d", "", 0), "subscription 9: its topic, row 1234, is missing: 'd' of client-id 'me'"),
-        (SubscriptionRow(9, 1, "me", "d", "x =", 0), "durable subscription 'd' of client-id 'me'.*selector 'x =' is invalid"),
+        (
+            DestinationRow(1, 0, "q", "maxNumMsgs=many"),
+            "queue:q with properties that cannot be read: 'maxNumMsgs=many'",
+        ),
+        (
+            SubscriptionRow(9, 1234, "me", "d", "", 0),
+            "subscription 9: its topic, row 1234, is missing: 'd' of client-id 'me'",
+        ),
+        (
+            SubscriptionRow(9, 1, "me", "d", "x =", 0),
+            "durable subscription 'd' of client-id 'me'.*selector 'x =' is invalid",
+        ),
     ],
 )
 def test_rows_that_make_no_sense_are_refused_by_name(
@@ -293,7 +337,9 @@ def test_rows_that_make_no_sense_are_refused_by_name(
         stepped.restart()
 
 
-def test_what_was_being_committed_when_the_process_died_is_there_whole_or_not_at_all(stepped: Stepped) -> None:
+def test_what_was_being_committed_when_the_process_died_is_there_whole_or_not_at_all(
+    stepped: Stepped,
+) -> None:
     connection = stepped.connect()
     session, transacted = connection.session(Mode.CLIENT), connection.session(Mode.TRANSACTED)
     inbox = stepped.consume(session, Q)

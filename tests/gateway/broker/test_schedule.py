@@ -24,7 +24,9 @@ def make() -> tuple[Clock, Turn, Schedule]:
 
 
 @given(st.lists(st.integers(-5, 50), max_size=20), st.lists(st.integers(0, 30), max_size=10))
-def test_everything_is_done_once_when_it_is_due_and_in_order(delays: list[int], steps: list[int]) -> None:
+def test_everything_is_done_once_when_it_is_due_and_in_order(
+    delays: list[int], steps: list[int]
+) -> None:
     clock, turn, schedule = make()
     now = turn.refresh()
     done: list[tuple[int, int]] = []
@@ -34,10 +36,16 @@ def test_everything_is_done_once_when_it_is_due_and_in_order(delays: list[int], 
     for step in steps:
         clock.advance(step / 1000)
         passed += step
-        assert {place for _, place in done} >= {place for place, delay in enumerate(delays) if delay < passed}
-        assert {place for _, place in done} <= {place for place, delay in enumerate(delays) if delay <= passed + 1}
+        assert {place for _, place in done} >= {
+            place for place, delay in enumerate(delays) if delay < passed
+        }
+        assert {place for _, place in done} <= {
+            place for place, delay in enumerate(delays) if delay <= passed + 1
+        }
     clock.advance(1)
-    assert [place for _, place in done] == [place for _, place in sorted((delay, place) for place, delay in enumerate(delays))]
+    assert [place for _, place in done] == [
+        place for _, place in sorted((delay, place) for place, delay in enumerate(delays))
+    ]
     assert clock.getDelayedCalls() == []
 
 

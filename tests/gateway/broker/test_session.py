@@ -82,10 +82,15 @@ def test_whatever_does_not_fit_is_told_in_the_words_of_what_comes_after_it(tmp_p
         stepped.settle()
         (error,) = stepped.losses if way == "lost" else told.results
         assert isinstance(error, StorageFailed), way
-        assert describe(error, "x-1") == ("the message store could not write: the disk is full", True), way
+        assert describe(error, "x-1") == (
+            "the message store could not write: the disk is full",
+            True,
+        ), way
 
 
-def test_a_receipt_that_waited_for_a_later_batch_speaks_for_the_earlier_one_too(stepped: Stepped) -> None:
+def test_a_receipt_that_waited_for_a_later_batch_speaks_for_the_earlier_one_too(
+    stepped: Stepped,
+) -> None:
     session = stepped.session(Mode.CLIENT)
     stepped.session().send(texts(Q, ["there"]))
     inbox = stepped.consume(session, Q)
@@ -175,7 +180,9 @@ def test_acknowledgements_wait_for_the_batch_that_fits_and_fire_in_order(stepped
     assert stepped.bodies == ["2"]
 
 
-def test_a_destination_new_in_a_batch_that_did_not_fit_is_stored_with_the_next(stepped: Stepped) -> None:
+def test_a_destination_new_in_a_batch_that_did_not_fit_is_stored_with_the_next(
+    stepped: Stepped,
+) -> None:
     session = stepped.session()
     session.send(texts(Q, ["refused"]))
     session.completion(Told())
@@ -192,8 +199,12 @@ def test_a_destination_new_in_a_batch_that_did_not_fit_is_stored_with_the_next(s
     assert stepped.broker.queue(Q).count == 1
 
 
-def test_messages_that_memory_had_no_room_for_stay_in_memory_when_the_disk_has_none(tmp_path: Path) -> None:
-    stepped = Stepped(tmp_path, memory=Memory(total=20 * OVERHEAD, share=4 * OVERHEAD, least=OVERHEAD))
+def test_messages_that_memory_had_no_room_for_stay_in_memory_when_the_disk_has_none(
+    tmp_path: Path,
+) -> None:
+    stepped = Stepped(
+        tmp_path, memory=Memory(total=20 * OVERHEAD, share=4 * OVERHEAD, least=OVERHEAD)
+    )
     session = stepped.session()
     told = Told()
     for number in range(10):
@@ -214,7 +225,9 @@ def test_messages_that_memory_had_no_room_for_stay_in_memory_when_the_disk_has_n
 
 
 def test_the_same_for_a_topic_of_which_some_have_taken_it(tmp_path: Path) -> None:
-    stepped = Stepped(tmp_path, memory=Memory(total=20 * OVERHEAD, share=4 * OVERHEAD, least=OVERHEAD))
+    stepped = Stepped(
+        tmp_path, memory=Memory(total=20 * OVERHEAD, share=4 * OVERHEAD, least=OVERHEAD)
+    )
     session = stepped.session()
     quick = stepped.consume(stepped.session(), Topic("t"))
     slow = [stepped.consume(stepped.session(), Topic("t"), credit=0) for _ in range(2)]
@@ -234,8 +247,12 @@ def test_the_same_for_a_topic_of_which_some_have_taken_it(tmp_path: Path) -> Non
     assert stepped.broker.topic(Topic("t")).count == 0
 
 
-def test_while_the_disk_drains_what_need_not_be_stored_stays_in_memory_and_in_order(tmp_path: Path) -> None:
-    stepped = Stepped(tmp_path, memory=Memory(total=20 * OVERHEAD, share=4 * OVERHEAD, least=OVERHEAD))
+def test_while_the_disk_drains_what_need_not_be_stored_stays_in_memory_and_in_order(
+    tmp_path: Path,
+) -> None:
+    stepped = Stepped(
+        tmp_path, memory=Memory(total=20 * OVERHEAD, share=4 * OVERHEAD, least=OVERHEAD)
+    )
     session = stepped.session()
     session.send(texts(Q, range(5)))
     session.send(texts(Q, range(5, 10)))
@@ -255,7 +272,9 @@ def test_while_the_disk_drains_what_need_not_be_stored_stays_in_memory_and_in_or
 
 
 @pytest.mark.parametrize("no_room", [False, True])
-def test_what_was_acknowledged_on_a_full_disk_is_written_before_the_end_or_told(tmp_path: Path, no_room: bool) -> None:
+def test_what_was_acknowledged_on_a_full_disk_is_written_before_the_end_or_told(
+    tmp_path: Path, no_room: bool
+) -> None:
     stepped = Stepped(tmp_path)
     session = stepped.session()
     session.send(texts(Q, range(2)))
@@ -315,7 +334,9 @@ def test_a_commit_that_does_not_fit_takes_nothing_and_sends_nothing(stepped: Ste
     assert session
 
 
-def test_a_commit_that_does_not_fit_gives_back_what_its_consumer_does_not_wait_for_any_more(stepped: Stepped) -> None:
+def test_a_commit_that_does_not_fit_gives_back_what_its_consumer_does_not_wait_for_any_more(
+    stepped: Stepped,
+) -> None:
     session, transacted, _ = take_and_send(stepped)
     told = Told()
     transacted.commit(told)
@@ -368,7 +389,9 @@ def test_a_commit_that_only_acknowledges_is_tried_again(stepped: Stepped) -> Non
     assert stepped.broker.queue(Q).count == 0
 
 
-def test_what_a_topics_transaction_released_is_needed_again_though_others_have_let_go_since(stepped: Stepped) -> None:
+def test_what_a_topics_transaction_released_is_needed_again_though_others_have_let_go_since(
+    stepped: Stepped,
+) -> None:
     topic = Topic("t")
     connection = stepped.connect("me")
     transacted, session = connection.session(Mode.TRANSACTED), connection.session(Mode.INDIVIDUAL)
@@ -390,7 +413,9 @@ def test_what_a_topics_transaction_released_is_needed_again_though_others_have_l
     assert stepped.empty
 
 
-def test_a_transactions_messages_and_those_behind_them_arrive_in_order_or_not_at_all(stepped: Stepped) -> None:
+def test_a_transactions_messages_and_those_behind_them_arrive_in_order_or_not_at_all(
+    stepped: Stepped,
+) -> None:
     transacted, plain = stepped.session(Mode.TRANSACTED), stepped.session()
     inbox = stepped.consume(stepped.session(), Q)
     for fits in (False, True):
@@ -439,7 +464,9 @@ def test_completions_commits_and_rollbacks_are_told_in_the_order_asked(stepped: 
     assert stepped.bodies == ["1"]
 
 
-def test_a_transaction_takes_no_more_of_others_acknowledgements_than_it_may_have(tmp_path: Path) -> None:
+def test_a_transaction_takes_no_more_of_others_acknowledgements_than_it_may_have(
+    tmp_path: Path,
+) -> None:
     """Nothing else bounds them: they make room for other deliveries at once."""
     stepped = Stepped(tmp_path, BrokerOptions(transaction_acknowledgements=2))
     connection = stepped.connect()
@@ -460,7 +487,12 @@ def test_a_transaction_takes_no_more_of_others_acknowledgements_than_it_may_have
 
 
 def test_a_transaction_that_is_too_large_is_rolled_back(tmp_path: Path) -> None:
-    stepped = Stepped(tmp_path, BrokerOptions(transaction_messages=3, transaction_octets=10_000, transaction_acknowledgements=2))
+    stepped = Stepped(
+        tmp_path,
+        BrokerOptions(
+            transaction_messages=3, transaction_octets=10_000, transaction_acknowledgements=2
+        ),
+    )
     transacted = stepped.session(Mode.TRANSACTED)
     transacted.send(texts(Q, range(3)))
     for run in (texts(Q, ["4"]), texts(Q, ["x" * 10_000])):
@@ -481,7 +513,9 @@ def test_a_transaction_that_is_too_large_is_rolled_back(tmp_path: Path) -> None:
     assert inbox.attempts == [1, 1, 1, 2, 2, 2]
 
 
-def test_what_nothing_is_stored_of_is_committed_although_the_disk_refuses_others(stepped: Stepped) -> None:
+def test_what_nothing_is_stored_of_is_committed_although_the_disk_refuses_others(
+    stepped: Stepped,
+) -> None:
     connection = stepped.connect()
     transacted, sender = connection.session(Mode.TRANSACTED), stepped.session()
     inbox = stepped.consume(transacted, Q)
@@ -570,7 +604,9 @@ def test_a_commit_on_its_way_to_a_queue_that_is_removed_arrives_nowhere(stepped:
 
 
 def test_a_temporary_queue_is_never_stored_and_goes_with_its_connection(tmp_path: Path) -> None:
-    stepped = Stepped(tmp_path, memory=Memory(total=20 * OVERHEAD, share=4 * OVERHEAD, least=OVERHEAD))
+    stepped = Stepped(
+        tmp_path, memory=Memory(total=20 * OVERHEAD, share=4 * OVERHEAD, least=OVERHEAD)
+    )
     connection = stepped.connect()
     temporary = connection.temporary(Kind.QUEUE)
     sender = stepped.session()
@@ -688,7 +724,11 @@ def test_a_transaction_holds_its_sender_back_too(tmp_path: Path) -> None:
 
 def test_limits_leave_no_room_twice_for_what_is_being_committed(tmp_path: Path) -> None:
     stepped = limited(tmp_path, LimitBehavior.REJECT_NEWEST)
-    first, second, plain = stepped.session(Mode.TRANSACTED), stepped.session(Mode.TRANSACTED), stepped.session()
+    first, second, plain = (
+        stepped.session(Mode.TRANSACTED),
+        stepped.session(Mode.TRANSACTED),
+        stepped.session(),
+    )
     told, refused = Told(), Told()
     first.send(texts(LIMITED, range(2)))
     second.send(texts(LIMITED, range(2)))
@@ -703,7 +743,9 @@ def test_limits_leave_no_room_twice_for_what_is_being_committed(tmp_path: Path) 
     assert stepped.broker.queue(LIMITED).count == 3
 
 
-def test_a_sender_whose_session_is_closed_is_not_called_when_the_disk_has_caught_up(stepped: Stepped) -> None:
+def test_a_sender_whose_session_is_closed_is_not_called_when_the_disk_has_caught_up(
+    stepped: Stepped,
+) -> None:
     session = stepped.session()
     resumed: list[int] = []
     for _ in range(6):
@@ -730,7 +772,9 @@ def test_a_consumer_that_is_over_is_forgotten_with_its_last_settlement(stepped: 
         assert not session.has(inbox.consumer)  # type: ignore[attr-defined]
 
 
-def test_a_joined_acknowledgement_of_a_consumer_that_is_over_goes_back_to_its_queue(stepped: Stepped) -> None:
+def test_a_joined_acknowledgement_of_a_consumer_that_is_over_goes_back_to_its_queue(
+    stepped: Stepped,
+) -> None:
     connection = stepped.connect()
     session, transacted = connection.session(Mode.INDIVIDUAL), connection.session(Mode.TRANSACTED)
     inbox = stepped.consume(session, Q)

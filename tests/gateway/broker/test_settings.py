@@ -88,13 +88,18 @@ def test_the_dead_message_queue_has_defaults_of_its_own() -> None:
     (found,) = options("imq.destination.queue.mq.sys.dmq.maxNumMsgs=10").destinations
     destination, properties = found
     assert destination == DMQ
-    assert (properties.max_num_msgs, properties.max_total_msg_bytes) == (10, DMQ_PROPERTIES.max_total_msg_bytes)
+    assert (properties.max_num_msgs, properties.max_total_msg_bytes) == (
+        10,
+        DMQ_PROPERTIES.max_total_msg_bytes,
+    )
     assert properties.limit_behavior is LimitBehavior.REMOVE_OLDEST
 
 
 @pytest.mark.parametrize("name", ["orders", "Queue.orders", "queue."])
 def test_a_destination_that_is_neither_queue_nor_topic_is_refused_by_name(name: str) -> None:
-    with pytest.raises(ValueError, match=r"imq\.destination\.queue\.NAME or imq\.destination\.topic\.NAME"):
+    with pytest.raises(
+        ValueError, match=r"imq\.destination\.queue\.NAME or imq\.destination\.topic\.NAME"
+    ):
         options(f"imq.destination.{name}.maxNumMsgs=1")
 
 

@@ -47,7 +47,10 @@ def slow(request: pytest.FixtureRequest, tmp_path: Path) -> Slow:
 
 
 def coloured(destination: Destination, count: int) -> list[Message]:
-    return [with_properties(destination, str(number), {"colour": "blue" if number % 3 else "red"}) for number in range(count)]
+    return [
+        with_properties(destination, str(number), {"colour": "blue" if number % 3 else "red"})
+        for number in range(count)
+    ]
 
 
 def reds(count: int) -> list[str]:
@@ -217,7 +220,9 @@ def test_what_nobody_wants_does_not_stay_though_nobody_reads(slow: Slow) -> None
     assert slow.broker.topic(T).count == 14
 
 
-def test_a_process_that_ends_before_the_selector_was_asked_delivers_nothing_else(tmp_path: Path) -> None:
+def test_a_process_that_ends_before_the_selector_was_asked_delivers_nothing_else(
+    tmp_path: Path,
+) -> None:
     slow = Slow(tmp_path)
     connection = slow.connect("r")
     slow.consume(connection.session(Mode.CLIENT), T, durable_name="d", selector=RED)

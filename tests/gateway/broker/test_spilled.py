@@ -14,10 +14,18 @@ _TOPICS: Final[tuple[Any, ...]] = ("first", "second")
 
 _steps = st.lists(
     st.one_of(
-        st.tuples(st.just("add"), st.sampled_from(_TOPICS), st.lists(st.integers(1, 60), unique=True)),
-        st.tuples(st.just("run"), st.sampled_from(_TOPICS), st.tuples(st.integers(1, 60), st.integers(0, 20))),
+        st.tuples(
+            st.just("add"), st.sampled_from(_TOPICS), st.lists(st.integers(1, 60), unique=True)
+        ),
+        st.tuples(
+            st.just("run"),
+            st.sampled_from(_TOPICS),
+            st.tuples(st.integers(1, 60), st.integers(0, 20)),
+        ),
         st.tuples(st.just("discard"), st.none(), st.lists(st.integers(1, 80), unique=True)),
-        st.tuples(st.just("discard run"), st.none(), st.tuples(st.integers(1, 60), st.integers(0, 20))),
+        st.tuples(
+            st.just("discard run"), st.none(), st.tuples(st.integers(1, 60), st.integers(0, 20))
+        ),
     )
 )
 
@@ -26,7 +34,11 @@ _steps = st.lists(
 def test_it_is_a_dict_in_order(steps: list[tuple[str, Any, Any]]) -> None:
     spilled, known = Spilled(), dict[int, Any]()
     for what, topic, given_seqs in steps:
-        seqs = sorted(given_seqs) if isinstance(given_seqs, list) else list(range(given_seqs[0], sum(given_seqs)))
+        seqs = (
+            sorted(given_seqs)
+            if isinstance(given_seqs, list)
+            else list(range(given_seqs[0], sum(given_seqs)))
+        )
         if topic is not None:
             new = [seq for seq in seqs if seq not in known]
             spilled.add_all(new, topic)

@@ -35,7 +35,9 @@ def small(tmp_path: Path) -> Stepped:
     return Stepped(tmp_path, memory=little())
 
 
-def leave_durable(stepped: Stepped, client_id: str, destination: Destination = T, **spec: Any) -> None:
+def leave_durable(
+    stepped: Stepped, client_id: str, destination: Destination = T, **spec: Any
+) -> None:
     """Make a durable subscription, and leave it alone."""
     connection = stepped.connect(client_id)
     stepped.consume(connection.session(Mode.CLIENT), destination, durable_name="d", **spec)
@@ -43,7 +45,9 @@ def leave_durable(stepped: Stepped, client_id: str, destination: Destination = T
     stepped.settle()
 
 
-def take_up(stepped: Stepped, client_id: str, destination: Destination = T, **spec: Any) -> tuple[Connection, Inbox]:
+def take_up(
+    stepped: Stepped, client_id: str, destination: Destination = T, **spec: Any
+) -> tuple[Connection, Inbox]:
     """Read a durable subscription again."""
     connection = stepped.connect(client_id)
     inbox = stepped.consume(connection.session(Mode.CLIENT), destination, durable_name="d", **spec)
@@ -84,7 +88,9 @@ def test_one_who_is_not_durable_needs_no_row_while_there_is_memory(stepped: Step
 
 
 @pytest.mark.parametrize("pattern", [T, Topic("*")])
-def test_what_waits_for_a_subscription_that_ends_is_deleted_unread(small: Stepped, pattern: Destination) -> None:
+def test_what_waits_for_a_subscription_that_ends_is_deleted_unread(
+    small: Stepped, pattern: Destination
+) -> None:
     session = small.session()
     slow = [small.session() for _ in range(3)]
     for each in slow:
@@ -123,7 +129,9 @@ def test_subscriptions_that_end_wait_for_the_commits_of_others(small: Stepped) -
 
 
 @pytest.mark.parametrize("persistent", [True, False])
-def test_those_who_are_behind_share_rows_with_those_who_are_durable(small: Stepped, persistent: bool) -> None:
+def test_those_who_are_behind_share_rows_with_those_who_are_durable(
+    small: Stepped, persistent: bool
+) -> None:
     leave_durable(small, "a")
     session = small.session()
     slow = [small.consume(small.session(), T, credit=0) for _ in range(2)]
@@ -180,7 +188,9 @@ def test_deliveries_may_be_settled_after_the_subscription_has_ended(stepped: Ste
     assert stepped.broker.topic(T).count == 0
 
 
-def test_what_a_transaction_took_of_an_ended_subscription_is_settled_by_its_rollback(stepped: Stepped) -> None:
+def test_what_a_transaction_took_of_an_ended_subscription_is_settled_by_its_rollback(
+    stepped: Stepped,
+) -> None:
     connection = stepped.connect()
     session, transacted = connection.session(Mode.CLIENT), connection.session(Mode.TRANSACTED)
     inbox = stepped.consume(session, T)
@@ -197,19 +207,28 @@ def test_what_a_transaction_took_of_an_ended_subscription_is_settled_by_its_roll
 # --- durable subscriptions
 
 
-def test_durable_subscriptions_are_there_after_a_restart_with_all_they_had(stepped: Stepped) -> None:
+def test_durable_subscriptions_are_there_after_a_restart_with_all_they_had(
+    stepped: Stepped,
+) -> None:
     leave_durable(stepped, "plain")
     leave_durable(stepped, "red", selector="colour = 'red'")
     leave_durable(stepped, "wild", Topic("t.*"))
     leave_durable(stepped, "distant", no_local=True)
     session = stepped.session()
-    session.send([with_properties(T, str(number), {"colour": "red" if number % 2 else "blue"}) for number in range(6)])
+    session.send(
+        [
+            with_properties(T, str(number), {"colour": "red" if number % 2 else "blue"})
+            for number in range(6)
+        ]
+    )
     session.send(texts(Topic("t.a"), ["a"]) + texts(Topic("u.a"), ["b"]))
     stepped.settle()
     stepped.restart()
     session = stepped.session()
     session.send(texts(Topic("t.new"), ["c"]))
-    session.send([with_properties(T, "6", {"colour": "blue"}), with_properties(T, "7", {"colour": "red"})])
+    session.send(
+        [with_properties(T, "6", {"colour": "blue"}), with_properties(T, "7", {"colour": "red"})]
+    )
     stepped.settle()
     found = {
         client_id: take_up(stepped, client_id, destination, **spec)[1]
@@ -228,7 +247,9 @@ def test_durable_subscriptions_are_there_after_a_restart_with_all_they_had(stepp
         inbox.consumer.acknowledge_through(len(inbox.messages))
     stepped.settle()
     assert stepped.empty
-    assert stepped.disk.subscriptions.keys() == {subscription.number for subscription in stepped.broker.durables.values()}
+    assert stepped.disk.subscriptions.keys() == {
+        subscription.number for subscription in stepped.broker.durables.values()
+    }
 
 
 def test_numbers_are_not_given_out_twice_after_a_restart(stepped: Stepped) -> None:
@@ -259,8 +280,14 @@ def test_a_pattern_that_nobody_names_any_more_leaves_the_store(stepped: Stepped)
 
 
 @pytest.mark.parametrize("use_dmq", [True, False])
-def test_a_redefined_subscription_gives_up_all_it_had_block_by_block(tmp_path: Path, use_dmq: bool) -> None:
-    small = Stepped(tmp_path, BrokerOptions(reap_time=0, auto_topic=DestinationProperties(use_dmq=use_dmq)), little())
+def test_a_redefined_subscription_gives_up_all_it_had_block_by_block(
+    tmp_path: Path, use_dmq: bool
+) -> None:
+    small = Stepped(
+        tmp_path,
+        BrokerOptions(reap_time=0, auto_topic=DestinationProperties(use_dmq=use_dmq)),
+        little(),
+    )
     leave_durable(small, "a")
     leave_durable(small, "b")
     session = small.session()
@@ -274,7 +301,9 @@ def test_a_redefined_subscription_gives_up_all_it_had_block_by_block(tmp_path: P
     small.settle()
     assert inbox.texts == ["new"]
     assert number not in small.disk.subscriptions
-    assert {owner for owner, _ in small.disk.owed} == {small.broker.durables[key].number for key in (("a", "d"), ("b", "d"))}
+    assert {owner for owner, _ in small.disk.owed} == {
+        small.broker.durables[key].number for key in (("a", "d"), ("b", "d"))
+    }
     dead = small.consume(session, DMQ)
     small.settle()
     assert dead.texts == ([str(number) for number in range(700)] if use_dmq else [])
@@ -301,7 +330,9 @@ def test_a_redefinition_that_a_crash_cut_short_is_finished(small: Stepped) -> No
     small.store.step()
     small.turns()
     small.store.step()
-    assert len(small.disk.subscriptions) == 2, "both are there, and the old one has not given up all"
+    assert len(small.disk.subscriptions) == 2, (
+        "both are there, and the old one has not given up all"
+    )
     assert small.disk.owed
     small.restart(little())
     small.settle()
@@ -317,7 +348,9 @@ def test_a_redefinition_that_a_crash_cut_short_is_finished(small: Stepped) -> No
     assert inbox.texts == ["new"]
 
 
-def test_a_removal_that_is_told_is_durable_and_one_that_a_crash_cut_short_is_not_told(small: Stepped) -> None:
+def test_a_removal_that_is_told_is_durable_and_one_that_a_crash_cut_short_is_not_told(
+    small: Stepped,
+) -> None:
     leave_durable(small, "a")
     session = small.session()
     for number in range(700):
@@ -338,7 +371,9 @@ def test_a_removal_that_is_told_is_durable_and_one_that_a_crash_cut_short_is_not
     assert small.disk.owed == set()
 
 
-def test_a_subscription_whose_commit_finds_the_disk_full_is_stored_all_the_same(stepped: Stepped) -> None:
+def test_a_subscription_whose_commit_finds_the_disk_full_is_stored_all_the_same(
+    stepped: Stepped,
+) -> None:
     connection = stepped.connect("a")
     session = connection.session(Mode.CLIENT)
     stepped.consume(session, T, durable_name="d")
@@ -358,7 +393,9 @@ def test_a_subscription_whose_commit_finds_the_disk_full_is_stored_all_the_same(
     assert len(stepped.disk.subscriptions) == 1
 
 
-def test_an_unsubscribe_whose_commit_finds_the_disk_full_is_done_in_the_next(stepped: Stepped) -> None:
+def test_an_unsubscribe_whose_commit_finds_the_disk_full_is_done_in_the_next(
+    stepped: Stepped,
+) -> None:
     leave_durable(stepped, "a")
     done: list[object] = []
     stepped.connect("a").unsubscribe("d").addBoth(done.append)
@@ -444,10 +481,14 @@ def test_a_pattern_does_not_cover_the_temporary_topics_of_others(stepped: Steppe
 def test_a_temporary_topic_has_no_durable_subscriptions(stepped: Stepped) -> None:
     connection = stepped.connect("a")
     with pytest.raises(InvalidDestination):
-        stepped.consume(connection.session(Mode.CLIENT), connection.temporary(Kind.TOPIC), durable_name="d")
+        stepped.consume(
+            connection.session(Mode.CLIENT), connection.temporary(Kind.TOPIC), durable_name="d"
+        )
 
 
-def test_a_temporary_topic_does_not_come_back_when_what_was_sent_to_it_is_settled(stepped: Stepped) -> None:
+def test_a_temporary_topic_does_not_come_back_when_what_was_sent_to_it_is_settled(
+    stepped: Stepped,
+) -> None:
     connection = stepped.connect()
     temporary = connection.temporary(Kind.TOPIC)
     session, transacted = connection.session(Mode.CLIENT), connection.session(Mode.TRANSACTED)
@@ -467,7 +508,9 @@ def test_what_the_selector_was_never_asked_about_is_not_dead_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stepped = Stepped(tmp_path)
-    inbox = stepped.consume(stepped.session(client_id="me"), Topic("t"), durable_name="d", selector="a = 1", start=False)
+    inbox = stepped.consume(
+        stepped.session(client_id="me"), Topic("t"), durable_name="d", selector="a = 1", start=False
+    )
     stepped.settle()
     inbox.consumer.close()
     monkeypatch.setattr(stepped.broker.slices, "spent", lambda: True)

@@ -18,7 +18,9 @@ LIMITED, FREE = Topic("t.limited"), Topic("t.free")
 
 def limited(folder: Path, behavior: LimitBehavior, most: int = 4, reap_time: int = 0) -> Stepped:
     properties = DestinationProperties(max_num_msgs=most, limit_behavior=behavior)
-    return Stepped(folder, BrokerOptions(reap_time=reap_time, destinations=((LIMITED, properties),)))
+    return Stepped(
+        folder, BrokerOptions(reap_time=reap_time, destinations=((LIMITED, properties),))
+    )
 
 
 def test_each_subscription_counts(tmp_path: Path) -> None:
@@ -28,7 +30,10 @@ def test_each_subscription_counts(tmp_path: Path) -> None:
     session.send(texts(LIMITED, range(2)))
     stepped.settle()
     topic = stepped.broker.topic(LIMITED)
-    assert (topic.count, topic.octets) == (4, 2 * sum(message.size for message in inboxes[0].messages))
+    assert (topic.count, topic.octets) == (
+        4,
+        2 * sum(message.size for message in inboxes[0].messages),
+    )
     with pytest.raises(MessageRejected) as refused:
         session.send(texts(LIMITED, ["more"]))
     assert isinstance(refused.value.cause, DestinationFull)
@@ -38,8 +43,12 @@ def test_each_subscription_counts(tmp_path: Path) -> None:
     session.send(texts(LIMITED, ["more"]))
 
 
-@pytest.mark.parametrize("behavior", [LimitBehavior.REMOVE_OLDEST, LimitBehavior.REMOVE_LOW_PRIORITY])
-def test_a_limit_falls_on_the_messages_of_its_own_topic(tmp_path: Path, behavior: LimitBehavior) -> None:
+@pytest.mark.parametrize(
+    "behavior", [LimitBehavior.REMOVE_OLDEST, LimitBehavior.REMOVE_LOW_PRIORITY]
+)
+def test_a_limit_falls_on_the_messages_of_its_own_topic(
+    tmp_path: Path, behavior: LimitBehavior
+) -> None:
     stepped = limited(tmp_path, behavior)
     session = stepped.session()
     everything = stepped.consume(session, Topic("t.*"), credit=0)
@@ -48,8 +57,15 @@ def test_a_limit_falls_on_the_messages_of_its_own_topic(tmp_path: Path, behavior
         session.send(texts(LIMITED, [number]))
     everything.consumer.grant(100)
     stepped.settle()
-    assert [body for body in everything.texts if body.startswith("free")] == [f"free {number}" for number in range(20)]
-    assert [body for body in everything.texts if not body.startswith("free")] == ["6", "7", "8", "9"]
+    assert [body for body in everything.texts if body.startswith("free")] == [
+        f"free {number}" for number in range(20)
+    ]
+    assert [body for body in everything.texts if not body.startswith("free")] == [
+        "6",
+        "7",
+        "8",
+        "9",
+    ]
     dead = stepped.consume(session, Queue("mq.sys.dmq"))
     stepped.settle()
     assert dead.texts == [str(number) for number in range(6)]

@@ -151,10 +151,14 @@ def test_whatever_settles_it_nothing_is_counted_any_more(tmp_path: Path, how: st
     assert rig.window.unacknowledged == 0
 
 
-def test_transactions_of_this_process_count_and_those_of_clients_count_elsewhere(tmp_path: Path) -> None:
+def test_transactions_of_this_process_count_and_those_of_clients_count_elsewhere(
+    tmp_path: Path,
+) -> None:
     rig = Rig(tmp_path)
     made: list[Connection] = []
-    rig.provider.connect(Credentials("guest", "guest", "127.0.0.1"), None, rig.losses.append).addCallback(made.append)
+    rig.provider.connect(
+        Credentials("guest", "guest", "127.0.0.1"), None, rig.losses.append
+    ).addCallback(made.append)
     for connection, counts in ((made[0], False), (rig.connect(), True)):
         rig.fill(1)
         session = connection.session(Mode.TRANSACTED)
@@ -176,7 +180,9 @@ def _taken(messages: list[Message]) -> int:
     return sum([message.weight for message in messages])
 
 
-@pytest.mark.parametrize("end", ["commit", "one phase", "rollback", "rollback unprepared", "closed"])
+@pytest.mark.parametrize(
+    "end", ["commit", "one phase", "rollback", "rollback unprepared", "closed"]
+)
 def test_the_work_of_a_branch_counts_until_it_is_over(tmp_path: Path, end: str) -> None:
     rig = Rig(tmp_path)
     rig.fill(1)

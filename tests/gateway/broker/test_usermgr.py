@@ -17,7 +17,9 @@ from gateway.instance.settings_general import BRIDGE_ADMIN_PASSWORD
 class Tool:
     """The command on one instance, with answers for its prompts."""
 
-    def __init__(self, layout: Layout, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, layout: Layout, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         self.layout = layout
         self.answers: list[str] = []
         self._capsys = capsys
@@ -27,7 +29,9 @@ class Tool:
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
         """Exit code, standard output, standard error."""
-        code = usermgr.run([*arguments, "-varhome", str(self.layout.varhome), "-i", self.layout.instance])
+        code = usermgr.run(
+            [*arguments, "-varhome", str(self.layout.varhome), "-i", self.layout.instance]
+        )
         captured = self._capsys.readouterr()
         return code, captured.out, captured.err
 
@@ -37,7 +41,9 @@ class Tool:
 
 
 @pytest.fixture
-def tool(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tool:
+def tool(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Tool:
     layout = Layout(tmp_path, "one")
     layout.create()
     write_users(layout.users, [])
@@ -63,7 +69,11 @@ def test_add_asks_for_the_password_twice(tool: Tool) -> None:
     assert "User 'alice' is added." in out
     assert "sesame" not in out + err
     alice = tool.users["alice"]
-    assert (alice.groups, alice.active, alice.loopback) == (frozenset({"user", "staff"}), True, False)
+    assert (alice.groups, alice.active, alice.loopback) == (
+        frozenset({"user", "staff"}),
+        True,
+        False,
+    )
     assert matches(alice, "sesame")
     assert tool.answers == []
 
@@ -79,7 +89,9 @@ def test_add_takes_the_password_from_a_passfile(tool: Tool, passfile: Path) -> N
 
 @pytest.mark.parametrize("given", [["-p", "sesame"], ["-psesame"], ["-p"], ["-p", "sesame", "-f"]])
 @pytest.mark.parametrize("what", ["add", "update"])
-def test_a_password_on_the_command_line_is_refused_and_not_repeated(tool: Tool, what: str, given: list[str]) -> None:
+def test_a_password_on_the_command_line_is_refused_and_not_repeated(
+    tool: Tool, what: str, given: list[str]
+) -> None:
     if what == "add" and "-f" in given:
         given = given[:-1]
     code, out, err = tool(what, "-u", "alice", *given)
@@ -91,7 +103,9 @@ def test_a_password_on_the_command_line_is_refused_and_not_repeated(tool: Tool, 
 
 
 def test_add_inactive_and_confined(tool: Tool, passfile: Path) -> None:
-    assert tool("add", "-u", "alice", "-a", "false", "--loopback", "-passfile", str(passfile))[0] == 0
+    assert (
+        tool("add", "-u", "alice", "-a", "false", "--loopback", "-passfile", str(passfile))[0] == 0
+    )
     assert (tool.users["alice"].active, tool.users["alice"].loopback) == (False, True)
 
 
@@ -106,7 +120,9 @@ def test_update(tool: Tool, passfile: Path) -> None:
     assert tool("update", "-u", "alice", "-g", "staff,admin")[0] == 0
     assert tool.users["alice"] == User("alice", frozenset({"staff", "admin"}), before.hash)
     assert tool("update", "-u", "alice", "-a", "inactive", "--loopback")[0] == 0
-    assert tool.users["alice"] == User("alice", frozenset({"staff", "admin"}), before.hash, False, True)
+    assert tool.users["alice"] == User(
+        "alice", frozenset({"staff", "admin"}), before.hash, False, True
+    )
     assert tool("update", "-u", "alice", "-a", "true", "--any")[0] == 0
     assert tool.users["alice"] == User("alice", frozenset({"staff", "admin"}), before.hash)
     tool.answers = ["simsim", "simsim"]
@@ -115,7 +131,11 @@ def test_update(tool: Tool, passfile: Path) -> None:
     assert tool("update", "-u", "alice", "-passfile", str(passfile), "-f", "-a", "false")[0] == 0
     assert matches(tool.users["alice"], "sesame")
     assert not tool.users["alice"].active
-    assert tool("update", "-u", "bob", "-a", "true") == (1, "", "imqusermgr: there is no user 'bob'\n")
+    assert tool("update", "-u", "bob", "-a", "true") == (
+        1,
+        "",
+        "imqusermgr: there is no user 'bob'\n",
+    )
 
 
 def test_delete_asks_unless_forced(tool: Tool, passfile: Path) -> None:
@@ -164,8 +184,17 @@ def test_a_wrong_command_line_is_one_line_and_exit_code_2(tool: Tool, arguments:
 
 def test_an_instance_without_users_file(tool: Tool) -> None:
     tool.layout.users.unlink()
-    for arguments in (["list"], ["add", "-u", "alice"], ["update", "-u", "alice"], ["delete", "-u", "alice"]):
-        assert tool(*arguments) == (1, "", f"imqusermgr: {tool.layout.users}: cannot be read: No such file or directory\n")
+    for arguments in (
+        ["list"],
+        ["add", "-u", "alice"],
+        ["update", "-u", "alice"],
+        ["delete", "-u", "alice"],
+    ):
+        assert tool(*arguments) == (
+            1,
+            "",
+            f"imqusermgr: {tool.layout.users}: cannot be read: No such file or directory\n",
+        )
 
 
 def test_a_damaged_users_file_is_left_alone(tool: Tool, passfile: Path) -> None:
@@ -176,7 +205,9 @@ def test_a_damaged_users_file_is_left_alone(tool: Tool, passfile: Path) -> None:
     assert tool.layout.users.read_text() == "version=StompGatewayUsers/1\nalice\n"
 
 
-def test_which_instance(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tool: Tool, tmp_path: Path) -> None:
+def test_which_instance(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tool: Tool, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert usermgr.run(["list", "-i", "one"]) == 1
     assert f"there is no instance {tmp_path}/var/instances/one yet" in capsys.readouterr().err
@@ -186,12 +217,16 @@ def test_which_instance(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 
 @pytest.fixture
-def new(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tool:
+def new(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Tool:
     """The command on an instance that nobody has started yet."""
     return Tool(Layout(tmp_path / "var", "new"), capsys, monkeypatch)
 
 
-def test_before_the_first_start_users_are_made_as_that_would_make_them(new: Tool, passfile: Path) -> None:
+def test_before_the_first_start_users_are_made_as_that_would_make_them(
+    new: Tool, passfile: Path
+) -> None:
     code, out, err = new("add", "-u", "alice", "-passfile", str(passfile))
     assert (code, err) == (0, "")
     assert list(new.users) == ["admin", "guest", "alice"]
@@ -231,12 +266,17 @@ def test_an_instance_that_lost_its_users_gets_no_others(new: Tool, passfile: Pat
     assert f"{new.layout.users}: cannot be read" in err
 
 
-def test_the_only_administrator_is_deleted_by_force_only_and_not_without_a_word(new: Tool, passfile: Path) -> None:
+def test_the_only_administrator_is_deleted_by_force_only_and_not_without_a_word(
+    new: Tool, passfile: Path
+) -> None:
     new("add", "-u", "alice", "-passfile", str(passfile))
     new.answers = ["y"]
     code, out, err = new("delete", "-u", "admin")
     assert (code, out) == (1, "")
-    assert err == "imqusermgr: user 'admin' is the only active one in group admin; -f deletes it all the same\n"
+    assert (
+        err
+        == "imqusermgr: user 'admin' is the only active one in group admin; -f deletes it all the same\n"
+    )
     assert "admin" in new.users
     code, out, err = new("delete", "-u", "admin", "-f")
     assert (code, out.startswith("User 'admin' is deleted.")) == (0, True)

@@ -74,13 +74,19 @@ async def refusal(users: Users, credentials: Credentials) -> str:
 
 @ensureDeferred
 async def test_the_right_passcode(users: Users) -> None:
-    assert await users.authenticate(Credentials("alice", "sesame", "192.0.2.1")) == Principal("alice", frozenset({"user", "staff"}))
+    assert await users.authenticate(Credentials("alice", "sesame", "192.0.2.1")) == Principal(
+        "alice", frozenset({"user", "staff"})
+    )
 
 
 @ensureDeferred
 async def test_an_unknown_user_is_told_what_a_wrong_passcode_is_told(users: Users) -> None:
     wrong = await refusal(users, Credentials("alice", "simsim"))
-    assert wrong == await refusal(users, Credentials("nobody", "sesame")) == "unknown user or wrong passcode"
+    assert (
+        wrong
+        == await refusal(users, Credentials("nobody", "sesame"))
+        == "unknown user or wrong passcode"
+    )
     assert await refusal(users, Credentials("idle", "simsim")) == wrong
     assert await refusal(users, Credentials("guest", "simsim", "192.0.2.1")) == wrong
 
@@ -94,7 +100,14 @@ async def test_an_empty_passcode_is_refused_and_not_verified(file: Path) -> None
 
 
 class NeverAsked(Passcodes):
-    def verify(self, hash: str | None, passcode: str, address: str = "", name: str = "", rank: Rank = Rank.OTHER) -> Deferred[bool]:
+    def verify(
+        self,
+        hash: str | None,
+        passcode: str,
+        address: str = "",
+        name: str = "",
+        rank: Rank = Rank.OTHER,
+    ) -> Deferred[bool]:
         raise AssertionError("nothing was to be verified")
 
 
@@ -103,19 +116,32 @@ async def test_an_inactive_user(users: Users) -> None:
     assert await refusal(users, Credentials("idle", "sesame")) == "the user is inactive"
 
 
-@pytest.mark.parametrize("address", ["", "127.0.0.1", "127.255.3.4", "::1", "::ffff:127.0.0.1", "0:0:0:0:0:0:0:1"])
+@pytest.mark.parametrize(
+    "address", ["", "127.0.0.1", "127.255.3.4", "::1", "::ffff:127.0.0.1", "0:0:0:0:0:0:0:1"]
+)
 @ensureDeferred
 async def test_guests_come_from_this_machine(users: Users, address: str) -> None:
     assert (await users.authenticate(Credentials("guest", "sesame", address))).name == "guest"
 
 
 @pytest.mark.parametrize(
-    "address", ["192.0.2.1", "128.0.0.1", "::2", "::ffff:192.0.2.1", "fe80::1%lo", "::127.0.0.1", "localhost", "0.0.0.0"]
+    "address",
+    [
+        "192.0.2.1",
+        "128.0.0.1",
+        "::2",
+        "::ffff:192.0.2.1",
+        "fe80::1%lo",
+        "::127.0.0.1",
+        "localhost",
+        "0.0.0.0",
+    ],
 )
 @ensureDeferred
 async def test_guests_come_from_nowhere_else(users: Users, address: str) -> None:
     assert (
-        await refusal(users, Credentials("guest", "sesame", address)) == "the user may connect from the server's own machine only"
+        await refusal(users, Credentials("guest", "sesame", address))
+        == "the user may connect from the server's own machine only"
     )
 
 
@@ -128,17 +154,32 @@ async def test_a_certificate_stands_in_for_a_passcode(users: Users) -> None:
 
 @ensureDeferred
 async def test_a_certificate_of_somebody_else(users: Users) -> None:
-    assert await refusal(users, Credentials("alice", "", certificate="bob")) == "the client certificate is another user's"
-    assert await refusal(users, Credentials("", "", certificate="bob")) == "the client certificate's user is unknown"
+    assert (
+        await refusal(users, Credentials("alice", "", certificate="bob"))
+        == "the client certificate is another user's"
+    )
+    assert (
+        await refusal(users, Credentials("", "", certificate="bob"))
+        == "the client certificate's user is unknown"
+    )
     assert await refusal(users, Credentials("", "", certificate="idle")) == "the user is inactive"
-    assert "own machine" in await refusal(users, Credentials("", "", "192.0.2.1", certificate="guest"))
-    assert await refusal(users, Credentials("", "", certificate="")) == "the client certificate's user is unknown"
+    assert "own machine" in await refusal(
+        users, Credentials("", "", "192.0.2.1", certificate="guest")
+    )
+    assert (
+        await refusal(users, Credentials("", "", certificate=""))
+        == "the client certificate's user is unknown"
+    )
 
 
 @ensureDeferred
 async def test_a_passcode_that_is_given_is_verified_whatever_the_certificate(users: Users) -> None:
-    assert "wrong passcode" in await refusal(users, Credentials("alice", "simsim", certificate="alice"))
-    assert (await users.authenticate(Credentials("alice", "sesame", certificate="idle"))).name == "alice"
+    assert "wrong passcode" in await refusal(
+        users, Credentials("alice", "simsim", certificate="alice")
+    )
+    assert (
+        await users.authenticate(Credentials("alice", "sesame", certificate="idle"))
+    ).name == "alice"
 
 
 @ensureDeferred
@@ -164,7 +205,10 @@ async def test_reload(users: Users, file: Path) -> None:
 
 @ensureDeferred
 async def test_a_reload_while_a_passcode_is_verified(users: Users, file: Path) -> None:
-    old, new = users.authenticate(Credentials("alice", "sesame")), users.authenticate(Credentials("alice", "simsim"))
+    old, new = (
+        users.authenticate(Credentials("alice", "sesame")),
+        users.authenticate(Credentials("alice", "simsim")),
+    )
     write_users(file, [User("alice", frozenset({"new"}), hash_passcode("simsim"))])
     users.reload()
     with pytest.raises(AuthenticationFailed):
@@ -173,7 +217,9 @@ async def test_a_reload_while_a_passcode_is_verified(users: Users, file: Path) -
 
 
 @ensureDeferred
-async def test_a_reload_that_takes_the_user_away_while_its_passcode_is_verified(users: Users, file: Path) -> None:
+async def test_a_reload_that_takes_the_user_away_while_its_passcode_is_verified(
+    users: Users, file: Path
+) -> None:
     asked = users.authenticate(Credentials("alice", "sesame"))
     write_users(file, [])
     users.reload()
@@ -184,7 +230,14 @@ async def test_a_reload_that_takes_the_user_away_while_its_passcode_is_verified(
 class Busy(Passcodes):
     """One with whom too many wait."""
 
-    def verify(self, hash: str | None, passcode: str, address: str = "", name: str = "", rank: Rank = Rank.OTHER) -> Deferred[bool]:
+    def verify(
+        self,
+        hash: str | None,
+        passcode: str,
+        address: str = "",
+        name: str = "",
+        rank: Rank = Rank.OTHER,
+    ) -> Deferred[bool]:
         return fail(TooManyWait("7 logins are waiting to be verified; try again later"))
 
 
@@ -192,7 +245,10 @@ class Busy(Passcodes):
 async def test_too_many_logins(file: Path) -> None:
     users = Users(file, reactor, Busy(reactor))
     users.load()
-    assert await refusal(users, Credentials("alice", "sesame")) == "7 logins are waiting to be verified; try again later"
+    assert (
+        await refusal(users, Credentials("alice", "sesame"))
+        == "7 logins are waiting to be verified; try again later"
+    )
 
 
 @ensureDeferred
@@ -224,21 +280,30 @@ def test_a_file_that_others_can_read_is_warned_of(file: Path, users: Users) -> N
         users.reload()
     finally:
         globalLogPublisher.removeObserver(events.append)  # type: ignore[arg-type]
-    assert [event["file"] for event in events if "its mode should be 0600" in str(event["log_format"])] == [str(file)]
+    assert [
+        event["file"] for event in events if "its mode should be 0600" in str(event["log_format"])
+    ] == [str(file)]
 
 
 def unpadded(octets: bytes) -> str:
     return base64.b64encode(octets).decode().rstrip("=")
 
 
-names = st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters=":,*"), min_size=1, max_size=20)
-hashes = st.tuples(st.binary(min_size=16, max_size=16), st.binary(min_size=32, max_size=32), st.integers(8, 2**20)).map(
+names = st.text(
+    st.characters(exclude_categories=["C", "Z"], exclude_characters=":,*"), min_size=1, max_size=20
+)
+hashes = st.tuples(
+    st.binary(min_size=16, max_size=16), st.binary(min_size=32, max_size=32), st.integers(8, 2**20)
+).map(
     lambda parts: f"$argon2id$v=19$m={parts[2]},t=2,p=1${unpadded(parts[0])}${unpadded(parts[1])}"
 )
 
 
 @given(
-    st.lists(st.builds(User, names, st.frozensets(names), hashes, st.booleans(), st.booleans()), unique_by=lambda user: user.name)
+    st.lists(
+        st.builds(User, names, st.frozensets(names), hashes, st.booleans(), st.booleans()),
+        unique_by=lambda user: user.name,
+    )
 )
 def test_what_is_written_is_read_back(everybody: list[User]) -> None:
     read = parse(render(everybody), Path("users"))
@@ -267,7 +332,10 @@ def test_any_text_is_users_or_an_error_of_ours(text: str) -> None:
         (f"alice:user:true:any:{HASH}", "'true': expected active or inactive"),
         (f"alice:user:active:all:{HASH}", "'all': expected loopback or any"),
         ("alice:user:active:any:sesame", "expected an Argon2id hash"),
-        (f"alice:user:active:any:{HASH}\nalice:user:active:any:{HASH}", "user 'alice' is there twice"),
+        (
+            f"alice:user:active:any:{HASH}\nalice:user:active:any:{HASH}",
+            "user 'alice' is there twice",
+        ),
     ],
 )
 def test_lines_that_are_no_users(line: str, what: str) -> None:
@@ -295,7 +363,10 @@ def test_an_empty_group_list_and_the_line_ends_of_windows_are_understood() -> No
     assert read == {"alice": User("alice", frozenset(), HASH)}
 
 
-@pytest.mark.parametrize("name", ["", " a", "a ", "a:b", "a,b", "*", "a\x00", "a\nb", "\x7f", "a\u2028b", "\ud800", "x" * 256])
+@pytest.mark.parametrize(
+    "name",
+    ["", " a", "a ", "a:b", "a,b", "*", "a\x00", "a\nb", "\x7f", "a\u2028b", "\ud800", "x" * 256],
+)
 def test_names_that_nobody_can_have(name: str) -> None:
     with pytest.raises(ValueError, match="name"):
         check_name(name)
@@ -337,9 +408,13 @@ async def test_a_new_instance_has_a_guest_and_an_admin(tmp_path: Path) -> None:
     assert password not in file.read_text()
     users = Users(file, reactor)
     users.load()
-    assert await users.authenticate(Credentials("guest", "guest", "127.0.0.1")) == Principal("guest", frozenset({"anonymous"}))
+    assert await users.authenticate(Credentials("guest", "guest", "127.0.0.1")) == Principal(
+        "guest", frozenset({"anonymous"})
+    )
     assert "own machine" in await refusal(users, Credentials("guest", "guest", "192.0.2.1"))
-    assert await users.authenticate(Credentials("admin", password, "192.0.2.1")) == Principal("admin", frozenset({"admin"}))
+    assert await users.authenticate(Credentials("admin", password, "192.0.2.1")) == Principal(
+        "admin", frozenset({"admin"})
+    )
     assert "wrong passcode" in await refusal(users, Credentials("admin", "admin"))
     users.close()
 
@@ -353,7 +428,9 @@ async def test_the_admins_password_may_be_given(tmp_path: Path) -> None:
     users.close()
 
 
-def test_two_new_instances_have_different_passwords_and_users_are_not_overwritten(tmp_path: Path) -> None:
+def test_two_new_instances_have_different_passwords_and_users_are_not_overwritten(
+    tmp_path: Path,
+) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     assert create_default_users(one) != create_default_users(two)
     before = one.read_bytes()
@@ -367,7 +444,11 @@ def test_two_new_instances_have_different_passwords_and_users_are_not_overwritte
     [
         (None, "192.0.2.1", "the user was deleted"),
         (User("alice", frozenset(), HASH, active=False), "192.0.2.1", "the user is inactive"),
-        (User("alice", frozenset(), HASH, loopback=True), "192.0.2.1", "the server's own machine only"),
+        (
+            User("alice", frozenset(), HASH, loopback=True),
+            "192.0.2.1",
+            "the server's own machine only",
+        ),
         (User("alice", frozenset(), HASH, loopback=True), "::ffff:127.0.0.1", None),
         (User("alice", frozenset({"new"}), hash_passcode("other")), "192.0.2.1", None),
     ],

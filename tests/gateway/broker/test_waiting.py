@@ -25,7 +25,9 @@ async def deployment(tmp_path: Path) -> AsyncIterator[Deployment]:
     assert deployment.failures == []
 
 
-async def told(deployment: Deployment, spec: Subscription, client_id: str | None = None) -> Waiting | None:
+async def told(
+    deployment: Deployment, spec: Subscription, client_id: str | None = None
+) -> Waiting | None:
     return await deployment.provider.waiting(spec, client_id)
 
 
@@ -42,7 +44,9 @@ async def sent(deployment: Deployment, destination: Destination, *times: tuple[i
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_queue_that_nobody_has_used_is_empty_and_is_not_made(deployment: Deployment) -> None:
+async def test_a_queue_that_nobody_has_used_is_empty_and_is_not_made(
+    deployment: Deployment,
+) -> None:
     assert await told(deployment, Subscription(ORDERS)) == Waiting(0, 0)
     assert deployment.broker.find(ORDERS) is None
 

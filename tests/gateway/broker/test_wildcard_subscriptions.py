@@ -48,7 +48,9 @@ def counted(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> Callable
     return lambda: len(calls)
 
 
-def test_each_topic_is_looked_at_once_when_many_end_and_few_in_each_turn(stepped: Stepped, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_topic_is_looked_at_once_when_many_end_and_few_in_each_turn(
+    stepped: Stepped, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sender = stepped.session()
     for number in range(TOPICS):
         sender.send(texts(Topic(f"shop.{number}"), ["x"]))
@@ -96,7 +98,9 @@ def test_making_one_asks_the_access_rules_about_no_topic_that_gets_no_message(
     assert asked() == 2
 
 
-def test_who_subscribes_gets_what_is_sent_from_then_on_to_topics_old_and_new(stepped: Stepped) -> None:
+def test_who_subscribes_gets_what_is_sent_from_then_on_to_topics_old_and_new(
+    stepped: Stepped,
+) -> None:
     sender = stepped.session()
     sender.send(texts(Topic("shop.old"), ["before"]))
     first, second = stepped.session(Mode.AUTO), stepped.session(Mode.AUTO)
@@ -110,11 +114,18 @@ def test_who_subscribes_gets_what_is_sent_from_then_on_to_topics_old_and_new(ste
     sender.send(texts(Topic("shop.old"), ["4"]))
     sender.send(texts(Topic("shop.new"), ["5"]))
     stepped.settle()
-    assert [all_of(inbox) for inbox in (*inboxes, third, fourth)] == [[], ["1", "3", "4"], ["3", "4"], ["4", "5"]]
+    assert [all_of(inbox) for inbox in (*inboxes, third, fourth)] == [
+        [],
+        ["1", "3", "4"],
+        ["3", "4"],
+        ["4", "5"],
+    ]
 
 
 @pytest.mark.parametrize("between", [False, True])
-def test_a_topic_that_only_such_a_subscription_used_is_reaped_when_that_has_ended(stepped: Stepped, between: bool) -> None:
+def test_a_topic_that_only_such_a_subscription_used_is_reaped_when_that_has_ended(
+    stepped: Stepped, between: bool
+) -> None:
     sender = stepped.session()
     session = stepped.session(Mode.AUTO)
     inbox = stepped.consume(session, SHOP)
@@ -132,7 +143,9 @@ def test_a_topic_that_only_such_a_subscription_used_is_reaped_when_that_has_ende
     assert stepped.broker.find(Topic("shop.a")) is None
 
 
-def test_a_durable_subscriber_who_comes_again_at_once_is_let_in_and_misses_nothing(stepped: Stepped) -> None:
+def test_a_durable_subscriber_who_comes_again_at_once_is_let_in_and_misses_nothing(
+    stepped: Stepped,
+) -> None:
     sender = stepped.session()
     for number in range(TOPICS):
         sender.send(texts(Topic(f"shop.{number}"), ["x"]))
@@ -150,7 +163,9 @@ def test_a_durable_subscriber_who_comes_again_at_once_is_let_in_and_misses_nothi
     assert inbox.texts == ["while it was away", "when it was back"]
 
 
-def test_who_subscribed_while_a_topic_was_being_destroyed_gets_its_messages_if_that_failed(stepped: Stepped) -> None:
+def test_who_subscribed_while_a_topic_was_being_destroyed_gets_its_messages_if_that_failed(
+    stepped: Stepped,
+) -> None:
     sender = stepped.session()
     sender.send(texts(Topic("shop.a"), ["x"]))
     topic = stepped.broker.topic(Topic("shop.a"))

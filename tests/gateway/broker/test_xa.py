@@ -13,7 +13,20 @@ from twisted.internet.defer import Deferred
 from gateway.messaging.errors import NotSupported, ProviderUnavailable, XAError
 from gateway.messaging.provider import Flags, Vote, Xid
 from tests.gateway.broker.administering import outcome
-from tests.gateway.broker.branching import DUPID, INVAL, NOTA, PROTO, RBROLLBACK, Branching, Q, branched, code, fill, waiting, xid
+from tests.gateway.broker.branching import (
+    DUPID,
+    INVAL,
+    NOTA,
+    PROTO,
+    RBROLLBACK,
+    Branching,
+    Q,
+    branched,
+    code,
+    fill,
+    waiting,
+    xid,
+)
 from tests.gateway.broker.stepping import Stepped, Told, texts
 
 
@@ -29,7 +42,12 @@ def xa(stepped: Stepped) -> Branching:
 
 def test_the_life_of_a_branch_by_its_codes(stepped: Stepped, xa: Branching) -> None:
     one, resource = xid(1), xa.resource
-    for ask in (resource.prepare, resource.rollback, resource.forget, partial(resource.commit, one_phase=True)):
+    for ask in (
+        resource.prepare,
+        resource.rollback,
+        resource.forget,
+        partial(resource.commit, one_phase=True),
+    ):
         unknown: Callable[[Xid], Deferred[Any]] = ask
         assert code(stepped, partial(unknown, one)) == NOTA
     assert code(stepped, lambda: resource.end(one, Flags.SUCCESS)) == NOTA
@@ -59,7 +77,14 @@ def test_the_life_of_a_branch_by_its_codes(stepped: Stepped, xa: Branching) -> N
 
 
 @pytest.mark.parametrize(
-    "wrong", [Xid(-1, b"g", b"b"), Xid(1, b"", b"b"), Xid(1, b"g", b""), Xid(1, bytes(65), b"b"), Xid(1, b"g", bytes(65))]
+    "wrong",
+    [
+        Xid(-1, b"g", b"b"),
+        Xid(1, b"", b"b"),
+        Xid(1, b"g", b""),
+        Xid(1, bytes(65), b"b"),
+        Xid(1, b"g", bytes(65)),
+    ],
 )
 def test_what_no_branch_can_be_called(stepped: Stepped, xa: Branching, wrong: Xid) -> None:
     assert code(stepped, lambda: xa.resource.start(wrong, Flags.NOFLAGS)) == INVAL
@@ -101,7 +126,9 @@ def test_a_suspended_association_may_be_ended(stepped: Stepped, xa: Branching) -
 
 
 @pytest.mark.parametrize("how", ["prepare", "commit", "rollback"])
-def test_a_branch_that_failed_can_only_be_rolled_back(stepped: Stepped, xa: Branching, how: str) -> None:
+def test_a_branch_that_failed_can_only_be_rolled_back(
+    stepped: Stepped, xa: Branching, how: str
+) -> None:
     one = xid(1)
     xa.start(one)
     xa.session.send(texts(Q, ["never"]))
@@ -110,7 +137,15 @@ def test_a_branch_that_failed_can_only_be_rolled_back(stepped: Stepped, xa: Bran
     if how == "rollback":
         xa.rollback(one)
     else:
-        assert code(stepped, lambda: xa.resource.prepare(one) if how == "prepare" else xa.resource.commit(one, True)) == RBROLLBACK
+        assert (
+            code(
+                stepped,
+                lambda: (
+                    xa.resource.prepare(one) if how == "prepare" else xa.resource.commit(one, True)
+                ),
+            )
+            == RBROLLBACK
+        )
     assert code(stepped, lambda: xa.resource.rollback(one)) == NOTA
     assert waiting(stepped, Q) == []
     assert stepped.empty
@@ -172,9 +207,15 @@ def test_a_closed_session_has_no_resource(stepped: Stepped, xa: Branching) -> No
 def test_calls_for_one_branch_wait_for_one_another(stepped: Stepped, xa: Branching) -> None:
     xa.sends(xid(1), Q, ["x"])
     prepared, committed, again = Told(), Told(), Told()
-    xa.resource.prepare(xid(1)).addCallbacks(lambda vote: prepared(None), lambda failure: prepared(failure.value))
-    xa.resource.commit(xid(1), False).addCallbacks(lambda _: committed(None), lambda failure: committed(failure.value))
-    xa.resource.rollback(xid(1)).addCallbacks(lambda _: again(None), lambda failure: again(failure.value))
+    xa.resource.prepare(xid(1)).addCallbacks(
+        lambda vote: prepared(None), lambda failure: prepared(failure.value)
+    )
+    xa.resource.commit(xid(1), False).addCallbacks(
+        lambda _: committed(None), lambda failure: committed(failure.value)
+    )
+    xa.resource.rollback(xid(1)).addCallbacks(
+        lambda _: again(None), lambda failure: again(failure.value)
+    )
     stepped.turns()
     assert (prepared.results, committed.results, xa.resource.recover().result) == ([], [], [])
     stepped.settle()

@@ -11,7 +11,19 @@ from gateway.broker.operator.administration import AdministrationRefused
 from gateway.broker.xa.administration import BranchAdministration
 from gateway.messaging.provider import Subscription
 from tests.gateway.broker.administering import administration, outcome
-from tests.gateway.broker.branching import NOTA, OTHER, PROTO, TOPIC, Branching, Q, branched, code, fill, waiting, xid
+from tests.gateway.broker.branching import (
+    NOTA,
+    OTHER,
+    PROTO,
+    TOPIC,
+    Branching,
+    Q,
+    branched,
+    code,
+    fill,
+    waiting,
+    xid,
+)
 from tests.gateway.broker.stepping import Stepped, texts
 
 HEURRB, HEURCOM = 6, 7
@@ -45,7 +57,12 @@ def test_prepared_branches_are_listed_with_their_ages(stepped: Stepped) -> None:
     stepped.later(60)
     admin = BranchAdministration(stepped.provider)
     (branch,) = admin.branches()
-    assert (branch.xid, branch.state, branch.age_ms // 1000, branch.user) == (XID, "PREPARED", 60, "guest")
+    assert (branch.xid, branch.state, branch.age_ms // 1000, branch.user) == (
+        XID,
+        "PREPARED",
+        60,
+        "guest",
+    )
     assert (branch.sent, branch.acknowledged) == (1, 2)
     assert branch.since_ms + branch.age_ms == stepped.now_ms
     stepped.restart()
@@ -55,7 +72,9 @@ def test_prepared_branches_are_listed_with_their_ages(stepped: Stepped) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_heuristic_decision_is_told_to_the_coordinator_until_it_is_forgotten(stepped: Stepped, commit: bool) -> None:
+def test_a_heuristic_decision_is_told_to_the_coordinator_until_it_is_forgotten(
+    stepped: Stepped, commit: bool
+) -> None:
     xa = prepared(stepped)
     admin = BranchAdministration(stepped.provider)
     outcome(stepped, admin.commit(XID) if commit else admin.rollback(XID))
@@ -139,9 +158,13 @@ def test_a_topic_that_a_branch_has_sent_to_is_not_destroyed(stepped: Stepped) ->
 
 @pytest.mark.parametrize("restart", [True, False])
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_durable_subscription_may_be_destroyed_with_what_is_locked(stepped: Stepped, commit: bool, restart: bool) -> None:
+def test_a_durable_subscription_may_be_destroyed_with_what_is_locked(
+    stepped: Stepped, commit: bool, restart: bool
+) -> None:
     owner = stepped.connect("c")
-    owner.xa_session().consumer(Subscription(TOPIC, durable_name="d"), lambda *args: None, lambda error: None)
+    owner.xa_session().consumer(
+        Subscription(TOPIC, durable_name="d"), lambda *args: None, lambda error: None
+    )
     owner.close()
     fill(stepped, 3, TOPIC)
     xa = Branching(stepped, "c")
@@ -162,7 +185,9 @@ def test_a_durable_subscription_may_be_destroyed_with_what_is_locked(stepped: St
     else:
         xa.rollback(xid(1))
     stepped.settle()
-    assert [row.body for row in stepped.disk.rows.values()] == [b"2"], "the dead message queue has what waited"
+    assert [row.body for row in stepped.disk.rows.values()] == [b"2"], (
+        "the dead message queue has what waited"
+    )
     assert not stepped.disk.owed
     assert stepped.broker.topic(TOPIC).count == 0
 

@@ -177,7 +177,9 @@ def step_full(stepped: Stepped) -> None:
 
 
 @pytest.mark.parametrize("how", ["prepare", "commit"])
-def test_a_full_disk_rolls_back_what_is_not_prepared(stepped: Stepped, xa: Branching, how: str) -> None:
+def test_a_full_disk_rolls_back_what_is_not_prepared(
+    stepped: Stepped, xa: Branching, how: str
+) -> None:
     fill(stepped, 2)
     inbox = xa.consume(Q)
     xa.start(xid(1))
@@ -187,7 +189,9 @@ def test_a_full_disk_rolls_back_what_is_not_prepared(stepped: Stepped, xa: Branc
     xa.end(xid(1))
     inbox.clear()
     told = Told()
-    asked: Deferred[Any] = xa.resource.prepare(xid(1)) if how == "prepare" else xa.resource.commit(xid(1), True)
+    asked: Deferred[Any] = (
+        xa.resource.prepare(xid(1)) if how == "prepare" else xa.resource.commit(xid(1), True)
+    )
     asked.addCallbacks(lambda _: told(None), lambda failure: told(failure.value))
     step_full(stepped)
     (error,) = told.results
@@ -204,7 +208,9 @@ def test_a_full_disk_rolls_back_what_is_not_prepared(stepped: Stepped, xa: Branc
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_the_end_of_a_prepared_branch_is_tried_again(stepped: Stepped, xa: Branching, commit: bool) -> None:
+def test_the_end_of_a_prepared_branch_is_tried_again(
+    stepped: Stepped, xa: Branching, commit: bool
+) -> None:
     durable = stepped.consume(stepped.session(client_id="c"), TOPIC, durable_name="d")
     fill(stepped, 2)
     inbox = xa.consume(Q)
@@ -215,7 +221,9 @@ def test_the_end_of_a_prepared_branch_is_tried_again(stepped: Stepped, xa: Branc
     xa.end(xid(1))
     xa.prepare(xid(1))
     told = Told()
-    (xa.resource.commit(xid(1), False) if commit else xa.resource.rollback(xid(1))).addCallback(told)
+    (xa.resource.commit(xid(1), False) if commit else xa.resource.rollback(xid(1))).addCallback(
+        told
+    )
     sender = stepped.session()
     # What does not fit is somebody else's, in the same batch.
     sender.send(texts(Queue("elsewhere"), ["refused"]))
@@ -241,7 +249,9 @@ def test_the_end_of_a_prepared_branch_is_tried_again(stepped: Stepped, xa: Branc
 def test_a_broken_disk_leaves_the_outcome_open(stepped: Stepped, xa: Branching) -> None:
     xa.sends(xid(1), Q, ["x"])
     told = Told()
-    xa.resource.prepare(xid(1)).addCallbacks(lambda _: told(None), lambda failure: told(failure.value))
+    xa.resource.prepare(xid(1)).addCallbacks(
+        lambda _: told(None), lambda failure: told(failure.value)
+    )
     stepped.turns()
     stepped.store.fail()
     stepped.turns()

@@ -21,7 +21,17 @@ from gateway.broker.xa.administration import BranchAdministration
 from gateway.broker.xa.codes import xid_text
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import XAError
-from gateway.messaging.provider import Connection, Consumer, Flags, Mode, Subscription, Vote, XAResource, XASession, Xid
+from gateway.messaging.provider import (
+    Connection,
+    Consumer,
+    Flags,
+    Mode,
+    Subscription,
+    Vote,
+    XAResource,
+    XASession,
+    Xid,
+)
 from tests.gateway.broker.administering import administration, outcome
 from tests.gateway.broker.stepping import Stepped, texts
 
@@ -84,7 +94,11 @@ class _Branch:
 
     @property
     def idle(self) -> bool:
-        return not self.asked and self.state == "active" and all(how is None for how in self.sessions.values())
+        return (
+            not self.asked
+            and self.state == "active"
+            and all(how is None for how in self.sessions.values())
+        )
 
 
 class BranchModel(RuleBasedStateMachine):
@@ -96,7 +110,9 @@ class BranchModel(RuleBasedStateMachine):
         globalLogPublisher.addObserver(cast("ILogObserver", self.observe))
         self.folder = tempfile.TemporaryDirectory()
         memory = Memory(total=20 * OVERHEAD, share=8 * OVERHEAD, least=2 * OVERHEAD)
-        self.stepped = Stepped(Path(self.folder.name), BrokerOptions(reap_time=0, xa_timeout=0), memory)
+        self.stepped = Stepped(
+            Path(self.folder.name), BrokerOptions(reap_time=0, xa_timeout=0), memory
+        )
         self.fates: dict[str, _Fate] = {}
         self.branches: list[_Branch] = []
         self.numbers = 0
@@ -122,7 +138,13 @@ class BranchModel(RuleBasedStateMachine):
     def open_reader(self, session: _Session, place: Destination) -> None:
         reader = session.readers[place] = _Reader(session, place)
 
-        def deliver(consumer: Consumer, first: int, messages: Sequence[Any], attempts: Sequence[int] | None, /) -> None:
+        def deliver(
+            consumer: Consumer,
+            first: int,
+            messages: Sequence[Any],
+            attempts: Sequence[int] | None,
+            /,
+        ) -> None:
             for number, message in zip(range(first, first + len(messages)), messages, strict=True):
                 fate = self.fates[message.text]
                 assert fate.place == place
@@ -135,7 +157,9 @@ class BranchModel(RuleBasedStateMachine):
         reader.consumer.start()
 
     def idle_sessions(self, branch: _Branch) -> list[_Session]:
-        return [each for each in branch.sessions if not each.closed and each.current in (None, branch)]
+        return [
+            each for each in branch.sessions if not each.closed and each.current in (None, branch)
+        ]
 
     def over(self, branch: _Branch, committed: bool) -> None:
         """It has ended so."""
@@ -194,10 +218,17 @@ class BranchModel(RuleBasedStateMachine):
         return set(found)
 
     def has(self, state: str) -> bool:
-        return any(each.state == state and not each.asked and (state != "active" or each.idle) for each in self.branches)
+        return any(
+            each.state == state and not each.asked and (state != "active" or each.idle)
+            for each in self.branches
+        )
 
     def some(self, data: st.DataObject, state: str) -> _Branch | None:
-        found = [each for each in self.branches if each.state == state and not each.asked and (state != "active" or each.idle)]
+        found = [
+            each
+            for each in self.branches
+            if each.state == state and not each.asked and (state != "active" or each.idle)
+        ]
         return data.draw(st.sampled_from(found)) if found else None
 
     # --- rules
@@ -217,7 +248,11 @@ class BranchModel(RuleBasedStateMachine):
             made.append(fate)
         return made
 
-    @rule(place=st.sampled_from(PLACES), count=st.integers(1, 6), persistent=st.sampled_from([True, True, False]))
+    @rule(
+        place=st.sampled_from(PLACES),
+        count=st.integers(1, 6),
+        persistent=st.sampled_from([True, True, False]),
+    )
     def send_plainly(self, place: Destination, count: int, persistent: bool) -> None:
         fates = self.make(place, count, persistent, "waiting")
         session = self.stepped.session(Mode.CLIENT)
@@ -238,7 +273,11 @@ class BranchModel(RuleBasedStateMachine):
     @rule(index=st.integers(0, SESSIONS - 1), data=st.data())
     def join_or_resume(self, index: int, data: st.DataObject) -> None:
         session = self.sessions[index]
-        found = [each for each in self.branches if each.state == "active" and not each.asked and not each.failed]
+        found = [
+            each
+            for each in self.branches
+            if each.state == "active" and not each.asked and not each.failed
+        ]
         if session.current is None and found:
             branch = data.draw(st.sampled_from(found))
             flags = Flags.RESUME if branch.sessions.get(session) is False else Flags.JOIN
@@ -246,7 +285,10 @@ class BranchModel(RuleBasedStateMachine):
             branch.sessions[session] = True
             session.current = branch
 
-    @rule(index=st.integers(0, SESSIONS - 1), flags=st.sampled_from([Flags.SUCCESS] * 4 + [Flags.SUSPEND, Flags.FAIL]))
+    @rule(
+        index=st.integers(0, SESSIONS - 1),
+        flags=st.sampled_from([Flags.SUCCESS] * 4 + [Flags.SUSPEND, Flags.FAIL]),
+    )
     def end(self, index: int, flags: Flags) -> None:
         session = self.sessions[index]
         branch = session.current
@@ -274,7 +316,9 @@ class BranchModel(RuleBasedStateMachine):
             session.session.send(texts(place, [fate.body for fate in fates], persistent=persistent))
             branch.sends += fates
 
-    @rule(index=st.integers(0, SESSIONS - 1), place=st.sampled_from(PLACES), credit=st.integers(1, 5))
+    @rule(
+        index=st.integers(0, SESSIONS - 1), place=st.sampled_from(PLACES), credit=st.integers(1, 5)
+    )
     def receive(self, index: int, place: Destination, credit: int) -> None:
         reader = self.sessions[index].readers.get(place)
         if reader is not None:
@@ -337,7 +381,11 @@ class BranchModel(RuleBasedStateMachine):
             assert branch.state in ("prepared", "over")
 
     @precondition(lambda self: self.has("active"))
-    @rule(data=st.data(), by=st.integers(0, SESSIONS - 1), how=st.sampled_from(["prepare"] * 3 + ["at once", "rollback"]))
+    @rule(
+        data=st.data(),
+        by=st.integers(0, SESSIONS - 1),
+        how=st.sampled_from(["prepare"] * 3 + ["at once", "rollback"]),
+    )
     def end_of_an_active_one(self, data: st.DataObject, by: int, how: str) -> None:
         branch = self.some(data, "active")
         if branch is None:
@@ -349,11 +397,21 @@ class BranchModel(RuleBasedStateMachine):
             resource.rollback(branch.xid).addErrback(lambda failure: self.failures.append(failure))
             self.over(branch, False)
         elif branch.failed:
-            ended: Deferred[Any] = resource.prepare(branch.xid) if how == "prepare" else resource.commit(branch.xid, True)
+            ended: Deferred[Any] = (
+                resource.prepare(branch.xid)
+                if how == "prepare"
+                else resource.commit(branch.xid, True)
+            )
             assert code_now(ended) == 100
             self.over(branch, False)
         else:
-            self.ask(branch, how, resource.prepare(branch.xid) if how == "prepare" else resource.commit(branch.xid, True))
+            self.ask(
+                branch,
+                how,
+                resource.prepare(branch.xid)
+                if how == "prepare"
+                else resource.commit(branch.xid, True),
+            )
 
     @precondition(lambda self: self.has("prepared"))
     @rule(
@@ -362,12 +420,16 @@ class BranchModel(RuleBasedStateMachine):
         commit=st.booleans(),
         administrator=st.sampled_from([False, False, True]),
     )
-    def end_of_a_prepared_one(self, data: st.DataObject, by: int, commit: bool, administrator: bool) -> None:
+    def end_of_a_prepared_one(
+        self, data: st.DataObject, by: int, commit: bool, administrator: bool
+    ) -> None:
         branch = self.some(data, "prepared")
         if branch is not None and administrator:
             admin, text = BranchAdministration(self.stepped.provider), xid_text(branch.xid)
             how = "commit" if commit else "rollback"
-            self.ask(branch, f"heuristic {how}", admin.commit(text) if commit else admin.rollback(text))
+            self.ask(
+                branch, f"heuristic {how}", admin.commit(text) if commit else admin.rollback(text)
+            )
         elif branch is not None:
             resource = self.sessions[by].resource
             assert code_now(resource.commit(branch.xid, True)) == -6
@@ -395,7 +457,11 @@ class BranchModel(RuleBasedStateMachine):
         self.sessions[index] = self.open_session(index)
 
     def closed(self, session: _Session) -> None:
-        for branch in [each for each in self.branches if each.state == "active" and not each.asked and session in each.sessions]:
+        for branch in [
+            each
+            for each in self.branches
+            if each.state == "active" and not each.asked and session in each.sessions
+        ]:
             branch.sessions[session] = None
             if session.current is branch:
                 session.current = None
@@ -422,16 +488,24 @@ class BranchModel(RuleBasedStateMachine):
         self.stepped.settle()
         assert not [branch for branch in self.branches if branch.asked], "a call was not answered"
         recovered = self.recovered(self.sessions[0].resource)
-        assert recovered == {branch.xid for branch in self.branches if branch.state in ("prepared", "heuristic")}
+        assert recovered == {
+            branch.xid for branch in self.branches if branch.state in ("prepared", "heuristic")
+        }
         for place in PLACES:
             physical = self.stepped.broker.find(place)
             if physical is not None:
                 here = [
-                    fate for fate in self.fates.values() if fate.place == place and fate.where in ("waiting", "out", "acknowledged")
+                    fate
+                    for fate in self.fates.values()
+                    if fate.place == place and fate.where in ("waiting", "out", "acknowledged")
                 ]
                 assert physical.count == len(here)
                 held = [
-                    fate for branch in self.branches if branch.state == "prepared" for fate in branch.sends if fate.place == place
+                    fate
+                    for branch in self.branches
+                    if branch.state == "prepared"
+                    for fate in branch.sends
+                    if fate.place == place
                 ]
                 assert physical.held == physical.coming == len(held)
 
@@ -453,7 +527,9 @@ class BranchModel(RuleBasedStateMachine):
         for branch in asked:
             branch.sessions.clear()
             branch.sends = [fate for fate in branch.sends if fate.persistent]
-            branch.acknowledged = [(reader, fate) for reader, fate in branch.acknowledged if fate.persistent]
+            branch.acknowledged = [
+                (reader, fate) for reader, fate in branch.acknowledged if fate.persistent
+            ]
             self.after_crash(branch, branch.xid in recovered, seen)
         assert recovered == {branch.xid for branch in self.branches}
         expected = {fate.body for fate in self.fates.values() if fate.where == "waiting"}
@@ -464,7 +540,9 @@ class BranchModel(RuleBasedStateMachine):
         if recovered:
             if branch.asked == "prepare":
                 branch.state = "prepared"
-            assert branch.state in ("prepared", "heuristic"), "a branch is prepared that nobody has prepared"
+            assert branch.state in ("prepared", "heuristic"), (
+                "a branch is prepared that nobody has prepared"
+            )
             if branch.asked.startswith("heuristic") and self.decided(branch):
                 committed = branch.asked.endswith("commit")
                 self.over(branch, committed)
@@ -494,7 +572,9 @@ class BranchModel(RuleBasedStateMachine):
 
     def decided(self, branch: _Branch) -> bool:
         """Whether the disk has what an administrator has decided; :meth:`crash` looks whether that is so."""
-        shown = {each.xid: each.state for each in BranchAdministration(self.stepped.provider).branches()}
+        shown = {
+            each.xid: each.state for each in BranchAdministration(self.stepped.provider).branches()
+        }
         return shown[xid_text(branch.xid)] != "PREPARED"
 
     def look(self) -> set[str]:
@@ -503,7 +583,9 @@ class BranchModel(RuleBasedStateMachine):
         connection = self.stepped.connect("client 0")
         for place in PLACES:
             session = connection.session(Mode.CLIENT)
-            inbox = self.stepped.consume(session, place, credit=10_000, durable_name="d" if place == T else None)
+            inbox = self.stepped.consume(
+                session, place, credit=10_000, durable_name="d" if place == T else None
+            )
             self.stepped.settle()
             seqs = [message.seq for message in inbox.messages]
             assert seqs == sorted(set(seqs))
@@ -523,8 +605,14 @@ class BranchModel(RuleBasedStateMachine):
     def open_work_counts(self) -> None:
         if hasattr(self, "sessions"):
             broker = self.stepped.broker
-            held = [session._held for connection in self.stepped.provider.connections for session in connection.sessions]
-            assert broker.memory.transactions == sum(held) + sum(branch.octets for branch in broker.branches._branches.values())
+            held = [
+                session._held
+                for connection in self.stepped.provider.connections
+                for session in connection.sessions
+            ]
+            assert broker.memory.transactions == sum(held) + sum(
+                branch.octets for branch in broker.branches._branches.values()
+            )
 
     def teardown(self) -> None:
         """Once everyone is back, everything ends, and nothing is left."""
@@ -534,13 +622,19 @@ class BranchModel(RuleBasedStateMachine):
                 self.crash()
                 resource = self.sessions[0].resource
                 for branch in list(self.branches):
-                    asked = resource.forget(branch.xid) if branch.state == "heuristic" else resource.rollback(branch.xid)
+                    asked = (
+                        resource.forget(branch.xid)
+                        if branch.state == "heuristic"
+                        else resource.rollback(branch.xid)
+                    )
                     outcome(self.stepped, asked)
                     if branch.state != "heuristic":
                         self.over(branch, False)
                 for session in self.sessions:
                     session.connection.close()
-                expected = {fate.body for fate in self.fates.values() if fate.where in ("waiting", "out")}
+                expected = {
+                    fate.body for fate in self.fates.values() if fate.where in ("waiting", "out")
+                }
                 assert self.look() == expected
                 admin = administration(self.stepped)
                 outcome(self.stepped, admin.purge("queue", "a"))
@@ -574,5 +668,7 @@ def code_now(asked: Deferred[Any]) -> int:
     return 0
 
 
-BranchModel.TestCase.settings = settings(max_examples=2 * settings().max_examples, stateful_step_count=60, deadline=None)
+BranchModel.TestCase.settings = settings(
+    max_examples=2 * settings().max_examples, stateful_step_count=60, deadline=None
+)
 TestBranches = BranchModel.TestCase

@@ -47,7 +47,9 @@ def prepare(stepped: Stepped, number: int) -> Branching:
     return xa
 
 
-def test_one_that_nobody_ends_is_told_of_each_hour_with_the_remedy(stepped: Stepped, said: list[str]) -> None:
+def test_one_that_nobody_ends_is_told_of_each_hour_with_the_remedy(
+    stepped: Stepped, said: list[str]
+) -> None:
     fill(stepped, 2)
     xa = Branching(stepped)
     inbox = xa.consume(Q)
@@ -85,7 +87,9 @@ def test_it_is_told_of_at_the_start_if_it_is_old(stepped: Stepped, said: list[st
     assert len(said) == 2
 
 
-def test_each_has_its_hour_and_many_are_counted(stepped: Stepped, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_has_its_hour_and_many_are_counted(
+    stepped: Stepped, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(branch_reminders, "NAMED", 2)
     prepare(stepped, 1)
     stepped.later(60)

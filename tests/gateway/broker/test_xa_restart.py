@@ -15,7 +15,18 @@ from gateway.broker.core.memory import OVERHEAD, Memory
 from gateway.broker.store.interface import StoreDamaged, StoreError
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.provider import Flags, Subscription, Vote
-from tests.gateway.broker.branching import NOTA, OTHER, TOPIC, Branching, Q, branched, code, fill, waiting, xid
+from tests.gateway.broker.branching import (
+    NOTA,
+    OTHER,
+    TOPIC,
+    Branching,
+    Q,
+    branched,
+    code,
+    fill,
+    waiting,
+    xid,
+)
 from tests.gateway.broker.brokers import Deployment
 from tests.gateway.broker.stepping import Stepped, Told, texts
 
@@ -39,7 +50,9 @@ def prepared(stepped: Stepped, client_id: str | None = None) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_prepared_branch_is_there_again_and_ends_as_it_is_told(stepped: Stepped, commit: bool) -> None:
+def test_a_prepared_branch_is_there_again_and_ends_as_it_is_told(
+    stepped: Stepped, commit: bool
+) -> None:
     prepared(stepped)
     for _ in range(2):
         stepped.restart()
@@ -93,7 +106,9 @@ def test_a_new_branch_is_not_taken_for_an_old_one(stepped: Stepped) -> None:
 
 def test_the_topics_of_a_branch_after_a_restart(stepped: Stepped) -> None:
     for name, topic in (("named", TOPIC), ("wild", Topic("*"))):
-        stepped.session(client_id=name).consumer(Subscription(topic, durable_name=name), lambda *args: None, lambda error: None)
+        stepped.session(client_id=name).consumer(
+            Subscription(topic, durable_name=name), lambda *args: None, lambda error: None
+        )
     fill(stepped, 2, TOPIC)
     stepped.restart()
     xa = Branching(stepped, "wild")
@@ -122,7 +137,9 @@ def test_the_topics_of_a_branch_after_a_restart(stepped: Stepped) -> None:
 
 def test_a_subscription_that_is_removed_takes_what_is_locked_with_it(stepped: Stepped) -> None:
     client = stepped.connect("c")
-    client.xa_session().consumer(Subscription(TOPIC, durable_name="d"), lambda *args: None, lambda error: None)
+    client.xa_session().consumer(
+        Subscription(TOPIC, durable_name="d"), lambda *args: None, lambda error: None
+    )
     client.close()
     fill(stepped, 2, TOPIC)
     for number, commit in ((1, True), (2, False)):
@@ -149,7 +166,9 @@ def test_a_subscription_that_is_removed_takes_what_is_locked_with_it(stepped: St
     assert stepped.disk.branches == {}
 
 
-def test_what_was_not_persistent_ends_with_the_process_and_the_branch_does_not(stepped: Stepped) -> None:
+def test_what_was_not_persistent_ends_with_the_process_and_the_branch_does_not(
+    stepped: Stepped,
+) -> None:
     xa = Branching(stepped)
     xa.sends(xid(1), Q, ["fleeting"], persistent=False)
     xa.prepare(xid(1))
@@ -204,7 +223,9 @@ def test_what_cannot_be_read_is_not_committed_and_can_be_rolled_back(stepped: St
     assert waiting(stepped, OTHER) == ["held", "held, too"]
 
 
-def test_acknowledged_messages_that_cannot_be_read_keep_no_branch_from_its_end(stepped: Stepped) -> None:
+def test_acknowledged_messages_that_cannot_be_read_keep_no_branch_from_its_end(
+    stepped: Stepped,
+) -> None:
     prepared(stepped)
     stepped.restart()
     first = min(stepped.disk.rows)
@@ -219,7 +240,8 @@ def test_a_message_that_is_missing_is_named(stepped: Stepped) -> None:
     (seq, *_) = [seq for seq, row in stepped.disk.rows.items() if row.body == b"held"]
     del stepped.disk.rows[seq]
     with pytest.raises(
-        StoreError, match=rf"branch 5354\.[0-9a-f]+\.[0-9a-f]+ \(row 1\) that has sent message {seq}, which is missing"
+        StoreError,
+        match=rf"branch 5354\.[0-9a-f]+\.[0-9a-f]+ \(row 1\) that has sent message {seq}, which is missing",
     ):
         stepped.restart()
 
@@ -238,10 +260,16 @@ async def test_damage_of_a_branch_is_refused_with_its_place(tmp_path: Path) -> N
     for column in ("format", "state", "since", "gtrid", "bqual", "user", "work"):
         connection = sqlite3.connect(path, isolation_level=None)
         ((was,),) = connection.execute(f"SELECT {column} FROM branch")
-        wrong = was + 1 if isinstance(was, int) else was + type(was)(b"x" if isinstance(was, bytes) else "x")
+        wrong = (
+            was + 1
+            if isinstance(was, int)
+            else was + type(was)(b"x" if isinstance(was, bytes) else "x")
+        )
         connection.execute(f"UPDATE branch SET {column} = ?", (wrong,))
         connection.close()
-        with pytest.raises(StoreDamaged, match=r"messages\.db is damaged at branch 1: its checksum is wrong"):
+        with pytest.raises(
+            StoreDamaged, match=r"messages\.db is damaged at branch 1: its checksum is wrong"
+        ):
             deployment.open()
         closed: Deferred[None] = Deferred()
         deployment.store.close(partial(closed.callback, None))

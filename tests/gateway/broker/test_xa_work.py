@@ -11,7 +11,20 @@ from gateway.messaging.destination import Destination, Kind, Queue
 from gateway.messaging.errors import DuplicateInDoubt, MessageRejected, XAError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import DUPLICATE_ID, Flags, Mode, Subscription, Vote
-from tests.gateway.broker.branching import NOTA, OTHER, PROTO, RBROLLBACK, TOPIC, Branching, Q, branched, code, fill, waiting, xid
+from tests.gateway.broker.branching import (
+    NOTA,
+    OTHER,
+    PROTO,
+    RBROLLBACK,
+    TOPIC,
+    Branching,
+    Q,
+    branched,
+    code,
+    fill,
+    waiting,
+    xid,
+)
 from tests.gateway.broker.stepping import Stepped, Told, all_of, texts
 
 
@@ -44,7 +57,9 @@ def test_one_phase_is_one_batch(stepped: Stepped, xa: Branching) -> None:
     stepped.store.step()
     assert [row.body.decode() for row in stepped.disk.rows.values()] == ["0", "1"]
     names = {number: row.name for number, row in stepped.disk.destinations.items()}
-    assert {names[row.destination] for row in stepped.disk.rows.values()} == {"other"}, "both or none"
+    assert {names[row.destination] for row in stepped.disk.rows.values()} == {"other"}, (
+        "both or none"
+    )
     stepped.settle()
     assert told.well
     assert waiting(stepped, OTHER) == ["0", "1"]
@@ -60,7 +75,9 @@ def test_everyone_who_took_part_must_end_first(stepped: Stepped, xa: Branching) 
     assert xa.prepare(xid(1)) is Vote.READ_ONLY
 
 
-def test_a_prepared_branch_holds_what_it_sent_and_locks_what_it_acknowledged(stepped: Stepped, xa: Branching) -> None:
+def test_a_prepared_branch_holds_what_it_sent_and_locks_what_it_acknowledged(
+    stepped: Stepped, xa: Branching
+) -> None:
     fill(stepped, 3)
     inbox = xa.consume(Q)
     xa.start(xid(1))
@@ -78,12 +95,20 @@ def test_a_prepared_branch_holds_what_it_sent_and_locks_what_it_acknowledged(ste
     again.commit(xid(1))
     assert waiting(stepped, Q) == ["2"]
     assert waiting(stepped, OTHER) == ["held"]
-    assert (queue.count, queue.locked, other.count, other.coming, other.coming_octets) == (1, 0, 1, 0, 0)
+    assert (queue.count, queue.locked, other.count, other.coming, other.coming_octets) == (
+        1,
+        0,
+        1,
+        0,
+        0,
+    )
     assert stepped.bodies == ["2", "held"]
     assert stepped.disk.branches == {}
 
 
-def test_a_prepared_branch_rolled_back_gives_back_in_order_and_counts(stepped: Stepped, xa: Branching) -> None:
+def test_a_prepared_branch_rolled_back_gives_back_in_order_and_counts(
+    stepped: Stepped, xa: Branching
+) -> None:
     fill(stepped, 5)
     inbox = xa.consume(Q, credit=3)
     xa.acknowledges(xid(1), inbox)
@@ -108,7 +133,9 @@ def test_a_rollback_gives_back_what_was_only_received_too(stepped: Stepped, xa: 
     assert inbox.attempts == [2, 2, 2, 2]
 
 
-def test_a_rollback_leaves_alone_what_a_session_does_in_another_branch(stepped: Stepped, xa: Branching) -> None:
+def test_a_rollback_leaves_alone_what_a_session_does_in_another_branch(
+    stepped: Stepped, xa: Branching
+) -> None:
     fill(stepped, 4)
     inbox = xa.consume(Q, credit=2)
     xa.acknowledges(xid(1), inbox)
@@ -123,7 +150,9 @@ def test_a_rollback_leaves_alone_what_a_session_does_in_another_branch(stepped: 
     assert waiting(stepped, Q) == ["0", "1"]
 
 
-def test_recover_of_the_session_leaves_what_is_acknowledged(stepped: Stepped, xa: Branching) -> None:
+def test_recover_of_the_session_leaves_what_is_acknowledged(
+    stepped: Stepped, xa: Branching
+) -> None:
     fill(stepped, 3)
     inbox = xa.consume(Q)
     xa.start(xid(1))
@@ -139,7 +168,9 @@ def test_recover_of_the_session_leaves_what_is_acknowledged(stepped: Stepped, xa
     assert waiting(stepped, Q) == ["1", "2"]
 
 
-def test_what_was_sent_takes_its_place_by_when_it_was_prepared(stepped: Stepped, xa: Branching) -> None:
+def test_what_was_sent_takes_its_place_by_when_it_was_prepared(
+    stepped: Stepped, xa: Branching
+) -> None:
     fill(stepped, 1)
     xa.sends(xid(1), Q, ["prepared first"])
     xa.prepare(xid(1))
@@ -153,7 +184,9 @@ def test_what_was_sent_takes_its_place_by_when_it_was_prepared(stepped: Stepped,
     assert waiting(stepped, Q) == ["0", "prepared first", "at once", "later"]
 
 
-def test_a_consumer_with_a_selector_sees_what_took_its_place_behind_where_it_looked(stepped: Stepped, xa: Branching) -> None:
+def test_a_consumer_with_a_selector_sees_what_took_its_place_behind_where_it_looked(
+    stepped: Stepped, xa: Branching
+) -> None:
     xa.sends(xid(1), Q, ["red"], properties={"colour": "red"})
     xa.prepare(xid(1))
     inbox = stepped.consume(stepped.session(), Q, selector="colour = 'red'")
@@ -204,7 +237,9 @@ def test_a_topic_that_nobody_subscribes_to_keeps_nothing(stepped: Stepped, xa: B
     assert stepped.empty
 
 
-def test_what_is_not_persistent_is_the_branch_s_as_long_as_the_process_lives(stepped: Stepped, xa: Branching) -> None:
+def test_what_is_not_persistent_is_the_branch_s_as_long_as_the_process_lives(
+    stepped: Stepped, xa: Branching
+) -> None:
     session = stepped.session()
     session.send(texts(Q, ["fleeting"], persistent=False))
     inbox = xa.consume(Q)
@@ -236,7 +271,9 @@ def test_temporary_destinations(stepped: Stepped, xa: Branching) -> None:
     assert stepped.empty
 
 
-def test_a_branch_without_preparation_ends_with_its_session(stepped: Stepped, xa: Branching) -> None:
+def test_a_branch_without_preparation_ends_with_its_session(
+    stepped: Stepped, xa: Branching
+) -> None:
     fill(stepped, 2)
     inbox = xa.consume(Q)
     other = Branching(stepped)
@@ -257,7 +294,9 @@ def test_a_branch_without_preparation_ends_with_its_session(stepped: Stepped, xa
     assert waiting(stepped, OTHER) == []
 
 
-def test_a_preparation_under_way_does_not_end_with_its_session(stepped: Stepped, xa: Branching) -> None:
+def test_a_preparation_under_way_does_not_end_with_its_session(
+    stepped: Stepped, xa: Branching
+) -> None:
     xa.sends(xid(1), Q, ["x"])
     votes: list[Vote] = []
     xa.resource.prepare(xid(1)).addCallback(votes.append)
@@ -282,10 +321,15 @@ def test_what_is_locked_expires_when_it_is_given_back(stepped: Stepped, xa: Bran
     stepped.later(200)
     dead = stepped.consume(stepped.session(), Queue("mq.sys.dmq"))
     stepped.settle()
-    assert (dead.texts, stepped.broker.queue(Q).count) == ([], 1), "nobody knows yet whether it was taken"
+    assert (dead.texts, stepped.broker.queue(Q).count) == ([], 1), (
+        "nobody knows yet whether it was taken"
+    )
     xa.rollback(xid(1))
     assert (inbox.texts, dead.texts) == ([], ["mortal"])
-    assert dead.messages[0].headers.properties["JMS_SUN_DMQ_UNDELIVERED_REASON"] == DeadReason.EXPIRED.value
+    assert (
+        dead.messages[0].headers.properties["JMS_SUN_DMQ_UNDELIVERED_REASON"]
+        == DeadReason.EXPIRED.value
+    )
 
 
 def test_what_is_held_expires_when_it_comes(stepped: Stepped, xa: Branching) -> None:
@@ -316,13 +360,17 @@ def prepared(stepped: Stepped, body: str, id: str, restart: bool) -> Branching:
     return Branching(stepped)
 
 
-def test_a_message_that_came_before_is_left_out_of_a_branch(stepped: Stepped, xa: Branching) -> None:
+def test_a_message_that_came_before_is_left_out_of_a_branch(
+    stepped: Stepped, xa: Branching
+) -> None:
     session = stepped.session()
     session.send(identified(Q, "first", "one"))
     stepped.settle()
     for number, one_phase in ((1, True), (2, False)):
         xa.start(xid(number))
-        xa.session.send(identified(Q, "repeat", "one") + identified(Q, f"new {number}", f"new {number}"))
+        xa.session.send(
+            identified(Q, "repeat", "one") + identified(Q, f"new {number}", f"new {number}")
+        )
         xa.session.send(identified(Q, "repeat", f"new {number}"))
         xa.end(xid(number))
         if not one_phase:
@@ -357,7 +405,9 @@ def test_what_a_prepared_branch_has_sent_nobody_may_repeat_until_its_outcome_is_
 
 
 @pytest.mark.parametrize("one_phase", [True, False])
-def test_of_two_connections_in_one_branch_the_second_repeats_the_first(stepped: Stepped, xa: Branching, one_phase: bool) -> None:
+def test_of_two_connections_in_one_branch_the_second_repeats_the_first(
+    stepped: Stepped, xa: Branching, one_phase: bool
+) -> None:
     other = Branching(stepped)
     xa.start(xid(1))
     other.start(xid(1), Flags.JOIN)
@@ -372,7 +422,9 @@ def test_of_two_connections_in_one_branch_the_second_repeats_the_first(stepped: 
     assert stepped.broker.duplicates.count == 2
 
 
-def test_what_was_sent_before_a_branch_was_prepared_that_has_it_too_is_refused_at_its_end(stepped: Stepped, xa: Branching) -> None:
+def test_what_was_sent_before_a_branch_was_prepared_that_has_it_too_is_refused_at_its_end(
+    stepped: Stepped, xa: Branching
+) -> None:
     other, transacted = Branching(stepped), stepped.session(Mode.TRANSACTED)
     for number, branching in enumerate((xa, other)):
         branching.start(xid(number))

@@ -77,7 +77,9 @@ def test_its_settings_can_be_read(layout: Layout) -> None:
     assert values[general.BRIDGE_ACTIVELIST] == ("stomp",)
 
 
-def test_an_instance_that_exists_keeps_its_settings_and_gets_what_is_missing(layout: Layout) -> None:
+def test_an_instance_that_exists_keeps_its_settings_and_gets_what_is_missing(
+    layout: Layout,
+) -> None:
     layout.create()
     layout.settings.write_text("imq.hostname=here\n")
     layout.journal.rmdir()
@@ -125,7 +127,10 @@ def test_releasing_twice_does_no_harm_to_the_next_holder(layout: Layout) -> None
 
 def test_a_live_process_holds_the_lock_and_a_killed_one_does_not(layout: Layout) -> None:
     child = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(layout.varhome)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLDER, str(layout.varhome)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert child.stdout is not None

@@ -41,7 +41,10 @@ def heard(host: str, port: int) -> Deferred[bytes]:
     return deferToThread(ask)
 
 
-@pytest.mark.parametrize(("host", "reached"), [("", ["127.0.0.1", "::1"]), ("127.0.0.1", ["127.0.0.1"]), ("::1", ["::1"])])
+@pytest.mark.parametrize(
+    ("host", "reached"),
+    [("", ["127.0.0.1", "::1"]), ("127.0.0.1", ["127.0.0.1"]), ("::1", ["::1"])],
+)
 @pytest_twisted.ensureDeferred
 async def test_who_can_connect_and_by_which_name(host: str, reached: list[str]) -> None:
     port: Any = await server_endpoint(reactor, host, 0).listen(Saying())
@@ -72,7 +75,9 @@ async def test_without_ipv6_there_is_ipv4(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
 @pytest_twisted.ensureDeferred
-async def test_a_port_that_either_family_has_taken_is_an_error(family: socket.AddressFamily) -> None:
+async def test_a_port_that_either_family_has_taken_is_an_error(
+    family: socket.AddressFamily,
+) -> None:
     with socket.create_server(("", 0), family=family) as taken:
         number = taken.getsockname()[1]
         with pytest.raises(CannotListenError) as refused:

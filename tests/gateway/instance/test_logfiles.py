@@ -34,7 +34,9 @@ def test_without_a_limit_one_file_grows(named: Callable[[int], Path]) -> None:
     assert stat.S_IMODE(named(0).stat().st_mode) == 0o600
 
 
-def test_the_newest_is_generation_zero_and_the_oldest_is_dropped(named: Callable[[int], Path]) -> None:
+def test_the_newest_is_generation_zero_and_the_oldest_is_dropped(
+    named: Callable[[int], Path],
+) -> None:
     log = LogFiles(named, limit=4, count=3)
     for text in ("aaa", "bbb", "ccc", "d"):
         log.write(text)
@@ -154,7 +156,9 @@ def test_a_file_that_cannot_be_opened_is_told(named: Callable[[int], Path]) -> N
         LogFiles(named)
 
 
-def test_a_failed_rotation_loses_no_line_and_is_told_once(named: Callable[[int], Path], capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_rotation_loses_no_line_and_is_told_once(
+    named: Callable[[int], Path], capfd: pytest.CaptureFixture[str]
+) -> None:
     log = LogFiles(named, limit=4, count=2)
     named(1).mkdir()  # nothing can take its name
     (named(1) / "x").touch()
@@ -173,7 +177,9 @@ def test_limits_that_make_no_sense(named: Callable[[int], Path], limit: int, cou
         LogFiles(named, limit, count)
 
 
-def test_a_signal_handler_that_logs_while_a_line_is_written_does_not_wait_for_itself(named: Callable[[int], Path]) -> None:
+def test_a_signal_handler_that_logs_while_a_line_is_written_does_not_wait_for_itself(
+    named: Callable[[int], Path],
+) -> None:
     def interrupted(generation: int) -> Path:
         # Asked for its path in the middle of a rotation, under the lock.
         if log is not None and not said:
@@ -187,4 +193,6 @@ def test_a_signal_handler_that_logs_while_a_line_is_written_does_not_wait_for_it
     log.write("aaaa")
     log.close()
     assert said
-    assert sum(path.read_text().count("from the handler") for path in named(0).parent.iterdir()) == 1
+    assert (
+        sum(path.read_text().count("from the handler") for path in named(0).parent.iterdir()) == 1
+    )

@@ -44,7 +44,13 @@ def lines(path: Path) -> list[str]:
 
 
 def event(format: str = "text", level: LogLevel = LogLevel.info, **fields: Any) -> dict[str, Any]:
-    return {"log_format": format, "log_level": level, "log_namespace": "n", "log_time": 1769860800.25, **fields}
+    return {
+        "log_format": format,
+        "log_level": level,
+        "log_namespace": "n",
+        "log_time": 1769860800.25,
+        **fields,
+    }
 
 
 def test_a_line() -> None:
@@ -52,14 +58,20 @@ def test_a_line() -> None:
     assert line == "2026-01-31T12:00:00.250Z INFO [n] hello world"
 
 
-@pytest.mark.parametrize("hostile", ["a\nb", "a\r\nb", "a\x1b[2Jb", "a\x00b", "a\u2028b", "a\u202eb", "\ud83d"])
+@pytest.mark.parametrize(
+    "hostile", ["a\nb", "a\r\nb", "a\x1b[2Jb", "a\x00b", "a\u2028b", "a\u202eb", "\ud83d"]
+)
 def test_what_a_peer_sends_cannot_forge_a_line(hostile: str) -> None:
-    line = line_of(event("got {value}", value=hostile, log_namespace=hostile), Level.INFO, Redaction())
+    line = line_of(
+        event("got {value}", value=hostile, log_namespace=hostile), Level.INFO, Redaction()
+    )
     assert line.isprintable()
 
 
 def test_braces_in_values_are_no_formats() -> None:
-    assert line_of(event("got {value}", value="{value.__class__}"), Level.INFO, Redaction()).endswith("got {value.__class__}")
+    assert line_of(
+        event("got {value}", value="{value.__class__}"), Level.INFO, Redaction()
+    ).endswith("got {value.__class__}")
 
 
 def test_a_long_text_is_cut() -> None:
@@ -72,24 +84,40 @@ def test_a_failure_is_one_line_with_its_traceback() -> None:
     try:
         raise ValueError("why\nnot")
     except ValueError:
-        line = line_of(event(level=LogLevel.critical, log_failure=Failure()), Level.SEVERE, Redaction())  # type: ignore[no-untyped-call]
+        line = line_of(
+            event(level=LogLevel.critical, log_failure=Failure()),  # type: ignore[no-untyped-call]
+            Level.SEVERE,
+            Redaction(),
+        )
     assert line.isprintable()
     assert "Traceback" in line
     assert "ValueError: why\\nnot" in line
 
 
-@given(st.dictionaries(st.text(max_size=10), st.one_of(st.text(), st.binary(), st.integers(), st.none())), st.text())
+@given(
+    st.dictionaries(
+        st.text(max_size=10), st.one_of(st.text(), st.binary(), st.integers(), st.none())
+    ),
+    st.text(),
+)
 def test_any_event_is_one_line(fields: dict[str, Any], format: str) -> None:
     line = line_of({**fields, "log_format": format, "log_time": 0.0}, Level.INFO, Redaction())
     assert line.isprintable()
 
 
-def test_an_event_of_many_lines_is_many_lines_none_of_which_can_forge_another(logs: Logs, layout: Layout) -> None:
+def test_an_event_of_many_lines_is_many_lines_none_of_which_can_forge_another(
+    logs: Logs, layout: Layout
+) -> None:
     logs.redaction.add("hunter2")
     log = logs.open_bridge("stomp")
     log.logger.info("{lines}", lines=["one", "t\nwo", "three hunter2", "x" * 20_000])
     found = lines(layout.bridge("stomp") / "stomp0.log")
-    assert [line.split("] ", 1)[1][:12] for line in found] == ["one", "t\\nwo", "three ******", "x" * 12]
+    assert [line.split("] ", 1)[1][:12] for line in found] == [
+        "one",
+        "t\\nwo",
+        "three ******",
+        "x" * 12,
+    ]
     assert len({line.split("] ", 1)[0] for line in found}) == 1
     assert len(found[3]) < 17_000
 
@@ -103,9 +131,27 @@ def test_the_lines_of_an_event_that_is_not_written_are_not_made(logs: Logs) -> N
 
 
 def test_the_levels_are_those_of_java() -> None:
-    assert LEVELS == ("SEVERE", "WARNING", "INFO", "CONFIG", "FINE", "FINER", "FINEST", "ALL", "OFF")
+    assert LEVELS == (
+        "SEVERE",
+        "WARNING",
+        "INFO",
+        "CONFIG",
+        "FINE",
+        "FINER",
+        "FINEST",
+        "ALL",
+        "OFF",
+    )
     assert (
-        Level.OFF > Level.SEVERE > Level.WARNING > Level.INFO > Level.CONFIG > Level.FINE > Level.FINER > Level.FINEST > Level.ALL
+        Level.OFF
+        > Level.SEVERE
+        > Level.WARNING
+        > Level.INFO
+        > Level.CONFIG
+        > Level.FINE
+        > Level.FINER
+        > Level.FINEST
+        > Level.ALL
     )
 
 
@@ -143,7 +189,9 @@ def test_an_event_without_level_is_info() -> None:
         (Level.OFF, []),
     ],
 )
-def test_a_level_takes_itself_and_what_is_above(logs: Logs, layout: Layout, level: Level, written: list[str]) -> None:
+def test_a_level_takes_itself_and_what_is_above(
+    logs: Logs, layout: Layout, level: Level, written: list[str]
+) -> None:
     log = logs.open_bridge("stomp", Level.OFF)
     log.set_level(level)
     log.logger.error("x")
@@ -154,13 +202,22 @@ def test_a_level_takes_itself_and_what_is_above(logs: Logs, layout: Layout, leve
     log.logger.debug("x", detail=Level.FINER)
     log.logger.debug("x", detail=Level.FINEST)
     assert [line.split()[0] for line in lines(layout.bridge("stomp") / "stomp0.log")] == written
-    assert (log.fine, log.finer, log.finest) == ("FINE" in written, "FINER" in written, "FINEST" in written)
+    assert (log.fine, log.finer, log.finest) == (
+        "FINE" in written,
+        "FINER" in written,
+        "FINEST" in written,
+    )
 
 
 def test_each_event_goes_to_its_log(logs: Logs, layout: Layout, publisher: LogPublisher) -> None:
     logs.open_bridge("stomp", namespaces=["gateway.stomp"])
     logs.open_bridge("links")
-    for namespace in ("gateway.broker", "gateway.stomp", "gateway.stomp.session.x", "gateway.stomper"):
+    for namespace in (
+        "gateway.broker",
+        "gateway.stomp",
+        "gateway.stomp.session.x",
+        "gateway.stomper",
+    ):
         Logger(namespace=namespace, observer=publisher).info("a")
     Logger(namespace="bridge.link", observer=publisher).info("b", bridge="links")
     Logger(namespace="bridge.link", observer=publisher).info("c", bridge="unknown")
@@ -169,7 +226,10 @@ def test_each_event_goes_to_its_log(logs: Logs, layout: Layout, publisher: LogPu
         "INFO [gateway.stomper] a",
         "INFO [bridge.link] c",
     ]
-    assert lines(layout.bridge("stomp") / "stomp0.log") == ["INFO [gateway.stomp] a", "INFO [gateway.stomp.session.x] a"]
+    assert lines(layout.bridge("stomp") / "stomp0.log") == [
+        "INFO [gateway.stomp] a",
+        "INFO [gateway.stomp.session.x] a",
+    ]
     assert lines(layout.bridge("links") / "links0.log") == ["INFO [bridge.link] b"]
 
 
@@ -183,7 +243,9 @@ def test_a_bridges_warnings_are_in_the_instances_log_too(logs: Logs, layout: Lay
     assert len(lines(layout.log / "log.txt")) == 1
 
 
-def test_a_closed_bridges_events_go_to_the_instances_log(logs: Logs, layout: Layout, publisher: LogPublisher) -> None:
+def test_a_closed_bridges_events_go_to_the_instances_log(
+    logs: Logs, layout: Layout, publisher: LogPublisher
+) -> None:
     logs.open_bridge("stomp", namespaces=["gateway.stomp"])
     logs.close_bridge("stomp")
     logs.close_bridge("stomp")
@@ -205,7 +267,11 @@ def test_a_bridges_log_is_rotated(logs: Logs, layout: Layout) -> None:
     for number in range(5):
         log.logger.info("number {number}", number=number)
     directory = layout.bridge("stomp")
-    assert sorted(path.name for path in directory.iterdir()) == ["stomp0.log", "stomp1.log", "stomp2.log"]
+    assert sorted(path.name for path in directory.iterdir()) == [
+        "stomp0.log",
+        "stomp1.log",
+        "stomp2.log",
+    ]
     assert lines(directory / "stomp1.log") == ["INFO [imq.bridge.stomp] number 4"]
 
 
@@ -214,7 +280,11 @@ def test_the_instances_log_is_rotated_under_the_originals_names(layout: Layout) 
     for number in range(5):
         logs.instance.logger.info("number {number}", number=number)
     logs.instance.close()
-    assert sorted(path.name for path in layout.log.iterdir()) == ["log.txt", "log_1.txt", "log_2.txt"]
+    assert sorted(path.name for path in layout.log.iterdir()) == [
+        "log.txt",
+        "log_1.txt",
+        "log_2.txt",
+    ]
 
 
 def test_after_stopping_nothing_is_observed(layout: Layout, publisher: LogPublisher) -> None:
@@ -228,7 +298,9 @@ def test_after_stopping_nothing_is_observed(layout: Layout, publisher: LogPublis
 def test_secrets_reach_no_file(logs: Logs, layout: Layout, publisher: LogPublisher) -> None:
     logs.redaction.add("hunter2")
     log = logs.open_bridge("stomp", Level.ALL)
-    log.logger.error("{x} {passcode} {headers}", x="hunter2", passcode="hunter3", headers={"passcode": "hunter3"})
+    log.logger.error(
+        "{x} {passcode} {headers}", x="hunter2", passcode="hunter3", headers={"passcode": "hunter3"}
+    )
     log.logger.debug("frame {frame!r}", frame=b"CONNECT\npasscode:hunter3\n\n\0")
     log.logger.failure("oops", Failure(ValueError("hunter2 passcode:hunter3")))  # type: ignore[no-untyped-call]
     texts = [path.read_text() for path in layout.directory.rglob("*.*") if path.is_file()]
@@ -280,11 +352,19 @@ def test_levels_are_changed_together_or_not_at_all(layout: Layout) -> None:
     logs = open_logs(layout, read(general.SETTINGS, None)[0])
     links = logs.open_bridge("links", Level.FINE)
     set_levels(
-        logs, read(general.SETTINGS, None, ["imq.log.level=WARNING", "imq.bridge.links.level=OFF", "imq.bridge.x.level=no"])[0]
+        logs,
+        read(
+            general.SETTINGS,
+            None,
+            ["imq.log.level=WARNING", "imq.bridge.links.level=OFF", "imq.bridge.x.level=no"],
+        )[0],
     )
     assert (logs.instance.level, links.level) == (Level.WARNING, Level.OFF)
     with pytest.raises(SettingsError, match=r"imq\.bridge\.links\.level=LOUD"):
-        set_levels(logs, read(general.SETTINGS, None, ["imq.log.level=FINE", "imq.bridge.links.level=LOUD"])[0])
+        set_levels(
+            logs,
+            read(general.SETTINGS, None, ["imq.log.level=FINE", "imq.bridge.links.level=LOUD"])[0],
+        )
     assert (logs.instance.level, links.level) == (Level.WARNING, Level.OFF)
     logs.stop(LogPublisher(logs))
 
@@ -295,7 +375,10 @@ def test_warnings_are_shown_as_they_are_written_but_what_was_shown_before(
     logs = Logs(layout, Redaction(["hunter2"]), shown=True)
     logs.start(publisher)
     bridge = logs.open_bridge("stomp", Level.SEVERE, namespaces=["gateway.stomp"])
-    own, stomp = Logger(namespace="n", observer=publisher), Logger(namespace="gateway.stomp.x", observer=publisher)
+    own, stomp = (
+        Logger(namespace="n", observer=publisher),
+        Logger(namespace="gateway.stomp.x", observer=publisher),
+    )
     own.info("nobody looks for this")
     own.warn("a secret: {value}", value="hunter2")
     own.error("told before", announced=True)

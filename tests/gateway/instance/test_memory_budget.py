@@ -69,10 +69,14 @@ def test_a_reservation_without_room_waits_until_others_give_back() -> None:
 def test_each_state_has_a_part_of_its_own() -> None:
     budget = MemoryBudget(Clock(), 100 * _MIB, {State.TRANSACTIONS: 50})
     transactions, receiving = Holder(budget), Holder(budget)
-    assert not transactions.account.hold(State.TRANSACTIONS, 60 * _MIB), "it is counted, and more than there is"
+    assert not transactions.account.hold(State.TRANSACTIONS, 60 * _MIB), (
+        "it is counted, and more than there is"
+    )
     assert budget.used(State.TRANSACTIONS) == 60 * _MIB
     assert receiving.account.reserve(State.RECEIVING, 30 * _MIB), "another state is not short"
-    assert not Holder(budget).account.reserve(State.RECEIVING, 30 * _MIB), "all of them together are"
+    assert not Holder(budget).account.reserve(State.RECEIVING, 30 * _MIB), (
+        "all of them together are"
+    )
 
 
 def test_small_reservations_pass_large_ones() -> None:
@@ -178,7 +182,9 @@ def test_who_has_most_unacknowledged_is_ended_when_that_alone_is_too_much() -> N
     budget = MemoryBudget(clock, 100 * _MIB, patience=10)
     large, larger = Holder(budget), Holder(budget)
     large.unacknowledged, larger.unacknowledged = 60 * _MIB, 70 * _MIB
-    budget.unacknowledged_messages = lambda: sum(each.unacknowledged for each in (large, larger) if not each.is_ending)
+    budget.unacknowledged_messages = lambda: sum(
+        each.unacknowledged for each in (large, larger) if not each.is_ending
+    )
     budget.press()
     clock.pump([1] * 9)
     assert not larger.reasons
@@ -221,14 +227,19 @@ def test_who_leaves_the_line_gets_nothing() -> None:
 
 _STEPS = st.lists(
     st.tuples(
-        st.integers(0, 4), st.sampled_from(["hold", "reserve", "close", "time"]), st.sampled_from(_CONNECTIONS), st.integers(0, 40)
+        st.integers(0, 4),
+        st.sampled_from(["hold", "reserve", "close", "time"]),
+        st.sampled_from(_CONNECTIONS),
+        st.integers(0, 40),
     ),
     max_size=60,
 )
 
 
 @given(_STEPS)
-def test_the_sums_are_those_of_the_accounts_whatever_happens(steps: list[tuple[int, str, State, int]]) -> None:
+def test_the_sums_are_those_of_the_accounts_whatever_happens(
+    steps: list[tuple[int, str, State, int]],
+) -> None:
     clock = Clock()
     budget = MemoryBudget(clock, 100 * _MIB, {State.OUTPUT: 30}, patience=1)
     holders = [Holder(budget) for _ in range(5)]

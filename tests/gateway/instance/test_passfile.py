@@ -25,7 +25,10 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_reads_names_and_values(path: Path) -> None:
-    assert passfile.read(path) == {"imq.keystore.password": "hunter2", "imq.imqcmd.password": "a=b c "}
+    assert passfile.read(path) == {
+        "imq.keystore.password": "hunter2",
+        "imq.imqcmd.password": "a=b c ",
+    }
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o601, 0o666])
@@ -70,8 +73,18 @@ def test_a_huge_file_is_refused(path: Path) -> None:
 
 
 def test_updates_keep_the_rest_and_the_permissions(path: Path) -> None:
-    passfile.update(path, {"imq.keystore.password": " new = \\é ", "imq.imqcmd.password": None, "imq.bridge.admin.password": "x"})
-    assert passfile.read(path) == {"imq.keystore.password": " new = \\é ", "imq.bridge.admin.password": "x"}
+    passfile.update(
+        path,
+        {
+            "imq.keystore.password": " new = \\é ",
+            "imq.imqcmd.password": None,
+            "imq.bridge.admin.password": "x",
+        },
+    )
+    assert passfile.read(path) == {
+        "imq.keystore.password": " new = \\é ",
+        "imq.bridge.admin.password": "x",
+    }
     assert path.read_text().startswith("# secrets\n")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [entry.name for entry in path.parent.iterdir()] == ["passfile"]
@@ -97,7 +110,9 @@ def test_a_file_that_others_may_read_is_not_updated(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_an_update_that_fails_leaves_the_old_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_update_that_fails_leaves_the_old_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = path.read_bytes()
 
     def full(descriptor: int) -> None:
@@ -110,7 +125,9 @@ def test_an_update_that_fails_leaves_the_old_file(path: Path, monkeypatch: pytes
     assert [entry.name for entry in path.parent.iterdir()] == ["passfile"]
 
 
-def test_passwords_stand_over_the_settings_file_and_under_the_command_line(path: Path, tmp_path: Path) -> None:
+def test_passwords_stand_over_the_settings_file_and_under_the_command_line(
+    path: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "gateway.properties"
     file.write_text("imq.keystore.password=old\n")
     values, _ = read_settings(general.SETTINGS, file)
@@ -126,7 +143,14 @@ def test_passwords_stand_over_the_settings_file_and_under_the_command_line(path:
     [
         ([], None),
         (["imq.passfile.enabled=true"], "var/instances/broker/etc/passfile"),
-        (["imq.passfile.enabled=true", "imq.passfile.dirpath=/run/secrets", "imq.passfile.name=mq"], "/run/secrets/mq"),
+        (
+            [
+                "imq.passfile.enabled=true",
+                "imq.passfile.dirpath=/run/secrets",
+                "imq.passfile.name=mq",
+            ],
+            "/run/secrets/mq",
+        ),
     ],
 )
 def test_where_the_passfile_is(tmp_path: Path, given: list[str], expected: str | None) -> None:

@@ -12,7 +12,12 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.endpoints import TCP4ClientEndpoint, TCP4ServerEndpoint
 from twisted.internet.error import CannotListenError, ConnectionDone
-from twisted.internet.interfaces import IAddress, IHalfCloseableProtocol, IStreamServerEndpoint, ITCPTransport
+from twisted.internet.interfaces import (
+    IAddress,
+    IHalfCloseableProtocol,
+    IStreamServerEndpoint,
+    ITCPTransport,
+)
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.internet.task import Clock, deferLater
 from twisted.python.failure import Failure
@@ -123,7 +128,9 @@ async def answer(port: int, request: bytes = b"101\n", close: bool = False) -> s
 
 @ensureDeferred
 async def test_the_table_is_the_originals() -> None:
-    mapper = mapped(properties={"imqvarhome": "/var/imq", "imqhome": "/opt/imq", "sessionid": "123"})
+    mapper = mapped(
+        properties={"imqvarhome": "/var/imq", "imqhome": "/opt/imq", "sessionid": "123"}
+    )
     mapper.register(portmapper.STOMP, portmapper.STOMP_PROTOCOL, portmapper.STOMP, 7672)
     mapper.register(portmapper.STOMP_TLS, portmapper.STOMP_TLS_PROTOCOL, portmapper.STOMP, 7673)
     mapper.register("admin", "http", "ADMIN", 7674, {"url": "http://localhost:7674/"})
@@ -141,8 +148,12 @@ async def test_the_table_is_the_originals() -> None:
 @ensureDeferred
 async def test_entries_vanish_when_they_are_removed() -> None:
     mapper = mapped()
-    remove_tcp = mapper.register(portmapper.STOMP, portmapper.STOMP_PROTOCOL, portmapper.STOMP, 7672)
-    remove_tls = mapper.register(portmapper.STOMP_TLS, portmapper.STOMP_TLS_PROTOCOL, portmapper.STOMP, 7673)
+    remove_tcp = mapper.register(
+        portmapper.STOMP, portmapper.STOMP_PROTOCOL, portmapper.STOMP, 7672
+    )
+    remove_tls = mapper.register(
+        portmapper.STOMP_TLS, portmapper.STOMP_TLS_PROTOCOL, portmapper.STOMP, 7673
+    )
     async with listening(mapper) as port:
         remove_tcp()
         assert "7672" not in await answer(port)
@@ -168,7 +179,9 @@ def test_a_name_is_there_once(name: str) -> None:
         mapper.register(name, "tcp", "X", 2)
 
 
-@pytest.mark.parametrize("request_", [b"101\n", b"101\r\n", b"102\n", b"\n", b"GET / HTTP/1.0\r\n\r\n"])
+@pytest.mark.parametrize(
+    "request_", [b"101\n", b"101\r\n", b"102\n", b"\n", b"GET / HTTP/1.0\r\n\r\n"]
+)
 @ensureDeferred
 async def test_any_line_is_answered_at_once(request_: bytes) -> None:
     async with listening(mapped()) as port:

@@ -55,14 +55,19 @@ def test_reads_an_entry(text: str, name: str, value: str) -> None:
 
 def test_comments_and_blank_lines_are_skipped_and_lines_counted() -> None:
     data = b"# one\n\n  ! two\r\na=1\\\n 2\rb=3\n \t\f\nc=4"
-    assert parse(data) == ([Entry("a", "12", 4, 5), Entry("b", "3", 6, 6), Entry("c", "4", 8, 8)], [])
+    assert parse(data) == (
+        [Entry("a", "12", 4, 5), Entry("b", "3", 6, 6), Entry("c", "4", 8, 8)],
+        [],
+    )
 
 
 def test_only_the_three_line_ends_end_a_line() -> None:
     assert read("a=1\x0b2\x1c3\u20284\x85") == [("a", "1\x0b2\x1c3\u20284\x85")]
 
 
-@pytest.mark.parametrize("escape", ["\\u", "\\u12", "\\u12g4", "\\u 123", "\\uD83D", "\\uDE00\\uD83D"])
+@pytest.mark.parametrize(
+    "escape", ["\\u", "\\u12", "\\u12g4", "\\u 123", "\\uD83D", "\\uDE00\\uD83D"]
+)
 def test_a_bad_escape_is_told_with_its_line_and_the_others_are_read(escape: str) -> None:
     entries, malformed = parse(f"a=1\nb={escape}\nc=3".encode())
     assert [entry.name for entry in entries] == ["a", "c"]
@@ -70,7 +75,10 @@ def test_a_bad_escape_is_told_with_its_line_and_the_others_are_read(escape: str)
 
 
 def test_what_is_not_utf8_is_told_with_its_line() -> None:
-    assert parse(b"a=1\nb=\xff\nc=3") == ([Entry("a", "1", 1, 1), Entry("c", "3", 3, 3)], [Malformed(2, "text in UTF-8")])
+    assert parse(b"a=1\nb=\xff\nc=3") == (
+        [Entry("a", "1", 1, 1), Entry("c", "3", 3, 3)],
+        [Malformed(2, "text in UTF-8")],
+    )
 
 
 @given(st.binary(max_size=200))
@@ -81,7 +89,11 @@ def test_reading_never_raises(data: bytes) -> None:
     assert all(wrong.line >= 1 for wrong in malformed)
 
 
-@given(st.lists(st.tuples(st.text("a=: #!\\\n\r\tu0x", max_size=12))).map(lambda lines: "\n".join(line for (line,) in lines)))
+@given(
+    st.lists(st.tuples(st.text("a=: #!\\\n\r\tu0x", max_size=12))).map(
+        lambda lines: "\n".join(line for (line,) in lines)
+    )
+)
 def test_reading_hostile_text_never_raises(text: str) -> None:
     parse(text.encode())
 
@@ -104,18 +116,26 @@ def test_half_a_surrogate_pair_is_refused() -> None:
 
 @given(
     st.one_of(st.binary(max_size=80), st.text("ab=: #\\\n\r", max_size=60).map(str.encode)),
-    st.dictionaries(st.sampled_from(["a", "b", "ab", "é"]), st.one_of(st.none(), WRITABLE), max_size=3),
+    st.dictionaries(
+        st.sampled_from(["a", "b", "ab", "é"]), st.one_of(st.none(), WRITABLE), max_size=3
+    ),
 )
-def test_rewriting_changes_what_it_is_told_and_nothing_else(data: bytes, changes: dict[str, str | None]) -> None:
+def test_rewriting_changes_what_it_is_told_and_nothing_else(
+    data: bytes, changes: dict[str, str | None]
+) -> None:
     before, malformed_before = parse(data)
     after, malformed_after = parse(rewritten(data, changes))
     wanted = {entry.name: entry.value for entry in before if entry.name not in changes}
     wanted |= {name: value for name, value in changes.items() if value is not None}
     assert {entry.name: entry.value for entry in after} == wanted
-    assert [wrong.expected for wrong in malformed_after] == [wrong.expected for wrong in malformed_before]
+    assert [wrong.expected for wrong in malformed_after] == [
+        wrong.expected for wrong in malformed_before
+    ]
 
 
-@pytest.mark.parametrize("last", [b"a=1\\", b"a=1\\\n", b"a=1\\\r", b"a=1\\\r\n", b"\\\r", b"# c\\"])
+@pytest.mark.parametrize(
+    "last", [b"a=1\\", b"a=1\\\n", b"a=1\\\r", b"a=1\\\r\n", b"\\\r", b"# c\\"]
+)
 def test_what_is_added_is_not_taken_for_a_continuation(last: bytes) -> None:
     entries, _ = parse(rewritten(last, {"b": "2"}))
     assert entries[-1].name == "b"

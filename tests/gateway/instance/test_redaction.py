@@ -54,8 +54,13 @@ def test_what_spells_none_is_kept(text: str) -> None:
 
 
 def test_the_rest_of_a_frame_is_kept() -> None:
-    assert Redaction().text("login:me\npasscode:x\nhost:y") == f"login:me\npasscode:{HIDDEN}\nhost:y"
-    assert Redaction().text("{'passcode': 'x', 'host': 'y'}") == f"{{'passcode': '{HIDDEN}', 'host': 'y'}}"
+    assert (
+        Redaction().text("login:me\npasscode:x\nhost:y") == f"login:me\npasscode:{HIDDEN}\nhost:y"
+    )
+    assert (
+        Redaction().text("{'passcode': 'x', 'host': 'y'}")
+        == f"{{'passcode': '{HIDDEN}', 'host': 'y'}}"
+    )
 
 
 def test_known_values_are_hidden_wherever_they_stand() -> None:
@@ -84,7 +89,10 @@ def test_no_known_value_survives(secret: str, before: str, after: str) -> None:
     assert secret in HIDDEN or secret not in cleaned.replace(HIDDEN, "\0")
 
 
-@pytest.mark.parametrize("hostile", ['password="' + "\\" * 50_000 + "\n", "password" + " " * 50_000, "passcode:" * 10_000])
+@pytest.mark.parametrize(
+    "hostile",
+    ['password="' + "\\" * 50_000 + "\n", "password" + " " * 50_000, "passcode:" * 10_000],
+)
 def test_hostile_text_takes_no_long_time(hostile: str) -> None:
     before = time.process_time()
     Redaction(["hunter2"]).text(hostile)
@@ -109,7 +117,9 @@ def emitted(format: str, **fields: object) -> LogEvent:
     return event
 
 
-@pytest.mark.parametrize("name", ["passcode", "new_password", "passphrase", "client_secret", "private_key"])
+@pytest.mark.parametrize(
+    "name", ["passcode", "new_password", "passphrase", "client_secret", "private_key"]
+)
 def test_fields_named_like_a_secret_are_hidden(name: str) -> None:
     cleaned = Redaction().event(emitted("got {" + name + "}", **{name: "hunter2"}))
     assert formatEvent(cleaned) == f"got {HIDDEN}"
@@ -117,7 +127,13 @@ def test_fields_named_like_a_secret_are_hidden(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "headers", [{"passcode": "hunter2"}, {b"passcode": b"hunter2"}, [("passcode", "hunter2")], (("passcode", "hunter2"),)]
+    "headers",
+    [
+        {"passcode": "hunter2"},
+        {b"passcode": b"hunter2"},
+        [("passcode", "hunter2")],
+        (("passcode", "hunter2"),),
+    ],
 )
 def test_fields_that_hold_headers_are_cleaned(headers: object) -> None:
     cleaned = Redaction().event(emitted("{headers}", headers=headers))
@@ -136,7 +152,9 @@ def test_a_traceback_is_cleaned() -> None:
 
 def test_an_observer_that_we_did_not_make_gets_cleaned_events() -> None:
     collector = Collector()
-    Logger(namespace="x", observer=Redaction(["hunter2"]).around(collector)).warn("with {value}", value="hunter2")
+    Logger(namespace="x", observer=Redaction(["hunter2"]).around(collector)).warn(
+        "with {value}", value="hunter2"
+    )
     [event] = collector.events
     assert formatEvent(event) == f"with {HIDDEN}"
     assert event["log_level"] is LogLevel.warn
@@ -151,9 +169,12 @@ def test_a_configured_secret_that_stands_for_itself_is_hidden_by_value(secret: s
 
 
 @pytest.mark.parametrize(
-    ("secret", "names"), [("guest", ["guest"]), ("bridge-of-orders", ["a", "bridge-of-orders"]), ("wrong", [])]
+    ("secret", "names"),
+    [("guest", ["guest"]), ("bridge-of-orders", ["a", "bridge-of-orders"]), ("wrong", [])],
 )
-def test_one_that_is_a_name_or_a_plain_word_leaves_names_and_words(secret: str, names: list[str]) -> None:
+def test_one_that_is_a_name_or_a_plain_word_leaves_names_and_words(
+    secret: str, names: list[str]
+) -> None:
     redaction = Redaction(hidden_by_value([secret], names))
     text = f"user '{secret}' is refused: unknown user or {secret} passcode"
     assert redaction.text(text) == text

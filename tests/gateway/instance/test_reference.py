@@ -15,15 +15,22 @@ from gateway.instance.settings import Choice, Duration, Octets, Setting, Text
 
 def tree(source: str) -> docutils.nodes.document:
     # halt_level 1: even an "info" raises.
-    return docutils.core.publish_doctree(source, settings_overrides={"halt_level": 1, "report_level": 1})
+    return docutils.core.publish_doctree(
+        source, settings_overrides={"halt_level": 1, "report_level": 1}
+    )
 
 
 def cells(source: str) -> list[list[str]]:
-    return [[entry.astext() for entry in row.findall(docutils.nodes.entry)] for row in tree(source).findall(docutils.nodes.row)]
+    return [
+        [entry.astext() for entry in row.findall(docutils.nodes.entry)]
+        for row in tree(source).findall(docutils.nodes.row)
+    ]
 
 
 def test_the_general_settings() -> None:
-    source = page("Settings", "All of them.", [Section("Instance", "Of the *instance*.", general.SETTINGS)])
+    source = page(
+        "Settings", "All of them.", [Section("Instance", "Of the *instance*.", general.SETTINGS)]
+    )
     rows = cells(source)
     assert rows[0] == ["Name", "Type", "Default", "Unit", "Meaning"]
     assert [row[0] for row in rows[1:]] == [setting.name for setting in general.SETTINGS]
@@ -47,15 +54,35 @@ def test_a_row() -> None:
         ["imq.a", "Size", "10k", "octets", "Uses *stars*, `ticks`, under_ and |bars| \\."],
         ["imq.b", "Integer", "0", "seconds", "Zero."],
         ["imq.c", "Choice", "A", "", "Letters. One of A, B."],
-        ["imq.d", "String", "x y", "things", "Text. A change takes effect when SIGHUP has the file read again."],
+        [
+            "imq.d",
+            "String",
+            "x y",
+            "things",
+            "Text. A change takes effect when SIGHUP has the file read again.",
+        ],
     ]
 
 
 def test_headings_nest() -> None:
-    document = tree(page("Title", "Text.", [Section("One", "", general.SETTINGS[:1]), Section("Two", "", general.SETTINGS[1:2])]))
-    assert [title.astext() for title in document.findall(docutils.nodes.title)] == ["Title", "One", "Two"]
+    document = tree(
+        page(
+            "Title",
+            "Text.",
+            [Section("One", "", general.SETTINGS[:1]), Section("Two", "", general.SETTINGS[1:2])],
+        )
+    )
+    assert [title.astext() for title in document.findall(docutils.nodes.title)] == [
+        "Title",
+        "One",
+        "Two",
+    ]
 
 
 def test_a_setting_has_one_place() -> None:
     with pytest.raises(ValueError, match=r"imq\.hostname is twice"):
-        page("Title", "", [Section("One", "", [general.HOSTNAME]), Section("Two", "", [general.HOSTNAME])])
+        page(
+            "Title",
+            "",
+            [Section("One", "", [general.HOSTNAME]), Section("Two", "", [general.HOSTNAME])],
+        )

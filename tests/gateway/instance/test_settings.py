@@ -78,7 +78,11 @@ def test_defaults_hold_where_nothing_is_given() -> None:
 
 
 def test_the_file_then_the_command_line(file: Path) -> None:
-    values, _ = read_text(file, "# head\nimq.bridge.stomp.tcp.port=1\nimq.message.max_size = 10k\n", "imq.bridge.stomp.tcp.port=2")
+    values, _ = read_text(
+        file,
+        "# head\nimq.bridge.stomp.tcp.port=1\nimq.message.max_size = 10k\n",
+        "imq.bridge.stomp.tcp.port=2",
+    )
     assert values[PORT] == 2
     assert values.source(PORT) == "-D"
     assert values[MAX_SIZE] == 10240
@@ -92,7 +96,8 @@ def test_an_override_keeps_equals_signs_and_escapes_of_its_value() -> None:
 
 def test_named_settings(file: Path) -> None:
     values, _ = read_text(
-        file, "imq.bridge.b.autostart=false\nimq.bridge.a.autostart=true\nimq.destination.my.queue.maxNumMsgs=5\n"
+        file,
+        "imq.bridge.b.autostart=false\nimq.bridge.a.autostart=true\nimq.destination.my.queue.maxNumMsgs=5\n",
     )
     assert values.names(AUTOSTART) == ["b", "a"]
     assert values.named(AUTOSTART, "b") is False
@@ -106,7 +111,9 @@ def test_named_settings(file: Path) -> None:
 def test_bridge_names_are_matched_with_the_dot(file: Path) -> None:
     values, _ = read_text(file, "imq.bridge.jms1.autostart=false\nimq.bridge.jms10.autostart=no\n")
     assert values.bridge_problems("jms1") == []
-    assert [problem.name for problem in values.bridge_problems("jms10")] == ["imq.bridge.jms10.autostart"]
+    assert [problem.name for problem in values.bridge_problems("jms10")] == [
+        "imq.bridge.jms10.autostart"
+    ]
     assert values.named(AUTOSTART, "jms1") is False
 
 
@@ -151,7 +158,9 @@ def test_a_setting_without_placeholder_wins(file: Path) -> None:
         ("imq.destination.maxNumMsgs", ""),
     ],
 )
-def test_an_unknown_name_is_told_with_the_nearest_known_one(file: Path, wrong: str, nearest: str) -> None:
+def test_an_unknown_name_is_told_with_the_nearest_known_one(
+    file: Path, wrong: str, nearest: str
+) -> None:
     [problem] = refused(file, f"\n{wrong}=7\n")
     assert problem == Problem(file, 2, wrong, "7", "a known name", nearest)
     hint = f"; the nearest known name is {nearest}" if nearest else ""
@@ -160,7 +169,9 @@ def test_an_unknown_name_is_told_with_the_nearest_known_one(file: Path, wrong: s
 
 def test_a_bad_value_is_told_with_its_place(file: Path) -> None:
     [problem] = refused(file, "imq.message.max_size=big\n")
-    expected = "a size: a whole number of octets, or one followed by b, k, m or g, or -1 for no limit"
+    expected = (
+        "a size: a whole number of octets, or one followed by b, k, m or g, or -1 for no limit"
+    )
     assert problem == Problem(file, 1, "imq.message.max_size", "big", expected)
     assert str(problem) == f"{file}:1: imq.message.max_size=big: expected {expected}"
 
@@ -178,7 +189,9 @@ def test_an_override_without_name_or_equals_sign(file: Path, override: str) -> N
 
 
 def test_a_bad_value_of_a_bridge_fails_that_bridge_alone(file: Path) -> None:
-    values, warnings = read_text(file, "imq.bridge.stomp.tcp.port=x\nimq.bridge.other.autostart=false\n")
+    values, warnings = read_text(
+        file, "imq.bridge.stomp.tcp.port=x\nimq.bridge.other.autostart=false\n"
+    )
     assert warnings == []
     [problem] = values.bridge_problems("stomp")
     assert problem.severity is Severity.BRIDGE
@@ -191,11 +204,15 @@ def test_a_bad_value_of_a_bridge_fails_that_bridge_alone(file: Path) -> None:
 
 
 def test_a_bad_value_of_the_bridge_manager_is_an_error(file: Path) -> None:
-    assert [problem.severity for problem in refused(file, "imq.bridge.enabled=ja\n")] == [Severity.ERROR]
+    assert [problem.severity for problem in refused(file, "imq.bridge.enabled=ja\n")] == [
+        Severity.ERROR
+    ]
 
 
 def test_names_of_the_original_are_warnings(file: Path) -> None:
-    _, warnings = read_text(file, "imq.cluster.url=x\nimq.jms.tcp.port=7677\n", "java.util.logging.config.file=y")
+    _, warnings = read_text(
+        file, "imq.cluster.url=x\nimq.jms.tcp.port=7677\n", "java.util.logging.config.file=y"
+    )
     assert [(problem.severity, problem.name, problem.line) for problem in warnings] == [
         (Severity.WARNING, "imq.cluster.url", 1),
         (Severity.WARNING, "imq.jms.tcp.port", 2),
@@ -204,7 +221,9 @@ def test_names_of_the_original_are_warnings(file: Path) -> None:
 
 
 def test_a_name_given_twice_is_a_warning_and_the_later_holds(file: Path) -> None:
-    values, [warning] = read_text(file, "imq.bridge.stomp.tcp.port=x\n\nimq.bridge.stomp.tcp.port=2\n")
+    values, [warning] = read_text(
+        file, "imq.bridge.stomp.tcp.port=x\n\nimq.bridge.stomp.tcp.port=2\n"
+    )
     assert values[PORT] == 2
     assert (warning.line, warning.severity) == (3, Severity.WARNING)
     assert "line 1" in warning.expected
@@ -242,10 +261,15 @@ def test_secrets_are_never_shown(file: Path) -> None:
         "imq.keystore.password=hunter2\nimq.keystore.password=hunter2\n",
     )
     assert len(problems) == 4
-    assert all("hunter2" not in str(problem) and "hunter2" not in repr(problem) for problem in problems)
+    assert all(
+        "hunter2" not in str(problem) and "hunter2" not in repr(problem) for problem in problems
+    )
 
 
-@pytest.mark.parametrize("name", ["pasword", "passwrod", "Password", "passcode", "pwd", "paswd", "pass_word", "user-password"])
+@pytest.mark.parametrize(
+    "name",
+    ["pasword", "passwrod", "Password", "passcode", "pwd", "paswd", "pass_word", "user-password"],
+)
 def test_a_misspelt_password_is_not_shown(file: Path, name: str) -> None:
     [problem] = refused(file, f"imq.new.{name}=hunter2\n")
     assert problem.value == "********"
@@ -261,7 +285,9 @@ def test_given_settings_are_listed_with_secrets_hidden(file: Path) -> None:
 
 
 def test_a_problem_is_one_printable_line(file: Path) -> None:
-    [problem] = refused(file, "imq.message.max_size=a\\nERROR forged\\u001b[2J\\u202e" + "x" * 500 + "\n")
+    [problem] = refused(
+        file, "imq.message.max_size=a\\nERROR forged\\u001b[2J\\u202e" + "x" * 500 + "\n"
+    )
     assert str(problem).isprintable()
     assert len(str(problem)) < 500
 
@@ -269,21 +295,35 @@ def test_a_problem_is_one_printable_line(file: Path) -> None:
 def test_a_problem_that_the_world_shows(file: Path) -> None:
     values, _ = read_text(file, "\nimq.bridge.enabled=TRUE\nimq.keystore.password=hunter2\n")
     problem = values.problem(ENABLED, "a certificate; imqkeytool makes one")
-    assert str(problem) == f"{file}:2: imq.bridge.enabled=TRUE: expected a certificate; imqkeytool makes one"
+    assert (
+        str(problem)
+        == f"{file}:2: imq.bridge.enabled=TRUE: expected a certificate; imqkeytool makes one"
+    )
     assert values.problem(PORT, "a free port").value == "7672"
     assert values.problem(PASSWORD, "the right one").value == "********"
-    assert values.problem(AUTOSTART, "sense", "x", severity=Severity.BRIDGE).name == "imq.bridge.x.autostart"
+    assert (
+        values.problem(AUTOSTART, "sense", "x", severity=Severity.BRIDGE).name
+        == "imq.bridge.x.autostart"
+    )
 
 
 def test_a_problem_with_what_nobody_gave_does_not_name_the_command_line() -> None:
     values, _ = read(ALL, None)
-    assert str(values.problem(PORT, "a free port")) == "default: imq.bridge.stomp.tcp.port=7672: expected a free port"
+    assert (
+        str(values.problem(PORT, "a free port"))
+        == "default: imq.bridge.stomp.tcp.port=7672: expected a free port"
+    )
     told = "no line imq.keystore.password=...: expected the right one"
     assert str(values.problem(PASSWORD, "the right one")) == f"the settings of the instance: {told}"
     under = values.with_overrides([], source="/etc/passfile", secrets_from="/etc/passfile")
     assert str(under.problem(PASSWORD, "the right one")) == f"/etc/passfile: {told}"
-    given = values.with_overrides(["imq.keystore.password=x"], source="/etc/passfile", secrets_from="/etc/passfile")
-    assert str(given.problem(PASSWORD, "another")) == "/etc/passfile: imq.keystore.password=********: expected another"
+    given = values.with_overrides(
+        ["imq.keystore.password=x"], source="/etc/passfile", secrets_from="/etc/passfile"
+    )
+    assert (
+        str(given.problem(PASSWORD, "another"))
+        == "/etc/passfile: imq.keystore.password=********: expected another"
+    )
     with pytest.raises(SettingsError, match=r"^elsewhere: imq\.message\.max_size=big: expected"):
         values.with_overrides(["imq.message.max_size=big"], source="elsewhere")
 
@@ -295,7 +335,9 @@ def test_overrides_make_new_settings() -> None:
     assert changed.source(PORT) == "imqcmd"
 
 
-@pytest.mark.parametrize("override", ["imq.bridge.stomp.tcp.port=x", "imq.message.max_size=x", "imq.nonsense=1"])
+@pytest.mark.parametrize(
+    "override", ["imq.bridge.stomp.tcp.port=x", "imq.message.max_size=x", "imq.nonsense=1"]
+)
 def test_bad_overrides_are_refused(override: str) -> None:
     values, _ = read(ALL, None)
     with pytest.raises(SettingsError) as error:
@@ -312,13 +354,20 @@ def test_an_override_mends_a_bridge(file: Path) -> None:
 
 def test_declared_twice_is_refused() -> None:
     with pytest.raises(ValueError, match=r"imq\.x is declared twice"):
-        Settings.defaults([Setting("imq.x", Text(), "", "One."), Setting("imq.x", Text(), "", "Two.")])
+        Settings.defaults(
+            [Setting("imq.x", Text(), "", "One."), Setting("imq.x", Text(), "", "Two.")]
+        )
 
 
 def test_a_setting_that_another_covers_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"imq\.bridge\.stomp\.level is declared twice: imq\.bridge\.NAME\.level"):
+    with pytest.raises(
+        ValueError, match=r"imq\.bridge\.stomp\.level is declared twice: imq\.bridge\.NAME\.level"
+    ):
         Settings.defaults(
-            [Setting("imq.bridge.stomp.level", Text(), "", "One."), Setting("imq.bridge.NAME.level", Text(), "", "All.")]
+            [
+                Setting("imq.bridge.stomp.level", Text(), "", "One."),
+                Setting("imq.bridge.NAME.level", Text(), "", "All."),
+            ]
         )
 
 
@@ -335,7 +384,9 @@ def test_a_setting_with_placeholder_needs_a_name() -> None:
         _ = Settings.defaults(ALL)[AUTOSTART]
 
 
-@pytest.mark.parametrize(("name", "doc"), [("imq.NAME.x.NAME", "Doc."), ("imq.x", ""), ("imq.x", "a\nb")])
+@pytest.mark.parametrize(
+    ("name", "doc"), [("imq.NAME.x.NAME", "Doc."), ("imq.x", ""), ("imq.x", "a\nb")]
+)
 def test_bad_declarations_are_refused(name: str, doc: str) -> None:
     with pytest.raises(ValueError, match="setting imq"):
         Setting(name, Text(), "", doc)
@@ -343,7 +394,9 @@ def test_bad_declarations_are_refused(name: str, doc: str) -> None:
 
 @given(st.binary(max_size=120), st.lists(st.text(max_size=20), max_size=2))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
-def test_no_file_raises_anything_but_ours(tmp_path: Path, data: bytes, overrides: list[str]) -> None:
+def test_no_file_raises_anything_but_ours(
+    tmp_path: Path, data: bytes, overrides: list[str]
+) -> None:
     file = tmp_path / "any.properties"
     file.write_bytes(b"imq.bridge.stomp.tcp.port=" + data)
     problems: list[Problem] = []
@@ -359,13 +412,18 @@ def test_no_file_raises_anything_but_ours(tmp_path: Path, data: bytes, overrides
     [
         ("imq.accesscontrol.enabled", "accesscontrol.properties always hold here"),
         ("imq.jms.accesscontrol.enabled", "accesscontrol.properties always hold here"),
-        ("imq.authentication.type", "every client is asked for the name and passcode of a user in etc/users"),
+        (
+            "imq.authentication.type",
+            "every client is asked for the name and passcode of a user in etc/users",
+        ),
         ("imq.authentication.basic.user_repository", "imqusermgr"),
         ("imq.accesscontrol.file.filename", "the instance's etc/accesscontrol.properties"),
         ("imq.cluster.url", "has no effect in this gateway"),
     ],
 )
-def test_what_somebody_might_rely_on_is_told_in_a_sentence_of_its_own(file: Path, name: str, words: str) -> None:
+def test_what_somebody_might_rely_on_is_told_in_a_sentence_of_its_own(
+    file: Path, name: str, words: str
+) -> None:
     _, [problem] = read_text(file, f"{name}=false\n")
     assert problem.severity is Severity.WARNING
     assert str(problem).startswith(f"{file}:1: {name}=false: has no effect in this gateway")
@@ -376,5 +434,7 @@ def test_a_secret_on_the_command_line_is_warned_of_and_not_repeated(file: Path) 
     settings, [problem] = read_text(file, "", "imq.keystore.password=hunter2")
     assert settings[PASSWORD] == "hunter2"
     assert problem.severity is Severity.WARNING
-    assert str(problem).startswith("-D: imq.keystore.password=********: expected a line of the passfile")
+    assert str(problem).startswith(
+        "-D: imq.keystore.password=********: expected a line of the passfile"
+    )
     assert read_text(file, "imq.keystore.password=hunter2\n")[1] == []

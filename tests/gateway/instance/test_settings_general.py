@@ -30,7 +30,9 @@ from gateway.instance.settings import SettingsError, Severity, read
         (general.PASSFILE_ENABLED, "imq.passfile.enabled", False),
     ],
 )
-def test_names_and_defaults_are_those_of_the_original(setting: Setting[Any], name: str, default: object) -> None:
+def test_names_and_defaults_are_those_of_the_original(
+    setting: Setting[Any], name: str, default: object
+) -> None:
     values, _ = read(general.SETTINGS, None)
     assert setting.name == name
     assert (values.named(setting, "stomp") if setting.is_named else values[setting]) == default
@@ -51,7 +53,9 @@ def test_passwords_are_secret() -> None:
 
 
 def test_every_level_is_a_level() -> None:
-    values, _ = read(general.SETTINGS, None, ["imq.bridge.stomp.level=finest", "imq.log.level=ERROR"])
+    values, _ = read(
+        general.SETTINGS, None, ["imq.bridge.stomp.level=finest", "imq.log.level=ERROR"]
+    )
     assert Level[values.named(general.BRIDGE_LEVEL, "stomp")] is Level.FINEST
     assert Level[values[general.LOG_LEVEL]] is Level.SEVERE
 
@@ -61,7 +65,9 @@ def test_the_active_list() -> None:
     assert values[general.BRIDGE_ACTIVELIST] == ("stomp", "links")
 
 
-@pytest.mark.parametrize("name", ["admin", "Config", "tm", "JMS", "a.b", "../x", "-a", "a b", "x" * 101, "é"])
+@pytest.mark.parametrize(
+    "name", ["admin", "Config", "tm", "JMS", "a.b", "../x", "-a", "a b", "x" * 101, "é"]
+)
 def test_names_that_no_bridge_can_have(name: str) -> None:
     with pytest.raises(SettingsError) as error:
         read(general.SETTINGS, None, [f"imq.bridge.activelist=stomp,{name}"])
@@ -70,13 +76,18 @@ def test_names_that_no_bridge_can_have(name: str) -> None:
     assert "reserved admin, config, jms, tm" in problem.expected
 
 
-@pytest.mark.parametrize(("name", "given", "kind"), [("stomp", "", "STOMP"), ("stomp", "stomp", "STOMP"), ("links", "jms", "JMS")])
+@pytest.mark.parametrize(
+    ("name", "given", "kind"),
+    [("stomp", "", "STOMP"), ("stomp", "stomp", "STOMP"), ("links", "jms", "JMS")],
+)
 def test_types_of_bridges(name: str, given: str, kind: str) -> None:
     values, _ = read(general.SETTINGS, None, [f"imq.bridge.{name}.type={given}"] if given else [])
     assert general.bridge_type(values, name) == kind
 
 
-@pytest.mark.parametrize(("name", "given"), [("stomp", "jms"), ("links", "stomp"), ("links", ""), ("links", "mqtt")])
+@pytest.mark.parametrize(
+    ("name", "given"), [("stomp", "jms"), ("links", "stomp"), ("links", ""), ("links", "mqtt")]
+)
 def test_a_bridge_of_the_wrong_type_fails_alone(name: str, given: str) -> None:
     values, _ = read(general.SETTINGS, None, [f"imq.bridge.{name}.type={given}"] if given else [])
     with pytest.raises(SettingsError) as error:
@@ -110,7 +121,16 @@ def test_names_of_the_original(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["imq.cluster.uri", "imq", "imq.", "imq.jms.", "imq.bridge.admin.tm.class", "imq.bridge.stomp.x.varhome", "foo"]
+    "name",
+    [
+        "imq.cluster.uri",
+        "imq",
+        "imq.",
+        "imq.jms.",
+        "imq.bridge.admin.tm.class",
+        "imq.bridge.stomp.x.varhome",
+        "foo",
+    ],
 )
 def test_names_of_nobody(name: str) -> None:
     assert not is_of_the_original(name)

@@ -25,14 +25,23 @@ class Told:
 def test_some_a_second_of_each_kind_are_written_and_the_others_counted() -> None:
     clock, told = Clock(), Told()
     strangers = Strangers(clock, Logger(namespace="test", observer=told))
-    written = [strangers.may_log("silent", LogLevel.info, f"192.0.2.{number % 3}") for number in range(100)]
+    written = [
+        strangers.may_log("silent", LogLevel.info, f"192.0.2.{number % 3}") for number in range(100)
+    ]
     assert written == [True] * MOST_A_SECOND + [False] * (100 - MOST_A_SECOND)
-    assert strangers.may_log("wrong", LogLevel.warn, "192.0.2.9"), "another kind has its own measure"
+    assert strangers.may_log("wrong", LogLevel.warn, "192.0.2.9"), (
+        "another kind has its own measure"
+    )
     clock.advance(1)
     assert strangers.may_log("silent", LogLevel.info, "192.0.2.1")
     assert told.lines == []
     clock.advance(60)
-    assert told.lines == [(LogLevel.info, f"and {100 - MOST_A_SECOND} more from 3 addresses in the last minute: silent")]
+    assert told.lines == [
+        (
+            LogLevel.info,
+            f"and {100 - MOST_A_SECOND} more from 3 addresses in the last minute: silent",
+        )
+    ]
     clock.advance(600)
     assert len(told.lines) == 1
     assert clock.getDelayedCalls() == []

@@ -26,7 +26,9 @@ class Process:
         self.reactor = Reactor()
         self.held = 0
         self.trims: list[float] = []
-        self.trimming = Trimming(self.reactor, lambda: self.held, lambda: self.trims.append(self.reactor.seconds()))
+        self.trimming = Trimming(
+            self.reactor, lambda: self.held, lambda: self.trims.append(self.reactor.seconds())
+        )
         self.trimming.start()
         self.hold(0, seconds=10)
 

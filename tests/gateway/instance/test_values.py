@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.instance.values import Boolean, Choice, Decimal, Duration, Integer, Octets, Port, Text, ValueType, Words
+from gateway.instance.values import (
+    Boolean,
+    Choice,
+    Decimal,
+    Duration,
+    Integer,
+    Octets,
+    Port,
+    Text,
+    ValueType,
+    Words,
+)
 
 LEVEL = Choice("SEVERE", "INFO", aliases={"ERROR": "SEVERE"})
 ALL_TYPES: list[ValueType[Any]] = [
@@ -112,7 +123,10 @@ def test_refuses_and_says_what_it_expected(kind: ValueType[Any], text: str) -> N
         (Integer(maximum=9), "a whole number of at most 9"),
         (Integer(1, 9), "a whole number from 1 to 9"),
         (Duration("seconds", 1), "a whole number of seconds of at least 1"),
-        (Octets(unlimited=False, minimum=1024), "a size of at least 1k: a whole number of octets, or one followed by b, k, m or g"),
+        (
+            Octets(unlimited=False, minimum=1024),
+            "a size of at least 1k: a whole number of octets, or one followed by b, k, m or g",
+        ),
         (Choice("A", "B", "C"), "A, B or C"),
         (Choice("A"), "A"),
     ],
@@ -122,7 +136,9 @@ def test_says_bounds(kind: ValueType[Any], expected: str) -> None:
 
 
 @given(st.sampled_from(ALL_TYPES), st.text(max_size=30))
-def test_never_raises_anything_else_and_shows_what_it_reads(kind: ValueType[Any], text: str) -> None:
+def test_never_raises_anything_else_and_shows_what_it_reads(
+    kind: ValueType[Any], text: str
+) -> None:
     try:
         value = kind.parse(text)
     except ValueError:

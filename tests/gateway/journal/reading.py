@@ -53,7 +53,9 @@ def events_of(lines: Iterable[Line]) -> list[Event]:
         assert all(step in set(Step) for step in line["steps"])
         for name in ("sizes", "attempts", "timestamps", "headers", "bodies", "body_types"):
             assert name not in line or len(line[name]) == len(ids), (name, line)
-        found += [Event(step, id, line, place) for step in line["steps"] for place, id in enumerate(ids)]
+        found += [
+            Event(step, id, line, place) for step in line["steps"] for place, id in enumerate(ids)
+        ]
     return found
 
 

@@ -40,6 +40,8 @@ def test_those_of_known_brokers_are_numbers(ids: Sequence[str]) -> None:
     assert [found[0] + str(number) for number in found[1]] == ids
 
 
-@pytest.mark.parametrize("ids", [["ID:a:1", "ID:b:2"], ["ID:x"], [""], [], ["12", "13"], ["ID:a:1", "ID:a:01"]])
+@pytest.mark.parametrize(
+    "ids", [["ID:a:1", "ID:b:2"], ["ID:x"], [""], [], ["12", "13"], ["ID:a:1", "ID:a:01"]]
+)
 def test_others_are_not(ids: Sequence[str]) -> None:
     assert numbered(ids) is None

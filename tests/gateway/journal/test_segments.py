@@ -25,7 +25,9 @@ LINES = [b'{"line":%d}\n' % number for number in range(10)]
 
 def whole(folder: Path) -> bytes:
     """What a reader sees."""
-    return b"".join(path.read_bytes() for path in sorted(folder.iterdir()) if segment_of(path.name) is not None)
+    return b"".join(
+        path.read_bytes() for path in sorted(folder.iterdir()) if segment_of(path.name) is not None
+    )
 
 
 @given(st.lists(st.integers(-5, 40) | st.integers(0, 1 << 62), max_size=40))
@@ -45,7 +47,9 @@ def test_a_segment_appears_whole_and_private(tmp_path: Path) -> None:
     assert segments.due_in() is None
     segments.write(b"".join(LINES))
     assert [path.name for path in tmp_path.iterdir()] == [segment_name(RUN, 1) + ".open"]
-    assert next(tmp_path.iterdir()).read_bytes() == b"".join(LINES), "what was written is with the kernel"
+    assert next(tmp_path.iterdir()).read_bytes() == b"".join(LINES), (
+        "what was written is with the kernel"
+    )
     segments.roll()
     assert [path.name for path in tmp_path.iterdir()] == [segment_name(RUN, 1)]
     assert stat.S_IMODE((tmp_path / segment_name(RUN, 1)).stat().st_mode) == 0o600
@@ -68,7 +72,10 @@ def test_segments_roll_by_size_and_by_age(tmp_path: Path) -> None:
     now[0] += 1
     segments.roll_if_old()
     assert whole(tmp_path) == b"".join(LINES[:4])
-    assert sorted(path.name for path in tmp_path.iterdir()) == [segment_name(RUN, 1), segment_name(RUN, 2)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        segment_name(RUN, 1),
+        segment_name(RUN, 2),
+    ]
 
 
 @given(st.binary(max_size=60), st.integers(0, 400))
@@ -108,7 +115,10 @@ def test_what_is_too_old_or_too_much_is_removed(tmp_path: Path) -> None:
         os.utime(path, (1000 * number, 1000 * number))
     (tmp_path / (segment_name(RUN, 6) + ".open")).write_bytes(b"x" * 1000)
     assert Segments(tmp_path, RUN, Bounds(1, 1)).remove_old(1e12) == [], "for ever"
-    assert Segments(tmp_path, RUN, Bounds(1, 1, 3000)).remove_old(5500) == [segment_name(RUN, 1), segment_name(RUN, 2)]
+    assert Segments(tmp_path, RUN, Bounds(1, 1, 3000)).remove_old(5500) == [
+        segment_name(RUN, 1),
+        segment_name(RUN, 2),
+    ]
     assert Segments(tmp_path, RUN, Bounds(1, 1, 0, 20)).remove_old(5500) == [segment_name(RUN, 3)]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         segment_name(RUN, 4),

@@ -38,9 +38,13 @@ class Told:
 
 
 @contextmanager
-def writing(folder: Path, told: Told, bounds: Bounds | None = None, **options: Any) -> Iterator[Writer]:
+def writing(
+    folder: Path, told: Told, bounds: Bounds | None = None, **options: Any
+) -> Iterator[Writer]:
     """A writer that runs; at the end all is written."""
-    writer = Writer(Segments(folder, RUN, bounds or Bounds(1 << 20, 3600)), Lines(RUN, "test"), told, **options)
+    writer = Writer(
+        Segments(folder, RUN, bounds or Bounds(1 << 20, 3600)), Lines(RUN, "test"), told, **options
+    )
     writer.start()
     try:
         yield writer
@@ -58,7 +62,14 @@ def written(writer: Writer) -> None:
 
 
 def fields(number: int, **more: object) -> dict[str, object]:
-    return {"time": 5, "steps": ("produced",), "prefix": "ID-", "numbers": [number], "destination": "queue:a", **more}
+    return {
+        "time": 5,
+        "steps": ("produced",),
+        "prefix": "ID-",
+        "numbers": [number],
+        "destination": "queue:a",
+        **more,
+    }
 
 
 def test_lines_are_written_in_order_and_numbered(tmp_path: Path) -> None:
@@ -87,7 +98,9 @@ def test_values_are_folded_and_made_on_the_thread(tmp_path: Path) -> None:
         return ["ä\ud800\n"]
 
     with writing(tmp_path, Told()) as writer:
-        writer.add(fields(1, sizes=[7, 7, 7], timestamps=[1, 2, 2], bodies=late, user="", comment=None), 0)
+        writer.add(
+            fields(1, sizes=[7, 7, 7], timestamps=[1, 2, 2], bodies=late, user="", comment=None), 0
+        )
     (line,) = lines_of(tmp_path)
     assert (line["size"], line["timestamps"], line["bodies"]) == (7, [1, 2, 2], ["ä\ud800\n"])
     assert not {"sizes", "timestamp", "user", "comment", "numbers"} & line.keys()
@@ -123,7 +136,10 @@ def test_what_waits_is_bounded_and_said_once(tmp_path: Path) -> None:
         written(writer)
         writer.add(fields(30), 0)
     assert [line["line"] for line in lines_of(tmp_path)] == [*range(1, 11), 31]
-    assert [(news, said.get("lost")) for news, said in told.news] == [(News.CROWDED, None), (News.RELIEVED, 20)]
+    assert [(news, said.get("lost")) for news, said in told.news] == [
+        (News.CROWDED, None),
+        (News.RELIEVED, 20),
+    ]
 
 
 def test_a_full_disk_stops_it_and_it_goes_on_by_itself(tmp_path: Path) -> None:
@@ -206,7 +222,15 @@ def test_after_the_end_nobody_waits_for_ever(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [1, 1000])
 def test_a_run_of_one_producer_is_a_short_line(tmp_path: Path, count: int) -> None:
     with writing(tmp_path, Told()) as writer:
-        writer.add(fields(0, numbers=list(range(500, 500 + count)), sizes=[100] * count, timestamps=[9] * count), 0)
+        writer.add(
+            fields(
+                0,
+                numbers=list(range(500, 500 + count)),
+                sizes=[100] * count,
+                timestamps=[9] * count,
+            ),
+            0,
+        )
     (line,) = lines_of(tmp_path)
     assert (line["runs"], line["size"], line["timestamp"]) == ([[500, count, 1]], 100, 9)
     assert sum([path.stat().st_size for path in tmp_path.iterdir()]) < 300

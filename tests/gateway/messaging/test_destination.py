@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from gateway.messaging.destination import Destination, Kind, Queue, TemporaryQueue, TemporaryTopic, Topic
+from gateway.messaging.destination import (
+    Destination,
+    Kind,
+    Queue,
+    TemporaryQueue,
+    TemporaryTopic,
+    Topic,
+)
 
 
 def test_a_destination_is_equal_to_every_other_of_its_kind_and_name() -> None:

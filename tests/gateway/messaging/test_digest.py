@@ -16,9 +16,9 @@ from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.values import Byte, Char, Float, Int, Short, Value, encode_map, encode_value
 
-NAMES = st.text(st.characters(categories=["L", "N"], include_characters="_"), min_size=1, max_size=5).filter(
-    lambda name: not name.startswith("JMSX") and name not in ADDED
-)
+NAMES = st.text(
+    st.characters(categories=["L", "N"], include_characters="_"), min_size=1, max_size=5
+).filter(lambda name: not name.startswith("JMSX") and name not in ADDED)
 LONGS = st.integers(-(2**63), 2**63 - 1)
 DOUBLES = st.floats(allow_nan=False)
 PROPERTIES: st.SearchStrategy[Value] = st.one_of(
@@ -32,7 +32,11 @@ PROPERTIES: st.SearchStrategy[Value] = st.one_of(
     DOUBLES,
     st.text(max_size=4),
 )
-ENTRIES = st.one_of(PROPERTIES, st.binary(max_size=4), st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]).map(Char))
+ENTRIES = st.one_of(
+    PROPERTIES,
+    st.binary(max_size=4),
+    st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]).map(Char),
+)
 SAID = st.fixed_dictionaries(
     {
         "persistent": st.booleans(),
@@ -61,8 +65,12 @@ def test_they_are_of_the_octets_that_the_documentation_has() -> None:
     assert of_body(BodyType.TEXT, b"ab") == blake2b(b"\x01ab", digest_size=16).hexdigest()
     assert of_body(BodyType.BYTES, b"ab") == blake2b(b"\x02ab", digest_size=16).hexdigest()
     assert of_body(BodyType.MESSAGE, b"") == blake2b(b"\x00", digest_size=16).hexdigest()
-    kept = bytes.fromhex("01 01 07 08 00000001 63 00 00000002 00000001 61 05 0000000000000001 00000001 62 08 00000000")
-    found = of_headers(persistent=False, priority=7, correlation_id="c", properties={"b": "", "a": 1})
+    kept = bytes.fromhex(
+        "01 01 07 08 00000001 63 00 00000002 00000001 61 05 0000000000000001 00000001 62 08 00000000"
+    )
+    found = of_headers(
+        persistent=False, priority=7, correlation_id="c", properties={"b": "", "a": 1}
+    )
     assert found == blake2b(kept, digest_size=16).hexdigest()
 
 
@@ -74,15 +82,24 @@ def test_the_order_of_properties_does_not_matter(said: dict[str, Any], chance: A
 
 
 @given(st.dictionaries(NAMES, ENTRIES, max_size=5), st.randoms())
-def test_the_order_of_a_maps_entries_does_not_matter(entries: dict[str, Value], chance: Any) -> None:
+def test_the_order_of_a_maps_entries_does_not_matter(
+    entries: dict[str, Value], chance: Any
+) -> None:
     items = list(entries.items())
     chance.shuffle(items)
-    assert of_body(BodyType.MAP, encode_map(entries)) == of_body(BodyType.MAP, encode_map(dict(items)))
+    assert of_body(BodyType.MAP, encode_map(entries)) == of_body(
+        BodyType.MAP, encode_map(dict(items))
+    )
 
 
 @given(SAID, SAID)
-def test_two_that_differ_in_anything_have_two_hashes(one: dict[str, Any], other: dict[str, Any]) -> None:
-    alike = {**one, "properties": {name: exactly(value) for name, value in one["properties"].items()}} == {
+def test_two_that_differ_in_anything_have_two_hashes(
+    one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    alike = {
+        **one,
+        "properties": {name: exactly(value) for name, value in one["properties"].items()},
+    } == {
         **other,
         "properties": {name: exactly(value) for name, value in other["properties"].items()},
     }
@@ -90,16 +107,22 @@ def test_two_that_differ_in_anything_have_two_hashes(one: dict[str, Any], other:
 
 
 @given(st.dictionaries(NAMES, PROPERTIES, min_size=1, max_size=4), st.data())
-def test_any_change_of_a_property_or_its_type_makes_another(properties: dict[str, Value], data: st.DataObject) -> None:
+def test_any_change_of_a_property_or_its_type_makes_another(
+    properties: dict[str, Value], data: st.DataObject
+) -> None:
     name = data.draw(st.sampled_from(sorted(properties)))
     value = data.draw(PROPERTIES)
     assume(exactly(value) != exactly(properties[name]))
     assert of_headers(properties=properties) != of_headers(properties={**properties, name: value})
-    assert of_headers(properties=properties) != of_headers(properties={k: v for k, v in properties.items() if k != name})
+    assert of_headers(properties=properties) != of_headers(
+        properties={k: v for k, v in properties.items() if k != name}
+    )
 
 
 @given(st.dictionaries(NAMES, ENTRIES, min_size=1, max_size=4), st.data())
-def test_any_change_of_an_entry_or_its_type_makes_another(entries: dict[str, Value], data: st.DataObject) -> None:
+def test_any_change_of_an_entry_or_its_type_makes_another(
+    entries: dict[str, Value], data: st.DataObject
+) -> None:
     name = data.draw(st.sampled_from(sorted(entries)))
     value = data.draw(ENTRIES)
     assume(exactly(value) != exactly(entries[name]))
@@ -107,8 +130,15 @@ def test_any_change_of_an_entry_or_its_type_makes_another(entries: dict[str, Val
     assert of_body(BodyType.MAP, encode_map(entries)) != of_body(BodyType.MAP, changed)
 
 
-@given(st.sampled_from(BodyType), st.binary(max_size=40), st.sampled_from(BodyType), st.binary(max_size=40))
-def test_any_change_of_a_body_or_its_type_makes_another(kind: BodyType, body: bytes, other: BodyType, changed: bytes) -> None:
+@given(
+    st.sampled_from(BodyType),
+    st.binary(max_size=40),
+    st.sampled_from(BodyType),
+    st.binary(max_size=40),
+)
+def test_any_change_of_a_body_or_its_type_makes_another(
+    kind: BodyType, body: bytes, other: BodyType, changed: bytes
+) -> None:
     assert (of_body(kind, body) == of_body(other, changed)) is ((kind, body) == (other, changed))
 
 
@@ -140,17 +170,25 @@ def test_headers_that_are_shared_are_hashed_once() -> None:
 
 
 @given(SAID, SAID, st.data())
-def test_it_is_the_same_beside_headers_that_are_alike(said: dict[str, Any], other: dict[str, Any], data: st.DataObject) -> None:
+def test_it_is_the_same_beside_headers_that_are_alike(
+    said: dict[str, Any], other: dict[str, Any], data: st.DataObject
+) -> None:
     changed = {name: data.draw(st.sampled_from([said[name], other[name]])) for name in said}
     names = sorted({*said["properties"], *other["properties"]})
     both = {**other["properties"], **said["properties"]}
     if names:
-        changed["properties"] = {name: both[name] for name in data.draw(st.lists(st.sampled_from(names), unique=True))}
-    changed["properties"] |= data.draw(st.dictionaries(st.sampled_from(sorted(ADDED)), st.text(max_size=3)))
+        changed["properties"] = {
+            name: both[name] for name in data.draw(st.lists(st.sampled_from(names), unique=True))
+        }
+    changed["properties"] |= data.draw(
+        st.dictionaries(st.sampled_from(sorted(ADDED)), st.text(max_size=3))
+    )
     like = Headers(Queue("q"), **said)
     assert digest_of_headers(Headers(Topic("t"), **changed), like) == of_headers(**changed)
 
 
 def test_a_property_without_a_value_is_not_one_that_is_missing() -> None:
     like = Headers(Queue("q"), properties={"b": 1})
-    assert digest_of_headers(Headers(Queue("q"), properties={"a": None}), like) == of_headers(properties={"a": None})
+    assert digest_of_headers(Headers(Queue("q"), properties={"a": None}), like) == of_headers(
+        properties={"a": None}
+    )

@@ -55,7 +55,9 @@ def test_the_head_has_the_octets_of_the_documentation() -> None:
 
 def test_the_envelope_has_the_octets_of_the_documentation() -> None:
     message = Message(Headers(Topic("n"), body_type=BodyType.BYTES), b"\x00\x01", message_id="m")
-    head = bytes.fromhex("01 0000000000000000 0000000000000000 0001 0000 6d 02 02 04 01 00000003 01 00 6e")
+    head = bytes.fromhex(
+        "01 0000000000000000 0000000000000000 0001 0000 6d 02 02 04 01 00000003 01 00 6e"
+    )
     rest = len(head).to_bytes(4, "big") + b"\x00\x00\x00\x02" + head + b"\x00\x01"
     start = bytes.fromhex("ab534745 0001")
     checksum = crc32(start + rest).to_bytes(4, "big")
@@ -95,9 +97,17 @@ def test_everything_comes_back() -> None:
 
 
 @pytest.mark.parametrize("body_type", BodyType)
-@pytest.mark.parametrize("destination", [Queue("q"), Topic("t"), TemporaryQueue("tq"), TemporaryTopic("tt"), Queue("")], ids=str)
-def test_all_types_and_destinations_come_back(body_type: BodyType, destination: Destination) -> None:
-    headers = Headers(destination, body_type=body_type, reply_to=destination, correlation_id="", type="")
+@pytest.mark.parametrize(
+    "destination",
+    [Queue("q"), Topic("t"), TemporaryQueue("tq"), TemporaryTopic("tt"), Queue("")],
+    ids=str,
+)
+def test_all_types_and_destinations_come_back(
+    body_type: BodyType, destination: Destination
+) -> None:
+    headers = Headers(
+        destination, body_type=body_type, reply_to=destination, correlation_id="", type=""
+    )
     message = Message(headers, encode_map({"c": Char("x")}), expires=-1, timestamp=2**63 - 1)
     back = decode(encode(message))
     assert equal(back, message)
@@ -116,7 +126,12 @@ def test_a_message_without_optional_fields_has_none_of_them() -> None:
 
 
 def test_half_surrogates_from_java_come_back() -> None:
-    headers = Headers(Queue("\ud800"), correlation_id="\udc00", properties={"a": "\ud800"}, extras=(("\udfff", "x"),))
+    headers = Headers(
+        Queue("\ud800"),
+        correlation_id="\udc00",
+        properties={"a": "\ud800"},
+        extras=(("\udfff", "x"),),
+    )
     assert decode(encode(Message(headers))).headers == headers
 
 
@@ -135,7 +150,13 @@ def test_headers_are_encoded_once() -> None:
 
 def test_messages_with_equal_headers_share_them_when_read() -> None:
     heads = [
-        encode_head(Message(Headers(Queue("shared"), properties={"a": "b"}), message_id=f"ID-{index}", timestamp=index))
+        encode_head(
+            Message(
+                Headers(Queue("shared"), properties={"a": "b"}),
+                message_id=f"ID-{index}",
+                timestamp=index,
+            )
+        )
         for index in range(3)
     ]
     messages = [decode_head(head, b"") for head in heads]
@@ -164,7 +185,10 @@ def test_the_headers_remembered_are_bounded() -> None:
     [
         (Message(Headers(Queue("q"), priority=10)), "priority 10"),
         (Message(Headers(Queue("q"), priority=-1)), "priority -1"),
-        (Message(Headers(Queue("q"), properties={"n": 2**63})), "outside of the range of a Java long"),
+        (
+            Message(Headers(Queue("q"), properties={"n": 2**63})),
+            "outside of the range of a Java long",
+        ),
         (Message(Headers(Queue("q"), properties={"n": [1]})), "none of the types"),  # type: ignore[dict-item]
         (Message(Headers(Queue("q")), expires=2**63), "does not fit"),
         (Message(Headers(Queue("q")), message_id="x" * 65536), "does not fit"),
@@ -237,16 +261,31 @@ FIXED = bytes.fromhex("01 0000000000000000 0000000000000000 0000 0000")
         (FIXED + bytes.fromhex("01 02 0a 01 00000003 00 00 71"), "priority 10"),
         (FIXED + bytes.fromhex("01 02 04"), "no destination"),
         (FIXED + bytes.fromhex("01 02 04 01 000000"), "a field of the head is cut short"),
-        (FIXED + bytes.fromhex("01 02 04 01 00000004 00 00 71"), "field 1 of the head is cut short"),
+        (
+            FIXED + bytes.fromhex("01 02 04 01 00000004 00 00 71"),
+            "field 1 of the head is cut short",
+        ),
         (FIXED + bytes.fromhex("01 02 04 01 00000001 00"), "destination that is none"),
         (FIXED + bytes.fromhex("01 02 04 01 00000003 02 00 71"), "destination that is none"),
         (FIXED + bytes.fromhex("01 02 04 01 00000003 00 02 71"), "destination that is none"),
         (FIXED + bytes.fromhex("01 02 04 01 00000003 00 00 ff"), "damaged"),
-        (FIXED + bytes.fromhex("01 02 04 01 00000003 00 00 71 01 00000003 00 00 71"), "out of order"),
+        (
+            FIXED + bytes.fromhex("01 02 04 01 00000003 00 00 71 01 00000003 00 00 71"),
+            "out of order",
+        ),
         (FIXED + bytes.fromhex("01 02 04 01 00000003 00 00 71 05 00000001 00"), "malformed"),
-        (FIXED + bytes.fromhex("01 02 04 01 00000003 00 00 71 06 00000004 00000001"), "0 texts for 1"),
-        (FIXED + bytes.fromhex("01 02 04 01 00000003 00 00 71 06 00000008 00000001 00000009"), "cut short"),
-        (FIXED + bytes.fromhex("01 02 04 01 00000003 00 00 71 06 00000008 00000001 00000000"), "1 texts for 1"),
+        (
+            FIXED + bytes.fromhex("01 02 04 01 00000003 00 00 71 06 00000004 00000001"),
+            "0 texts for 1",
+        ),
+        (
+            FIXED + bytes.fromhex("01 02 04 01 00000003 00 00 71 06 00000008 00000001 00000009"),
+            "cut short",
+        ),
+        (
+            FIXED + bytes.fromhex("01 02 04 01 00000003 00 00 71 06 00000008 00000001 00000000"),
+            "1 texts for 1",
+        ),
     ],
 )
 def test_a_damaged_head_is_refused(head: bytes, reason: str) -> None:

@@ -11,14 +11,26 @@ from gateway.messaging.destination import Queue
 from gateway.messaging.errors import MessagingError
 
 CASES: list[tuple[MessagingError, str, dict[str, object]]] = [
-    (errors.AuthenticationFailed("ann"), "user 'ann' is refused: unknown user or wrong passcode", {"username": "ann"}),
+    (
+        errors.AuthenticationFailed("ann"),
+        "user 'ann' is refused: unknown user or wrong passcode",
+        {"username": "ann"},
+    ),
     (
         errors.AccessDenied("ann", "produce", Queue("q")),
         "user 'ann' may not produce on queue:q",
         {"operation": "produce", "destination": Queue("q")},
     ),
-    (errors.InvalidDestination("/x", "no such prefix"), "/x: no such prefix", {"destination": "/x", "reason": "no such prefix"}),
-    (errors.DestinationFull(Queue("q"), "maxNumMsgs", 5), "queue:q is full: maxNumMsgs is 5", {"limit": "maxNumMsgs", "value": 5}),
+    (
+        errors.InvalidDestination("/x", "no such prefix"),
+        "/x: no such prefix",
+        {"destination": "/x", "reason": "no such prefix"},
+    ),
+    (
+        errors.DestinationFull(Queue("q"), "maxNumMsgs", 5),
+        "queue:q is full: maxNumMsgs is 5",
+        {"limit": "maxNumMsgs", "value": 5},
+    ),
     (
         errors.DestinationStopped(Queue("q")),
         "queue:q is stopped: its messages in the store are damaged. The gateway's log says where",
@@ -54,27 +66,51 @@ CASES: list[tuple[MessagingError, str, dict[str, object]]] = [
         f"selector '...{'x' * 98} =' is invalid at column 4003: the selector ends",
         {"column": 4003},
     ),
-    (errors.InvalidSelector("x" * 9000, 0, "it is long"), f"selector '{'x' * 100}...' is invalid: it is long", {"column": 0}),
-    (errors.InvalidSelector("", 0, "it is blank"), "selector '' is invalid: it is blank", {"column": 0}),
+    (
+        errors.InvalidSelector("x" * 9000, 0, "it is long"),
+        f"selector '{'x' * 100}...' is invalid: it is long",
+        {"column": 0},
+    ),
+    (
+        errors.InvalidSelector("", 0, "it is blank"),
+        "selector '' is invalid: it is blank",
+        {"column": 0},
+    ),
     (
         errors.SelectorTooCostly("a LIKE '%b_c%'", 80, "imq.selectors.maxCost", 50, "ask for less"),
         "selector \"a LIKE '%b_c%'\" is refused: the cost is 80, and imq.selectors.maxCost is 50; ask for less",
         {"cost": 80, "limit": "imq.selectors.maxCost", "value": 50, "column": 0},
     ),
-    (errors.InvalidDuplicateId("it is empty"), "the duplicate id is invalid: it is empty", {"reason": "it is empty"}),
+    (
+        errors.InvalidDuplicateId("it is empty"),
+        "the duplicate id is invalid: it is empty",
+        {"reason": "it is empty"},
+    ),
     (
         errors.DuplicateInDoubt(),
         "another message with the same duplicate id is in a transaction that is prepared, and whose outcome is not known yet",
         {},
     ),
-    (errors.ClientIdInUse("c"), "client-id 'c' is in use by another connection", {"client_id": "c"}),
+    (
+        errors.ClientIdInUse("c"),
+        "client-id 'c' is in use by another connection",
+        {"client_id": "c"},
+    ),
     (
         errors.ClientIdRequired("d"),
         "durable subscription 'd' needs a client-id on CONNECT, and this connection has none",
         {"durable_name": "d"},
     ),
-    (errors.DurableInUse("c", "d"), "durable subscription 'd' of client-id 'c' has an active consumer", {"client_id": "c"}),
-    (errors.UnknownSubscription("c", "d"), "client-id 'c' has no durable subscription 'd'", {"durable_name": "d"}),
+    (
+        errors.DurableInUse("c", "d"),
+        "durable subscription 'd' of client-id 'c' has an active consumer",
+        {"client_id": "c"},
+    ),
+    (
+        errors.UnknownSubscription("c", "d"),
+        "client-id 'c' has no durable subscription 'd'",
+        {"durable_name": "d"},
+    ),
     (errors.UnknownDelivery(7), "delivery 7 is not outstanding", {"number": 7}),
     (
         errors.TooManyConsumers(Queue("q"), 1),
@@ -87,23 +123,51 @@ CASES: list[tuple[MessagingError, str, dict[str, object]]] = [
         "up to 5, half of imq.memory.waiting; use fewer of them, or have the operator raise imq.memory.budget",
         {"what": "consumer", "used": 9, "most": 5},
     ),
-    (errors.TransactionTooLarge("octets", 5), "the transaction is too large: octets is 5", {"limit": "octets", "value": 5}),
+    (
+        errors.TransactionTooLarge("octets", 5),
+        "the transaction is too large: octets is 5",
+        {"limit": "octets", "value": 5},
+    ),
     (
         errors.StorageFailed("no space"),
         "the message store could not write: no space",
         {"reason": "no space", "withheld": "no space"},
     ),
-    (errors.StorageFailed("x: full", "full"), "the message store could not write: x: full", {"withheld": "x: full"}),
-    (errors.StorageFailed("full", "full"), "the message store could not write: full", {"withheld": ""}),
-    (errors.ProviderUnavailable("closed"), "the provider is unavailable: closed", {"reason": "closed"}),
-    (errors.OutcomeUnknown("lost"), "the outcome of the commit is unknown: lost", {"reason": "lost"}),
+    (
+        errors.StorageFailed("x: full", "full"),
+        "the message store could not write: x: full",
+        {"withheld": "x: full"},
+    ),
+    (
+        errors.StorageFailed("full", "full"),
+        "the message store could not write: full",
+        {"withheld": ""},
+    ),
+    (
+        errors.ProviderUnavailable("closed"),
+        "the provider is unavailable: closed",
+        {"reason": "closed"},
+    ),
+    (
+        errors.OutcomeUnknown("lost"),
+        "the outcome of the commit is unknown: lost",
+        {"reason": "lost"},
+    ),
     (errors.NotSupported("xa"), "the provider does not support xa", {"capability": "xa"}),
-    (errors.XAError(-4, "no such branch"), "XA error -4: no such branch", {"code": -4, "reason": "no such branch"}),
+    (
+        errors.XAError(-4, "no such branch"),
+        "XA error -4: no such branch",
+        {"code": -4, "reason": "no such branch"},
+    ),
 ]
 
 
-@pytest.mark.parametrize(("error", "sentence", "attributes"), CASES, ids=lambda case: type(case).__name__)
-def test_an_error_says_what_is_wrong_and_carries_it(error: MessagingError, sentence: str, attributes: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    ("error", "sentence", "attributes"), CASES, ids=lambda case: type(case).__name__
+)
+def test_an_error_says_what_is_wrong_and_carries_it(
+    error: MessagingError, sentence: str, attributes: dict[str, object]
+) -> None:
     assert str(error) == sentence
     assert {name: getattr(error, name) for name in attributes} == attributes
     assert isinstance(error, MessagingError)
@@ -118,7 +182,9 @@ def test_every_error_is_in_the_list() -> None:
     named = {
         name
         for name, value in vars(errors).items()
-        if inspect.isclass(value) and issubclass(value, MessagingError) and value not in (MessagingError, errors.DestinationError)
+        if inspect.isclass(value)
+        and issubclass(value, MessagingError)
+        and value not in (MessagingError, errors.DestinationError)
     }
     assert named == {type(error).__name__ for error, _, _ in CASES}
 
@@ -128,8 +194,12 @@ def test_every_error_is_in_the_list() -> None:
     [(error, sentence) for error, sentence, _ in CASES if not error.withheld],
     ids=lambda case: type(case).__name__,
 )
-def test_destinations_are_told_as_the_reader_spells_them(error: MessagingError, sentence: str) -> None:
-    assert error.told(lambda destination: f"/queue/{destination.name}") == sentence.replace("queue:q", "/queue/q")
+def test_destinations_are_told_as_the_reader_spells_them(
+    error: MessagingError, sentence: str
+) -> None:
+    assert error.told(lambda destination: f"/queue/{destination.name}") == sentence.replace(
+        "queue:q", "/queue/q"
+    )
     assert error.told(str) == sentence
 
 
@@ -142,10 +212,18 @@ def test_a_rejected_message_is_told_as_its_cause() -> None:
     ("error", "told"),
     [
         (errors.StorageFailed("/var/messages.db: bad"), "the message store could not write"),
-        (errors.StorageFailed("/var/messages.db: full", "full"), "the message store could not write: full"),
-        (errors.MessageRejected(1, errors.StorageFailed("/var/messages.db: bad")), "the message store could not write"),
+        (
+            errors.StorageFailed("/var/messages.db: full", "full"),
+            "the message store could not write: full",
+        ),
+        (
+            errors.MessageRejected(1, errors.StorageFailed("/var/messages.db: bad")),
+            "the message store could not write",
+        ),
     ],
 )
-def test_what_names_files_is_for_the_log_and_not_for_clients(error: MessagingError, told: str) -> None:
+def test_what_names_files_is_for_the_log_and_not_for_clients(
+    error: MessagingError, told: str
+) -> None:
     assert error.told(str) == told
     assert error.withheld.startswith("/var/messages.db")

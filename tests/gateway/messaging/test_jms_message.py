@@ -43,7 +43,12 @@ def a_message(body_type: BodyType = BodyType.TEXT, body: bytes = b"hello") -> Me
 def test_a_view_shows_the_message() -> None:
     view = JMSMessage.of(a_message(), read_only=True)
     assert view.read_only
-    assert (view.destination, view.persistent, view.priority, view.expires) == (Queue("q"), False, 7, 3)
+    assert (view.destination, view.persistent, view.priority, view.expires) == (
+        Queue("q"),
+        False,
+        7,
+        3,
+    )
     assert (view.timestamp, view.message_id, view.user) == (2, "ID-1", "guest")
     assert (view.reply_to, view.correlation_id, view.type) == (Topic("r"), "c", "t")
     assert dict(view.properties) == {"n": 1}
@@ -54,7 +59,15 @@ def test_a_view_shows_the_message() -> None:
 
 def test_a_new_message_knows_nothing_of_the_bridge() -> None:
     new = JMSMessage(BodyType.MESSAGE)
-    shown = (new.destination, new.persistent, new.priority, new.expires, new.timestamp, new.message_id, new.user)
+    shown = (
+        new.destination,
+        new.persistent,
+        new.priority,
+        new.expires,
+        new.timestamp,
+        new.message_id,
+        new.user,
+    )
     assert shown == (None,) * 7
     assert not new.read_only
 
@@ -77,11 +90,18 @@ BODY_CHANGES: list[tuple[BodyType, bytes, Callable[[JMSMessage], object]]] = [
     (BodyType.STREAM, encode_stream([1]), lambda message: message.items.append(2)),
     (BodyType.STREAM, encode_stream([1]), lambda message: message.items.pop()),
     (BodyType.STREAM, encode_stream([1]), lambda message: message.items.__setitem__(0, 5)),
-    (BodyType.STREAM, encode_stream([1]), lambda message: message.items.__setitem__(slice(None), [])),
+    (
+        BodyType.STREAM,
+        encode_stream([1]),
+        lambda message: message.items.__setitem__(slice(None), []),
+    ),
 ]
 
 
-@pytest.mark.parametrize(("body_type", "body", "change"), [*[(BodyType.TEXT, b"", change) for change in CHANGES], *BODY_CHANGES])
+@pytest.mark.parametrize(
+    ("body_type", "body", "change"),
+    [*[(BodyType.TEXT, b"", change) for change in CHANGES], *BODY_CHANGES],
+)
 def test_a_read_only_message_refuses_every_change_and_its_copy_takes_it(
     body_type: BodyType, body: bytes, change: Callable[[JMSMessage], object]
 ) -> None:
@@ -118,7 +138,9 @@ def test_what_the_bridge_decides_comes_from_the_original() -> None:
     new.entries["x"] = Byte(1)
     new.properties["p"] = "v"
     made = new.to_message(original)
-    assert made.headers == Headers(Queue("q"), body_type=BodyType.MAP, persistent=False, priority=7, properties={"p": "v"})
+    assert made.headers == Headers(
+        Queue("q"), body_type=BodyType.MAP, persistent=False, priority=7, properties={"p": "v"}
+    )
     assert (made.expires, made.timestamp, made.message_id, made.user) == (3, 2, "ID-1", "guest")
     assert (made.seq, made.size, made.stored) == (0, 0, 0)
     assert decode_map(made.body) == {"x": 1}
@@ -199,7 +221,9 @@ def test_a_name_that_is_no_property_name_is_refused(name: str) -> None:
         JMSMessage(BodyType.TEXT).properties[name] = "x"
 
 
-@pytest.mark.parametrize("value", [b"x", Char("x"), [], 2**63, Byte(128), pytest.param(object(), id="object")], ids=repr)
+@pytest.mark.parametrize(
+    "value", [b"x", Char("x"), [], 2**63, Byte(128), pytest.param(object(), id="object")], ids=repr
+)
 def test_a_value_that_is_none_of_a_property_is_refused(value: Value) -> None:
     message = JMSMessage(BodyType.TEXT)
     with pytest.raises(MessageFormatInvalid, match="'a'"):
@@ -208,7 +232,11 @@ def test_a_value_that_is_none_of_a_property_is_refused(value: Value) -> None:
 
 
 def test_values_that_no_body_can_have_are_refused() -> None:
-    mapped, stream, text = JMSMessage(BodyType.MAP), JMSMessage(BodyType.STREAM), JMSMessage(BodyType.TEXT)
+    mapped, stream, text = (
+        JMSMessage(BodyType.MAP),
+        JMSMessage(BodyType.STREAM),
+        JMSMessage(BodyType.TEXT),
+    )
     with pytest.raises(MessageFormatInvalid, match="not empty"):
         mapped.entries[""] = 1
     with pytest.raises(MessageFormatInvalid, match="none of the types"):

@@ -111,7 +111,10 @@ def test_the_steps_grow_no_faster_than_the_text(pattern: str) -> None:
     assert long <= 8 * short + 8
 
 
-@pytest.mark.parametrize("pattern", ["%" + "a_" * 126 + "b%", "%a_b" * 64, "%" + "a%" * 127, "%" + "_a%" * 85, "_" * 254 + "%b"])
+@pytest.mark.parametrize(
+    "pattern",
+    ["%" + "a_" * 126 + "b%", "%a_b" * 64, "%" + "a%" * 127, "%" + "_a%" * 85, "_" * 254 + "%b"],
+)
 def test_the_longest_patterns_take_no_long_time(pattern: str) -> None:
     """Milliseconds, where trying everything would take for ever."""
     assert len(pattern) <= MAX_PATTERN

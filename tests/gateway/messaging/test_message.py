@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from gateway.messaging.destination import Queue, Topic
-from gateway.messaging.message import DEFAULT_PRIORITY, MEMO_STORED, BodyType, DeliveryMode, Headers, Message
+from gateway.messaging.message import (
+    DEFAULT_PRIORITY,
+    MEMO_STORED,
+    BodyType,
+    DeliveryMode,
+    Headers,
+    Message,
+)
 
 CHANGES: dict[str, object] = {
     "destination": Topic("q"),
@@ -22,17 +29,39 @@ CHANGES: dict[str, object] = {
 
 def test_the_defaults_are_those_of_jms() -> None:
     headers = Headers(Queue("q"))
-    assert (headers.persistent, headers.priority, headers.body_type) == (True, DEFAULT_PRIORITY, BodyType.TEXT)
-    assert (headers.reply_to, headers.correlation_id, headers.type, headers.extras) == (None, None, None, ())
+    assert (headers.persistent, headers.priority, headers.body_type) == (
+        True,
+        DEFAULT_PRIORITY,
+        BodyType.TEXT,
+    )
+    assert (headers.reply_to, headers.correlation_id, headers.type, headers.extras) == (
+        None,
+        None,
+        None,
+        (),
+    )
     assert headers.properties == {}
     message = Message(headers)
-    assert (message.body, message.expires, message.timestamp, message.message_id, message.seq) == (b"", 0, 0, "", 0)
+    assert (message.body, message.expires, message.timestamp, message.message_id, message.seq) == (
+        b"",
+        0,
+        0,
+        "",
+        0,
+    )
     assert (message.user, message.size, message.stored) == ("", 0, 0)
 
 
 def test_the_numbers_are_those_of_java_and_of_the_envelope() -> None:
     assert (DeliveryMode.NON_PERSISTENT, DeliveryMode.PERSISTENT) == (1, 2)
-    assert [kind.name for kind in sorted(BodyType)] == ["MESSAGE", "TEXT", "BYTES", "MAP", "STREAM", "OBJECT"]
+    assert [kind.name for kind in sorted(BodyType)] == [
+        "MESSAGE",
+        "TEXT",
+        "BYTES",
+        "MAP",
+        "STREAM",
+        "OBJECT",
+    ]
     assert sorted(BodyType) == list(range(6))
 
 
@@ -42,7 +71,9 @@ def test_a_copy_differs_in_what_was_changed_and_in_nothing_else(name: str, value
     headers.memo[MEMO_STORED] = b"as it was encoded"
     changed = headers.replace(**{name: value})
     assert getattr(changed, name) == value
-    assert all(getattr(changed, other) == getattr(headers, other) for other in CHANGES if other != name)
+    assert all(
+        getattr(changed, other) == getattr(headers, other) for other in CHANGES if other != name
+    )
     assert changed != headers
     # What was encoded from the old headers is not true of the new.
     assert changed.memo == {}
@@ -60,7 +91,10 @@ def test_an_unknown_field_is_refused_by_name() -> None:
 
 
 def test_equality_looks_at_the_fields_and_not_at_what_was_remembered() -> None:
-    one, other = Headers(Queue("q"), properties={"a": "b"}), Headers(Queue("q"), properties={"a": "b"})
+    one, other = (
+        Headers(Queue("q"), properties={"a": "b"}),
+        Headers(Queue("q"), properties={"a": "b"}),
+    )
     one.memo[MEMO_STORED] = b"x"
     assert one == other
     assert one != "headers"
@@ -79,7 +113,13 @@ def test_the_text_of_a_text_message() -> None:
 
 
 def test_what_a_log_shows() -> None:
-    message = Message(Headers(Queue("orders"), properties={"a": "b"}), b"secret", message_id="ID-1", seq=5, expires=9)
+    message = Message(
+        Headers(Queue("orders"), properties={"a": "b"}),
+        b"secret",
+        message_id="ID-1",
+        seq=5,
+        expires=9,
+    )
     assert "secret" not in repr(message)
     for part in ("'ID-1'", "seq=5", "queue:orders", "'a': 'b'", "6 octets", "expires=9"):
         assert part in repr(message)

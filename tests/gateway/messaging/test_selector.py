@@ -378,7 +378,9 @@ def test_what_a_selector_says(text: str, result: bool | None) -> None:
 )
 def test_header_fields(text: str, result: bool | None) -> None:
     # A property of the same name does not hide the field.
-    headers = Headers(Queue("q"), correlation_id="7", properties={"JMSPriority": 9, "JMSXUserID": "forged"})
+    headers = Headers(
+        Queue("q"), correlation_id="7", properties={"JMSPriority": 9, "JMSXUserID": "forged"}
+    )
     message = Message(headers, timestamp=1_700_000_000_000, message_id="ID-1")
     message.user = "guest"
     assert three_valued(text, message) is result
@@ -386,7 +388,9 @@ def test_header_fields(text: str, result: bool | None) -> None:
 
 def test_what_is_not_known_yet_is_null() -> None:
     message = Message(Headers(Queue("q"), persistent=False))
-    assert parse("JMSMessageID IS NULL AND JMSXUserID IS NULL AND JMSCorrelationID IS NULL").matches(message)
+    assert parse(
+        "JMSMessageID IS NULL AND JMSXUserID IS NULL AND JMSCorrelationID IS NULL"
+    ).matches(message)
     assert parse("JMSDeliveryMode = 'NON_PERSISTENT'").matches(message)
 
 
@@ -550,14 +554,47 @@ def test_importing_selectors_does_not_load_the_parser() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("name", ["a", "A1", "_", "$", "type", "größe", "名前", "JMSXGroupID", "€", "a\u0301", "Android", "lıke"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a",
+        "A1",
+        "_",
+        "$",
+        "type",
+        "größe",
+        "名前",
+        "JMSXGroupID",
+        "€",
+        "a\u0301",
+        "Android",
+        "lıke",
+    ],
+)
 def test_names_of_properties(name: str) -> None:
     assert is_property_name(name)
     assert parse(f"{name} IS NULL").matches(a_message())
 
 
 @pytest.mark.parametrize(
-    "name", ["", "1a", "content-type", "x.y", "a b", "a\n", "²", "a²", "\u0301a", "NOT", "and", "Escape", "null", "a=1", "\ud800"]
+    "name",
+    [
+        "",
+        "1a",
+        "content-type",
+        "x.y",
+        "a b",
+        "a\n",
+        "²",
+        "a²",
+        "\u0301a",
+        "NOT",
+        "and",
+        "Escape",
+        "null",
+        "a=1",
+        "\ud800",
+    ],
 )
 def test_names_that_are_none(name: str) -> None:
     assert not is_property_name(name)
@@ -586,6 +623,8 @@ def test_what_a_selector_costs(text: str, price: int) -> None:
 
 
 def test_a_selector_that_costs_too_much_is_refused() -> None:
-    with pytest.raises(SelectorTooCostly, match=r"the cost is 9, and the\.setting is 8; write fewer conditions") as refused:
+    with pytest.raises(
+        SelectorTooCostly, match=r"the cost is 9, and the\.setting is 8; write fewer conditions"
+    ) as refused:
         parse("a = 1", 8, "the.setting")
     assert (refused.value.cost, refused.value.limit, refused.value.value) == (9, "the.setting", 8)

@@ -45,7 +45,13 @@ def a_message() -> Message:
     return Message(Headers(Queue("q"), properties={"a": "b"}), b"text", message_id="ID-1")
 
 
-def run(body: Body, bridge: BridgeType = BridgeType.JMS, *, read_only: bool = True, message: Message | None = None) -> Transformed:
+def run(
+    body: Body,
+    bridge: BridgeType = BridgeType.JMS,
+    *,
+    read_only: bool = True,
+    message: Message | None = None,
+) -> Transformed:
     return transformed(
         Scripted(body),
         bridge,
@@ -148,7 +154,14 @@ def test_what_was_asked_for_one_message_is_forgotten_for_the_next() -> None:
     def outcome(**properties: str) -> Transformed:
         message = Message(Headers(Queue("q"), properties=properties))
         return transformed(
-            transformer, BridgeType.JMS, message, read_only=True, charset_name=None, source="a", target="b", properties=None
+            transformer,
+            BridgeType.JMS,
+            message,
+            read_only=True,
+            charset_name=None,
+            source="a",
+            target="b",
+            properties=None,
         )
 
     first, second = outcome(first="yes"), outcome()
@@ -198,7 +211,9 @@ def test_a_failure_says_who_and_what_and_keeps_the_rest_for_the_log() -> None:
     assert "secret" not in str(error)
 
 
-@pytest.mark.parametrize(("result", "said"), [(None, "None"), ("text", "str"), (a_message(), "Message")])
+@pytest.mark.parametrize(
+    ("result", "said"), [(None, "None"), ("text", "str"), (a_message(), "Message")]
+)
 def test_what_is_no_message_is_a_failure(result: JMSMessage | None, said: str) -> None:
     with pytest.raises(TransformFailed, match=f"it returned {said}, not a message") as caught:
         run(lambda self, message: result)

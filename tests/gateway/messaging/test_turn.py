@@ -54,7 +54,9 @@ def test_work_that_makes_work_is_still_in_order() -> None:
     turn, noted = Turn(Clock()), Noted()
     turn.begin()
     turn.write(noted.work("write", then=lambda: turn.dispatch(noted.work("deliver for write"))))
-    turn.dispatch(noted.work("deliver", then=lambda: turn.hand_off(noted.work("store for deliver"))))
+    turn.dispatch(
+        noted.work("deliver", then=lambda: turn.hand_off(noted.work("store for deliver")))
+    )
     turn.end()
     assert noted.done == ["deliver", "write", "deliver for write", "store for deliver"]
 
@@ -226,7 +228,12 @@ def test_turns_that_are_left_end_together_at_the_reactors_next_pass() -> None:
     assert noted.done == []
     assert len(clock.getDelayedCalls()) == 1
     clock.advance(0)
-    assert noted.done == ["deliver for first", "deliver for second", "write for first", "write for second"]
+    assert noted.done == [
+        "deliver for first",
+        "deliver for second",
+        "write for first",
+        "write for second",
+    ]
 
 
 def test_a_turn_that_is_left_with_nothing_to_do_schedules_nothing() -> None:

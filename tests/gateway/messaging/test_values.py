@@ -55,7 +55,9 @@ def test_a_value_comes_back_with_its_exact_type(value: Value) -> None:
 
 def test_order_and_names_are_kept() -> None:
     properties: dict[str, Value] = {"b": "1", "a": 2, "": "empty", "ü": None, "\ud800": "half"}
-    assert list(decode_properties(encode_properties(properties)).items()) == list(properties.items())
+    assert list(decode_properties(encode_properties(properties)).items()) == list(
+        properties.items()
+    )
 
 
 def test_the_octets_are_those_of_the_documentation() -> None:
@@ -72,7 +74,18 @@ def test_the_octets_are_those_of_the_documentation() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [Byte(128), Byte(-129), Short(2**15), Int(2**31), 2**63, -(2**63) - 1, Float(1e39), Char(""), Char("ab"), Char("😀")],
+    [
+        Byte(128),
+        Byte(-129),
+        Short(2**15),
+        Int(2**31),
+        2**63,
+        -(2**63) - 1,
+        Float(1e39),
+        Char(""),
+        Char("ab"),
+        Char("😀"),
+    ],
     ids=repr,
 )
 def test_a_value_out_of_the_range_of_its_type_is_refused(value: Value) -> None:
@@ -80,7 +93,9 @@ def test_a_value_out_of_the_range_of_its_type_is_refused(value: Value) -> None:
         encode_value(value)
 
 
-@pytest.mark.parametrize("value", [[], pytest.param(object(), id="object"), 1j, bytearray(b"x")], ids=repr)
+@pytest.mark.parametrize(
+    "value", [[], pytest.param(object(), id="object"), 1j, bytearray(b"x")], ids=repr
+)
 def test_what_is_no_value_is_refused(value: object) -> None:
     with pytest.raises(TypeError, match="none of the types"):
         encode_value(value)  # type: ignore[arg-type]
@@ -123,7 +138,9 @@ def test_a_subclass_travels_as_the_value_it_extends() -> None:
         ("00000001 00000001 61 08 ffffffff 61", 10, "cut short"),
     ],
 )
-def test_octets_that_are_no_properties_are_refused_with_the_place(octets: str, offset: int, reason: str) -> None:
+def test_octets_that_are_no_properties_are_refused_with_the_place(
+    octets: str, offset: int, reason: str
+) -> None:
     with pytest.raises(MalformedValues, match=reason) as caught:
         decode_properties(bytes.fromhex(octets))
     assert caught.value.offset == offset

@@ -104,14 +104,18 @@ class Client:
     def __init__(self, server: Server, address: str = "192.0.2.1") -> None:
         self.server = server
         self.transport = Transport()
-        self.connection: StompConnection = server.factory.buildProtocol(IPv4Address("TCP", address, 40000))
+        self.connection: StompConnection = server.factory.buildProtocol(
+            IPv4Address("TCP", address, 40000)
+        )
         self.connection.makeConnection(self.transport)  # type: ignore[no-untyped-call]
         self.parser = FrameParser(Limits(), Version.V1_2)
         self._read = 0
 
     def say(self, *frames: str | bytes) -> None:
         """Send frames in one read, each with its NUL added."""
-        octets = b"".join(frame if isinstance(frame, bytes) else frame.encode() for frame in _terminated(frames))
+        octets = b"".join(
+            frame if isinstance(frame, bytes) else frame.encode() for frame in _terminated(frames)
+        )
         self.connection.dataReceived(octets)
         self.server.clock.advance(0)
 

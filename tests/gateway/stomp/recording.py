@@ -56,7 +56,10 @@ class RecordingProvider:
         self._sent = 0
 
     def connect(
-        self, credentials: Credentials, client_id: str | None, lost: Callable[[MessagingError], None]
+        self,
+        credentials: Credentials,
+        client_id: str | None,
+        lost: Callable[[MessagingError], None],
     ) -> Deferred[Connection]:
         self.log.append(("connect", credentials.username, credentials.passcode, client_id))
         self.credentials = credentials
@@ -104,7 +107,12 @@ class RecordingProvider:
 class RecordingConnection:
     """A connection."""
 
-    def __init__(self, provider: RecordingProvider, client_id: str | None, lost: Callable[[MessagingError], None]) -> None:
+    def __init__(
+        self,
+        provider: RecordingProvider,
+        client_id: str | None,
+        lost: Callable[[MessagingError], None],
+    ) -> None:
         self.provider = provider
         self.client_id = client_id
         self.lost = lost
@@ -189,8 +197,12 @@ class RecordingSession:
         resume, self.resume = self.resume, None
         resume()
 
-    def consumer(self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]) -> RecordingConsumer:
-        consumer = RecordingConsumer(self, spec, deliver, failed, len(self.connection.consumers) + 1)
+    def consumer(
+        self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]
+    ) -> RecordingConsumer:
+        consumer = RecordingConsumer(
+            self, spec, deliver, failed, len(self.connection.consumers) + 1
+        )
         self.connection.consumers.append(consumer)
         self.provider.log.append(("consumer", consumer.index, spec))
         return consumer
@@ -233,7 +245,12 @@ class RecordingConsumer:
     """A consumer. :meth:`push` makes it deliver."""
 
     def __init__(
-        self, session: RecordingSession, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None], index: int
+        self,
+        session: RecordingSession,
+        spec: Subscription,
+        deliver: Deliver,
+        failed: Callable[[MessagingError], None],
+        index: int,
     ) -> None:
         self.session = session
         self.spec = spec
@@ -312,7 +329,11 @@ class RecordingConsumer:
         self.log.append(("acknowledge", self.index, list(numbers), within is not None))
 
     def reject(
-        self, numbers: Sequence[int], delay_ms: int | None = None, dead: DeadReason | None = None, within: Session | None = None
+        self,
+        numbers: Sequence[int],
+        delay_ms: int | None = None,
+        dead: DeadReason | None = None,
+        within: Session | None = None,
     ) -> None:
         self._settle(numbers, within)
         self.log.append(("reject", self.index, list(numbers), dead, within is not None))
@@ -323,7 +344,12 @@ class RecordingConsumer:
             self.log.append(("close", self.index, requeue))
 
 
-def message(body: bytes = b"hello", destination: Destination | None = None, identifier: str = "ID-1", **headers: Any) -> Message:
+def message(
+    body: bytes = b"hello",
+    destination: Destination | None = None,
+    identifier: str = "ID-1",
+    **headers: Any,
+) -> Message:
     """A message as a provider delivers it."""
     made = Headers(destination or Destination(Kind.QUEUE, "a"), **headers)
     return Message(made, body, message_id=identifier, timestamp=1234)

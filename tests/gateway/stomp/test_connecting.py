@@ -29,7 +29,9 @@ LOGIN = "login:guest\npasscode:secret\n"
     ],
 )
 @pytest.mark.parametrize("command", ["CONNECT", "STOMP"])
-def test_the_highest_common_version_is_spoken_in_whatever_order(command: str, accepted: str | None, version: str) -> None:
+def test_the_highest_common_version_is_spoken_in_whatever_order(
+    command: str, accepted: str | None, version: str
+) -> None:
     client = Server().client()
     offered = "" if accepted is None else f"accept-version:{accepted}\n"
     client.say(f"{command}\n{offered}{LOGIN}\n")
@@ -72,7 +74,9 @@ def test_login_and_passcode_are_required(missing: str, version: str) -> None:
     assert server.provider.log == []
 
 
-def test_credentials_and_client_id_reach_the_provider_and_no_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_credentials_and_client_id_reach_the_provider_and_no_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     server = Server()
     with caplog.at_level(logging.DEBUG):
         server.connected(headers="client-id:me\n")
@@ -82,7 +86,9 @@ def test_credentials_and_client_id_reach_the_provider_and_no_log(caplog: pytest.
 
 
 @pytest.mark.parametrize("refusal", [AuthenticationFailed("guest"), ClientIdInUse("me")])
-def test_what_the_provider_refuses_is_an_error_and_closes(refusal: AuthenticationFailed | ClientIdInUse) -> None:
+def test_what_the_provider_refuses_is_an_error_and_closes(
+    refusal: AuthenticationFailed | ClientIdInUse,
+) -> None:
     server = Server()
     server.provider.refusal = refusal
     client = server.client()
@@ -96,7 +102,9 @@ def test_frames_sent_before_the_answer_wait_for_it() -> None:
     server = Server()
     server.provider.undecided = []
     client = server.client()
-    client.say(f"CONNECT\naccept-version:1.2\n{LOGIN}\n", "SEND\ndestination:/queue/a\nreceipt:r\n\nx")
+    client.say(
+        f"CONNECT\naccept-version:1.2\n{LOGIN}\n", "SEND\ndestination:/queue/a\nreceipt:r\n\nx"
+    )
     assert client.transport.producerState == "paused"
     assert client.heard() == []
     assert server.provider.sent == []
@@ -130,7 +138,9 @@ def test_credentials_of_who_has_waited_too_long_are_not_checked_any_more() -> No
 def test_nothing_is_carried_out_before_connect() -> None:
     server = Server()
     client = server.client()
-    client.say("SEND\ndestination:/queue/a\n\nx", f"CONNECT\n{LOGIN}\n", "SEND\ndestination:/queue/a\n\ny")
+    client.say(
+        "SEND\ndestination:/queue/a\n\nx", f"CONNECT\n{LOGIN}\n", "SEND\ndestination:/queue/a\n\ny"
+    )
     client.error()
     assert server.provider.log == []
 
@@ -182,7 +192,9 @@ def test_a_certificate_stands_in_only_where_the_operator_says_so() -> None:
     for allowed in (False, True):
         server = Server(SessionOptions(certificate_login=allowed))
         client = server.client()
-        client.connection.__class__ = type("WithCertificate", (type(client.connection),), {"certificate": "alice"})
+        client.connection.__class__ = type(
+            "WithCertificate", (type(client.connection),), {"certificate": "alice"}
+        )
         client.say("CONNECT\naccept-version:1.2\n\n")
         if allowed:
             assert client.commands() == ["CONNECTED"]

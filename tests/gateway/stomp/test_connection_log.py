@@ -40,13 +40,19 @@ def logged_lines() -> Iterator[list[tuple[LogLevel, str]]]:
 
 def told(lines: list[tuple[LogLevel, str]], level: LogLevel = LogLevel.info) -> list[str]:
     """The lines of that level and above, without the identifier of the session; forgotten here."""
-    found = [line.split(" ", 1)[1] if line[:1] in "0123456789" else line for of, line in lines if of >= level]
+    found = [
+        line.split(" ", 1)[1] if line[:1] in "0123456789" else line
+        for of, line in lines
+        if of >= level
+    ]
     lines.clear()
     return found
 
 
 @pytest.mark.parametrize("receipt", ["", "receipt:1\n"])
-def test_a_disconnect_is_one_whoever_closes_first(lines: list[tuple[LogLevel, str]], receipt: str) -> None:
+def test_a_disconnect_is_one_whoever_closes_first(
+    lines: list[tuple[LogLevel, str]], receipt: str
+) -> None:
     client = Server().connected()
     assert told(lines) == [f"{WHO} of user 'guest' is CONNECTED: STOMP 1.2 over TCP"]
     client.server.provider.holds_completions = True
@@ -71,7 +77,9 @@ def test_an_error_is_the_end_whatever_follows(lines: list[tuple[LogLevel, str]])
     assert told(lines) == [f"{WHO} of user 'guest' ends with ERROR: unknown command 'NONSENSE'"]
 
 
-def test_a_client_that_is_lost_while_its_credentials_are_checked_has_a_line(lines: list[tuple[LogLevel, str]]) -> None:
+def test_a_client_that_is_lost_while_its_credentials_are_checked_has_a_line(
+    lines: list[tuple[LogLevel, str]],
+) -> None:
     server = Server()
     server.provider.undecided = []
     client = server.client()
@@ -91,17 +99,23 @@ def test_a_refused_login_is_a_warning_with_who_tried(lines: list[tuple[LogLevel,
         assert line.startswith(f"{WHO} of user 'guest' ends with ERROR: ")
 
 
-def test_silent_connections_without_number_have_some_lines_and_their_number(lines: list[tuple[LogLevel, str]]) -> None:
+def test_silent_connections_without_number_have_some_lines_and_their_number(
+    lines: list[tuple[LogLevel, str]],
+) -> None:
     server = Server()
     clients = [server.client(f"192.0.2.{number % 5}") for number in range(200)]
     clients[0].advance(server.factory.options.connect_timeout_s + 1)
     assert len(told(lines)) == MOST_A_SECOND
     clients[0].advance(61)
     kind = "connections that ended with an ERROR before they were CONNECTED"
-    assert told(lines) == [f"and {200 - MOST_A_SECOND} more from 5 addresses in the last minute: {kind}"]
+    assert told(lines) == [
+        f"and {200 - MOST_A_SECOND} more from 5 addresses in the last minute: {kind}"
+    ]
 
 
-def test_clients_that_were_connected_have_all_their_lines(lines: list[tuple[LogLevel, str]]) -> None:
+def test_clients_that_were_connected_have_all_their_lines(
+    lines: list[tuple[LogLevel, str]],
+) -> None:
     server = Server()
     for _ in range(3 * MOST_A_SECOND):
         server.connected().say("NONSENSE\n\n")
@@ -118,7 +132,9 @@ def test_a_refusal_of_who_is_connected_is_no_warning(lines: list[tuple[LogLevel,
 
 def test_one_connection_too_many_is_a_warning(lines: list[tuple[LogLevel, str]]) -> None:
     Server(transport=TransportOptions(max_connections=0)).client()
-    assert told(lines, LogLevel.warn) == [f"{WHO} ends with ERROR: too many connections: 0 is the limit"]
+    assert told(lines, LogLevel.warn) == [
+        f"{WHO} ends with ERROR: too many connections: 0 is the limit"
+    ]
 
 
 def test_a_silent_client_is_dropped_with_one_line(lines: list[tuple[LogLevel, str]]) -> None:
@@ -135,7 +151,9 @@ def test_frames_are_told_of_where_somebody_reads_it(lines: list[tuple[LogLevel, 
     client = Server().connected()
     told(lines)
     client.say(
-        "SUBSCRIBE\nid:1\ndestination:/queue/a\n\n", "SEND\ndestination:/queue/a\n\nx", f"BEGIN\ntransaction:{'t' * 900}\n\n"
+        "SUBSCRIBE\nid:1\ndestination:/queue/a\n\n",
+        "SEND\ndestination:/queue/a\n\nx",
+        f"BEGIN\ntransaction:{'t' * 900}\n\n",
     )
     subscribe, begin = told(lines, LogLevel.debug)
     assert subscribe == f"{WHO} of user 'guest' asks SUBSCRIBE id:1 destination:/queue/a"
@@ -156,8 +174,14 @@ def test_what_a_client_chooses_cannot_end_its_quotes(text: str) -> None:
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (SSL.Error([("SSL routines", "", "unsupported protocol")]), ("unsupported protocol", False)),
-        (SSL.Error([("SSL routines", "", "peer did not return a certificate")]), ("peer did not return a certificate", True)),
+        (
+            SSL.Error([("SSL routines", "", "unsupported protocol")]),
+            ("unsupported protocol", False),
+        ),
+        (
+            SSL.Error([("SSL routines", "", "peer did not return a certificate")]),
+            ("peer did not return a certificate", True),
+        ),
         (SSL.Error([("a", "", "one"), ("b", "", "two")]), ("one, two", False)),
         (SSL.Error(), None),
         (SSL.Error([]), None),

@@ -55,7 +55,9 @@ def test_every_redelivery_header() -> None:
         "activemq.maximumRedeliveryDelay": "9",
     }
     assert dialects.redelivery(given) == RedeliveryChanges(-1, 1, 2, False, 1.5, 9)
-    assert dialects.redelivery({"activemq.redeliveryDelay": "5"}) == RedeliveryChanges(redelivery_delay=5)
+    assert dialects.redelivery({"activemq.redeliveryDelay": "5"}) == RedeliveryChanges(
+        redelivery_delay=5
+    )
     for name in given:
         if name != "activemq.useExponentialBackOff":
             with pytest.raises(CommandRefused, match=name):
@@ -66,8 +68,14 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
-@given(st.dictionaries(NAMES, TEXTS, max_size=4), st.binary(max_size=40), st.sampled_from([Version.V1_1, Version.V1_2]))
-def test_whatever_a_message_holds_is_one_frame_and_comes_back(properties: dict[str, str], body: bytes, version: Version) -> None:
+@given(
+    st.dictionaries(NAMES, TEXTS, max_size=4),
+    st.binary(max_size=40),
+    st.sampled_from([Version.V1_1, Version.V1_2]),
+)
+def test_whatever_a_message_holds_is_one_frame_and_comes_back(
+    properties: dict[str, str], body: bytes, version: Version
+) -> None:
     server = Server()
     client = server.connected(str(version))
     client.say("SUBSCRIBE\nid:s\ndestination:/queue/a\n\n")
@@ -79,7 +87,11 @@ def test_whatever_a_message_holds_is_one_frame_and_comes_back(properties: dict[s
     kept = frame.head.headers
     for name, value in properties.items():
         lost = {"\0"} if version is Version.V1_2 else {"\0", "\r"}
-        if not lost & set(name + value) and bare_name(name) not in _OWN and without_edge_blanks(name) == name:
+        if (
+            not lost & set(name + value)
+            and bare_name(name) not in _OWN
+            and without_edge_blanks(name) == name
+        ):
             assert kept[name] == value
     assert len({bare_name(name) for name in kept}) == len(kept)
 
@@ -89,16 +101,24 @@ PADDED = st.tuples(EDGES, st.sampled_from([*sorted(_OWN), "colour"]), EDGES).map
 
 
 @given(st.dictionaries(PADDED, TEXTS | st.just("0"), max_size=6), st.binary(max_size=40))
-def test_no_name_deceives_a_reader_of_1_0_which_trims(properties: dict[str, str], body: bytes) -> None:
+def test_no_name_deceives_a_reader_of_1_0_which_trims(
+    properties: dict[str, str], body: bytes
+) -> None:
     """Whoever brought the message, also a link: by ``content-length`` with a blank the body would be read as frames."""
     server = Server()
     client = server.connected("1.0")
     client.say("SUBSCRIBE\nid:s\ndestination:/queue/a\n\n")
     client.read()
     client.parser = FrameParser(Limits(), Version.V1_0)
-    client.consumer().push(message(body, identifier="ID-real", body_type=BodyType.BYTES, properties=properties))
+    client.consumer().push(
+        message(body, identifier="ID-real", body_type=BodyType.BYTES, properties=properties)
+    )
     [frame] = client.heard()
-    assert (frame.body, frame.head.headers["message-id"], frame.head.headers["subscription"]) == (body, "ID-real", "s")
+    assert (frame.body, frame.head.headers["message-id"], frame.head.headers["subscription"]) == (
+        body,
+        "ID-real",
+        "s",
+    )
 
 
 class Recorder(MessageTransformer):
@@ -134,7 +154,10 @@ def test_a_transformer_sees_both_directions_with_all_arguments() -> None:
     transformer = Recorder()
     server = Server(transformer=transformer)
     client = server.connected()
-    client.say("SEND\ndestination:/queue/a\nx-foo:bar\ncontent-type:t\ncolour:red\n\nhello", "SEND\ndestination:/queue/a\n\n")
+    client.say(
+        "SEND\ndestination:/queue/a\nx-foo:bar\ncontent-type:t\ncolour:red\n\nhello",
+        "SEND\ndestination:/queue/a\n\n",
+    )
     assert transformer.calls == [
         (False, "UTF-8", "STOMP", "SUN_MQ", {"x-foo": "bar", "content-type": "t"}),
         (False, "UTF-8", "STOMP", "SUN_MQ", None),
@@ -196,7 +219,12 @@ def test_the_settings_defaults_are_those_of_the_options() -> None:
     assert options.session.server == "stomp-gateway/1.2.3"
     defaults = StompOptions()
     assert options.transport == defaults.transport
-    assert (options.tcp_port, options.tls_port, options.tcp_enabled, options.tls_enabled) == (7672, 7673, True, False)
+    assert (options.tcp_port, options.tls_port, options.tcp_enabled, options.tls_enabled) == (
+        7672,
+        7673,
+        True,
+        False,
+    )
     assert options.hostname == ""
     assert StompOptions.read(Settings.defaults(SETTINGS), "1", "127.0.0.1").hostname == "127.0.0.1"
 

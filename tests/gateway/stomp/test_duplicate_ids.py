@@ -14,7 +14,9 @@ ID = "_AMQ_DUPL_ID"
 
 
 @pytest.fixture(scope="module", params=["sqlite", "memory"])
-def gateway(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+def gateway(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayProcess]:
     with GatewayProcess(tmp_path_factory.mktemp("instance"), store=request.param) as running:
         yield running
 
@@ -54,12 +56,18 @@ def test_a_second_one_gets_its_receipt_and_is_dropped(gateway: GatewayProcess, q
 
 def test_in_one_read_too(gateway: GatewayProcess, queue: str) -> None:
     frames = [
-        encode("SEND", {"destination": queue, ID: f"id {number // 2}", "receipt": str(number)}, b"%d" % number)
+        encode(
+            "SEND",
+            {"destination": queue, ID: f"id {number // 2}", "receipt": str(number)},
+            b"%d" % number,
+        )
         for number in range(100)
     ]
     with Client(gateway.port) as client:
         client.write(b"".join(frames))
-        assert [client.frame().headers["receipt-id"] for _ in frames] == [str(number) for number in range(100)]
+        assert [client.frame().headers["receipt-id"] for _ in frames] == [
+            str(number) for number in range(100)
+        ]
     assert bodies(rest(gateway, queue)) == [b"%d" % number for number in range(0, 100, 2)]
 
 
@@ -92,7 +100,11 @@ def test_each_topic_and_queue_has_its_own(gateway: GatewayProcess, queue: str) -
     with Client(gateway.port) as client:
         client.ask("SUBSCRIBE", {"destination": topic, "id": "1"})
         client.store(queue, b"1", **{ID: "a"})
-        found = client.store(topic, b"2", **{ID: "a"}) + client.store(topic, b"3", **{ID: "a"}) + client.store(topic, b"4")
+        found = (
+            client.store(topic, b"2", **{ID: "a"})
+            + client.store(topic, b"3", **{ID: "a"})
+            + client.store(topic, b"4")
+        )
         while len(found) < 2:
             found.append(client.message())
     assert bodies(found) == [b"2", b"4"]
@@ -110,4 +122,7 @@ def test_a_restart_changes_nothing(tmp_path: Path) -> None:
             for number in range(84, 101):
                 client.store("/queue/q", b"again", **{ID: str(number)})
         found = rest(gateway, "/queue/q")
-        assert [(frame.body, frame.headers[ID]) for frame in found[99:]] == [(b"first", "99"), (b"again", "100")]
+        assert [(frame.body, frame.headers[ID]) for frame in found[99:]] == [
+            (b"first", "99"),
+            (b"again", "100"),
+        ]

@@ -22,8 +22,22 @@ from tests.gateway.stomp.test_restoring import administrator, send
 
 SUBSCRIBE = "SUBSCRIBE\nid:s\ndestination:/queue/a\nenvelope:true\n"
 TYPED: Mapping[str, Value] = {
-    **{"yes": True, "byte": Byte(-3), "short": Short(300), "int": Int(70000), "long": 1 << 40, "float": Float(0.5), "double": 0.1},
-    **{"text": "fünf:\n\\", "nothing": None, "char": Char("c"), "octets": b"\0\xff", "envelope": "its own"},
+    **{
+        "yes": True,
+        "byte": Byte(-3),
+        "short": Short(300),
+        "int": Int(70000),
+        "long": 1 << 40,
+        "float": Float(0.5),
+        "double": 0.1,
+    },
+    **{
+        "text": "fünf:\n\\",
+        "nothing": None,
+        "char": Char("c"),
+        "octets": b"\0\xff",
+        "envelope": "its own",
+    },
 }
 BODIES = {
     BodyType.MESSAGE: b"",
@@ -48,7 +62,13 @@ def typed(kind: BodyType, user: str = "") -> Message:
         properties=TYPED,
         extras=(("content-type", "text/x-own"), ("x-extra", "e")),
     )
-    made = Message(headers, BODIES[kind], expires=1_800_000_000_000, timestamp=1_700_000_000_123, message_id="ID:1")
+    made = Message(
+        headers,
+        BODIES[kind],
+        expires=1_800_000_000_000,
+        timestamp=1_700_000_000_123,
+        message_id="ID:1",
+    )
     made.user = user
     return made
 
@@ -64,7 +84,10 @@ def null_text() -> Message:
 def same(found: Message, expected: Message) -> None:
     """Equal to the type of each property."""
     assert found.headers == expected.headers
-    types = [{name: type(value) for name, value in each.headers.properties.items()} for each in (found, expected)]
+    types = [
+        {name: type(value) for name, value in each.headers.properties.items()}
+        for each in (found, expected)
+    ]
     assert types[0] == types[1]
     assert (found.body, found.message_id, found.timestamp, found.expires) == (
         *(expected.body, expected.message_id, expected.timestamp, expected.expires),
@@ -96,7 +119,9 @@ def subscribed(server: Server, headers: str = "", version: str = "1.2") -> Clien
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-@pytest.mark.parametrize("headers", ["browser:true\n", "ack:client\n", "ack:client-individual\n", ""])
+@pytest.mark.parametrize(
+    "headers", ["browser:true\n", "ack:client\n", "ack:client-individual\n", ""]
+)
 def test_every_type_of_message_is_delivered_whole(headers: str, version: str) -> None:
     client = subscribed(Server(), headers, version)
     sent = [*[typed(kind) for kind in BodyType], null_text()]
@@ -108,12 +133,26 @@ def test_every_type_of_message_is_delivered_whole(headers: str, version: str) ->
         assert (told["content-type"], told["envelope"]) == (CONTENT_TYPE, "true")
         assert frame.head.content_length == len(frame.body)
         assert ("ack" in told) == headers.startswith("ack")
-        assert (told["subscription"], told["destination"], told["message-id"], told["redelivered"]) == (
-            *("s", "/queue/a", "ID:1", "false"),
+        assert (
+            told["subscription"],
+            told["destination"],
+            told["message-id"],
+            told["redelivered"],
+        ) == (*("s", "/queue/a", "ID:1", "false"),)
+        assert (told["timestamp"], told["expires"], told["priority"]) == (
+            "1700000000123",
+            "1800000000000",
+            "7",
         )
-        assert (told["timestamp"], told["expires"], told["priority"]) == ("1700000000123", "1800000000000", "7")
-        assert (told["type"], told["correlation-id"], told["reply-to"], told["x-extra"]) == ("t", "c", "/topic/answers", "e")
-        assert [told[name] for name in ("yes", "byte", "long", "octets", "nothing")] == [*("true", "-3", str(1 << 40), "00ff", "")]
+        assert (told["type"], told["correlation-id"], told["reply-to"], told["x-extra"]) == (
+            "t",
+            "c",
+            "/topic/answers",
+            "e",
+        )
+        assert [told[name] for name in ("yes", "byte", "long", "octets", "nothing")] == [
+            *("true", "-3", str(1 << 40), "00ff", "")
+        ]
     client.lose()
 
 
@@ -132,23 +171,35 @@ def test_sent_again_by_an_administrator_it_is_the_message() -> None:
 def test_a_message_that_is_an_envelope_is_wrapped_as_any_other() -> None:
     client = subscribed(Server())
     inner = encode(typed(BodyType.MAP))
-    dead = message(inner, body_type=BodyType.BYTES, extras=(("content-type", CONTENT_TYPE),), properties={"reason": "SEND_FAILURE"})
+    dead = message(
+        inner,
+        body_type=BodyType.BYTES,
+        extras=(("content-type", CONTENT_TYPE),),
+        properties={"reason": "SEND_FAILURE"},
+    )
     client.consumer().push(dead)
     [frame] = client.read()
-    assert (frame.head.headers["envelope"], frame.head.headers["reason"]) == ("true", "SEND_FAILURE")
+    assert (frame.head.headers["envelope"], frame.head.headers["reason"]) == (
+        "true",
+        "SEND_FAILURE",
+    )
     found = decode(frame.body)
     same(found, dead)
     same(decode(found.body), typed(BodyType.MAP))
 
 
 @pytest.mark.parametrize("destination", [Queue("a"), Topic("t")])
-def test_one_message_goes_in_an_envelope_to_who_wants_it_and_plain_to_others_whoever_is_first(destination: Destination) -> None:
+def test_one_message_goes_in_an_envelope_to_who_wants_it_and_plain_to_others_whoever_is_first(
+    destination: Destination,
+) -> None:
     server = Server()
     client = server.connected()
     topic = destination.kind is Kind.TOPIC
     where = f"destination:/{'topic' if topic else 'queue'}/{destination.name}\n"
     wanted = ("", "envelope:true\n", "envelope:FALSE\n", "envelope: TRUE\n", "", "envelope:true\n")
-    client.say(*[f"SUBSCRIBE\nid:{number}\n{where}{header}\n" for number, header in enumerate(wanted)])
+    client.say(
+        *[f"SUBSCRIBE\nid:{number}\n{where}{header}\n" for number, header in enumerate(wanted)]
+    )
     sent = message(b"plain", destination, properties={"envelope": "true", "n": Int(1)})
     for _ in range(2):
         server.turn.begin()
@@ -173,11 +224,18 @@ def test_a_redelivery_and_the_end_of_a_browse_are_told_as_ever() -> None:
     client = subscribed(Server(), "ack:client\n")
     client.consumer().push(typed(BodyType.OBJECT), attempts=[3])
     [frame] = client.read()
-    assert (frame.head.headers["redelivered"], frame.head.headers["JMSXDeliveryCount"]) == ("true", "3")
+    assert (frame.head.headers["redelivered"], frame.head.headers["JMSXDeliveryCount"]) == (
+        "true",
+        "3",
+    )
     client.say("SUBSCRIBE\nid:b\ndestination:/queue/a\nenvelope:true\nbrowser:true\n\n")
     client.consumer().push_end()
     [end] = client.read()
-    assert (end.head.headers["browser"], end.body, "envelope" in end.head.headers) == ("end", b"", False)
+    assert (end.head.headers["browser"], end.body, "envelope" in end.head.headers) == (
+        "end",
+        b"",
+        False,
+    )
 
 
 @pytest.mark.parametrize("value", ["yes", "", "1", "truely"])
@@ -231,9 +289,16 @@ VALUES = st.one_of(
 )
 
 
-@given(st.dictionaries(NAMES, VALUES, max_size=4), st.binary(max_size=40), st.sampled_from(BodyType), st.sampled_from(Version))
+@given(
+    st.dictionaries(NAMES, VALUES, max_size=4),
+    st.binary(max_size=40),
+    st.sampled_from(BodyType),
+    st.sampled_from(Version),
+)
 @example({"\t": None, " ": True, "\0": "x"}, b"", BodyType.MESSAGE, Version.V1_0)
-def test_whatever_a_message_holds_comes_back(properties: dict[str, Value], body: bytes, kind: BodyType, version: Version) -> None:
+def test_whatever_a_message_holds_comes_back(
+    properties: dict[str, Value], body: bytes, kind: BodyType, version: Version
+) -> None:
     client = subscribed(Server(), version=str(version))
     sent = message(body, body_type=kind, properties=properties)
     client.consumer().push(sent)

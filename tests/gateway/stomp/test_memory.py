@@ -91,7 +91,10 @@ def test_what_a_connection_held_goes_with_it(tmp_path: Path) -> None:
             with connected(gateway) as client:
                 for part in unfinished(48 * _MIB):
                     client.sendall(part)
-        until(lambda: resident(gateway) < before + 48 * _MIB, "the memory of closed connections is given back")
+        until(
+            lambda: resident(gateway) < before + 48 * _MIB,
+            "the memory of closed connections is given back",
+        )
 
 
 def test_output_that_was_never_read_goes_with_its_connection(tmp_path: Path) -> None:
@@ -103,11 +106,18 @@ def test_output_that_was_never_read_goes_with_its_connection(tmp_path: Path) -> 
             reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             reader.sendall(b"SUBSCRIBE\nid:1\ndestination:/topic/a\nack:auto\nreceipt:r\n\n\0")
             assert b"receipt-id:r" in frame(reader)
-            sender.sendall(b"SEND\ndestination:/topic/a\nreceipt:s\ncontent-length:%d\n\n" % len(body) + body + b"\0")
+            sender.sendall(
+                b"SEND\ndestination:/topic/a\nreceipt:s\ncontent-length:%d\n\n" % len(body)
+                + body
+                + b"\0"
+            )
             assert b"receipt-id:s" in frame(sender)
             assert reader.recv(64), "the message is on its way"
             reader.close()
-        until(lambda: resident(gateway) < before + 64 * _MIB, "the memory of closed connections is given back")
+        until(
+            lambda: resident(gateway) < before + 64 * _MIB,
+            "the memory of closed connections is given back",
+        )
 
 
 def test_a_message_that_was_refused_goes_with_its_connection(tmp_path: Path) -> None:
@@ -116,14 +126,25 @@ def test_a_message_that_was_refused_goes_with_its_connection(tmp_path: Path) -> 
         before = resident(gateway)
         for _ in range(8):
             with connected(gateway) as sender:
-                sender.sendall(b"SEND\ndestination:/topic/a.*\ncontent-length:%d\n\n" % len(body) + body + b"\0")
+                sender.sendall(
+                    b"SEND\ndestination:/topic/a.*\ncontent-length:%d\n\n" % len(body)
+                    + body
+                    + b"\0"
+                )
                 assert frame(sender).startswith(b"ERROR")
-        until(lambda: resident(gateway) < before + 64 * _MIB, "the memory of closed connections is given back")
+        until(
+            lambda: resident(gateway) < before + 64 * _MIB,
+            "the memory of closed connections is given back",
+        )
 
 
 def test_topic_subscribers_that_never_read_take_little_and_leave_nothing(tmp_path: Path) -> None:
     """A flood to many of them, so that each has thousands of messages in the store: while they are there, and when they have gone."""
-    message = b"SEND\ndestination:/topic/a\npersistent:false\ncontent-length:1000\n\n" + bytes(1000) + b"\0"
+    message = (
+        b"SEND\ndestination:/topic/a\npersistent:false\ncontent-length:1000\n\n"
+        + bytes(1000)
+        + b"\0"
+    )
     with GatewayProcess(tmp_path) as gateway, connected(gateway) as sender:
         before = resident(gateway)
         readers = [connected(gateway) for _ in range(100)]
@@ -138,7 +159,10 @@ def test_topic_subscribers_that_never_read_take_little_and_leave_nothing(tmp_pat
         assert resident(gateway) < before + 92 * _MIB
         for reader in readers:
             reader.close()
-        until(lambda: resident(gateway) < before + 36 * _MIB, "the memory of subscribers that have gone is given back")
+        until(
+            lambda: resident(gateway) < before + 36 * _MIB,
+            "the memory of subscribers that have gone is given back",
+        )
         assert answers(sender)
 
 
@@ -148,12 +172,17 @@ def test_over_tls_too(tmp_path: Path) -> None:
     with GatewayProcess(tmp_path / "var", tls=certificates) as gateway:
         before = resident(gateway)
         for _ in range(6):
-            with context.wrap_socket(socket.create_connection((HOST, gateway.tls_port), PATIENCE), server_hostname=HOST) as client:
+            with context.wrap_socket(
+                socket.create_connection((HOST, gateway.tls_port), PATIENCE), server_hostname=HOST
+            ) as client:
                 client.sendall(_CONNECT)
                 assert frame(client).startswith(b"CONNECTED")
                 for part in unfinished(40 * _MIB):
                     client.sendall(part)
-        until(lambda: resident(gateway) < before + 80 * _MIB, "the memory of closed connections is given back")
+        until(
+            lambda: resident(gateway) < before + 80 * _MIB,
+            "the memory of closed connections is given back",
+        )
 
 
 # While connections are open: the budget.
@@ -162,7 +191,9 @@ def test_over_tls_too(tmp_path: Path) -> None:
 def test_unfinished_bodies_stay_within_the_budget(tmp_path: Path) -> None:
     """More bodies are begun than there is memory for. Those that have no room are not read, others are served, and then the biggest is ended."""
     body = b"".join(unfinished(20 * _MIB))
-    with GatewayProcess(tmp_path, settings={"imq.memory.budget": "80m", "imq.memory.patience": "3"}) as gateway:
+    with GatewayProcess(
+        tmp_path, settings={"imq.memory.budget": "80m", "imq.memory.patience": "3"}
+    ) as gateway:
         other = connected(gateway)
         before = resident(gateway)
         clients = [connected(gateway) for _ in range(8)]
@@ -183,8 +214,14 @@ def test_unfinished_bodies_stay_within_the_budget(tmp_path: Path) -> None:
 
 
 def test_open_transactions_stay_within_the_budget(tmp_path: Path) -> None:
-    message = b"SEND\ndestination:/queue/a\ntransaction:t\ncontent-length:1000000\n\n" + bytes(1_000_000) + b"\0"
-    with GatewayProcess(tmp_path, settings={"imq.memory.budget": "80m", "imq.memory.patience": "3"}) as gateway:
+    message = (
+        b"SEND\ndestination:/queue/a\ntransaction:t\ncontent-length:1000000\n\n"
+        + bytes(1_000_000)
+        + b"\0"
+    )
+    with GatewayProcess(
+        tmp_path, settings={"imq.memory.budget": "80m", "imq.memory.patience": "3"}
+    ) as gateway:
         other = connected(gateway)
         before = resident(gateway)
         clients = [connected(gateway) for _ in range(6)]
@@ -198,7 +235,9 @@ def test_open_transactions_stay_within_the_budget(tmp_path: Path) -> None:
         assert answers(other)
 
 
-def test_a_client_that_does_not_read_its_receipts_is_not_read_and_then_dropped(tmp_path: Path) -> None:
+def test_a_client_that_does_not_read_its_receipts_is_not_read_and_then_dropped(
+    tmp_path: Path,
+) -> None:
     ask = b"SEND\ndestination:/queue/a\npersistent:false\nreceipt:" + b"r" * 9000 + b"\n\n\0"
     with GatewayProcess(tmp_path, settings={"imq.bridge.stomp.output.timeout": "3"}) as gateway:
         before = resident(gateway)
@@ -210,7 +249,9 @@ def test_a_client_that_does_not_read_its_receipts_is_not_read_and_then_dropped(t
         assert "the client has read nothing for" in gateway.log
 
 
-def test_who_reads_slowly_stays_and_who_reads_nothing_is_dropped_however_much_waits(tmp_path: Path) -> None:
+def test_who_reads_slowly_stays_and_who_reads_nothing_is_dropped_however_much_waits(
+    tmp_path: Path,
+) -> None:
     body = bytes(24 * _MIB)
     with GatewayProcess(tmp_path, settings={"imq.bridge.stomp.output.timeout": "2"}) as gateway:
         slow, stalled, sender = (connected(gateway) for _ in range(3))
@@ -218,7 +259,9 @@ def test_who_reads_slowly_stays_and_who_reads_nothing_is_dropped_however_much_wa
             reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
             reader.sendall(b"SUBSCRIBE\nid:1\ndestination:/topic/a\nack:auto\nreceipt:s\n\n\0")
             assert b"receipt-id:s" in frame(reader)
-        sender.sendall(b"SEND\ndestination:/topic/a\ncontent-length:%d\n\n" % len(body) + body + b"\0")
+        sender.sendall(
+            b"SEND\ndestination:/topic/a\ncontent-length:%d\n\n" % len(body) + body + b"\0"
+        )
         read = 0
         end = time.monotonic() + PATIENCE
         while not is_dropped(stalled):
@@ -232,7 +275,10 @@ def test_who_reads_slowly_stays_and_who_reads_nothing_is_dropped_however_much_wa
 
 
 def test_a_frame_that_stands_still_is_ended(tmp_path: Path) -> None:
-    with GatewayProcess(tmp_path, settings={"imq.bridge.stomp.input.timeout": "1"}) as gateway, connected(gateway) as client:
+    with (
+        GatewayProcess(tmp_path, settings={"imq.bridge.stomp.input.timeout": "1"}) as gateway,
+        connected(gateway) as client,
+    ):
         for part in unfinished(10 * _MIB):
             client.sendall(part)
         error = frame(client)
@@ -254,7 +300,9 @@ def test_the_memory_store_holds_senders_back_when_its_memory_is_full(tmp_path: P
         received = 0
         sender.setblocking(False)
         while received < len(flood):
-            readable, writable, _ = select.select([consumer], [sender] if taken < len(flood) else [], [], PATIENCE)
+            readable, writable, _ = select.select(
+                [consumer], [sender] if taken < len(flood) else [], [], PATIENCE
+            )
             assert readable or writable, "it has room again, and goes on"
             if writable:
                 taken += sender.send(memoryview(flood)[taken : taken + _MIB])
@@ -264,36 +312,55 @@ def test_the_memory_store_holds_senders_back_when_its_memory_is_full(tmp_path: P
 
 def test_many_queues_that_nobody_reads_stay_within_the_budget(tmp_path: Path) -> None:
     """Each queue has a little of its messages in memory, ready for a consumer; of many queues that is much."""
-    with GatewayProcess(tmp_path, settings={"imq.memory.budget": "24m"}) as gateway, connected(gateway) as client:
+    with (
+        GatewayProcess(tmp_path, settings={"imq.memory.budget": "24m"}) as gateway,
+        connected(gateway) as client,
+    ):
         before = resident(gateway)
         body = bytes(60_000)
         for number in range(400):
             head = b"SEND\ndestination:/queue/q%d\ncontent-length:%d\n" % (number, len(body))
-            client.sendall((head + b"\n" + body + b"\0") * 3 + head + b"receipt:r\n\n" + body + b"\0")
+            client.sendall(
+                (head + b"\n" + body + b"\0") * 3 + head + b"receipt:r\n\n" + body + b"\0"
+            )
             assert b"receipt-id:r" in frame(client)
         assert resident(gateway) < before + 70 * _MIB
         for number in (0, 399):
-            client.sendall(b"SUBSCRIBE\nid:%d\ndestination:/queue/q%d\nack:auto\n\n\0" % (number, number))
+            client.sendall(
+                b"SUBSCRIBE\nid:%d\ndestination:/queue/q%d\nack:auto\n\n\0" % (number, number)
+            )
             received = 0
             while received < 4 * len(body):
                 received += len(client.recv(_MIB))
 
 
-def arrived(clients: list[socket.socket], octets: int = 1 << 62, quiet: float = 1.5) -> dict[socket.socket, bytes]:
+def arrived(
+    clients: list[socket.socket], octets: int = 1 << 62, quiet: float = 1.5
+) -> dict[socket.socket, bytes]:
     """What comes until that is so much, or nothing has come for a while."""
     read = {client: bytearray() for client in clients}
-    while sum(map(len, read.values())) < octets and (ready := select.select(clients, [], [], quiet)[0]):
+    while sum(map(len, read.values())) < octets and (
+        ready := select.select(clients, [], [], quiet)[0]
+    ):
         for client in ready:
             read[client] += client.recv(_MIB)
     return {client: bytes(part) for client, part in read.items()}
 
 
 @pytest.mark.parametrize("persistent", [b"true", b"false"])
-def test_messages_that_nobody_acknowledges_stay_within_the_budget(tmp_path: Path, persistent: bytes) -> None:
+def test_messages_that_nobody_acknowledges_stay_within_the_budget(
+    tmp_path: Path, persistent: bytes
+) -> None:
     """Consumers acknowledge nothing: they are given what there is memory for, and the rest as they acknowledge. A newcomer gets something, too."""
     count, body = 150, bytes(_MIB)
-    head = b"SEND\ndestination:/queue/a\npersistent:%s\nreceipt:r\ncontent-length:%d\n\n" % (persistent, len(body))
-    with GatewayProcess(tmp_path, settings={"imq.memory.budget": "80m"}) as gateway, connected(gateway) as sender:
+    head = b"SEND\ndestination:/queue/a\npersistent:%s\nreceipt:r\ncontent-length:%d\n\n" % (
+        persistent,
+        len(body),
+    )
+    with (
+        GatewayProcess(tmp_path, settings={"imq.memory.budget": "80m"}) as gateway,
+        connected(gateway) as sender,
+    ):
         for _ in range(count):
             sender.sendall(head + body + b"\0")
             assert b"receipt-id:r" in frame(sender)
@@ -316,7 +383,9 @@ def test_messages_that_nobody_acknowledges_stay_within_the_budget(tmp_path: Path
             for client, part in read.items():
                 number = part.rfind(b"\nack:")
                 if number >= 0:
-                    client.sendall(b"ACK\nid:" + part[number + 5 : part.index(b"\n", number + 1)] + b"\n\n\0")
+                    client.sendall(
+                        b"ACK\nid:" + part[number + 5 : part.index(b"\n", number + 1)] + b"\n\n\0"
+                    )
             read = arrived(clients, _MIB)
             more = sum(part.count(b"MESSAGE\n") for part in read.values())
             assert any(read.values()), f"{left} of {count} messages never come"
@@ -325,12 +394,16 @@ def test_messages_that_nobody_acknowledges_stay_within_the_budget(tmp_path: Path
 
 
 @pytest.mark.parametrize("persistent", [b"true", b"false"])
-def test_what_consumers_give_back_stays_within_the_budget(tmp_path: Path, persistent: bytes) -> None:
+def test_what_consumers_give_back_stays_within_the_budget(
+    tmp_path: Path, persistent: bytes
+) -> None:
     """Consumers go without acknowledging, again and again: what they had goes back to the store where memory has no room, and keeps its order."""
     count, body = 200, bytes(_MIB)
     # What is freed goes back to the system at once, so that the resident size is what is held.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
-    process = GatewayProcess(tmp_path, settings={"imq.memory.budget": "800m"}, environment=environment, command=COMMAND)
+    process = GatewayProcess(
+        tmp_path, settings={"imq.memory.budget": "800m"}, environment=environment, command=COMMAND
+    )
     with process as gateway, connected(gateway) as sender:
         for number in range(count):
             head = b"SEND\ndestination:/queue/a\npersistent:%s\nreceipt:r\nnumber:%d\ncontent-length:%d\n\n"
@@ -340,10 +413,21 @@ def test_what_consumers_give_back_stays_within_the_budget(tmp_path: Path, persis
         for _ in range(2):
             with connected(gateway) as client:
                 client.sendall(b"SUBSCRIBE\nid:1\ndestination:/queue/a\nack:client\n\n\0")
-                assert sum(part.count(b"MESSAGE\n") for part in arrived([client], count * (_MIB + 100)).values()) == count
-            until(lambda: resident(gateway) < before + 80 * _MIB, "what was given back is in the store")
+                assert (
+                    sum(
+                        part.count(b"MESSAGE\n")
+                        for part in arrived([client], count * (_MIB + 100)).values()
+                    )
+                    == count
+                )
+            until(
+                lambda: resident(gateway) < before + 80 * _MIB,
+                "what was given back is in the store",
+            )
         assert answers(sender)
         client = connected(gateway)
         client.sendall(b"SUBSCRIBE\nid:1\ndestination:/queue/a\nack:auto\n\n\0")
         part = arrived([client], count * (_MIB + 100))[client]
-        assert [int(each.split(b"\n")[0]) for each in part.split(b"\nnumber:")[1:]] == [*range(count)]
+        assert [int(each.split(b"\n")[0]) for each in part.split(b"\nnumber:")[1:]] == [
+            *range(count)
+        ]

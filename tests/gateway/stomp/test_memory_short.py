@@ -14,7 +14,9 @@ _MIB = 1024 * 1024
 
 def begin(client: Client, octets: int, came: int = 100) -> None:
     """Send the beginning of a SEND whose body has so many octets."""
-    client.connection.dataReceived(b"SEND\ndestination:/queue/a\nreceipt:r\ncontent-length:%d\n\n" % octets + b"x" * came)
+    client.connection.dataReceived(
+        b"SEND\ndestination:/queue/a\nreceipt:r\ncontent-length:%d\n\n" % octets + b"x" * came
+    )
 
 
 def finish(client: Client, octets: int, came: int = 100) -> None:
@@ -81,7 +83,9 @@ def test_without_content_length_what_has_come_counts() -> None:
 def test_all_is_given_back_when_the_connection_ends(ends: str) -> None:
     server = Server(memory=100 * _MIB)
     client = server.connected()
-    client.say("BEGIN\ntransaction:t\n\n", "SEND\ndestination:/queue/a\ntransaction:t\n\n" + "x" * 5000)
+    client.say(
+        "BEGIN\ntransaction:t\n\n", "SEND\ndestination:/queue/a\ntransaction:t\n\n" + "x" * 5000
+    )
     assert server.memory.used(State.TRANSACTIONS) > 5000
     begin(client, 50 * _MIB, came=10_000)
     if ends == "lost":
@@ -99,7 +103,10 @@ def test_all_is_given_back_when_the_connection_ends(ends: str) -> None:
 def test_a_transaction_counts_until_it_is_over(command: str) -> None:
     server = Server(memory=100 * _MIB)
     client = server.connected()
-    client.say("BEGIN\ntransaction:t\n\n", *["SEND\ndestination:/queue/a\ntransaction:t\n\n" + "x" * 1000] * 3)
+    client.say(
+        "BEGIN\ntransaction:t\n\n",
+        *["SEND\ndestination:/queue/a\ntransaction:t\n\n" + "x" * 1000] * 3,
+    )
     assert 3000 <= server.memory.used(State.TRANSACTIONS) <= 6000
     client.say(f"{command}\ntransaction:t\n\n")
     assert server.memory.used(State.TRANSACTIONS) == 0
@@ -109,7 +116,10 @@ def test_a_transaction_without_room_is_not_read_on_and_others_are() -> None:
     server = Server(memory=100 * _MIB, percent={State.TRANSACTIONS: 10})
     first, second, third = server.connected(), server.connected(), server.connected()
     for client in (first, second):
-        client.say("BEGIN\ntransaction:t\n\n", "SEND\ndestination:/queue/a\ntransaction:t\n\n" + "x" * 6 * _MIB)
+        client.say(
+            "BEGIN\ntransaction:t\n\n",
+            "SEND\ndestination:/queue/a\ntransaction:t\n\n" + "x" * 6 * _MIB,
+        )
     assert is_read(first)
     assert not is_read(second)
     third.say("SEND\ndestination:/queue/a\nreceipt:s\n\nx")
@@ -123,7 +133,10 @@ def test_transactions_that_wait_for_each_other_end_with_the_biggest() -> None:
     server = Server(memory=100 * _MIB, percent={State.TRANSACTIONS: 10})
     clients = [server.connected() for _ in range(2)]
     for client, size in zip(clients, (6, 7), strict=True):
-        client.say("BEGIN\ntransaction:t\n\n", f"SEND\ndestination:/queue/a\ntransaction:t\n\n{'x' * size * _MIB}")
+        client.say(
+            "BEGIN\ntransaction:t\n\n",
+            f"SEND\ndestination:/queue/a\ntransaction:t\n\n{'x' * size * _MIB}",
+        )
     clients[0].advance(9)
     assert clients[1].commands() == []
     clients[0].advance(2)
@@ -140,8 +153,14 @@ def test_transactions_that_wait_for_each_other_end_with_the_biggest() -> None:
 def test_a_transaction_that_never_fits_is_refused_at_once() -> None:
     server = Server(memory=100 * _MIB, percent={State.TRANSACTIONS: 10})
     client = server.connected()
-    client.say("BEGIN\ntransaction:t\n\n", "SEND\ndestination:/queue/a\ntransaction:t\n\n" + "x" * 11 * _MIB)
-    assert "does not fit into the gateway's memory for transactions" in client.error().head.headers["message"]
+    client.say(
+        "BEGIN\ntransaction:t\n\n",
+        "SEND\ndestination:/queue/a\ntransaction:t\n\n" + "x" * 11 * _MIB,
+    )
+    assert (
+        "does not fit into the gateway's memory for transactions"
+        in client.error().head.headers["message"]
+    )
     assert server.memory.used(State.TRANSACTIONS) == 0
 
 
@@ -150,25 +169,45 @@ def test_a_transaction_that_never_fits_is_refused_at_once() -> None:
 def test_what_is_acknowledged_in_a_transaction_counts_until_it_is_over(kind: str, end: str) -> None:
     server = Server(SessionOptions(join_acknowledgements=True), memory=100 * _MIB)
     client = server.connected()
-    how = {"joined": "ack:client-individual", "cumulative": "ack:client", "transacted": "transaction:t\nack:client"}[kind]
+    how = {
+        "joined": "ack:client-individual",
+        "cumulative": "ack:client",
+        "transacted": "transaction:t\nack:client",
+    }[kind]
     client.say("BEGIN\ntransaction:t\n\n", f"SUBSCRIBE\nid:s\ndestination:/queue/a\n{how}\n\n")
-    client.consumer().push(*[message(b"x" * _MIB, identifier=f"ID-{number}") for number in range(3)])
+    client.consumer().push(
+        *[message(b"x" * _MIB, identifier=f"ID-{number}") for number in range(3)]
+    )
     assert server.memory.used(State.TRANSACTIONS) == 0
     client.say("ACK\nid:1-1\ntransaction:t\n\n")
     assert _MIB + 512 <= server.memory.used(State.TRANSACTIONS) < _MIB + 2048
-    client.say(*[f"ACK\nid:1-{number}\ntransaction:t\n\n" for number in ([2, 3] if kind == "joined" else [3])])
+    client.say(
+        *[
+            f"ACK\nid:1-{number}\ntransaction:t\n\n"
+            for number in ([2, 3] if kind == "joined" else [3])
+        ]
+    )
     assert 3 * (_MIB + 512) <= server.memory.used(State.TRANSACTIONS) < 3 * (_MIB + 2048)
     client.say(f"{end}\ntransaction:t\n\n")
     assert server.memory.used(State.TRANSACTIONS) == 0
 
 
 def test_acknowledgements_without_room_are_refused() -> None:
-    server = Server(SessionOptions(join_acknowledgements=True), memory=100 * _MIB, percent={State.TRANSACTIONS: 2})
+    server = Server(
+        SessionOptions(join_acknowledgements=True),
+        memory=100 * _MIB,
+        percent={State.TRANSACTIONS: 2},
+    )
     client = server.connected()
     client.say("BEGIN\ntransaction:t\n\n", "SUBSCRIBE\nid:s\ndestination:/queue/a\nack:client\n\n")
-    client.consumer().push(*[message(b"x" * _MIB, identifier=f"ID-{number}") for number in range(3)])
+    client.consumer().push(
+        *[message(b"x" * _MIB, identifier=f"ID-{number}") for number in range(3)]
+    )
     client.say("ACK\nid:1-3\ntransaction:t\n\n")
-    assert "does not fit into the gateway's memory for transactions" in client.error().head.headers["message"]
+    assert (
+        "does not fit into the gateway's memory for transactions"
+        in client.error().head.headers["message"]
+    )
     assert server.memory.used(State.TRANSACTIONS) == 0
 
 

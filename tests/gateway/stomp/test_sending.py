@@ -17,7 +17,10 @@ NOW = START * 1000
 def test_without_content_length_it_is_text_and_with_it_bytes() -> None:
     server = Server()
     client = server.connected()
-    client.say("SEND\ndestination:/queue/a\n\nt\u00e9xt", b"SEND\ndestination:/topic/b\ncontent-length:3\n\n\0\xff\0")
+    client.say(
+        "SEND\ndestination:/queue/a\n\nt\u00e9xt",
+        b"SEND\ndestination:/topic/b\ncontent-length:3\n\n\0\xff\0",
+    )
     text, octets = server.provider.sent
     assert text.headers.destination == Queue("a")
     assert (text.headers.body_type, text.text) == (BodyType.TEXT, "t\u00e9xt")
@@ -41,7 +44,9 @@ def test_the_limit_of_a_header_block_is_a_setting() -> None:
 def test_as_many_headers_are_taken_as_the_setting_says() -> None:
     server = Server(transport=TransportOptions(header_count=3000, header_block=1024 * 1024))
     client = server.connected()
-    client.say("SEND\ndestination:/queue/a\n" + "".join(f"h{number}:v\n" for number in range(2999)) + "\n")
+    client.say(
+        "SEND\ndestination:/queue/a\n" + "".join(f"h{number}:v\n" for number in range(2999)) + "\n"
+    )
     assert client.heard() == []
     [message] = server.provider.sent
     assert len(message.headers.properties) == 2999
@@ -65,7 +70,9 @@ def test_properties_of_jms_providers_are_kept_of_administrators() -> None:
 def test_a_text_body_that_is_not_utf_8_is_an_error() -> None:
     server = Server()
     client = server.connected()
-    client.say(b"SEND\ndestination:/queue/a\n\nok", b"SEND\ndestination:/queue/a\nreceipt:r\n\n\xff\xfe")
+    client.say(
+        b"SEND\ndestination:/queue/a\n\nok", b"SEND\ndestination:/queue/a\nreceipt:r\n\n\xff\xfe"
+    )
     error = client.error()
     assert "UTF-8" in error.head.headers["message"]
     assert error.head.headers["receipt-id"] == "r"
@@ -131,7 +138,10 @@ def test_relative_expiry_is_counted_for_each_message_of_a_repeated_head() -> Non
     assert [message.expires - NOW for message in server.provider.sent] == [1000, 2000, 3000, 4000]
 
 
-@pytest.mark.parametrize("header", ["expires:soon", "ttl:-1", "priority:10", "priority:high", "reply-to:nowhere", "destination:a"])
+@pytest.mark.parametrize(
+    "header",
+    ["expires:soon", "ttl:-1", "priority:10", "priority:high", "reply-to:nowhere", "destination:a"],
+)
 def test_a_header_that_cannot_be_understood_is_an_error_that_names_it(header: str) -> None:
     client = Server().connected()
     client.say(f"SEND\n{header}\ndestination:/queue/a\n\n")
@@ -145,7 +155,17 @@ def test_without_destination_it_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["message-id", "subscription", "ack", "redelivered", "receipt-id", "timestamp", "JMSXUserID", "JMSXDeliveryCount"]
+    "name",
+    [
+        "message-id",
+        "subscription",
+        "ack",
+        "redelivered",
+        "receipt-id",
+        "timestamp",
+        "JMSXUserID",
+        "JMSXDeliveryCount",
+    ],
 )
 def test_forged_headers_go_nowhere(name: str) -> None:
     server = Server()
@@ -164,7 +184,9 @@ def test_groups_are_the_producers_to_set() -> None:
 
 def test_the_first_of_repeated_headers_counts() -> None:
     server = Server()
-    server.connected().say("SEND\ndestination:/queue/a\ncolour:red\ncolour:blue\ndestination:/queue/b\n\n")
+    server.connected().say(
+        "SEND\ndestination:/queue/a\ncolour:red\ncolour:blue\ndestination:/queue/b\n\n"
+    )
     [sent] = server.provider.sent
     assert sent.headers.destination == Queue("a")
     assert sent.headers.properties == {"colour": "red"}
@@ -231,7 +253,9 @@ def test_no_more_is_read_from_a_client_that_does_not_read_its_receipts() -> None
     assert client.transport.producerState == "producing"
 
 
-def test_acks_are_read_while_a_full_destination_holds_receipts_back_however_many_those_are() -> None:
+def test_acks_are_read_while_a_full_destination_holds_receipts_back_however_many_those_are() -> (
+    None
+):
     from tests.gateway.stomp.recording import message
 
     server = Server()
@@ -252,7 +276,9 @@ def test_a_refused_message_fails_alone_after_those_before_it() -> None:
     server = Server()
     client = server.connected()
     server.provider.connection.sessions[0].refuses[2] = DestinationFull(Queue("a"), "maxNumMsgs", 2)
-    client.say(*[f"SEND\ndestination:/queue/a\nreceipt:{number}\n\n{number}" for number in range(5)])
+    client.say(
+        *[f"SEND\ndestination:/queue/a\nreceipt:{number}\n\n{number}" for number in range(5)]
+    )
     frames = client.heard()
     assert [(frame.head.command, frame.head.headers["receipt-id"]) for frame in frames] == [
         ("RECEIPT", "0"),

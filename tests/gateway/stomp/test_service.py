@@ -14,7 +14,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from twisted.internet import reactor, ssl
 from twisted.internet.defer import Deferred
-from twisted.internet.endpoints import HostnameEndpoint, TCP4ClientEndpoint, connectProtocol, wrapClientTLS
+from twisted.internet.endpoints import (
+    HostnameEndpoint,
+    TCP4ClientEndpoint,
+    connectProtocol,
+    wrapClientTLS,
+)
 from twisted.internet.error import CannotListenError
 from twisted.internet.protocol import Protocol
 from twisted.internet.task import deferLater
@@ -87,9 +92,15 @@ class Certificates:
             .sign(key, hashes.SHA256())
         )
         pem = certificate.public_bytes(serialization.Encoding.PEM)
-        pem += key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        pem += key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
         self.own = ssl.PrivateCertificate.loadPEM(pem)  # type: ignore[no-untyped-call]
-        self.authority = ssl.Certificate.loadPEM(certificate.public_bytes(serialization.Encoding.PEM))
+        self.authority = ssl.Certificate.loadPEM(
+            certificate.public_bytes(serialization.Encoding.PEM)
+        )
 
     def server(self, client_auth: bool = False) -> Any:
         return self.own.options(self.authority) if client_auth else self.own.options()
@@ -240,7 +251,9 @@ async def test_pausing_accepts_nobody_and_resuming_does_again() -> None:
 
 @pytest.mark.parametrize("tls", [False, True])
 @on_reactor
-async def test_auto_deliveries_are_acknowledged_once_in_the_kernel_and_not_before(tls: bool) -> None:
+async def test_auto_deliveries_are_acknowledged_once_in_the_kernel_and_not_before(
+    tls: bool,
+) -> None:
     bridge = Bridge(tls=True, session=SessionOptions(output_window=64 * 1024 * 1024))
     await bridge.service.start()
     client = await bridge.connected(tls)
@@ -265,7 +278,9 @@ async def test_auto_deliveries_are_acknowledged_once_in_the_kernel_and_not_befor
 
 @pytest.mark.parametrize("tls", [False, True])
 @on_reactor
-async def test_what_the_kernel_takes_is_acknowledged_before_the_turn_goes_to_the_store(tls: bool) -> None:
+async def test_what_the_kernel_takes_is_acknowledged_before_the_turn_goes_to_the_store(
+    tls: bool,
+) -> None:
     bridge = Bridge(tls=True)
     await bridge.service.start()
     client = await bridge.connected(tls)
@@ -274,7 +289,9 @@ async def test_what_the_kernel_takes_is_acknowledged_before_the_turn_goes_to_the
     acknowledged: list[int] = []
     bridge.turn.begin()
     bridge.provider.connection.consumers[0].push(message(b"small"))
-    bridge.turn.hand_off(lambda: acknowledged.append(len(bridge.provider.calls("acknowledge through"))))
+    bridge.turn.hand_off(
+        lambda: acknowledged.append(len(bridge.provider.calls("acknowledge through")))
+    )
     bridge.turn.end()
     assert acknowledged == [1]
     assert (await client.heard(2))[1].body == b"small"
@@ -284,7 +301,9 @@ async def test_what_the_kernel_takes_is_acknowledged_before_the_turn_goes_to_the
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("trailing", [b"", b"\r\n"])
 @on_reactor
-async def test_a_client_that_goes_while_its_passcode_waits_is_seen_to_go(trailing: bytes, tls: bool) -> None:
+async def test_a_client_that_goes_while_its_passcode_waits_is_seen_to_go(
+    trailing: bytes, tls: bool
+) -> None:
     bridge = Bridge(tls=True, transport=TransportOptions(connect_timeout_s=3600))
     await bridge.service.start()
     waiting: list[Deferred[Connection]] = []
@@ -344,14 +363,17 @@ async def test_what_is_given_to_tls_after_the_client_has_ended_it_is_not_acknowl
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("sizes", [(70_000,), (1, 100), (5_000, 4_000, 300_000, 0)])
 @on_reactor
-async def test_a_client_that_reads_now_and_then_gets_every_octet_once_and_in_order(sizes: tuple[int, ...], tls: bool) -> None:
+async def test_a_client_that_reads_now_and_then_gets_every_octet_once_and_in_order(
+    sizes: tuple[int, ...], tls: bool
+) -> None:
     bridge = Bridge(tls=True, session=SessionOptions(output_window=64 * 1024 * 1024))
     await bridge.service.start()
     client = await bridge.connected(tls)
     client.say(b"SUBSCRIBE\nid:s\ndestination:/queue/a\nreceipt:r\n\n\0")
     await client.heard(1)
     bodies = [
-        b"%d " % number + b"x" * sizes[number % len(sizes)] for number in range(6_000_000 // (sum(sizes) // len(sizes) + 2_000))
+        b"%d " % number + b"x" * sizes[number % len(sizes)]
+        for number in range(6_000_000 // (sum(sizes) // len(sizes) + 2_000))
     ]
     assert client.transport is not None
     sent = 0
@@ -499,7 +521,10 @@ async def test_a_producer_that_never_stops_is_read_in_slices() -> None:
     bridge = Bridge()
     await bridge.service.start()
     client = await bridge.connected()
-    client.say(b"SEND\ndestination:/queue/a\n\nx\0" * 20_000, b"SEND\ndestination:/queue/a\nreceipt:r\n\nx\0")
+    client.say(
+        b"SEND\ndestination:/queue/a\n\nx\0" * 20_000,
+        b"SEND\ndestination:/queue/a\nreceipt:r\n\nx\0",
+    )
     await client.heard(1)
     assert len(bridge.provider.sent) == 20_001
     assert len(bridge.provider.calls("send")) > 4

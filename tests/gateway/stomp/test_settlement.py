@@ -69,7 +69,9 @@ def test_the_receipt_waits_for_the_store(ack: str) -> None:
 )
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
-def test_ack_and_message_id_values_are_taken_for_each_other(headers: str, version: str, ack: str) -> None:
+def test_ack_and_message_id_values_are_taken_for_each_other(
+    headers: str, version: str, ack: str
+) -> None:
     client = subscribed(ack, version)
     client.say(f"ACK\n{headers}\nreceipt:r\n\n")
     assert client.commands() == ["RECEIPT"]
@@ -79,7 +81,16 @@ def test_ack_and_message_id_values_are_taken_for_each_other(headers: str, versio
 
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
 @pytest.mark.parametrize(
-    "headers", ["id:1-9", "id:2-1", "id:ID-9", "id:x", "message-id:ID-1\nsubscription:other", "id:", "other:1"]
+    "headers",
+    [
+        "id:1-9",
+        "id:2-1",
+        "id:ID-9",
+        "id:x",
+        "message-id:ID-1\nsubscription:other",
+        "id:",
+        "other:1",
+    ],
 )
 @pytest.mark.parametrize("command", ["ACK", "NACK"])
 def test_what_is_not_outstanding_is_an_error(command: str, headers: str, ack: str) -> None:
@@ -167,12 +178,23 @@ def test_nack_in_client_mode_is_cumulative() -> None:
 def test_nack_comes_after_the_acks_before_it() -> None:
     client = subscribed("client-individual")
     client.say("ACK\nid:1-1\n\n", "NACK\nid:1-2\n\n", "ACK\nid:1-3\n\n")
-    assert [call[0] for call in calls(client, *ACKS, "reject")] == ["acknowledge", "reject", "acknowledge"]
+    assert [call[0] for call in calls(client, *ACKS, "reject")] == [
+        "acknowledge",
+        "reject",
+        "acknowledge",
+    ]
 
 
 def test_acks_and_sends_in_turns_stay_runs() -> None:
     client = subscribed("client-individual")
-    client.say(*["ACK\nid:1-1\n\n", "SEND\ndestination:/queue/b\n\nx", "ACK\nid:1-2\n\n", "SEND\ndestination:/queue/b\n\ny"])
+    client.say(
+        *[
+            "ACK\nid:1-1\n\n",
+            "SEND\ndestination:/queue/b\n\nx",
+            "ACK\nid:1-2\n\n",
+            "SEND\ndestination:/queue/b\n\ny",
+        ]
+    )
     assert calls(client, *ACKS) == [("acknowledge", 1, [1, 2], False)]
     assert [len(call[2]) for call in client.server.provider.calls("send")] == [2]
 
@@ -185,7 +207,12 @@ def test_whatever_is_settled_in_whatever_order_both_records_agree(data: st.DataO
     for _ in range(data.draw(st.integers(1, 12))):
         if not consumer.outstanding or data.draw(st.booleans()):
             count = data.draw(st.integers(1, 3))
-            consumer.push(*[message(identifier=f"ID-{consumer.delivered + each + 1}") for each in range(count)])
+            consumer.push(
+                *[
+                    message(identifier=f"ID-{consumer.delivered + each + 1}")
+                    for each in range(count)
+                ]
+            )
             client.read()
             continue
         number = data.draw(st.sampled_from(sorted(consumer.outstanding)))

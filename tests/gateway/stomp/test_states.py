@@ -54,7 +54,9 @@ def in_state(state: State) -> Client:
 
 @pytest.mark.parametrize("command", Command)
 @pytest.mark.parametrize("state", State)
-def test_each_command_in_each_state_is_legal_or_ends_the_connection(state: State, command: Command) -> None:
+def test_each_command_in_each_state_is_legal_or_ends_the_connection(
+    state: State, command: Command
+) -> None:
     client = in_state(state)
     client.say(FRAMES[command])
     session = client.connection.session
@@ -89,12 +91,16 @@ def test_the_table_names_every_state_and_every_target_is_one() -> None:
 
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("command", Command)
-def test_what_is_illegal_has_a_sentence_that_names_the_command(state: State, command: Command) -> None:
+def test_what_is_illegal_has_a_sentence_that_names_the_command(
+    state: State, command: Command
+) -> None:
     assert command.value in illegal(state, command)
 
 
 @given(st.lists(st.sampled_from([*Command]), max_size=12))
-def test_any_run_of_commands_leaves_a_state_of_the_table_and_nothing_after_an_error(commands: list[Command]) -> None:
+def test_any_run_of_commands_leaves_a_state_of_the_table_and_nothing_after_an_error(
+    commands: list[Command],
+) -> None:
     server = Server()
     client = server.client()
     expected = State.OPENED

@@ -49,7 +49,9 @@ def test_1_0_has_a_default_id_from_the_destination() -> None:
     client = Server().connected("1.0")
     client.say("SUBSCRIBE\ndestination:/queue/a\n\n")
     client.consumer().push(message())
-    assert "subscription" not in client.read()[0].head.headers, "no 1.0 client knows an id that it never gave"
+    assert "subscription" not in client.read()[0].head.headers, (
+        "no 1.0 client knows an id that it never gave"
+    )
     client.say("UNSUBSCRIBE\ndestination:/queue/a\nreceipt:r\n\n")
     assert client.commands() == ["RECEIPT"]
     assert client.consumer().closed
@@ -97,7 +99,10 @@ def test_a_durable_subscription_needs_a_client_id() -> None:
     assert "client-id" in client.error().head.headers["message"]
 
 
-@pytest.mark.parametrize("header", ["ack:sometimes", "prefetch-count:many", "activemq.redeliveryDelay:x", "destination:nowhere"])
+@pytest.mark.parametrize(
+    "header",
+    ["ack:sometimes", "prefetch-count:many", "activemq.redeliveryDelay:x", "destination:nowhere"],
+)
 def test_a_header_that_cannot_be_understood_is_an_error_that_names_it(header: str) -> None:
     client = Server().connected()
     client.say(f"SUBSCRIBE\n{header}\nid:s\ndestination:/queue/a\n\n")
@@ -138,7 +143,14 @@ def test_a_message_has_the_bindings_and_the_users_headers() -> None:
         reply_to=Topic("r"),
         correlation_id="c:1",
         type="t",
-        properties={"colour": "a:b\nc", "whole": Int(3), "half": Float(0.5), "yes": True, "none": None, "subscription": "forged"},
+        properties={
+            "colour": "a:b\nc",
+            "whole": Int(3),
+            "half": Float(0.5),
+            "yes": True,
+            "none": None,
+            "subscription": "forged",
+        },
         extras=(("content-type", "text/plain"), ("message-id", "forged")),
     )
     sent.expires = 99
@@ -167,7 +179,11 @@ def test_a_message_has_the_bindings_and_the_users_headers() -> None:
 
 
 def test_values_are_escaped_as_the_version_has_it() -> None:
-    expected = {"1.0": b"colour:a:b c\\\n", "1.1": b"colour:a\\cb\\nc\\\\\n", "1.2": b"colour:a\\cb\\nc\\\\\n"}
+    expected = {
+        "1.0": b"colour:a:b c\\\n",
+        "1.1": b"colour:a\\cb\\nc\\\\\n",
+        "1.2": b"colour:a\\cb\\nc\\\\\n",
+    }
     shared = message(properties={"colour": "a:b\nc\\"})
     for version, line in expected.items():
         client = Server().connected(version)
@@ -285,9 +301,13 @@ def test_topics_cannot_be_browsed() -> None:
     client.error()
 
 
-@pytest.mark.parametrize("body_type", [BodyType.MESSAGE, BodyType.MAP, BodyType.STREAM, BodyType.OBJECT])
+@pytest.mark.parametrize(
+    "body_type", [BodyType.MESSAGE, BodyType.MAP, BodyType.STREAM, BodyType.OBJECT]
+)
 @pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
-def test_a_body_that_stomp_cannot_carry_is_rejected_and_ends_the_connection(body_type: BodyType, ack: str) -> None:
+def test_a_body_that_stomp_cannot_carry_is_rejected_and_ends_the_connection(
+    body_type: BodyType, ack: str
+) -> None:
     server = Server()
     client = server.connected()
     client.say(f"{SUBSCRIBE}ack:{ack}\n\n")
@@ -320,7 +340,10 @@ def test_unsubscribe_without_anything_outstanding_closes_all() -> None:
     assert client.consumer().running
 
 
-@pytest.mark.parametrize("frame", ["UNSUBSCRIBE\nid:other\n\n", "UNSUBSCRIBE\ndestination:/queue/a\n\n", "UNSUBSCRIBE\n\n"])
+@pytest.mark.parametrize(
+    "frame",
+    ["UNSUBSCRIBE\nid:other\n\n", "UNSUBSCRIBE\ndestination:/queue/a\n\n", "UNSUBSCRIBE\n\n"],
+)
 def test_an_unknown_subscription_is_an_error(frame: str) -> None:
     client = Server().connected()
     client.say(f"{SUBSCRIBE}\n", frame)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.messaging.destination import Destination, Kind, Queue, TemporaryQueue, TemporaryTopic, Topic
+from gateway.messaging.destination import (
+    Destination,
+    Kind,
+    Queue,
+    TemporaryQueue,
+    TemporaryTopic,
+    Topic,
+)
 from gateway.stomp import destinations
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.settings import SessionOptions
@@ -32,7 +39,17 @@ def test_prefixes_mean_what_the_table_says(text: str, meant: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a", "/a", "/queue", "/queue/", "/queue/ ", "/temp-queue/", "/temp-queue/temporary_destination://queue/"]
+    "text",
+    [
+        "",
+        "a",
+        "/a",
+        "/queue",
+        "/queue/",
+        "/queue/ ",
+        "/temp-queue/",
+        "/temp-queue/temporary_destination://queue/",
+    ],
 )
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(CommandRefused, match="reply-to"):
@@ -79,7 +96,9 @@ def test_the_name_is_of_its_connection() -> None:
 
 def test_temporaries_are_limited() -> None:
     client = Server(SessionOptions(max_temporaries=2)).connected()
-    client.say(*[f"SUBSCRIBE\nid:{number}\ndestination:/temp-queue/{number}\n\n" for number in range(3)])
+    client.say(
+        *[f"SUBSCRIBE\nid:{number}\ndestination:/temp-queue/{number}\n\n" for number in range(3)]
+    )
     assert "2 is the limit" in client.error().head.headers["message"]
 
 

@@ -74,7 +74,9 @@ def test_a_silent_client_is_dropped_after_twice_its_promise() -> None:
 
 
 def test_the_tolerance_is_a_setting() -> None:
-    client = Server(transport=TransportOptions(heartbeat_tolerance=4.0)).connected(headers="heart-beat:1000,0\n")
+    client = Server(transport=TransportOptions(heartbeat_tolerance=4.0)).connected(
+        headers="heart-beat:1000,0\n"
+    )
     client.advance(3.9)
     assert not client.transport.aborted
     client.advance(0.3)
@@ -85,7 +87,9 @@ def test_a_client_is_not_silent_while_the_gateway_does_not_run() -> None:
     client = Server().connected(headers="heart-beat:1000,0\n")
     client.advance(1.5)
     client.server.clock.advance(30)
-    assert not client.transport.aborted, "the client has had no time yet in which it would have been heard"
+    assert not client.transport.aborted, (
+        "the client has had no time yet in which it would have been heard"
+    )
     client.advance(0.3)
     assert not client.transport.aborted
     client.advance(0.5)
@@ -95,7 +99,9 @@ def test_a_client_is_not_silent_while_the_gateway_does_not_run() -> None:
 def test_what_has_come_by_a_deadline_is_read_before_the_client_is_judged() -> None:
     client = Server().connected(headers="heart-beat:1000,0\n")
     client.advance(1.95)
-    client.server.clock.callLater(0.2, client.connection.dataReceived, b"\n")  # read after the timers that are due
+    client.server.clock.callLater(
+        0.2, client.connection.dataReceived, b"\n"
+    )  # read after the timers that are due
     client.server.clock.advance(0.2)
     client.advance(1.7)
     assert not client.transport.aborted
@@ -170,7 +176,9 @@ def test_a_client_that_does_not_read_is_dropped_in_time() -> None:
     assert client.transport.aborted
 
 
-def test_a_reader_that_stops_is_dropped_a_quarter_of_the_time_out_late_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_stops_is_dropped_a_quarter_of_the_time_out_late_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     client = Server(transport=TransportOptions(output_timeout_s=8)).connected()
     client.drain()
     confirmed = 1000
@@ -258,7 +266,11 @@ def test_the_wheel_is_never_early_and_at_most_a_tick_late_or_a_turn_early(pause:
     while not thing.seen:
         clock.advance(0.01)
     horizon = TICK_MS * 1023 / 1000
-    assert min(pause / 1000, horizon) - 1e-9 <= thing.seen[0] <= min(pause / 1000, horizon) + 2 * TICK_MS / 1000
+    assert (
+        min(pause / 1000, horizon) - 1e-9
+        <= thing.seen[0]
+        <= min(pause / 1000, horizon) + 2 * TICK_MS / 1000
+    )
     clock.advance(1)
     assert len(wheel) == 0
     assert clock.getDelayedCalls() == []

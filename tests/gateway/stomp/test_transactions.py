@@ -25,7 +25,9 @@ def in_transaction(options: SessionOptions | None = None, version: str = "1.2") 
 
 
 def transacted(client: Client) -> RecordingSession:
-    [session] = [each for each in client.server.provider.connection.sessions if each.mode is Mode.TRANSACTED]
+    [session] = [
+        each for each in client.server.provider.connection.sessions if each.mode is Mode.TRANSACTED
+    ]
     return session
 
 
@@ -46,14 +48,19 @@ def test_the_identifier_is_required(command: str) -> None:
     assert "transaction" in client.error().head.headers["message"]
 
 
-@pytest.mark.parametrize("command", ["COMMIT", "ABORT", "SEND\ndestination:/queue/a", "SUBSCRIBE\nid:s\ndestination:/queue/a"])
+@pytest.mark.parametrize(
+    "command",
+    ["COMMIT", "ABORT", "SEND\ndestination:/queue/a", "SUBSCRIBE\nid:s\ndestination:/queue/a"],
+)
 def test_another_identifier_than_the_open_one_is_an_error(command: str) -> None:
     client = Server().connected()
     client.say(BEGIN, f"{command}\ntransaction:other\n\n")
     assert "'other'" in client.error().head.headers["message"]
 
 
-@pytest.mark.parametrize("command", ["SEND\ndestination:/queue/a", "SUBSCRIBE\nid:s\ndestination:/queue/a"])
+@pytest.mark.parametrize(
+    "command", ["SEND\ndestination:/queue/a", "SUBSCRIBE\nid:s\ndestination:/queue/a"]
+)
 def test_a_transaction_that_was_not_begun_is_an_error(command: str) -> None:
     client = Server().connected()
     client.say(f"{command}\ntransaction:t\n\n")
@@ -78,7 +85,10 @@ def test_sends_of_a_transaction_go_with_its_commit_and_others_at_once() -> None:
     )
     calls = [(call[1], [each.body for each in call[2]]) for call in server.provider.calls("send")]
     assert (Mode.AUTO, [b"2"]) in calls
-    assert [body for mode, bodies in calls if mode is Mode.TRANSACTED for body in bodies] == [b"1", b"3"]
+    assert [body for mode, bodies in calls if mode is Mode.TRANSACTED for body in bodies] == [
+        b"1",
+        b"3",
+    ]
     assert all(message.headers.properties == {} for message in server.provider.sent)
     assert [frame.head.headers["receipt-id"] for frame in client.heard()] == ["r", "c"]
 
@@ -87,7 +97,11 @@ def test_the_receipt_of_commit_waits_until_it_is_durable() -> None:
     server = Server()
     client = server.connected()
     server.provider.holds_completions = True
-    client.say(BEGIN, "SEND\ndestination:/queue/a\ntransaction:t\n\n1", "COMMIT\ntransaction:t\nreceipt:c\n\n")
+    client.say(
+        BEGIN,
+        "SEND\ndestination:/queue/a\ntransaction:t\n\n1",
+        "COMMIT\ntransaction:t\nreceipt:c\n\n",
+    )
     assert client.heard() == []
     server.provider.complete()
     server.clock.advance(0)
@@ -99,7 +113,9 @@ def test_the_receipt_of_a_durable_subscription_in_a_transaction_waits_until_it_i
     client = server.connected(headers="client-id:me\n")
     server.provider.holds_completions = True
     client.say(BEGIN)
-    client.say("SUBSCRIBE\nid:s\ndestination:/topic/t\ntransaction:t\ndurable-subscriber-name:d\nreceipt:s\n\n")
+    client.say(
+        "SUBSCRIBE\nid:s\ndestination:/topic/t\ntransaction:t\ndurable-subscriber-name:d\nreceipt:s\n\n"
+    )
     assert client.heard() == []
     assert not client.consumer().running, "its RECEIPT comes before its first MESSAGE"
     server.provider.complete()
@@ -108,7 +124,9 @@ def test_the_receipt_of_a_durable_subscription_in_a_transaction_waits_until_it_i
     assert client.consumer().running
 
 
-@pytest.mark.parametrize("error", [OutcomeUnknown("lost"), TransactionTooLarge("imq.transaction.producer.maxNumMsgs", 2)])
+@pytest.mark.parametrize(
+    "error", [OutcomeUnknown("lost"), TransactionTooLarge("imq.transaction.producer.maxNumMsgs", 2)]
+)
 def test_a_commit_that_fails_is_an_error(error: OutcomeUnknown | TransactionTooLarge) -> None:
     client = Server().connected()
     client.say(BEGIN)
@@ -142,7 +160,10 @@ def test_delivery_happens_inside_a_transaction_only() -> None:
 
 def test_all_transacted_subscriptions_share_one_session_with_sends() -> None:
     client = in_transaction()
-    client.say("SUBSCRIBE\nid:s2\ndestination:/queue/b\ntransaction:t\n\n", "SEND\ndestination:/queue/c\ntransaction:t\n\nx")
+    client.say(
+        "SUBSCRIBE\nid:s2\ndestination:/queue/b\ntransaction:t\n\n",
+        "SEND\ndestination:/queue/c\ntransaction:t\n\nx",
+    )
     assert client.consumer(0).session is client.consumer(1).session is transacted(client)
     assert client.server.provider.calls("send")[0][1] is Mode.TRANSACTED
 
@@ -170,7 +191,9 @@ def test_an_ack_without_transaction_joins_the_current_one() -> None:
     client = in_transaction()
     client.consumer().push(message())
     client.say("ACK\nid:1-1\n\n")
-    assert client.server.provider.calls("acknowledge through") == [("acknowledge through", 1, 1, False)]
+    assert client.server.provider.calls("acknowledge through") == [
+        ("acknowledge through", 1, 1, False)
+    ]
     assert client.consumer().pending.keys() == {1}
 
 
@@ -184,7 +207,11 @@ def test_and_is_an_error_where_there_is_none() -> None:
 def test_acknowledging_again_in_the_same_transaction_does_nothing() -> None:
     client = in_transaction()
     client.consumer().push(message(identifier="ID-1"), message(identifier="ID-2"))
-    client.say("ACK\nid:1-2\ntransaction:t\n\n", "ACK\nid:1-1\ntransaction:t\n\n", "ACK\nmessage-id:ID-2\nsubscription:s\n\n")
+    client.say(
+        "ACK\nid:1-2\ntransaction:t\n\n",
+        "ACK\nid:1-1\ntransaction:t\n\n",
+        "ACK\nmessage-id:ID-2\nsubscription:s\n\n",
+    )
     assert len(client.server.provider.calls("acknowledge through")) == 1
     assert client.transport.is_closed is False
 
@@ -199,7 +226,9 @@ def test_and_in_a_later_one_it_is_an_error() -> None:
 def test_abort_stops_delivery_and_begin_starts_it_again_with_all_that_was_unconsumed() -> None:
     client = in_transaction()
     consumer = client.consumer()
-    consumer.push(message(identifier="ID-1"), message(identifier="ID-2"), message(identifier="ID-3"))
+    consumer.push(
+        message(identifier="ID-1"), message(identifier="ID-2"), message(identifier="ID-3")
+    )
     client.read()
     client.say("ACK\nid:1-1\n\n", "ABORT\ntransaction:t\nreceipt:r\n\n")
     assert client.commands() == ["RECEIPT"]
@@ -207,7 +236,12 @@ def test_abort_stops_delivery_and_begin_starts_it_again_with_all_that_was_uncons
     assert consumer.credit == 1000
     client.say(BEGIN)
     assert consumer.running
-    consumer.push(message(identifier="ID-1"), message(identifier="ID-2"), message(identifier="ID-3"), attempts=[2, 2, 2])
+    consumer.push(
+        message(identifier="ID-1"),
+        message(identifier="ID-2"),
+        message(identifier="ID-3"),
+        attempts=[2, 2, 2],
+    )
     frames = client.read()
     assert [frame.head.headers["message-id"] for frame in frames] == ["ID-1", "ID-2", "ID-3"]
     assert {frame.head.headers["redelivered"] for frame in frames} == {"true"}
@@ -224,7 +258,9 @@ def test_a_number_that_abort_made_void_is_an_error() -> None:
     client.error()
 
 
-@pytest.mark.parametrize(("prefetch", "credit"), [("", 10), ("prefetch-count:3\n", 3), ("prefetch-count:500\n", 10)])
+@pytest.mark.parametrize(
+    ("prefetch", "credit"), [("", 10), ("prefetch-count:3\n", 3), ("prefetch-count:500\n", 10)]
+)
 def test_consumer_flow_limit_is_a_hard_cap(prefetch: str, credit: int) -> None:
     client = Server(SessionOptions(consumer_flow_limit=10)).connected()
     client.say(BEGIN, f"SUBSCRIBE\nid:s\ndestination:/queue/a\n{prefetch}transaction:t\n\n")
@@ -240,7 +276,9 @@ def test_consumer_flow_limit_is_a_hard_cap(prefetch: str, credit: int) -> None:
 
 @pytest.mark.parametrize("command", ["ACK", "NACK"])
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
-def test_a_transaction_header_for_a_subscription_that_is_not_transacted_is_an_error(command: str, ack: str) -> None:
+def test_a_transaction_header_for_a_subscription_that_is_not_transacted_is_an_error(
+    command: str, ack: str
+) -> None:
     client = Server().connected()
     client.say(f"SUBSCRIBE\nid:s\ndestination:/queue/a\nack:{ack}\n\n", BEGIN)
     client.consumer().push(message())
@@ -262,7 +300,9 @@ def test_where_the_operator_lets_them_join_they_take_effect_with_commit() -> Non
         ("acknowledge", 1, [2], True),
         ("reject", 1, [1], None, True),
     ]
-    assert consumer.credit == credit + 2, "they make room at once, or a transaction could acknowledge no more than the window"
+    assert consumer.credit == credit + 2, (
+        "they make room at once, or a transaction could acknowledge no more than the window"
+    )
     client.say("COMMIT\ntransaction:t\nreceipt:r\n\n")
     assert client.commands() == ["RECEIPT"]
     assert consumer.credit == credit + 2
@@ -289,14 +329,18 @@ def test_room_that_an_aborted_acknowledgement_made_is_not_made_again(ack: str) -
 
 
 @pytest.mark.parametrize("name", ["id:1-2", "message-id:ID-2\nsubscription:s"])
-def test_what_a_later_acknowledgement_in_the_transaction_covers_may_be_acknowledged_too(name: str) -> None:
+def test_what_a_later_acknowledgement_in_the_transaction_covers_may_be_acknowledged_too(
+    name: str,
+) -> None:
     client = Server(SessionOptions(join_acknowledgements=True)).connected()
     client.say("SUBSCRIBE\nid:s\ndestination:/queue/a\nack:client\n\n", BEGIN)
     client.consumer().push(*[message(identifier=f"ID-{number}") for number in (1, 2, 3, 4)])
     client.read()
     client.say("ACK\nid:1-3\ntransaction:t\n\n", f"ACK\n{name}\ntransaction:t\nreceipt:r\n\n")
     assert client.commands() == ["RECEIPT"]
-    assert client.server.provider.calls("acknowledge through") == [("acknowledge through", 1, 3, True)]
+    assert client.server.provider.calls("acknowledge through") == [
+        ("acknowledge through", 1, 3, True)
+    ]
     client.say("COMMIT\ntransaction:t\nreceipt:c\n\n")
     assert client.commands() == ["RECEIPT"]
     assert list(client.consumer().outstanding) == [4]
@@ -328,7 +372,9 @@ def test_what_was_covered_is_so_until_the_transaction_ends(end: str) -> None:
     client.say("SUBSCRIBE\nid:s\ndestination:/queue/a\nack:client\n\n", BEGIN)
     client.consumer().push(message(), message(), message())
     client.read()
-    client.say("ACK\nid:1-3\ntransaction:t\n\n", end, BEGIN, "ACK\nid:1-2\ntransaction:t\nreceipt:r\n\n")
+    client.say(
+        "ACK\nid:1-3\ntransaction:t\n\n", end, BEGIN, "ACK\nid:1-2\ntransaction:t\nreceipt:r\n\n"
+    )
     assert client.commands() == (["ERROR"] if end == COMMIT else ["RECEIPT"])
 
 
@@ -338,7 +384,12 @@ def test_and_with_abort_they_are_outstanding_again(ack: str) -> None:
     client.say(f"SUBSCRIBE\nid:s\ndestination:/queue/a\nack:{ack}\n\n", BEGIN)
     client.consumer().push(message(identifier="ID-1"), message(identifier="ID-2"))
     client.read()
-    client.say("ACK\nid:1-2\ntransaction:t\n\n", ABORT, "ACK\nid:1-1\n\n", "ACK\nmessage-id:ID-2\nreceipt:r\n\n")
+    client.say(
+        "ACK\nid:1-2\ntransaction:t\n\n",
+        ABORT,
+        "ACK\nid:1-1\n\n",
+        "ACK\nmessage-id:ID-2\nreceipt:r\n\n",
+    )
     assert client.commands() == ["RECEIPT"]
     assert client.consumer().outstanding == {}
 
@@ -366,7 +417,9 @@ def test_unsubscribing_gives_back_what_was_not_acknowledged_and_keeps_the_rest()
     assert client.consumer().closed is True
     assert not transacted(client).closed
     assert client.commands()[-1] == "RECEIPT"
-    assert client.server.provider.calls("acknowledge through") == [("acknowledge through", 1, 1, False)]
+    assert client.server.provider.calls("acknowledge through") == [
+        ("acknowledge through", 1, 1, False)
+    ]
 
 
 def test_1_0_without_subscription_acknowledges_in_the_transacted_one() -> None:
@@ -379,14 +432,21 @@ def test_1_0_without_subscription_acknowledges_in_the_transacted_one() -> None:
     client.consumer(0).push(message(identifier="ID-7"))
     client.consumer(1).push(message(identifier="ID-7"))
     client.say("ACK\nmessage-id:ID-7\ntransaction:t\n\n")
-    assert client.server.provider.calls("acknowledge through") == [("acknowledge through", 2, 1, False)]
+    assert client.server.provider.calls("acknowledge through") == [
+        ("acknowledge through", 2, 1, False)
+    ]
 
 
-def test_a_body_that_cannot_be_sent_is_rejected_for_good_where_the_transaction_holds_nothing_else() -> None:
+def test_a_body_that_cannot_be_sent_is_rejected_for_good_where_the_transaction_holds_nothing_else() -> (
+    None
+):
     client = in_transaction()
     client.consumer().push(message(), message(body_type=BodyType.MAP))
     assert client.commands()[-1] == "ERROR"
-    assert [call[0] for call in client.server.provider.calls("reject", "commit")] == ["reject", "commit"]
+    assert [call[0] for call in client.server.provider.calls("reject", "commit")] == [
+        "reject",
+        "commit",
+    ]
 
 
 def test_and_never_at_the_price_of_committing_what_the_client_did_not() -> None:

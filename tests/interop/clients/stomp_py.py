@@ -58,27 +58,52 @@ class StompPy:
     ) -> Mapping[str, str]:
         client = CLASSES[version]([(host, port)], auto_decode=False, reconnect_attempts_max=1)
         if tls is not None:
-            client.set_ssl([(host, port)], key_file=tls["key"], cert_file=tls["certificate"], ca_certs=tls["ca"])
+            client.set_ssl(
+                [(host, port)],
+                key_file=tls["key"],
+                cert_file=tls["certificate"],
+                ca_certs=tls["ca"],
+            )
         inbox = self.inboxes[connection] = Inbox()
         client.set_listener("inbox", inbox)
-        client.connect(login, passcode, wait=True, headers={} if client_id is None else {"client-id": client_id})
+        client.connect(
+            login,
+            passcode,
+            wait=True,
+            headers={} if client_id is None else {"client-id": client_id},
+        )
         self.connections[connection] = client
         return {"version": inbox.version}
 
-    def subscribe(self, connection: str, destination: str, id: str, ack: str, headers: Mapping[str, str]) -> None:
+    def subscribe(
+        self, connection: str, destination: str, id: str, ack: str, headers: Mapping[str, str]
+    ) -> None:
         receipt = self._receipt()
-        self.connections[connection].subscribe(destination, id=id, ack=ack, headers={**headers, "receipt": receipt})
+        self.connections[connection].subscribe(
+            destination, id=id, ack=ack, headers={**headers, "receipt": receipt}
+        )
         self._wait(connection, receipt)
 
-    def unsubscribe(self, connection: str, destination: str, id: str, headers: Mapping[str, str]) -> None:
+    def unsubscribe(
+        self, connection: str, destination: str, id: str, headers: Mapping[str, str]
+    ) -> None:
         receipt = self._receipt()
         self.connections[connection].unsubscribe(id=id, **headers, receipt=receipt)
         self._wait(connection, receipt)
 
-    def send(self, connection: str, destination: str, body: str, headers: Mapping[str, str], transaction: str | None) -> None:
+    def send(
+        self,
+        connection: str,
+        destination: str,
+        body: str,
+        headers: Mapping[str, str],
+        transaction: str | None,
+    ) -> None:
         receipt = self._receipt()
         extra = {} if transaction is None else {"transaction": transaction}
-        self.connections[connection].send(destination, bytes.fromhex(body), headers={**headers, **extra, "receipt": receipt})
+        self.connections[connection].send(
+            destination, bytes.fromhex(body), headers={**headers, **extra, "receipt": receipt}
+        )
         self._wait(connection, receipt)
 
     def receive(self, connection: str, seconds: float) -> Mapping[str, Any] | None:
@@ -87,7 +112,11 @@ class StompPy:
         except queue.Empty:
             return None
         self.received.append(frame)
-        return {"number": len(self.received) - 1, "headers": frame.headers, "body": frame.body.hex()}
+        return {
+            "number": len(self.received) - 1,
+            "headers": frame.headers,
+            "body": frame.body.hex(),
+        }
 
     def ack(self, connection: str, number: int, transaction: str | None) -> None:
         client, headers = self.connections[connection], self.received[number].headers
@@ -95,7 +124,12 @@ class StompPy:
         if isinstance(client, stomp.Connection12):
             client.ack(headers["ack"], transaction=transaction, receipt=receipt)
         elif isinstance(client, stomp.Connection11):
-            client.ack(headers["message-id"], headers["subscription"], transaction=transaction, receipt=receipt)
+            client.ack(
+                headers["message-id"],
+                headers["subscription"],
+                transaction=transaction,
+                receipt=receipt,
+            )
         else:
             client.ack(headers["message-id"], transaction=transaction, receipt=receipt)
         self._wait(connection, receipt)

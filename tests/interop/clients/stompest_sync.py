@@ -39,7 +39,9 @@ class Stompest:
         if tls is not None:
             context = ssl.create_default_context(cafile=tls["ca"])
             context.load_cert_chain(tls["certificate"], tls["key"])
-        client = Stomp(StompConfig(f"tcp://{host}:{port}", login, passcode, version, sslContext=context))
+        client = Stomp(
+            StompConfig(f"tcp://{host}:{port}", login, passcode, version, sslContext=context)
+        )
         client.connect(
             headers=None if client_id is None else {"client-id": client_id},
             versions=[version],
@@ -50,29 +52,50 @@ class Stompest:
         self.waiting[connection] = deque()
         return {"version": client.session.version}
 
-    def subscribe(self, connection: str, destination: str, id: str, ack: str, headers: Mapping[str, str]) -> None:
+    def subscribe(
+        self, connection: str, destination: str, id: str, ack: str, headers: Mapping[str, str]
+    ) -> None:
         receipt = self._receipt()
-        token = self.connections[connection].subscribe(destination, {**headers, "id": id, "ack": ack}, receipt)
+        token = self.connections[connection].subscribe(
+            destination, {**headers, "id": id, "ack": ack}, receipt
+        )
         self.tokens[connection, id] = token
         self._wait(connection, receipt)
 
-    def unsubscribe(self, connection: str, destination: str, id: str, headers: Mapping[str, str]) -> None:
+    def unsubscribe(
+        self, connection: str, destination: str, id: str, headers: Mapping[str, str]
+    ) -> None:
         receipt = self._receipt()
         client = self.connections[connection]
         token = self.tokens.pop((connection, id), None)
         if token is None or headers:
             # stompest's own call takes no headers, and wants a subscription of this connection.
-            client.sendFrame(StompFrame("UNSUBSCRIBE", {"destination": destination, "id": id, "receipt": receipt, **headers}))
+            client.sendFrame(
+                StompFrame(
+                    "UNSUBSCRIBE",
+                    {"destination": destination, "id": id, "receipt": receipt, **headers},
+                )
+            )
             self._wait_frame(connection, receipt)
         else:
             client.unsubscribe(token, receipt)
             self._wait(connection, receipt)
 
-    def send(self, connection: str, destination: str, body: str, headers: Mapping[str, str], transaction: str | None) -> None:
+    def send(
+        self,
+        connection: str,
+        destination: str,
+        body: str,
+        headers: Mapping[str, str],
+        transaction: str | None,
+    ) -> None:
         receipt = self._receipt()
         extra = {} if transaction is None else {"transaction": transaction}
         self.connections[connection].send(
-            destination, bytes.fromhex(body), {**headers, **extra, "content-length": str(len(body) // 2)}, receipt
+            destination,
+            bytes.fromhex(body),
+            {**headers, **extra, "content-length": str(len(body) // 2)},
+            receipt,
         )
         self._wait(connection, receipt)
 
@@ -84,7 +107,11 @@ class Stompest:
             raise RuntimeError(str(frame.info()))
         self.connections[connection].message(frame)
         self.received.append(frame)
-        return {"number": len(self.received) - 1, "headers": frame.headers, "body": frame.body.hex()}
+        return {
+            "number": len(self.received) - 1,
+            "headers": frame.headers,
+            "body": frame.body.hex(),
+        }
 
     def ack(self, connection: str, number: int, transaction: str | None) -> None:
         receipt = self._receipt()
@@ -95,7 +122,11 @@ class Stompest:
         else:
             # stompest's own call takes no transaction.
             frame = commands.ack(self.received[number], receipt=receipt)
-            client.sendFrame(StompFrame("ACK", {**frame.headers, "transaction": transaction}, version=frame.version))
+            client.sendFrame(
+                StompFrame(
+                    "ACK", {**frame.headers, "transaction": transaction}, version=frame.version
+                )
+            )
             self._wait_frame(connection, receipt)
 
     def begin(self, connection: str, transaction: str) -> None:

@@ -38,7 +38,11 @@ class Broker:
     def fill(self, bodies: Iterable[str], destination: str = "", **headers: str) -> None:
         """Send persistent messages; each body is in the header ``number`` as well."""
         with self.client() as client:
-            given = {"destination": destination or f"/queue/{self.name}", "persistent": "true", **headers}
+            given = {
+                "destination": destination or f"/queue/{self.name}",
+                "persistent": "true",
+                **headers,
+            }
             frames = [encode("SEND", {**given, "number": body}, body.encode()) for body in bodies]
             for start in range(0, len(frames), 500):
                 client.write(b"".join(frames[start : start + 500]))
@@ -47,7 +51,12 @@ class Broker:
     def waiting(self) -> list[str]:
         """The bodies that wait in the queue, by browsing."""
         with self.client() as client:
-            subscribe = {"id": "1", "destination": f"/queue/{self.name}", "browser": "true", "ack": "auto"}
+            subscribe = {
+                "id": "1",
+                "destination": f"/queue/{self.name}",
+                "browser": "true",
+                "ack": "auto",
+            }
             found = client.ask("SUBSCRIBE", subscribe)
             while not found or found[-1].headers.get("browser") != "end":
                 found.append(client.frame())

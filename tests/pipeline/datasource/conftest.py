@@ -29,9 +29,15 @@ queue.unseen.browse.deny.user=*
 
 
 @pytest.fixture(scope="session")
-def gateway_process(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[GatewayProcess]:
+def gateway_process(
+    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
+) -> Iterator[GatewayProcess]:
     """A gateway for whoever shares it; it keeps what others have left in their queues."""
-    process = GatewayProcess(tmp_path_factory.mktemp("gateway") / "var", tls=certificates, require_client_certificate=True)
+    process = GatewayProcess(
+        tmp_path_factory.mktemp("gateway") / "var",
+        tls=certificates,
+        require_client_certificate=True,
+    )
     rules = process.directory / "etc" / "accesscontrol.properties"
     rules.parent.mkdir(parents=True)
     rules.write_text(_RULES)

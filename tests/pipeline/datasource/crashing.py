@@ -16,7 +16,11 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import StructType
 
 from pipeline.datasource.options import Use, parse
@@ -94,9 +98,13 @@ def main(given: str) -> None:
         query.awaitTermination()
 
 
-def into_parquet(spark: SparkSession, name: str, options: dict[str, str], folder: Path, end: bool = True):  # type: ignore[no-untyped-def]
+def into_parquet(  # type: ignore[no-untyped-def]
+    spark: SparkSession, name: str, options: dict[str, str], folder: Path, end: bool = True
+):
     """Start a query of the folder's staging path, checkpoint and sink."""
-    rows = spark.readStream.format(name).options(stagingPath=str(folder / "staging"), **options).load()
+    rows = (
+        spark.readStream.format(name).options(stagingPath=str(folder / "staging"), **options).load()
+    )
     writer = (
         rows.writeStream.format("parquet")
         .option("path", str(folder / "sink"))

@@ -23,12 +23,16 @@ def session(spark: SparkSession) -> SparkSession:
 
 
 @pytest.mark.parametrize("peer", ["gateway", "activemq"])
-def test_what_is_consumed_is_consumed_once(session: SparkSession, gateway: Broker, tmp_path: Path, peer: str) -> None:
+def test_what_is_consumed_is_consumed_once(
+    session: SparkSession, gateway: Broker, tmp_path: Path, peer: str
+) -> None:
     broker = gateway if peer == "gateway" else Broker(activemq().port, {})
     bodies = [f"m{number:03}" for number in range(50)]
     broker.fill(bodies)
     assert session.read.format("stomp").options(**broker.queue).load().count() == 50
-    consuming = broker.reads(browse="false", maxMessages=30, maxSeconds=20, stagingPath=tmp_path / "staging")
+    consuming = broker.reads(
+        browse="false", maxMessages=30, maxSeconds=20, stagingPath=tmp_path / "staging"
+    )
     rows = session.read.format("stomp").options(**consuming).load()
     # Planning alone takes nothing.
     rows.explain()
@@ -43,11 +47,19 @@ def test_what_is_consumed_is_consumed_once(session: SparkSession, gateway: Broke
 
 
 def test_a_passcode_is_nowhere(
-    session: SparkSession, gateway: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    session: SparkSession,
+    gateway: Broker,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "wrong").write_text(SECRET)
     monkeypatch.setenv("STOMP_SOURCE_PASSCODE", SECRET)
-    rows = session.read.format("stomp").options(**gateway.reads(passcodeFile=tmp_path / "wrong")).load()
+    rows = (
+        session.read.format("stomp")
+        .options(**gateway.reads(passcodeFile=tmp_path / "wrong"))
+        .load()
+    )
     rows.explain("extended")
     said = capfd.readouterr().out
     assert "stomp" in said
@@ -60,13 +72,19 @@ def test_a_passcode_is_nowhere(
     # The variable is read in the worker, which has been started before it was set.
     options = {name: value for name, value in gateway.queue.items() if name != "passcodeFile"}
     with pytest.raises(Exception, match="STOMP_SOURCE_PASSCODE is not set"):
-        session.read.format("stomp").options(**options, passcodeEnv="STOMP_SOURCE_PASSCODE").load().collect()
+        session.read.format("stomp").options(
+            **options, passcodeEnv="STOMP_SOURCE_PASSCODE"
+        ).load().collect()
     assert SECRET not in said + capfd.readouterr().out + capfd.readouterr().err
     assert SECRET not in (session.conf.get("spark.app.name") or "")
 
 
-@pytest.mark.parametrize("schema", ["a string", MESSAGES.replace("priority int", "priority bigint")])
-def test_other_columns_are_refused(session: SparkSession, gateway: Broker, tmp_path: Path, schema: str) -> None:
+@pytest.mark.parametrize(
+    "schema", ["a string", MESSAGES.replace("priority int", "priority bigint")]
+)
+def test_other_columns_are_refused(
+    session: SparkSession, gateway: Broker, tmp_path: Path, schema: str
+) -> None:
     gateway.fill(["m"])
     consuming = gateway.reads(browse="false", maxMessages=1, stagingPath=tmp_path / "staging")
     for options in (gateway.queue, consuming):

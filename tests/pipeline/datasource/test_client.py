@@ -22,7 +22,11 @@ from tests.servers import activemq, rabbitmq
 
 def browse(options: dict[str, str]) -> list[bytes]:
     reader = StompBrowser(parse(options, Use.BROWSE))
-    return [row for batch in reader.read(reader.partitions()[0]) for row in batch.column("body").to_pylist()]
+    return [
+        row
+        for batch in reader.read(reader.partitions()[0])
+        for row in batch.column("body").to_pylist()
+    ]
 
 
 def refused(options: dict[str, str]) -> BrokerError:
@@ -39,7 +43,9 @@ def test_it_knows_brokers_by_their_word(gateway: Broker) -> None:
         assert client.dialect is ACTIVEMQ
     with Client(Options(port=activemq().port, broker="activemq")).open() as client:
         assert client.dialect is ACTIVEMQ
-    with pytest.raises(OptionError, match=r"option broker: is 'gateway', and 127\.0\.0\.1:\d+ is activemq"):
+    with pytest.raises(
+        OptionError, match=r"option broker: is 'gateway', and 127\.0\.0\.1:\d+ is activemq"
+    ):
         Client(Options(port=activemq().port, broker="gateway")).open()
 
 
@@ -72,7 +78,9 @@ def test_a_selector_is_wrong(gateway: Broker) -> None:
 
 def test_a_broker_that_says_nothing(free_port: Callable[[], int]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
-        error = refused({"port": str(mute.getsockname()[1]), "destination": "queue:a", "timeoutSeconds": "0.5"})
+        error = refused(
+            {"port": str(mute.getsockname()[1]), "destination": "queue:a", "timeoutSeconds": "0.5"}
+        )
     assert "did not answer CONNECT within 0.5 s" in str(error)
 
 
@@ -88,14 +96,21 @@ def test_a_broker_that_speaks_something_else() -> None:
 
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
-        error = refused({"port": str(server.getsockname()[1]), "destination": "queue:a", "timeoutSeconds": "5"})
+        error = refused(
+            {"port": str(server.getsockname()[1]), "destination": "queue:a", "timeoutSeconds": "5"}
+        )
     assert "sent what is no STOMP" in str(error)
 
 
-def test_tls_with_a_client_certificate(gateway: Broker, gateway_process: GatewayProcess, certificates: Certificates) -> None:
+def test_tls_with_a_client_certificate(
+    gateway: Broker, gateway_process: GatewayProcess, certificates: Certificates
+) -> None:
     gateway.fill(["over TLS"])
     tls = gateway.reads(port=gateway_process.tls_port, tls="true", caFile=certificates.ca)
-    own = {"certFile": str(certificates.client_certificate), "keyFile": str(certificates.client_key)}
+    own = {
+        "certFile": str(certificates.client_certificate),
+        "keyFile": str(certificates.client_key),
+    }
     assert browse({**tls, **own}) == [b"over TLS"]
     without = refused({**tls, "timeoutSeconds": "1"})
     assert f"127.0.0.1:{gateway_process.tls_port}" in str(without)
@@ -121,7 +136,9 @@ def test_browsing_consumes_nothing(server: Callable[[], object] | None, gateway:
 
 
 @pytest.mark.parametrize("server", [None, activemq])
-def test_a_message_does_not_pass_for_the_end(server: Callable[[], object] | None, gateway: Broker) -> None:
+def test_a_message_does_not_pass_for_the_end(
+    server: Callable[[], object] | None, gateway: Broker
+) -> None:
     broker = gateway if server is None else Broker(activemq().port, {})
     broker.fill(["a"], browser="end")
     # So large that the first is read by itself.
@@ -134,8 +151,16 @@ def test_a_message_does_not_pass_for_the_end(server: Callable[[], object] | None
 def test_browsing_is_refused_where_the_broker_cannot(tmp_path: Path) -> None:
     server = rabbitmq()
     (tmp_path / "passcode").write_text("guest")
-    options = {"port": str(server.port), "login": "guest", "passcodeFile": str(tmp_path / "passcode"), "destination": "queue:a"}
-    with pytest.raises(OptionError, match=r"option browse: the broker at 127\.0\.0\.1:\d+ is rabbitmq, which cannot browse"):
+    options = {
+        "port": str(server.port),
+        "login": "guest",
+        "passcodeFile": str(tmp_path / "passcode"),
+        "destination": "queue:a",
+    }
+    with pytest.raises(
+        OptionError,
+        match=r"option browse: the broker at 127\.0\.0\.1:\d+ is rabbitmq, which cannot browse",
+    ):
         browse(options)
     with Client(parse(options, Use.BROWSE)).open() as client:
         assert client.dialect is RABBITMQ
@@ -161,7 +186,9 @@ def test_a_pause_of_ours_is_no_silence_of_the_broker() -> None:
                 for _ in range(10):
                     time.sleep(0.1)
                     connection.sendall(b"\n")
-                connection.sendall(b"MESSAGE\nmessage-id:1\nsubscription:1\ndestination:/queue/a\n\n\0")
+                connection.sendall(
+                    b"MESSAGE\nmessage-id:1\nsubscription:1\ndestination:/queue/a\n\n\0"
+                )
                 paused.set()
                 while connection.recv(1000):
                     pass
@@ -169,7 +196,9 @@ def test_a_pause_of_ours_is_no_silence_of_the_broker() -> None:
         threading.Thread(target=answer, daemon=True).start()
         with Client(Options(port=server.getsockname()[1], heart_beat=0.1)).open() as client:
             assert paused.wait(60)
-            assert [frame.head.headers["message-id"] for frame in client.receive(time.monotonic() + 60)] == ["1"]
+            assert [
+                frame.head.headers["message-id"] for frame in client.receive(time.monotonic() + 60)
+            ] == ["1"]
             client.close()
 
 

@@ -71,7 +71,9 @@ class Query:
     :param end: whether it ends when it has moved what there is.
     """
 
-    def __init__(self, broker: Broker, folder: Path, options: dict[str, str], end: bool = False) -> None:
+    def __init__(
+        self, broker: Broker, folder: Path, options: dict[str, str], end: bool = False
+    ) -> None:
         self.folder = folder
         what = {"folder": str(folder), "options": broker.queue | options, "end": end}
         self._output = (folder / "said.txt").open("ab")
@@ -155,7 +157,11 @@ def sink(folder: Path) -> list[str]:
     for log in (folder / "sink" / "_spark_metadata").glob("[0-9]*"):
         for line in log.read_text().splitlines()[1:]:
             paths.add(unquote(urlsplit(json.loads(line)["path"]).path))
-    return [body.decode() for path in paths for body in pq.read_table(path, columns=["body"]).column("body").to_pylist()]
+    return [
+        body.decode()
+        for path in paths
+        for body in pq.read_table(path, columns=["body"]).column("body").to_pylist()
+    ]
 
 
 def kill_and_count(broker: Broker, folder: Path, kills: int, seed: int) -> None:
@@ -167,7 +173,9 @@ def kill_and_count(broker: Broker, folder: Path, kills: int, seed: int) -> None:
     try:
         for _ in range(kills):
             feeder.allow(1500)
-            query = Query(broker, folder, {"partitions": "2", "batchSize": "200", "maxSeconds": "2"})
+            query = Query(
+                broker, folder, {"partitions": "2", "batchSize": "200", "maxSeconds": "2"}
+            )
             # It has done something since its start, and then it is somewhere.
             query.until(moments(folder)[4], "a micro-batch is done")
             query.until(chance.choice(moments(folder)), "a moment to kill it")
@@ -188,7 +196,9 @@ def kill_and_count(broker: Broker, folder: Path, kills: int, seed: int) -> None:
             if one.is_running():
                 one.kill()
     found = sorted([int(body) for body in sink(folder)])
-    assert found == list(range(sent)), f"seed {seed}: {len(found)} of {sent} messages, {len(found) - len(set(found))} repeated"
+    assert found == list(range(sent)), (
+        f"seed {seed}: {len(found)} of {sent} messages, {len(found) - len(set(found))} repeated"
+    )
     assert broker.waiting() == []
 
 

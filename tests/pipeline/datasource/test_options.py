@@ -7,12 +7,26 @@ from pathlib import Path
 import pytest
 
 from gateway.messaging.destination import Kind
-from pipeline.datasource.dialect import ACTIVEMQ, ARTEMIS, DIALECTS, GATEWAY, RABBITMQ, UNKNOWN, Place, recognise
+from pipeline.datasource.dialect import (
+    ACTIVEMQ,
+    ARTEMIS,
+    DIALECTS,
+    GATEWAY,
+    RABBITMQ,
+    UNKNOWN,
+    Place,
+    recognise,
+)
 from pipeline.datasource.errors import OptionError
 from pipeline.datasource.options import ALL, Options, Use, parse, parse_reading
 
 QUEUE = {"destination": "queue:orders"}
-TOPIC = {"destination": "topic:prices", "subscriptionName": "s", "clientId": "c", "stagingPath": "/staging"}
+TOPIC = {
+    "destination": "topic:prices",
+    "subscriptionName": "s",
+    "clientId": "c",
+    "stagingPath": "/staging",
+}
 STREAM = {**QUEUE, "stagingPath": "/staging"}
 SECRET = "open sesame"
 
@@ -29,7 +43,11 @@ SECRET = "open sesame"
         (Use.BROWSE, {**QUEUE, "passcode": SECRET}, "passcode"),
         (Use.BROWSE, {**QUEUE, "PassCode": SECRET}, "PassCode"),
         (Use.BROWSE, {**QUEUE, "password": SECRET}, "password"),
-        (Use.BROWSE, {**QUEUE, "login": "a", "passcodeFile": "/f", "passcodeEnv": "E"}, "passcodeEnv"),
+        (
+            Use.BROWSE,
+            {**QUEUE, "login": "a", "passcodeFile": "/f", "passcodeEnv": "E"},
+            "passcodeEnv",
+        ),
         (Use.BROWSE, {**QUEUE, "passcodeFile": "/f"}, "login"),
         (Use.BROWSE, {**QUEUE, "tls": "yes"}, "tls"),
         (Use.BROWSE, {**QUEUE, "caFile": "/ca.pem"}, "caFile"),
@@ -57,7 +75,11 @@ SECRET = "open sesame"
         (Use.BROWSE, {**QUEUE, "path": "queue:orders"}, "path"),
         (Use.CONSUME, {**QUEUE, "browse": "false", "maxMessages": "1"}, "stagingPath"),
         (Use.CONSUME, {**STREAM, "browse": "false"}, "maxMessages"),
-        (Use.CONSUME, {**STREAM, "browse": "false", "maxMessages": "1", "partitions": "2"}, "partitions"),
+        (
+            Use.CONSUME,
+            {**STREAM, "browse": "false", "maxMessages": "1", "partitions": "2"},
+            "partitions",
+        ),
         (Use.STREAM, QUEUE, "stagingPath"),
         (Use.STREAM, {**STREAM, "stagingPath": "relative"}, "stagingPath"),
         (Use.STREAM, {**STREAM, "stagingPath": "s3a://bucket/staging"}, "stagingPath"),
@@ -69,8 +91,16 @@ SECRET = "open sesame"
         (Use.STREAM, {**STREAM, "subscriptionName": "s"}, "subscriptionName"),
         (Use.STREAM, {**STREAM, "clientId": "c"}, "clientId"),
         (Use.STREAM, {**TOPIC, "partitions": "2"}, "partitions"),
-        (Use.STREAM, {name: value for name, value in TOPIC.items() if name != "subscriptionName"}, "subscriptionName"),
-        (Use.STREAM, {name: value for name, value in TOPIC.items() if name != "clientId"}, "clientId"),
+        (
+            Use.STREAM,
+            {name: value for name, value in TOPIC.items() if name != "subscriptionName"},
+            "subscriptionName",
+        ),
+        (
+            Use.STREAM,
+            {name: value for name, value in TOPIC.items() if name != "clientId"},
+            "clientId",
+        ),
         (Use.WRITE, {**QUEUE, "selector": "a = 1"}, "selector"),
         (Use.WRITE, {**QUEUE, "stagingPath": "/staging"}, "stagingPath"),
         (Use.WRITE, {"destination": "topic:prices.*"}, "destination"),
@@ -100,8 +130,25 @@ def test_every_option_is_tested_for_a_wrong_value_or_has_none() -> None:
         "destination",
         "browse",
     }
-    tested |= {"maxMessages", "maxSeconds", "broker", "timeoutSeconds", "heartBeatSeconds", "ratePerSecond", "selector", "idColumn"}
-    tested |= {"stagingPath", "ack", "batchSize", "partitions", "subscriptionName", "clientId", "envelope"}
+    tested |= {
+        "maxMessages",
+        "maxSeconds",
+        "broker",
+        "timeoutSeconds",
+        "heartBeatSeconds",
+        "ratePerSecond",
+        "selector",
+        "idColumn",
+    }
+    tested |= {
+        "stagingPath",
+        "ack",
+        "batchSize",
+        "partitions",
+        "subscriptionName",
+        "clientId",
+        "envelope",
+    }
     assert set(ALL) == tested
 
 
@@ -116,7 +163,12 @@ def test_right_options_are_read() -> None:
         "ack": "client-individual",
     }
     options = parse({**given, "maxSeconds": "2.5", "checkpointLocation": "/x"}, Use.STREAM)
-    assert (options.host, options.port, options.login, options.passcode_env) == ("broker", 61613, "me", "E")
+    assert (options.host, options.port, options.login, options.passcode_env) == (
+        "broker",
+        61613,
+        "me",
+        "E",
+    )
     assert options.destination == Place(Kind.TOPIC, "prices")
     assert (options.batch, options.max_seconds, options.staging_path) == (10, 2.5, "/staging")
     assert parse({**QUEUE, "tls": "TRUE"}, Use.BROWSE).port == 7673
@@ -124,7 +176,14 @@ def test_right_options_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [QUEUE, STREAM, TOPIC, {**STREAM, "browse": "false", "maxSeconds": "1"}, {**QUEUE, "batchSize": "5"}]
+    "given",
+    [
+        QUEUE,
+        STREAM,
+        TOPIC,
+        {**STREAM, "browse": "false", "maxSeconds": "1"},
+        {**QUEUE, "batchSize": "5"},
+    ],
 )
 def test_a_read_that_could_be_right_is_let_through(given: dict[str, str]) -> None:
     if "batchSize" in given:
@@ -134,7 +193,9 @@ def test_a_read_that_could_be_right_is_let_through(given: dict[str, str]) -> Non
         parse_reading(given)
 
 
-def test_passcodes_are_read_where_they_are_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passcodes_are_read_where_they_are_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "passcode"
     path.write_text(SECRET + "\nsecond line\n")
     options = Options(login="me", passcode_file=str(path))
@@ -161,7 +222,11 @@ def test_passcodes_are_read_where_they_are_needed(tmp_path: Path, monkeypatch: p
         ("/queue/a", Place(Kind.QUEUE, "a"), "/queue/a"),
         ("topic:a.*", Place(Kind.TOPIC, "a.*"), "/topic/a.*"),
         ("/topic/a", Place(Kind.TOPIC, "a"), "/topic/a"),
-        ("/exchange/logs/key", Place(Kind.QUEUE, "/exchange/logs/key", "/exchange/logs/key"), "/exchange/logs/key"),
+        (
+            "/exchange/logs/key",
+            Place(Kind.QUEUE, "/exchange/logs/key", "/exchange/logs/key"),
+            "/exchange/logs/key",
+        ),
     ],
 )
 def test_destinations(text: str, place: Place, spelled: str) -> None:

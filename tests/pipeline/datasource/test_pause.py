@@ -51,8 +51,14 @@ def test_messages_that_come_singly_are_few_pieces(interval: float, acknowledging
     assert pieces_of([number * interval for number in range(60)], repeat(acknowledging)) <= 12
 
 
-@given(st.integers(0, 2**32), st.integers(30, 400).map(lambda milliseconds: milliseconds / 1000), seconds)
-def test_nor_are_they_many_where_nothing_is_regular(seed: int, interval: float, acknowledging: float) -> None:
+@given(
+    st.integers(0, 2**32),
+    st.integers(30, 400).map(lambda milliseconds: milliseconds / 1000),
+    seconds,
+)
+def test_nor_are_they_many_where_nothing_is_regular(
+    seed: int, interval: float, acknowledging: float
+) -> None:
     """By chance a broker may seem to wait; that is not for ever."""
     random = Random(seed)
     arrivals = list(accumulate(interval * random.uniform(0.6, 1.4) for _ in range(300)))
@@ -61,7 +67,9 @@ def test_nor_are_they_many_where_nothing_is_regular(seed: int, interval: float, 
 
 
 @given(st.integers(1, 1000), st.lists(soon, min_size=1, max_size=5))
-def test_a_broker_that_waits_for_acknowledgements_is_not_waited_for(window: int, answers: list[float]) -> None:
+def test_a_broker_that_waits_for_acknowledgements_is_not_waited_for(
+    window: int, answers: list[float]
+) -> None:
     found = pauses_of(window, answers, 20)
     assert sum(pause > SHORTEST for pause in found) <= 1
     assert max(found) <= 4 * SHORTEST
@@ -73,7 +81,10 @@ def test_nor_is_one_that_is_slow_every_other_time(window: int, quick: float, slo
     assert max(found[4:]) <= 2 * SHORTEST
 
 
-@given(st.lists(st.tuples(seconds, st.integers(1, 3)), min_size=1), st.sampled_from([0.1, 0.75, LONGEST]))
+@given(
+    st.lists(st.tuples(seconds, st.integers(1, 3)), min_size=1),
+    st.sampled_from([0.1, 0.75, LONGEST]),
+)
 def test_no_pause_is_longer_than_it_may_be(pieces: list[tuple[float, int]], longest: float) -> None:
     pause, now = Pause(longest), 0.0
     for after, messages in pieces:

@@ -30,7 +30,13 @@ SOURCE = "queue:orders"
 
 
 def messages(ids: Sequence[str]) -> Staged:
-    frames = [Frame(Head("MESSAGE", {"message-id": one, "timestamp": "1700000000000"}), f"body of {one}".encode()) for one in ids]
+    frames = [
+        Frame(
+            Head("MESSAGE", {"message-id": one, "timestamp": "1700000000000"}),
+            f"body of {one}".encode(),
+        )
+        for one in ids
+    ]
     return Staged([record_batch(frames, GATEWAY)] if frames else [], len(ids), End.FULL)
 
 
@@ -63,7 +69,9 @@ def test_the_first_to_publish_counts(tmp_path: Path) -> None:
     assert list((tmp_path / "s").glob("*.tmp")) == []
 
 
-def test_what_comes_again_is_dropped_also_by_another_partition_and_another_worker(tmp_path: Path) -> None:
+def test_what_comes_again_is_dropped_also_by_another_partition_and_another_worker(
+    tmp_path: Path,
+) -> None:
     staging, epoch = begun(tmp_path, 2)
     staging.publish(1, 0, 0, epoch, messages(["a", "b"]), True)
     again = staging.publish(1, 1, 0, epoch, messages(["b", "c", "c"]), True)
@@ -71,7 +79,10 @@ def test_what_comes_again_is_dropped_also_by_another_partition_and_another_worke
     assert again.received == 3
     staging.commit(1)
     assert list(tmp_path.glob("*.arrow")) == []
-    assert sorted(path.name.split(".", 1)[1] for path in (tmp_path / "ids").iterdir()) == ["1.unsettled", "2.unsettled"]
+    assert sorted(path.name.split(".", 1)[1] for path in (tmp_path / "ids").iterdir()) == [
+        "1.unsettled",
+        "2.unsettled",
+    ]
     Remembered._all.clear()  # as in a worker that has just begun
     other = Staging(tmp_path, SOURCE)
     other.plan(epoch, 2, 2)
@@ -132,14 +143,17 @@ def test_most_messages_say_how_old_a_micro_batch_is(tmp_path: Path) -> None:
     for batch, times in enumerate(([1, 1, 9], [1, 9, 9], [], [0, 9]), 1):
         staging.plan(epoch, batch, 1)
         frames = [
-            Frame(Head("MESSAGE", {"message-id": f"{batch}-{n}", "timestamp": str(time)}), b"") for n, time in enumerate(times)
+            Frame(Head("MESSAGE", {"message-id": f"{batch}-{n}", "timestamp": str(time)}), b"")
+            for n, time in enumerate(times)
         ]
         rows = [record_batch(frames, GATEWAY)] if frames else []
         staging.publish(batch, 0, 0, epoch, Staged(rows, len(times), End.FULL), True)
     assert [staging.younger(batch, 5_000) for batch in range(1, 5)] == [False, True, False, False]
 
 
-def test_a_new_folder_is_on_the_disk_with_its_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_folder_is_on_the_disk_with_its_parents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: list[Path] = []
 
     def noting(path: Path) -> None:
@@ -151,7 +165,9 @@ def test_a_new_folder_is_on_the_disk_with_its_parents(tmp_path: Path, monkeypatc
     assert {tmp_path, tmp_path / "a", tmp_path / "a" / "b"} <= set(synced)
 
 
-def test_ids_that_are_in_no_file_leave_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_that_are_in_no_file_leave_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(remembered, "_MANY", 50)
     monkeypatch.setattr(module, "SETTLED_IDS", 20)
     staging = Staging(tmp_path, SOURCE)
@@ -160,7 +176,9 @@ def test_ids_that_are_in_no_file_leave_the_memory(tmp_path: Path, monkeypatch: p
     for batch in range(1, 60):
         staging.plan(epoch, batch, 1)
         known = [f"{batch - 1}-{one}" for one in range(10)]
-        found = staging.publish(batch, 0, 0, epoch, messages([*known, *[f"{batch}-{one}" for one in range(10)]]), True)
+        found = staging.publish(
+            batch, 0, 0, epoch, messages([*known, *[f"{batch}-{one}" for one in range(10)]]), True
+        )
         assert ids(found)[-10:] == [f"{batch}-{one}" for one in range(10)]
         assert len(ids(found)) == (20 if batch == 1 else 10)
         staging.settled(batch, 0, 0)
@@ -182,7 +200,8 @@ def test_ids_are_forgotten_in_the_end(tmp_path: Path, monkeypatch: pytest.Monkey
         staging.commit(batch)
     kept = sorted(path.name.lstrip("0") for path in (tmp_path / "ids").iterdir())
     assert kept == [
-        f"{name}-0000-000000.10.{end}" for name, end in ((10, "settled"), (2, "unsettled"), (8, "settled"), (9, "settled"))
+        f"{name}-0000-000000.10.{end}"
+        for name, end in ((10, "settled"), (2, "unsettled"), (8, "settled"), (9, "settled"))
     ]
 
 
@@ -205,7 +224,9 @@ def test_a_damaged_file_is_told_by_its_name(tmp_path: Path) -> None:
 
 
 def pieces(count: int, *, over: bool) -> list[Staged]:
-    found = [replace(messages([f"{number}a", f"{number}b"]), ended=End.MORE) for number in range(count)]
+    found = [
+        replace(messages([f"{number}a", f"{number}b"]), ended=End.MORE) for number in range(count)
+    ]
     return [*found[:-1], replace(found[-1], ended=End.QUIET)] if over else found
 
 
@@ -217,8 +238,15 @@ def test_a_partition_in_pieces_is_one(tmp_path: Path) -> None:
     staging.publish(1, 1, 0, epoch, messages(["c"]), True)
     found = staging.find(1, 0)
     assert found is not None
-    assert (ids(found), found.received, found.ended) == (["0a", "0b", "1a", "1b", "2a", "2b"], 6, End.QUIET)
-    assert [(part.received, part.ended) for part in staging.counts(1)] == [(6, End.QUIET), (1, End.FULL)]
+    assert (ids(found), found.received, found.ended) == (
+        ["0a", "0b", "1a", "1b", "2a", "2b"],
+        6,
+        End.QUIET,
+    )
+    assert [(part.received, part.ended) for part in staging.counts(1)] == [
+        (6, End.QUIET),
+        (1, End.FULL),
+    ]
     staging.commit(1)
     assert sorted(path.name.split("-", 1)[1] for path in (tmp_path / "ids").iterdir()) == [
         "0000-000002.6.settled",
@@ -228,7 +256,9 @@ def test_a_partition_in_pieces_is_one(tmp_path: Path) -> None:
     # Who knows them as pieces, and who has seen none of them.
     for _ in range(2):
         staging.plan(epoch, 2, 1)
-        assert ids(Staging(tmp_path, SOURCE).publish(2, 0, 0, epoch, messages(["1b", "c", "d"]), True)) == ["d"]
+        assert ids(
+            Staging(tmp_path, SOURCE).publish(2, 0, 0, epoch, messages(["1b", "c", "d"]), True)
+        ) == ["d"]
         for path in tmp_path.glob("*.arrow"):
             path.unlink()
         Remembered._all.clear()
@@ -267,9 +297,15 @@ def test_pieces_that_are_gone_are_told(tmp_path: Path) -> None:
         staging.publish(1, 0, 1, epoch, second, True)
 
 
-def test_a_commit_that_ends_halfway_forgets_no_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_that_ends_halfway_forgets_no_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever the driver had removed when it ended: nobody takes a partition for known because of those pieces of it that are left."""
-    files = [f"000000000001-0000-{number:06}.{end}" for number in range(3) for end in ("arrow", "settled")]
+    files = [
+        f"000000000001-0000-{number:06}.{end}"
+        for number in range(3)
+        for end in ("arrow", "settled")
+    ]
     unlink = Path.unlink
 
     def die(path: Path, missing_ok: bool = False) -> None:
@@ -301,12 +337,16 @@ def test_a_commit_that_ends_halfway_forgets_no_ids(tmp_path: Path, monkeypatch: 
             if again:
                 staging.commit(2)
                 staging.plan(epoch, 3, 1)
-            found = staging.publish(3 if again else 2, 0, 0, epoch, messages(["0a", "0b", "1a", "1b", "x"]), True)
+            found = staging.publish(
+                3 if again else 2, 0, 0, epoch, messages(["0a", "0b", "1a", "1b", "x"]), True
+            )
             assert ids(found) == ["x"], (left, again)
             assert found.mine
 
 
-def test_who_reads_what_another_has_published_has_it_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_reads_what_another_has_published_has_it_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its task may have ended between the rename and the sync."""
     staging, epoch = begun(tmp_path)
     staging.publish(1, 0, 0, epoch, messages(["a"]), True)
@@ -507,7 +547,12 @@ def run_queries(data: st.DataObject) -> None:
         given_away = [one for batch in sorted(sink) for one in sink[batch]]
         assert len(given_away) == len(set(given_away)), "repeated"
         staged = [one for path in folder.glob("*.arrow") for one in _staged_ids(path)]
-        known = set(given_away) | set(broker.waiting) | {one for held in broker.held.values() for one in held} | set(staged)
+        known = (
+            set(given_away)
+            | set(broker.waiting)
+            | {one for held in broker.held.values() for one in held}
+            | set(staged)
+        )
         assert known == {f"m{number}" for number in range(total)}, "lost"
     finally:
         shutil.rmtree(folder)
@@ -516,5 +561,7 @@ def run_queries(data: st.DataObject) -> None:
 def _staged_ids(path: Path) -> list[str]:
     with pa.OSFile(str(path), "rb") as file, pa.ipc.open_file(file) as reader:
         return [
-            one for number in range(reader.num_record_batches) for one in reader.get_batch(number).column("message_id").to_pylist()
+            one
+            for number in range(reader.num_record_batches)
+            for one in reader.get_batch(number).column("message_id").to_pylist()
         ]

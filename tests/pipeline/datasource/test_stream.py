@@ -45,7 +45,9 @@ def sink(session: SparkSession, folder: Path) -> list[str]:
     return [row.text for row in session.read.parquet(str(folder / "sink")).select("text").collect()]
 
 
-def run(session: SparkSession, broker: Broker, folder: Path, name: str = "stomp", **options: object) -> None:
+def run(
+    session: SparkSession, broker: Broker, folder: Path, name: str = "stomp", **options: object
+) -> None:
     query = into_parquet(
         session,
         name,
@@ -100,15 +102,27 @@ def test_a_task_ends_at_any_point(session: SparkSession, gateway: Broker, tmp_pa
 
 def test_a_durable_subscription(session: SparkSession, gateway: Broker, tmp_path: Path) -> None:
     topic = f"topic:{gateway.name}"
-    options = {"destination": topic, "subscriptionName": "lake", "clientId": f"spark-{gateway.name}"}
+    options = {
+        "destination": topic,
+        "subscriptionName": "lake",
+        "clientId": f"spark-{gateway.name}",
+    }
     run(session, gateway, tmp_path, **options)
     gateway.fill(numbers(0, 40), f"/topic/{gateway.name}")
     run(session, gateway, tmp_path, **options)
     assert sink(session, tmp_path) == numbers(0, 40)
-    assert session.read.parquet(str(tmp_path / "sink")).select("destination").distinct().collect()[0][0] == topic
+    assert (
+        session.read.parquet(str(tmp_path / "sink"))
+        .select("destination")
+        .distinct()
+        .collect()[0][0]
+        == topic
+    )
 
 
-def test_a_folder_that_is_lost_is_told(session: SparkSession, gateway: Broker, tmp_path: Path) -> None:
+def test_a_folder_that_is_lost_is_told(
+    session: SparkSession, gateway: Broker, tmp_path: Path
+) -> None:
     gateway.fill(numbers(0, 5))
     run(session, gateway, tmp_path)
     (tmp_path / "staging").rename(tmp_path / "elsewhere")
@@ -129,13 +143,21 @@ def test_a_wrong_option_fails_before_there_is_a_query(
     session: SparkSession, gateway: Broker, options: dict[str, str], option: str
 ) -> None:
     with pytest.raises(Exception, match=f"option {option}: "):
-        session.readStream.format("stomp").options(**{**gateway.reads(stagingPath="/staging"), **options}).load()
+        session.readStream.format("stomp").options(
+            **{**gateway.reads(stagingPath="/staging"), **options}
+        ).load()
 
 
-def test_a_stream_without_staging_path_ends_before_it_reads(session: SparkSession, gateway: Broker, tmp_path: Path) -> None:
+def test_a_stream_without_staging_path_ends_before_it_reads(
+    session: SparkSession, gateway: Broker, tmp_path: Path
+) -> None:
     gateway.fill(["m"])
     rows = session.readStream.format("stomp").options(**gateway.queue).load()
-    query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    query = (
+        rows.writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
     with pytest.raises(StreamingQueryException, match="option stagingPath: is missing"):
         query.awaitTermination()
     assert gateway.waiting() == ["m"]
@@ -150,11 +172,19 @@ def reader(broker: Broker, folder: Path, **options: object) -> StompStreamReader
 
 
 def bodies(reader: StompStreamReader | StompConsumer, part: InputPartition) -> list[str]:
-    return [row for batch in reader.read(part) for row in batch.column("body").cast("string").to_pylist()]
+    return [
+        row
+        for batch in reader.read(part)
+        for row in batch.column("body").cast("string").to_pylist()
+    ]
 
 
 def receive(query: StompStreamReader, start: int) -> list[str]:
-    return [row for part in query.partitions({"batch": start}, {"batch": start + 1}) for row in bodies(query, part)]
+    return [
+        row
+        for part in query.partitions({"batch": start}, {"batch": start + 1})
+        for row in bodies(query, part)
+    ]
 
 
 @pytest.mark.parametrize("peer", ["gateway", "activemq"])
@@ -175,7 +205,9 @@ def test_an_idle_query_makes_no_micro_batches(peer: str, gateway: Broker, tmp_pa
     query.stop()
 
 
-def test_a_look_outlives_its_connection(start_gateway: Callable[..., GatewayProcess], tmp_path: Path) -> None:
+def test_a_look_outlives_its_connection(
+    start_gateway: Callable[..., GatewayProcess], tmp_path: Path
+) -> None:
     process = start_gateway()
     (tmp_path / "passcode").write_text("guest")
     broker = Broker(process.port, {"login": "guest", "passcodeFile": str(tmp_path / "passcode")})
@@ -207,10 +239,17 @@ class Died(Exception):
 IN_FOURS = replace(ACTIVEMQ, most=4)
 
 
-@pytest.mark.parametrize(("peer", "piece"), [("gateway", 1), ("activemq", 1), ("activemq", 2), ("activemq", 3)])
+@pytest.mark.parametrize(
+    ("peer", "piece"), [("gateway", 1), ("activemq", 1), ("activemq", 2), ("activemq", 3)]
+)
 @pytest.mark.parametrize("point", POINTS)
 def test_what_comes_again_is_known(
-    peer: str, piece: int, point: str, gateway: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    peer: str,
+    piece: int,
+    point: str,
+    gateway: Broker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As a task that ends at any point, for each broker whose message ids are stable, and with a partition more each time."""
     if piece > 1:
@@ -241,16 +280,22 @@ def test_what_comes_again_is_known(
 
 
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
-def test_a_broker_that_waits_for_acknowledgements_gives_all_it_has(tmp_path: Path, ack: str) -> None:
+def test_a_broker_that_waits_for_acknowledgements_gives_all_it_has(
+    tmp_path: Path, ack: str
+) -> None:
     """ActiveMQ sends some hundreds of a long queue, and no more until it is told of those, whatever it may send."""
     broker = Broker(activemq().port, {})
     broker.fill(numbers(0, 6000))
-    options = broker.reads(browse="false", maxMessages=3000, stagingPath=tmp_path / "batch", ack=ack)
+    options = broker.reads(
+        browse="false", maxMessages=3000, stagingPath=tmp_path / "batch", ack=ack
+    )
     consumer = StompConsumer(parse(options, Use.CONSUME))
     (part,) = consumer.partitions()
     assert bodies(consumer, part) == numbers(0, 3000)
     for batch, (start, end) in enumerate([(3000, 5000), (5000, 6000)]):
-        assert receive(reader(broker, tmp_path / "stream", batchSize=2000, ack=ack), batch) == numbers(start, end)
+        assert receive(
+            reader(broker, tmp_path / "stream", batchSize=2000, ack=ack), batch
+        ) == numbers(start, end)
     parts = staging_of(parse(broker.reads(stagingPath=tmp_path / "stream"), Use.STREAM)).counts(2)
     assert [(part.received, part.ended) for part in parts] == [(1000, End.QUIET)]
     assert broker.waiting() == []
@@ -259,14 +304,20 @@ def test_a_broker_that_waits_for_acknowledgements_gives_all_it_has(tmp_path: Pat
 def test_messages_that_come_singly_are_no_pieces_of_their_own(tmp_path: Path) -> None:
     """A broker that is silent as it has no more is not asked for more after each message, also where the next comes as that is done."""
     broker = Broker(activemq().port, {})
-    consumer = StompConsumer(parse(broker.reads(browse="false", maxMessages=30, stagingPath=tmp_path), Use.CONSUME))
+    consumer = StompConsumer(
+        parse(broker.reads(browse="false", maxMessages=30, stagingPath=tmp_path), Use.CONSUME)
+    )
     (part,) = consumer.partitions()
     with ThreadPoolExecutor(1) as threads, broker.client() as client:
         received = threads.submit(bodies, consumer, part)
         for number in range(30):
             # Ten times the shortest pause: among those that a pause that doubles may fall short of by little.
             time.sleep(10 * SHORTEST)
-            client.ask("SEND", {"destination": f"/queue/{broker.name}", "content-length": "2"}, b"%02d" % number)
+            client.ask(
+                "SEND",
+                {"destination": f"/queue/{broker.name}", "content-length": "2"},
+                b"%02d" % number,
+            )
         assert received.result() == [f"{number:02}" for number in range(30)]
     assert len(list(tmp_path.glob("*.arrow"))) <= 10
 
@@ -285,7 +336,9 @@ def dropping(proxy: Proxy, piece: int) -> Callable[[str], None]:
     return reached
 
 
-def test_a_connection_lost_between_two_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_lost_between_two_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The micro-batch has what was staged, and the next goes on."""
     monkeypatch.setitem(DIALECTS, "activemq", IN_FOURS)
     broker = Broker(activemq().port, {})
@@ -306,7 +359,9 @@ def test_a_batch_read_goes_on_after_a_connection_that_was_lost_between_two_piece
     broker = Broker(activemq().port, {})
     broker.fill(numbers(0, 20))
     with Proxy(broker.port) as proxy:
-        options = broker.reads(browse="false", maxMessages=15, stagingPath=tmp_path, port=proxy.port)
+        options = broker.reads(
+            browse="false", maxMessages=15, stagingPath=tmp_path, port=proxy.port
+        )
         consumer = StompConsumer(parse(options, Use.CONSUME))
         consumer.reached = dropping(proxy, 2)  # type: ignore[method-assign,assignment]
         (part,) = consumer.partitions()
@@ -328,18 +383,30 @@ def test_a_large_message_may_come_slowly(gateway: Broker, tmp_path: Path, second
         client.ask("DISCONNECT", {})
     with Proxy(gateway.port) as proxy:
         for mark in marks:
-            proxy.when(Trigger(Toward.CLIENT, re.escape(mark.encode()), Fault.NONE, then=lambda: time.sleep(0.3)))
+            proxy.when(
+                Trigger(
+                    Toward.CLIENT,
+                    re.escape(mark.encode()),
+                    Fault.NONE,
+                    then=lambda: time.sleep(0.3),
+                )
+            )
         assert receive(reader(gateway, tmp_path, port=proxy.port, maxSeconds=seconds), 0) == [body]
 
 
-def test_a_micro_batch_has_no_more_octets_than_it_may(gateway: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_micro_batch_has_no_more_octets_than_it_may(
+    gateway: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However many messages come at once: the rest goes back."""
     monkeypatch.setattr(receiving, "_MOST_OCTETS", 66)
     gateway.fill(numbers(0, 100))
     query = reader(gateway, tmp_path)
     for batch in range(10):
         assert receive(query, batch) == numbers(batch * 10, batch * 10 + 10)
-    assert [part.ended for part in staging_of(parse(gateway.reads(stagingPath=tmp_path), Use.STREAM)).counts(10)] == [End.FULL]
+    assert [
+        part.ended
+        for part in staging_of(parse(gateway.reads(stagingPath=tmp_path), Use.STREAM)).counts(10)
+    ] == [End.FULL]
     assert gateway.waiting() == []
 
 
@@ -362,7 +429,9 @@ def test_a_zombie_gives_back_what_it_has(gateway: Broker, tmp_path: Path, ack: s
     assert gateway.waiting() == []
 
 
-def test_a_broker_that_comes_back_does_not_end_the_query(start_gateway: Callable[..., GatewayProcess], tmp_path: Path) -> None:
+def test_a_broker_that_comes_back_does_not_end_the_query(
+    start_gateway: Callable[..., GatewayProcess], tmp_path: Path
+) -> None:
     process = start_gateway()
     (tmp_path / "passcode").write_text("guest")
     broker = Broker(process.port, {"login": "guest", "passcodeFile": str(tmp_path / "passcode")})
@@ -378,11 +447,19 @@ def test_a_broker_that_comes_back_does_not_end_the_query(start_gateway: Callable
 def test_a_connection_that_is_lost_late_is_made_again(gateway: Broker, tmp_path: Path) -> None:
     """``timeoutSeconds`` is how long a broker may be away, whenever that begins."""
     with Proxy(gateway.port) as proxy:
-        options = gateway.reads(browse="false", maxMessages=1, maxSeconds=60, timeoutSeconds=1, stagingPath=tmp_path / "s")
+        options = gateway.reads(
+            browse="false",
+            maxMessages=1,
+            maxSeconds=60,
+            timeoutSeconds=1,
+            stagingPath=tmp_path / "s",
+        )
         consumer = StompConsumer(parse({**options, "port": str(proxy.port)}, Use.CONSUME))
         (part,) = consumer.partitions()
         with ThreadPoolExecutor(1) as threads:
-            receiving = threads.submit(lambda: [row["text"] for batch in consumer.read(part) for row in batch.to_pylist()])
+            receiving = threads.submit(
+                lambda: [row["text"] for batch in consumer.read(part) for row in batch.to_pylist()]
+            )
             began = time.monotonic()
             while not proxy.connections or time.monotonic() - began < 1.5:
                 assert not receiving.done()
@@ -394,7 +471,9 @@ def test_a_connection_that_is_lost_late_is_made_again(gateway: Broker, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("toward", "pattern"), [(Toward.SERVER, b"ACK\nid:"), (Toward.CLIENT, b"RECEIPT\nreceipt-id:2\n")], ids=["ack", "receipt"]
+    ("toward", "pattern"),
+    [(Toward.SERVER, b"ACK\nid:"), (Toward.CLIENT, b"RECEIPT\nreceipt-id:2\n")],
+    ids=["ack", "receipt"],
 )
 @pytest.mark.parametrize("peer", ["gateway", "activemq"])
 def test_an_acknowledgement_that_nobody_confirms(
@@ -417,7 +496,9 @@ def test_an_acknowledgement_that_nobody_confirms(
     assert broker.waiting() == []
 
 
-def test_a_slow_disk_does_not_cost_the_connection(gateway: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_disk_does_not_cost_the_connection(
+    gateway: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gateway.fill(numbers(0, 20))
     query = reader(gateway, tmp_path, batchSize=10, heartBeatSeconds=0.5)
 
@@ -428,12 +509,16 @@ def test_a_slow_disk_does_not_cost_the_connection(gateway: Broker, tmp_path: Pat
 
     monkeypatch.setattr(staging, "sync", slowly)
     assert receive(query, 0) == numbers(0, 10)
-    assert [path.name for path in tmp_path.glob("*.settled")] == ["000000000001-0000-000000.settled"]
+    assert [path.name for path in tmp_path.glob("*.settled")] == [
+        "000000000001-0000-000000.settled"
+    ]
     assert receive(query, 1) == numbers(10, 20)
 
 
 @pytest.mark.parametrize("prefetch", ["activemq.prefetchSize", ""], ids=["asked", "unknown"])
-def test_a_micro_batch_is_larger_than_the_brokers_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefetch: str) -> None:
+def test_a_micro_batch_is_larger_than_the_brokers_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefetch: str
+) -> None:
     """A broker that sends no more until some are acknowledged has not come to its end."""
     broker = Broker(activemq().port, {})
     broker.fill(numbers(0, 80))
@@ -445,13 +530,18 @@ def test_a_micro_batch_is_larger_than_the_brokers_window(tmp_path: Path, monkeyp
     assert [found.counts(batch)[0].ended for batch in (1, 2)] == [End.FULL, End.QUIET]
 
 
-def test_a_micro_batch_is_as_large_as_a_window_that_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_micro_batch_is_as_large_as_a_window_that_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker = Broker(activemq().port, {})
     broker.fill(numbers(0, 80))
     monkeypatch.setitem(DIALECTS, "activemq", replace(ACTIVEMQ, most=50, keeps_window=True))
     query = reader(broker, tmp_path, batchSize=60)
     assert receive(query, 0) == numbers(0, 50)
-    assert staging_of(parse(broker.reads(stagingPath=tmp_path), Use.STREAM)).counts(1)[0].ended is End.FULL
+    assert (
+        staging_of(parse(broker.reads(stagingPath=tmp_path), Use.STREAM)).counts(1)[0].ended
+        is End.FULL
+    )
 
 
 def test_who_may_not_look_waits_in_tasks(gateway: Broker, tmp_path: Path) -> None:
@@ -468,7 +558,10 @@ def test_who_may_not_look_waits_in_tasks(gateway: Broker, tmp_path: Path) -> Non
 def test_a_batch_read_has_a_folder_of_its_own(gateway: Broker, tmp_path: Path) -> None:
     reader(gateway, tmp_path).partitions({"batch": 0}, {"batch": 1})
     options = gateway.reads(browse="false", maxMessages=1, stagingPath=tmp_path)
-    with pytest.raises(StagingError, match=rf"is that of queue:{gateway.name}, and this query reads .* by a batch read"):
+    with pytest.raises(
+        StagingError,
+        match=rf"is that of queue:{gateway.name}, and this query reads .* by a batch read",
+    ):
         StompConsumer(parse(options, Use.CONSUME)).partitions()
 
 

@@ -42,7 +42,9 @@ def session(spark: SparkSession) -> SparkSession:
 
 
 def batch(bodies: Sequence[str]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{"body": body.encode(), "correlation_id": body} for body in bodies], schema=ROWS)
+    return pa.RecordBatch.from_pylist(
+        [{"body": body.encode(), "correlation_id": body} for body in bodies], schema=ROWS
+    )
 
 
 def writes(broker: Broker, **more: object) -> Options:
@@ -51,26 +53,54 @@ def writes(broker: Broker, **more: object) -> Options:
 
 def test_messages_are_written_as_they_were_read(session: SparkSession, gateway: Broker) -> None:
     other = f"{gateway.name}-copy"
-    gateway.fill(["a", "b"], priority="7", type="order", **{"correlation-id": "c", "reply-to": "/queue/answers", "x-foo": "bar"})
+    gateway.fill(
+        ["a", "b"],
+        priority="7",
+        type="order",
+        **{"correlation-id": "c", "reply-to": "/queue/answers", "x-foo": "bar"},
+    )
     rows = session.read.format("stomp").options(**gateway.queue).load()
-    rows.drop("destination").write.format("stomp").options(**gateway.reads(destination=f"queue:{other}")).mode("append").save()
-    copy = session.read.format("stomp").options(**gateway.reads(destination=f"queue:{other}")).load()
-    kept = ["body", "text", "body_type", "priority", "persistent", "type", "correlation_id", "reply_to"]
+    rows.drop("destination").write.format("stomp").options(
+        **gateway.reads(destination=f"queue:{other}")
+    ).mode("append").save()
+    copy = (
+        session.read.format("stomp").options(**gateway.reads(destination=f"queue:{other}")).load()
+    )
+    kept = [
+        "body",
+        "text",
+        "body_type",
+        "priority",
+        "persistent",
+        "type",
+        "correlation_id",
+        "reply_to",
+    ]
     assert sorted(copy.select(*kept).collect()) == sorted(rows.select(*kept).collect())
     headers = copy.first().headers  # type: ignore[union-attr]
     assert (headers["x-foo"], headers["number"] in "ab") == ("bar", True)
-    assert re.fullmatch(r"spark-[0-3][0-9a-f]/[0-9a-f]{32}\.\d+\.[0-9a-f]{32}\.0", headers["_AMQ_DUPL_ID"])
+    assert re.fullmatch(
+        r"spark-[0-3][0-9a-f]/[0-9a-f]{32}\.\d+\.[0-9a-f]{32}\.0", headers["_AMQ_DUPL_ID"]
+    )
 
 
-def test_a_writer_that_ends_is_repeated_and_nothing_is_doubled(session: SparkSession, gateway: Broker, tmp_path: Path) -> None:
-    session.range(0, 3000, 1, 1).selectExpr("cast(id AS string) AS text", "map('n', cast(id AS string)) AS headers").write.parquet(
+def test_a_writer_that_ends_is_repeated_and_nothing_is_doubled(
+    session: SparkSession, gateway: Broker, tmp_path: Path
+) -> None:
+    session.range(0, 3000, 1, 1).selectExpr(
+        "cast(id AS string) AS text", "map('n', cast(id AS string)) AS headers"
+    ).write.parquet(str(tmp_path / "in"))
+    rows = session.readStream.schema("text string, headers map<string,string>").parquet(
         str(tmp_path / "in")
     )
-    rows = session.readStream.schema("text string, headers map<string,string>").parquet(str(tmp_path / "in"))
 
     def run() -> None:
         writer = rows.writeStream.format(NAME).options(**gateway.reads(batchSize=100))
-        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        query = (
+            writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
         query.awaitTermination()
 
     death(gateway.options["passcodeFile"]).write_text("sent")
@@ -83,14 +113,20 @@ def test_a_writer_that_ends_is_repeated_and_nothing_is_doubled(session: SparkSes
 
 
 @pytest.mark.parametrize("options", [{}, {"idColumn": "correlation_id"}])
-def test_an_attempt_again_sends_what_is_missing_in_whatever_order(gateway: Broker, options: dict[str, str]) -> None:
+def test_an_attempt_again_sends_what_is_missing_in_whatever_order(
+    gateway: Broker, options: dict[str, str]
+) -> None:
     bodies = [f"m{number}" for number in range(500)]
     if not options:
         # Equal rows are different messages.
         bodies += ["same"] * 5
     send(writes(gateway, batchSize=100, **options), iter([batch(bodies[:200])]), "run")
     assert len(gateway.waiting()) == 200
-    send(writes(gateway, batchSize=70, **options), iter([batch(bodies[300:]), batch(bodies[:300])]), "run")
+    send(
+        writes(gateway, batchSize=70, **options),
+        iter([batch(bodies[300:]), batch(bodies[:300])]),
+        "run",
+    )
     assert sorted(gateway.waiting()) == sorted(bodies)
     if not options:
         send(writes(gateway), iter([batch(bodies[:1])]), "another run")
@@ -113,7 +149,10 @@ def test_other_brokers_are_written_to(server: object, tmp_path: Path) -> None:
         "activemq.prefetchSize": "1000",
     }
     with broker.client(**({"host": "/"} if server is rabbitmq else {})) as client:
-        found = client.ask("SUBSCRIBE", {"id": "1", "destination": f"/queue/{broker.name}", "ack": "client", **headers})
+        found = client.ask(
+            "SUBSCRIBE",
+            {"id": "1", "destination": f"/queue/{broker.name}", "ack": "client", **headers},
+        )
         while len(found) < 250:
             found.append(client.message())
     assert [frame.body.decode() for frame in found] == bodies
@@ -143,7 +182,12 @@ def test_rows_that_are_slow_to_come_do_not_cost_the_connection(gateway: Broker) 
 
 def test_a_rate_is_kept_all_the_time(gateway: Broker) -> None:
     began = time.monotonic()
-    assert send(writes(gateway, ratePerSecond=4, heartBeatSeconds=0.5), iter([batch(["m"] * 11)]), "run").messages == 11
+    assert (
+        send(
+            writes(gateway, ratePerSecond=4, heartBeatSeconds=0.5), iter([batch(["m"] * 11)]), "run"
+        ).messages
+        == 11
+    )
     assert time.monotonic() - began >= 2.7
     browser = StompBrowser(parse(gateway.queue, Use.BROWSE))
     (found,) = browser.read(browser.partitions()[0])
@@ -162,7 +206,11 @@ def schema(**columns: DataType) -> StructType:
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [
-        ({"body": BinaryType(), "colour": StringType()}, {}, "column colour: no message has such a thing"),
+        (
+            {"body": BinaryType(), "colour": StringType()},
+            {},
+            "column colour: no message has such a thing",
+        ),
         ({"body": IntegerType()}, {}, "column body: is int, expected binary or string"),
         ({"body": BinaryType(), "priority": StringType()}, {}, "column priority: is string"),
         (
@@ -171,8 +219,16 @@ def schema(**columns: DataType) -> StructType:
             r"column headers: is map<string,int>, expected map<string,string>",
         ),
         ({"correlation_id": StringType()}, {}, "columns: there is no body to send"),
-        ({"body": BinaryType()}, {"idColumn": "order"}, "option idColumn: there is no column order"),
-        ({"body": BinaryType(), "order": BinaryType()}, {"idColumn": "order"}, "option idColumn: the column order is binary"),
+        (
+            {"body": BinaryType()},
+            {"idColumn": "order"},
+            "option idColumn: there is no column order",
+        ),
+        (
+            {"body": BinaryType(), "order": BinaryType()},
+            {"idColumn": "order"},
+            "option idColumn: the column order is binary",
+        ),
     ],
 )
 def test_rows_that_cannot_be_sent_are_refused_by_their_columns(
@@ -183,13 +239,17 @@ def test_rows_that_cannot_be_sent_are_refused_by_their_columns(
 
 
 def test_a_destination_is_needed(session: SparkSession, gateway: Broker) -> None:
-    with pytest.raises(OptionError, match="option destination: is missing, and there is no column destination"):
+    with pytest.raises(
+        OptionError, match="option destination: is missing, and there is no column destination"
+    ):
         check_columns(schema(body=BinaryType()), parse({}, Use.WRITE))
     rows = session.createDataFrame([("a",)], "text string")
     with pytest.raises(Exception, match="messages are added and replace nothing"):
         rows.write.format("stomp").options(**gateway.queue).mode("overwrite").save()
     with pytest.raises(Exception, match="column colour: no message has such a thing"):
-        rows.selectExpr("text", "'red' AS colour").write.format("stomp").options(**gateway.queue).mode("append").save()
+        rows.selectExpr("text", "'red' AS colour").write.format("stomp").options(
+            **gateway.queue
+        ).mode("append").save()
     assert gateway.waiting() == []
 
 
@@ -205,33 +265,84 @@ def test_a_destination_is_needed(session: SparkSession, gateway: Broker) -> None
     ],
 )
 def test_a_row_that_cannot_be_sent_is_named(row: dict[str, object], said: str) -> None:
-    options = parse({"destination": "queue:a", **({"idColumn": "key"} if "key" in row else {})}, Use.WRITE)
+    options = parse(
+        {"destination": "queue:a", **({"idColumn": "key"} if "key" in row else {})}, Use.WRITE
+    )
     columns = pa.schema(
-        [(name, pa.int32() if name == "priority" else pa.binary() if name == "body" else pa.string()) for name in row]
+        [
+            (
+                name,
+                pa.int32()
+                if name == "priority"
+                else pa.binary()
+                if name == "body"
+                else pa.string(),
+            )
+            for name in row
+        ]
     )
     with pytest.raises(PipelineError, match=said):
-        Sending(options, GATEWAY, Version.V1_2, "run", 0).frames(pa.RecordBatch.from_pylist([row], schema=columns), ())
+        Sending(options, GATEWAY, Version.V1_2, "run", 0).frames(
+            pa.RecordBatch.from_pylist([row], schema=columns), ()
+        )
 
 
 def test_what_a_row_becomes() -> None:
     made = {
-        **{"text": "fünf", "destination": "topic:b", "priority": 9, "persistent": False, "type": "t", "correlation_id": "c"},
-        **{"reply_to": "queue:r", "expires": datetime(2030, 1, 1, tzinfo=UTC), "message_id": "ID-1", "redelivered": True},
-        "headers": [("n", "1"), ("message-id", "ID-1"), ("content-length", "5"), ("priority", "1"), ("content-type", "text/plain")],
+        **{
+            "text": "fünf",
+            "destination": "topic:b",
+            "priority": 9,
+            "persistent": False,
+            "type": "t",
+            "correlation_id": "c",
+        },
+        **{
+            "reply_to": "queue:r",
+            "expires": datetime(2030, 1, 1, tzinfo=UTC),
+            "message_id": "ID-1",
+            "redelivered": True,
+        },
+        "headers": [
+            ("n", "1"),
+            ("message-id", "ID-1"),
+            ("content-length", "5"),
+            ("priority", "1"),
+            ("content-type", "text/plain"),
+        ],
     }
     columns = pa.RecordBatch.from_pylist(
         [made],
         schema=pa.schema(
             [
-                *[(name, pa.string()) for name in ("text", "destination", "type", "correlation_id", "reply_to", "message_id")],
-                *[("priority", pa.int32()), ("persistent", pa.bool_()), ("redelivered", pa.bool_())],
-                *[("expires", pa.timestamp("us", "UTC")), ("headers", pa.map_(pa.string(), pa.string()))],
+                *[
+                    (name, pa.string())
+                    for name in (
+                        "text",
+                        "destination",
+                        "type",
+                        "correlation_id",
+                        "reply_to",
+                        "message_id",
+                    )
+                ],
+                *[
+                    ("priority", pa.int32()),
+                    ("persistent", pa.bool_()),
+                    ("redelivered", pa.bool_()),
+                ],
+                *[
+                    ("expires", pa.timestamp("us", "UTC")),
+                    ("headers", pa.map_(pa.string(), pa.string())),
+                ],
             ]
         ),
     )
     parser = FrameParser(Limits(), Version.V1_2)
     for dialect in (GATEWAY, ACTIVEMQ):
-        (frame,) = Sending(WRITE, dialect, Version.V1_2, "run", 0).frames(columns, (("transaction", "t"),))
+        (frame,) = Sending(WRITE, dialect, Version.V1_2, "run", 0).frames(
+            columns, (("transaction", "t"),)
+        )
         parser.receive(frame)
     ours, theirs = parser.frames(2)
     assert ours.body == theirs.body == "fünf".encode()
@@ -245,7 +356,12 @@ def test_what_a_row_becomes() -> None:
         "correlation-id": "c",
         "reply-to": "/queue/r",
     }
-    plain |= {"expires": "1893456000000", "n": "1", "content-type": "text/plain", "transaction": "t"}
+    plain |= {
+        "expires": "1893456000000",
+        "n": "1",
+        "content-type": "text/plain",
+        "transaction": "t",
+    }
     assert ours.head.headers == plain
     assert theirs.head.headers == {**plain, "amq-msg-type": "text", "content-length": "5"}
 
@@ -260,14 +376,20 @@ def test_a_map_in_another_order_is_the_same_message() -> None:
             parser.receive(frame)
         return parser.frames(1)[0].head.headers["_AMQ_DUPL_ID"]
 
-    assert identifier([("n", "1"), ("m", "2")]) == identifier([("m", "2"), ("n", "1")]) != identifier([("m", "1"), ("n", "2")])
+    assert (
+        identifier([("n", "1"), ("m", "2")])
+        == identifier([("m", "2"), ("n", "1")])
+        != identifier([("m", "1"), ("n", "2")])
+    )
 
 
 @pytest.mark.parametrize("dialect", [GATEWAY, ACTIVEMQ])
 def test_octets_that_are_no_text_are_sent_as_they_are(dialect: Dialect) -> None:
     body = b"half \xed\xa0\x80"
     columns = pa.schema([("text", pa.string()), ("body", pa.binary()), ("body_type", pa.string())])
-    rows = pa.RecordBatch.from_pylist([{"text": None, "body": body, "body_type": "TEXT"}], schema=columns)
+    rows = pa.RecordBatch.from_pylist(
+        [{"text": None, "body": body, "body_type": "TEXT"}], schema=columns
+    )
     parser = FrameParser(Limits(), Version.V1_2)
     for frame in Sending(WRITE, dialect, Version.V1_2, "run", 0).frames(rows, ()):
         parser.receive(frame)
@@ -281,7 +403,12 @@ def test_ids_belong_to_contents_and_not_to_places(bodies: list[str], random: obj
         parser = FrameParser(Limits(), Version.V1_2)
         for frame in Sending(WRITE, GATEWAY, Version.V1_2, "run", 0).frames(batch(rows), ()):
             parser.receive(frame)
-        return sorted([(frame.body.decode(), frame.head.headers["_AMQ_DUPL_ID"]) for frame in parser.frames(100)])
+        return sorted(
+            [
+                (frame.body.decode(), frame.head.headers["_AMQ_DUPL_ID"])
+                for frame in parser.frames(100)
+            ]
+        )
 
     found = identifiers(bodies)
     assert len({identifier for _, identifier in found}) == len(bodies)

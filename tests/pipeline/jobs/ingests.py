@@ -24,7 +24,11 @@ QUEUES: Final = 2
 def check(spark: SparkSession, table: Path, truth: Truth) -> None:
     """The table has the journal's events, each once."""
     frame = read_events(spark, [str(table)]).frame
-    by_place = frame.groupBy("destination", sql.unix_date("day")).agg(sql.count("*"), sql.count_distinct("event_id")).collect()
+    by_place = (
+        frame.groupBy("destination", sql.unix_date("day"))
+        .agg(sql.count("*"), sql.count_distinct("event_id"))
+        .collect()
+    )
     destinations: Counter[str] = Counter()
     days: Counter[int] = Counter()
     for destination, day, count, once in by_place:

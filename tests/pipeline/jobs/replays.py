@@ -51,7 +51,13 @@ def order(number: int, kind: BodyType = BodyType.TEXT, **more: Any) -> Message:
         properties={**TYPED, "number": Int(number), "customer": f"customer {number}"},
         extras=(("x-extra", "e"),),
     )
-    return Message(headers, BODIES[kind], timestamp=1_700_000_000_000 + number, message_id=f"ID:made:{number}", **more)
+    return Message(
+        headers,
+        BODIES[kind],
+        timestamp=1_700_000_000_000 + number,
+        message_id=f"ID:made:{number}",
+        **more,
+    )
 
 
 class Job:
@@ -66,15 +72,36 @@ class Job:
     def run(self, **options: Any) -> Any:
         from pipeline.jobs.replay import check, run
 
-        given = {"connection": NOBODY, "target": NOBODY, "output": Output(), "ledger": self.ledger, **options}
-        names = ("queue", "archive", "where", "to", "new_ids", "strict", "plan", "approve", "journal", "rate", "remove", "in_doubt")
+        given = {
+            "connection": NOBODY,
+            "target": NOBODY,
+            "output": Output(),
+            "ledger": self.ledger,
+            **options,
+        }
+        names = (
+            "queue",
+            "archive",
+            "where",
+            "to",
+            "new_ids",
+            "strict",
+            "plan",
+            "approve",
+            "journal",
+            "rate",
+            "remove",
+            "in_doubt",
+        )
         check({**dict.fromkeys(names), **given})
         return run(self._spark, **given)
 
     def make(self, queue: str | None = BRIDGE_DMQ, **options: Any) -> Path:
         """A plan."""
         self.plan.unlink(missing_ok=True)
-        self.run(queue=queue, plan=self.plan, **{"connection": self.graveyard.connection(), **options})
+        self.run(
+            queue=queue, plan=self.plan, **{"connection": self.graveyard.connection(), **options}
+        )
         return self.plan
 
     def states(self) -> Counter[str]:
@@ -86,4 +113,10 @@ def compared(message: Message) -> tuple[object, ...]:
     headers = message.headers
     properties = {name: value for name, value in headers.properties.items() if name != DUPLICATE_ID}
     types = {name: type(value) for name, value in properties.items()}
-    return headers.replace(destination=Queue(""), properties=properties), types, message.body, message.message_id, message.timestamp
+    return (
+        headers.replace(destination=Queue(""), properties=properties),
+        types,
+        message.body,
+        message.message_id,
+        message.timestamp,
+    )

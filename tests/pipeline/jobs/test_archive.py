@@ -24,8 +24,22 @@ if TYPE_CHECKING:
 def archive(spark: SparkSession, graveyard: Graveyard, folder: Path, **options: Any) -> int:
     from pipeline.jobs.archive import check, run
 
-    given = {"destination": "orders", "folder": str(folder), "connection": graveyard.connection(), "output": Output(), **options}
-    names = ("consume", "continuously", "staging", "batch", "partitions", "subscription", "client_id")
+    given = {
+        "destination": "orders",
+        "folder": str(folder),
+        "connection": graveyard.connection(),
+        "output": Output(),
+        **options,
+    }
+    names = (
+        "consume",
+        "continuously",
+        "staging",
+        "batch",
+        "partitions",
+        "subscription",
+        "client_id",
+    )
     check({**dict.fromkeys(names), **given})
     return run(spark, **given)
 
@@ -33,18 +47,30 @@ def archive(spark: SparkSession, graveyard: Graveyard, folder: Path, **options: 
 def filled(graveyard: Graveyard, first: int, last: int) -> None:
     with graveyard.client() as client:
         for number in range(first, last):
-            client.store("/queue/orders", b"order %d" % number, colour="red", **{"correlation-id": f"c{number}", "x-extra": "e"})
+            client.store(
+                "/queue/orders",
+                b"order %d" % number,
+                colour="red",
+                **{"correlation-id": f"c{number}", "x-extra": "e"},
+            )
 
 
 def bodies(spark: SparkSession, folder: Path) -> Counter[bytes]:
-    return Counter(bytes(row.body) for row in spark.read.parquet(str(folder)).select("body").collect())
+    return Counter(
+        bytes(row.body) for row in spark.read.parquet(str(folder)).select("body").collect()
+    )
 
 
 def encodings(path: Path, name: str) -> str:
     """How a column is written."""
     group = parquet.ParquetFile(path).metadata.row_group(0)
     columns = (group.column(number) for number in range(group.num_columns))
-    return " ".join(encoding for column in columns if column.path_in_schema == name for encoding in column.encodings)
+    return " ".join(
+        encoding
+        for column in columns
+        if column.path_in_schema == name
+        for encoding in column.encodings
+    )
 
 
 def test_a_queue_is_browsed_into_a_folder_each_message_once_and_comes_back_from_there(
@@ -59,7 +85,9 @@ def test_a_queue_is_browsed_into_a_folder_each_message_once_and_comes_back_from_
     assert bodies(spark, folder) == Counter(b"order %d" % number for number in range(8))
     assert [path.name[:4] for path in folder.glob("day=*")] == ["day="]
     # No two bodies are alike, so no dictionary of them is kept.
-    of_body, of_type = (encodings(next(folder.glob("day=*/*.parquet")), name) for name in ("body", "body_type"))
+    of_body, of_type = (
+        encodings(next(folder.glob("day=*/*.parquet")), name) for name in ("body", "body_type")
+    )
     assert "DICTIONARY" not in of_body
     assert "DICTIONARY" in of_type
     graveyard.emptied("orders")
@@ -68,8 +96,11 @@ def test_a_queue_is_browsed_into_a_folder_each_message_once_and_comes_back_from_
     assert done.sent == 7
     found = graveyard.browsed("orders")
     own = {"subscription", "_AMQ_DUPL_ID"}
-    assert [{name: value for name, value in frame.headers.items() if name not in own} for frame in found] == [
-        {name: value for name, value in frame.headers.items() if name not in own} for frame in sent[:7]
+    assert [
+        {name: value for name, value in frame.headers.items() if name not in own} for frame in found
+    ] == [
+        {name: value for name, value in frame.headers.items() if name not in own}
+        for frame in sent[:7]
     ]
     assert [frame.body for frame in found] == [frame.body for frame in sent[:7]]
     graveyard.emptied("orders")
@@ -85,7 +116,9 @@ def test_what_died_again_after_it_was_sent_again_is_another_dead_message(
     job = Job(spark, graveyard, tmp_path)
     assert job.run(approve=job.make(BROKER_DMQ), remove=True).removed == 1
     with graveyard.client() as client:
-        client.ask("SUBSCRIBE", {"destination": "/queue/shop", "id": "1", "ack": "client-individual"})
+        client.ask(
+            "SUBSCRIBE", {"destination": "/queue/shop", "id": "1", "ack": "client-individual"}
+        )
         client.ask("NACK", {"id": client.message().headers["ack"], "requeue": "false"})
     [dead] = graveyard.browsed(BROKER_DMQ)
     assert [archive(spark, graveyard, folder, destination=BROKER_DMQ) for _ in range(2)] == [1, 0]
@@ -99,9 +132,15 @@ def test_what_died_again_after_it_was_sent_again_is_another_dead_message(
 
 @pytest.mark.parametrize("consume", [False, True])
 def test_nothing_is_archived_of_nothing(
-    consume: bool, spark: SparkSession, graveyard: Graveyard, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    consume: bool,
+    spark: SparkSession,
+    graveyard: Graveyard,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    given: dict[str, Any] = {"consume": True, "staging": str(tmp_path / "staging")} if consume else {}
+    given: dict[str, Any] = (
+        {"consume": True, "staging": str(tmp_path / "staging")} if consume else {}
+    )
     output = Output(str(tmp_path / "days"), "csv", tmp_path / "report")
     graveyard.emptied("orders")
     assert archive(spark, graveyard, tmp_path / "archive", output=output, **given) == 0
@@ -139,19 +178,33 @@ def test_what_links_gave_up_comes_back_from_an_archive_of_their_queue(
     assert archive(spark, graveyard, folder, destination=BRIDGE_DMQ) == 2
     job = Job(spark, graveyard, tmp_path)
     assert job.run(approve=job.make(None, archive=str(folder), to="queue:revived")).sent == 2
-    assert [compared(message) for message in graveyard.whole("revived")] == [compared(message) for message in sent]
+    assert [compared(message) for message in graveyard.whole("revived")] == [
+        compared(message) for message in sent
+    ]
     graveyard.emptied("revived")
 
 
-def test_a_queue_is_consumed_up_to_now_or_as_messages_come(spark: SparkSession, graveyard: Graveyard, tmp_path: Path) -> None:
+def test_a_queue_is_consumed_up_to_now_or_as_messages_come(
+    spark: SparkSession, graveyard: Graveyard, tmp_path: Path
+) -> None:
     folder, staging = tmp_path / "archive", tmp_path / "staging"
     filled(graveyard, 0, 5)
     assert archive(spark, graveyard, folder, consume=True, staging=str(staging)) == 5
     filled(graveyard, 5, 8)
     going = ThreadPoolExecutor(1).submit(
-        archive, spark, graveyard, folder, consume=True, staging=str(staging), continuously=True, every=1
+        archive,
+        spark,
+        graveyard,
+        folder,
+        consume=True,
+        staging=str(staging),
+        continuously=True,
+        every=1,
     )
-    until(lambda: going.done() or sum(bodies(spark, folder).values()) == 8, "the three that came later were never archived")
+    until(
+        lambda: going.done() or sum(bodies(spark, folder).values()) == 8,
+        "the three that came later were never archived",
+    )
     for query in spark.streams.active:
         query.stop()
     assert going.result() == 3

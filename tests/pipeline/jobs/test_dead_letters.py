@@ -25,15 +25,28 @@ if TYPE_CHECKING:
 
 
 def dead_letters(
-    spark: SparkSession, folder: Path, *journal: str, connection: Connection | None = None, **options: Any
+    spark: SparkSession,
+    folder: Path,
+    *journal: str,
+    connection: Connection | None = None,
+    **options: Any,
 ) -> list[dict[str, Any]]:
     """The groups that the job writes."""
     from pipeline.jobs.dead_letters import run
 
     queue = options.pop("queue", None)
-    run(spark, journal, queue, connection or Connection({}), Output(str(folder / "found"), "json"), **options)
+    run(
+        spark,
+        journal,
+        queue,
+        connection or Connection({}),
+        Output(str(folder / "found"), "json"),
+        **options,
+    )
     return [
-        json.loads(line) for path in sorted((folder / "found" / "groups").glob("*.json")) for line in path.read_text().splitlines()
+        json.loads(line)
+        for path in sorted((folder / "found" / "groups").glob("*.json"))
+        for line in path.read_text().splitlines()
     ]
 
 
@@ -42,9 +55,20 @@ def test_a_bridges_dead_are_grouped_by_their_trouble(
 ) -> None:
     graveyard.buried([order(number) for number in range(4)])
     graveyard.buried([order(number) for number in range(4, 6)], link="again")
-    found = dead_letters(spark, tmp_path, queue=BRIDGE_DMQ, connection=graveyard.connection(), examples=2)
-    assert [(row["count"], row["reason"], row["destination"], row["link"], row["trend"]) for row in found] == [
-        (4, "TRANSFORM_FAILURE", "queue:broken.in", "queue:broken.in --> queue:broken.out", "growing"),
+    found = dead_letters(
+        spark, tmp_path, queue=BRIDGE_DMQ, connection=graveyard.connection(), examples=2
+    )
+    assert [
+        (row["count"], row["reason"], row["destination"], row["link"], row["trend"])
+        for row in found
+    ] == [
+        (
+            4,
+            "TRANSFORM_FAILURE",
+            "queue:broken.in",
+            "queue:broken.in --> queue:broken.out",
+            "growing",
+        ),
         (2, "TRANSFORM_FAILURE", "queue:again.in", "queue:again.in --> queue:again.out", "growing"),
     ]
     assert len({row["exception"] for row in found}) == 1, found
@@ -58,7 +82,9 @@ def test_a_bridges_dead_are_grouped_by_their_trouble(
     assert len(graveyard.browsed(BRIDGE_DMQ)) == 6
 
 
-def test_the_brokers_dead_are_grouped_by_why(spark: SparkSession, graveyard: Graveyard, tmp_path: Path) -> None:
+def test_the_brokers_dead_are_grouped_by_why(
+    spark: SparkSession, graveyard: Graveyard, tmp_path: Path
+) -> None:
     graveyard.refused("shop", [b"1", b"2", b"3"])
     graveyard.expired("till", [b"4"])
     found = dead_letters(spark, tmp_path, queue=BROKER_DMQ, connection=graveyard.connection())
@@ -72,7 +98,9 @@ def test_nothing_dead_is_one_line(
     spark: SparkSession, graveyard: Graveyard, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert dead_letters(spark, tmp_path, queue=BRIDGE_DMQ, connection=graveyard.connection()) == []
-    assert capsys.readouterr().out.startswith(f"No dead messages in queue:{BRIDGE_DMQ} at 127.0.0.1:")
+    assert capsys.readouterr().out.startswith(
+        f"No dead messages in queue:{BRIDGE_DMQ} at 127.0.0.1:"
+    )
 
 
 def journal(folder: Path, *lines: Mapping[str, Any], version: int = VERSION) -> str:
@@ -80,7 +108,8 @@ def journal(folder: Path, *lines: Mapping[str, Any], version: int = VERSION) -> 
     run = run_name("abc", 1)
     now = time.time_ns() // 1000
     whole = [
-        {"v": version, "run": run, "line": number, "time": now, "instance": "i", **line} for number, line in enumerate(lines, 1)
+        {"v": version, "run": run, "line": number, "time": now, "instance": "i", **line}
+        for number, line in enumerate(lines, 1)
     ]
     folder.mkdir()
     (folder / segment_name(run, 1)).write_text("".join(json.dumps(line) + "\n" for line in whole))
@@ -126,7 +155,9 @@ def test_the_journals_dead_are_grouped(spark: SparkSession, tmp_path: Path) -> N
     assert dead_letters(spark, tmp_path, place, until="2020-01-01") == []
 
 
-def test_what_cannot_be_read_is_one_line(spark: SparkSession, graveyard: Graveyard, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_one_line(
+    spark: SparkSession, graveyard: Graveyard, tmp_path: Path
+) -> None:
     nowhere = Connection({"port": "1", "timeoutSeconds": "1"})
     wrong = Connection({**graveyard.connection().options, "login": "nobody"})
     for options, said in (
@@ -144,7 +175,9 @@ def test_what_cannot_be_read_is_one_line(spark: SparkSession, graveyard: Graveya
     ]
     for queue, connection, said in refusals:
         with pytest.raises((PipelineError, PySparkException)) as refused:
-            dead_letters(spark, tmp_path, *([] if queue else [old]), connection=connection, queue=queue)
+            dead_letters(
+                spark, tmp_path, *([] if queue else [old]), connection=connection, queue=queue
+            )
         line = sentence(refused.value) or str(refused.value)
         assert said in line
         assert "\n" not in line

@@ -20,7 +20,9 @@ from tests.pipeline.jobs.ingests import EVENTS, OCTETS, QUEUES, check
 _ROOT = Path(__file__).parents[3]
 
 
-def test_copies_late_segments_a_lost_checkpoint_and_compaction_make_no_difference(spark: SparkSession, tmp_path: Path) -> None:
+def test_copies_late_segments_a_lost_checkpoint_and_compaction_make_no_difference(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     journal, elsewhere, table = tmp_path / "journal", tmp_path / "elsewhere", tmp_path / "table"
     truth = write_journal(journal, EVENTS, octets=OCTETS, queues=QUEUES)
     assert len(truth.segments) > 3, "one is late, and the others are several batches"
@@ -49,21 +51,31 @@ def test_copies_late_segments_a_lost_checkpoint_and_compaction_make_no_differenc
     check(spark, table, truth)
 
 
-def test_only_folders_that_were_asked_for_are_read_and_only_of_batches_that_are_whole(spark: SparkSession, tmp_path: Path) -> None:
+def test_only_folders_that_were_asked_for_are_read_and_only_of_batches_that_are_whole(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     journal, table = tmp_path / "journal", tmp_path / "table"
     truth = write_journal(journal, EVENTS, queues=QUEUES)
     run(spark, [str(journal)], str(table))
     (batch,) = (table / "events").iterdir()
     shutil.copytree(batch, table / "events" / "batch=half-done")
     check(spark, table, truth)
-    asked = read_events(spark, [str(table)], ["queue:orders.0", "topic:prices"], "2026-03-02", "2026-03-02T08:00:00").frame
+    asked = read_events(
+        spark, [str(table)], ["queue:orders.0", "topic:prices"], "2026-03-02", "2026-03-02T08:00:00"
+    ).frame
     plan = asked._jdf.queryExecution().toString()
     filters = next(line for line in plan.splitlines() if "PartitionFilters" in line)
     assert "day" in filters.split("PartitionFilters")[1]
     assert "destination_dir" in filters.split("PartitionFilters")[1].split("PushedFilters")[0]
-    read = {path.split("destination_dir=")[1].split("/")[0] for (path,) in asked.select("_metadata.file_path").distinct().collect()}
+    read = {
+        path.split("destination_dir=")[1].split("/")[0]
+        for (path,) in asked.select("_metadata.file_path").distinct().collect()
+    }
     assert read <= {"queue-orders.0", "topic-prices"}
-    assert {row[0] for row in asked.select("destination").distinct().collect()} == {"queue:orders.0", "topic:prices"}
+    assert {row[0] for row in asked.select("destination").distinct().collect()} == {
+        "queue:orders.0",
+        "topic:prices",
+    }
 
 
 def test_destinations_of_any_name_are_kept(spark: SparkSession, tmp_path: Path) -> None:
@@ -83,13 +95,25 @@ def test_destinations_of_any_name_are_kept(spark: SparkSession, tmp_path: Path) 
     for shared in (0, 3):
         table = str(tmp_path / f"table{shared}")
         run(spark, [str(tmp_path / "journal")], table, shared=shared)
-        assert {row[0] for row in read_events(spark, [table]).frame.select("destination").collect()} == {*names, None}
+        assert {
+            row[0] for row in read_events(spark, [table]).frame.select("destination").collect()
+        } == {*names, None}
         assert read_events(spark, [table], names).frame.count() == len(names)
 
 
 def _line(number: int, destination: str | None) -> str:
     return (
-        json.dumps({"v": 1, "run": "r", "line": number, "time": 1, "ids": ["a"], "steps": ["produced"], "destination": destination})
+        json.dumps(
+            {
+                "v": 1,
+                "run": "r",
+                "line": number,
+                "time": 1,
+                "ids": ["a"],
+                "steps": ["produced"],
+                "destination": destination,
+            }
+        )
         + "\n"
     )
 
@@ -107,7 +131,9 @@ def test_what_cannot_be_read_is_said_in_one_line(spark: SparkSession, tmp_path: 
     # The batch is settled; its segments are gone before it could be done.
     gone.unlink()
     newer.write_text(_line(2, "queue:a"))
-    with pytest.raises(PipelineError, match=r"r-0000000001\.jsonl.*--skip-missing goes on without it$") as raised:
+    with pytest.raises(
+        PipelineError, match=r"r-0000000001\.jsonl.*--skip-missing goes on without it$"
+    ) as raised:
         run(spark, [str(journal)], str(table))
     assert "\n" not in str(raised.value)
     (written,) = run(spark, [str(journal)], str(table), skip_missing=True).values()

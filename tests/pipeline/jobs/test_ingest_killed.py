@@ -46,7 +46,9 @@ def _ingest(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         process.stdout.close()
 
 
-def _until_more(count: Callable[[Path], int], than: int, folder: Path, process: subprocess.Popen[str]) -> None:
+def _until_more(
+    count: Callable[[Path], int], than: int, folder: Path, process: subprocess.Popen[str]
+) -> None:
     while count(folder) <= than:
         assert process.poll() is None, f"it ended before it should: {process.communicate()[0]}"
         time.sleep(0.01)
@@ -55,17 +57,30 @@ def _until_more(count: Callable[[Path], int], than: int, folder: Path, process: 
 def _files(folder: Path) -> int:
     """How many files of events there are, in the table or not yet."""
     # Unlike a glob it does not mind folders that go while it looks.
-    return sum(name.endswith(".parquet") for _, _, names in os.walk(folder / "table" / "events") for name in names)
+    return sum(
+        name.endswith(".parquet")
+        for _, _, names in os.walk(folder / "table" / "events")
+        for name in names
+    )
 
 
 def _batches(folder: Path) -> int:
     """How many batches are in the ledger."""
     found = os.walk(folder / "table" / "ledger")
-    return sum(name.endswith(".parquet") for place, _, names in found for name in names if "_temporary" not in place)
+    return sum(
+        name.endswith(".parquet")
+        for place, _, names in found
+        for name in names
+        if "_temporary" not in place
+    )
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))])
-def test_killed_at_any_time_and_run_again_it_has_each_event_once(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))]
+)
+def test_killed_at_any_time_and_run_again_it_has_each_event_once(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
     truth = write_journal(tmp_path / "journal", EVENTS, seed=seed, octets=OCTETS, queues=QUEUES)
     with _ingest(tmp_path, "--continuously") as process:
         # At one of many places in a batch: while its files appear, between them and the ledger, or after it.
@@ -82,7 +97,9 @@ def _lives(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))])
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))]
+)
 def test_while_the_java_machine_of_one_that_was_killed_lives_nobody_else_writes(
     spark: SparkSession, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,7 +107,9 @@ def test_while_the_java_machine_of_one_that_was_killed_lives_nobody_else_writes(
     journal, table = str(tmp_path / "journal"), str(tmp_path / "table")
     with _ingest(tmp_path, "--continuously") as process:
         _until_more(_files, seed - 1, tmp_path, process)
-        (java,) = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+        (java,) = map(
+            int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        )
         os.kill(java, signal.SIGSTOP)
         process.kill()
         process.wait()
@@ -105,8 +124,12 @@ def test_while_the_java_machine_of_one_that_was_killed_lives_nobody_else_writes(
     check(spark, tmp_path / "table", truth)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
-def test_continuously_until_a_signal_says_that_it_is_over(spark: SparkSession, tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)]
+)
+def test_continuously_until_a_signal_says_that_it_is_over(
+    spark: SparkSession, tmp_path: Path, number: signal.Signals
+) -> None:
     journal = tmp_path / "journal"
     truth = write_journal(tmp_path / "to come", EVENTS, octets=OCTETS, queues=QUEUES)
     journal.mkdir()

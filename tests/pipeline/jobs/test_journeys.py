@@ -25,11 +25,17 @@ _FIRST, _SECOND = (f"{_STORE}-{number:017d}" for number in (1, 2))
 _QUEUE, _TOPIC, _DMQ = "queue:q", "topic:t", "queue:mq.sys.dmq"
 
 
-def test_generated_traffic_has_the_outcomes_that_it_was_made_with(spark: SparkSession, tmp_path: Path) -> None:
+def test_generated_traffic_has_the_outcomes_that_it_was_made_with(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     truth = write_journal(tmp_path / "journal", 4_000, seed=3)
     output = Output(str(tmp_path / "answer"))
     found = run(spark, [str(tmp_path / "journal")], output, limits=Limits(stuck=0.001))
-    rows = spark.read.parquet(str(tmp_path / "answer" / "journeys")).select("message_id", "outcome", "redelivered", "gap").collect()
+    rows = (
+        spark.read.parquet(str(tmp_path / "answer" / "journeys"))
+        .select("message_id", "outcome", "redelivered", "gap")
+        .collect()
+    )
     assert Counter(row.outcome for row in rows) == truth.outcomes
     for outcome, ids in truth.ids.items():
         assert {row.message_id for row in rows if row.outcome == outcome} == ids
@@ -39,8 +45,15 @@ def test_generated_traffic_has_the_outcomes_that_it_was_made_with(spark: SparkSe
     assert found.facts["lost"] == truth.outcomes["lost"]
     assert found.facts["redelivered"] == len(truth.redelivered)
     percentiles = spark.read.parquet(str(tmp_path / "answer" / "latencies"))
-    assert {"destination", "link", "hour", "latency", "messages", "p50_ms", "p99_ms"} <= set(percentiles.columns)
-    assert percentiles.where("latency = 'transfer' and link = 'bridge/lake' and p50_ms <= p99_ms").count() > 0
+    assert {"destination", "link", "hour", "latency", "messages", "p50_ms", "p99_ms"} <= set(
+        percentiles.columns
+    )
+    assert (
+        percentiles.where(
+            "latency = 'transfer' and link = 'bridge/lake' and p50_ms <= p99_ms"
+        ).count()
+        > 0
+    )
 
 
 def _journal(folder: Path, *lines: dict[str, Any]) -> str:
@@ -51,7 +64,11 @@ def _journal(folder: Path, *lines: dict[str, Any]) -> str:
     for second, line in enumerate(lines):
         run = line.setdefault("run", _FIRST)
         number = next(numbers.setdefault(run, count(1)))
-        texts.append(json.dumps({"v": 1, "line": number, "time": second * 1_000_000, "instance": "i", **line}))
+        texts.append(
+            json.dumps(
+                {"v": 1, "line": number, "time": second * 1_000_000, "instance": "i", **line}
+            )
+        )
     (folder / "r-0000000001.jsonl").write_text("\n".join(texts) + "\n")
     return str(folder)
 
@@ -62,7 +79,10 @@ def _line(message: str, *steps: str, destination: str = _QUEUE, **fields: Any) -
 
 def _found(spark: SparkSession, journal: str) -> dict[tuple[str, str | None], Row]:
     events = read_events(spark, [journal])
-    return {(row.message_id, row.subscription): row for row in journeys(events.frame, events.seen).collect()}
+    return {
+        (row.message_id, row.subscription): row
+        for row in journeys(events.frame, events.seen).collect()
+    }
 
 
 def test_each_outcome_is_known_by_its_steps(spark: SparkSession, tmp_path: Path) -> None:
@@ -79,10 +99,25 @@ def test_each_outcome_is_known_by_its_steps(spark: SparkSession, tmp_path: Path)
         _line("came back", "redelivered"),
         _line("in memory", "produced", "confirmed"),
         _line("in the store", "produced", "stored", "confirmed"),
-        _line("dead", "produced", "stored", "delivered", "dead", reason="undeliverable", comment="it is poison"),
+        _line(
+            "dead",
+            "produced",
+            "stored",
+            "delivered",
+            "dead",
+            reason="undeliverable",
+            comment="it is poison",
+        ),
         _line("expired", "produced", "expired"),
         _line("arrived", "received", destination="queue:s", transfers=[1], **link),
-        _line("arrived", "sent", destination="queue:x", target_ids=["at target"], transfers=[1], **link),
+        _line(
+            "arrived",
+            "sent",
+            destination="queue:x",
+            target_ids=["at target"],
+            transfers=[1],
+            **link,
+        ),
         _line("arrived", "arrived", "settled", transfers=[1], **link),
         _line("at target", "produced", destination="queue:x"),
         _line("at target", "delivered", "acknowledged", destination="queue:x"),
@@ -92,7 +127,9 @@ def test_each_outcome_is_known_by_its_steps(spark: SparkSession, tmp_path: Path)
         _line("buried", "received", "buried", reason="refused", **link),
         _line("not wanted", "received", "not transferred", "settled", **link),
         _line("of two", "produced", destination=_TOPIC, user="ann"),
-        _line("of two", "delivered", "acknowledged", "deleted", destination=_TOPIC, subscription="one"),
+        _line(
+            "of two", "delivered", "acknowledged", "deleted", destination=_TOPIC, subscription="one"
+        ),
         _line("of two", "delivered", destination=_TOPIC, subscription="two"),
         _line("of none", "produced", destination=_TOPIC),
         _line("of today", "produced", run=_SECOND),
@@ -126,14 +163,28 @@ def test_each_outcome_is_known_by_its_steps(spark: SparkSession, tmp_path: Path)
         1000,
         3000,
     )
-    assert (one.last_step, one.ended - one.began, one.last["redelivered"] > one.last["delivered"]) == (
+    assert (
+        one.last_step,
+        one.ended - one.began,
+        one.last["redelivered"] > one.last["delivered"],
+    ) == (
         "deleted",
         datetime(1, 1, 1, 0, 0, 4) - datetime(1, 1, 1),
         True,
     )
-    assert (found["dead", None].reason, found["dead", None].comment) == ("undeliverable", "it is poison")
-    assert (found["arrived", None].target_ids, found["at target", None].source_ids) == (["at target"], ["arrived"])
-    assert (found["arrived", None].links, found["arrived", None].destination, found["arrived", None].transfer_ms) == (
+    assert (found["dead", None].reason, found["dead", None].comment) == (
+        "undeliverable",
+        "it is poison",
+    )
+    assert (found["arrived", None].target_ids, found["at target", None].source_ids) == (
+        ["at target"],
+        ["arrived"],
+    )
+    assert (
+        found["arrived", None].links,
+        found["arrived", None].destination,
+        found["arrived", None].transfer_ms,
+    ) == (
         ["b/l"],
         "queue:s",
         2000,
@@ -200,10 +251,19 @@ def test_what_nobody_acknowledged_is_not_delivered_and_what_was_is_whatever_the_
     assert found["came back", None].acknowledge_ms == 3000
 
 
-def test_of_one_that_was_sent_again_under_its_old_id_only_what_came_then_counts(spark: SparkSession, tmp_path: Path) -> None:
+def test_of_one_that_was_sent_again_under_its_old_id_only_what_came_then_counts(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     link, topic = {"link": "b/l"}, {"destination": _TOPIC}
     a, b = {**topic, "subscription": "a"}, {**topic, "subscription": "b"}
-    queued = ("delivered anew", "waits anew", "died anew", "purged anew", "waits, its copy purged", "waits, its copy removed")
+    queued = (
+        "delivered anew",
+        "waits anew",
+        "died anew",
+        "purged anew",
+        "waits, its copy purged",
+        "waits, its copy removed",
+    )
     linked = ("linked anew", "waits for its link", "buried anew", "sent anew", "came back")
     journal = _journal(
         tmp_path / "journal",
@@ -224,7 +284,11 @@ def test_of_one_that_was_sent_again_under_its_old_id_only_what_came_then_counts(
         *(_line(name, "buried", reason="target", **link) for name in linked),
         *(_line(name, "settled", **link) for name in linked[:-1]),
         *(_line(name, "produced", "stored", "confirmed") for name in linked[:-1]),
-        *(_line(name, "received", "sent", **link) for name in linked if name != "waits for its link"),
+        *(
+            _line(name, "received", "sent", **link)
+            for name in linked
+            if name != "waits for its link"
+        ),
         *(_line(name, "arrived", "settled", **link) for name in ("linked anew", "came back")),
         _line("buried anew", "buried", "settled", reason="target", **link),
         # A link that empties the dead message queue sends nothing again.
@@ -242,7 +306,11 @@ def test_of_one_that_was_sent_again_under_its_old_id_only_what_came_then_counts(
         *(_line("for two", "acknowledged", "deleted", **each) for each in (a, b)),
     )
     found = _found(spark, journal)
-    lanes = {subscription: row.outcome for (name, subscription), row in found.items() if name == "for two"}
+    lanes = {
+        subscription: row.outcome
+        for (name, subscription), row in found.items()
+        if name == "for two"
+    }
     assert lanes == {"a": "delivered", "b": "delivered"}
     assert {name: row.outcome for (name, _), row in found.items() if name != "for two"} == {
         "delivered anew": "delivered",
@@ -262,15 +330,24 @@ def test_of_one_that_was_sent_again_under_its_old_id_only_what_came_then_counts(
     assert found["delivered anew", None].dead is not None
 
 
-def test_what_happens_to_one_subscription_of_a_topic_is_not_told_of_the_others(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_happens_to_one_subscription_of_a_topic_is_not_told_of_the_others(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     topic: dict[str, Any] = {"destination": _TOPIC}
-    one, other = {**topic, "subscription": "1", "connection": 4}, {**topic, "subscription": "1", "connection": 5}
+    one, other = (
+        {**topic, "subscription": "1", "connection": 4},
+        {**topic, "subscription": "1", "connection": 5},
+    )
     a, b = {**topic, "subscription": "a"}, {**topic, "subscription": "b"}
     journal = _journal(
         tmp_path / "journal",
         # Clients like to call their first subscription the same.
         *(_line(name, "produced", **topic) for name in ("one owes", "both have")),
-        *(_line(name, "delivered", **each) for name in ("one owes", "both have") for each in (one, other)),
+        *(
+            _line(name, "delivered", **each)
+            for name in ("one owes", "both have")
+            for each in (one, other)
+        ),
         _line("one owes", "acknowledged", "deleted", **one),
         *(_line("both have", "acknowledged", "deleted", **each) for each in (one, other)),
         _line("again", "produced", "stored", **topic),
@@ -311,7 +388,10 @@ def test_what_happens_to_one_subscription_of_a_topic_is_not_told_of_the_others(s
         ("linked", "a"): "waiting",
         ("linked", "b"): "delivered",
     }
-    assert {key: row.attempts for key, row in found.items() if key[1] == "1"} == {("one owes", "1"): 1, ("both have", "1"): 1}
+    assert {key: row.attempts for key, row in found.items() if key[1] == "1"} == {
+        ("one owes", "1"): 1,
+        ("both have", "1"): 1,
+    }
     assert {key: row.links for key, row in found.items() if key[0] == "linked"} == {
         ("linked", None): ["b/l"],
         ("linked", "a"): [],
@@ -340,12 +420,21 @@ def test_what_may_be_in_a_missing_line_is_beside_a_gap(spark: SparkSession, tmp_
         _line("after", "produced", "stored", line=100_000),
     )
     found = _found(spark, journal)
-    assert {key[0]: row.gap for key, row in found.items()} == {"before": True, "between": True, "after": True}
-    whole = _journal(tmp_path / "whole", *(_line(f"m{number}", "produced", "stored", line=number) for number in (7, 8, 9)))
+    assert {key[0]: row.gap for key, row in found.items()} == {
+        "before": True,
+        "between": True,
+        "after": True,
+    }
+    whole = _journal(
+        tmp_path / "whole",
+        *(_line(f"m{number}", "produced", "stored", line=number) for number in (7, 8, 9)),
+    )
     assert not any(row.gap for row in _found(spark, whole).values())
 
 
-def test_the_plan_sorts_once_and_brings_nothing_to_the_driver(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_plan_sorts_once_and_brings_nothing_to_the_driver(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     events = read_events(spark, [_journal(tmp_path / "journal", _line("a", "produced"))])
     plan = journeys(events.frame, events.seen)._jdf.queryExecution().executedPlan().toString()
     assert plan.count("Exchange hashpartitioning(message_id") == 1

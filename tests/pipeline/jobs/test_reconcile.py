@@ -34,10 +34,14 @@ def connection(running: LinkedGateway, folder: Path) -> Connection:
     """To its broker, as guest."""
     passcode = folder / "passcode"
     passcode.write_text("guest")
-    return Connection({"port": str(running.gateway.port), "login": "guest", "passcodeFile": str(passcode)})
+    return Connection(
+        {"port": str(running.gateway.port), "login": "guest", "passcodeFile": str(passcode)}
+    )
 
 
-def reconciled(spark: SparkSession, folder: Path, paths: Sequence[Path], **wanted: Any) -> tuple[bool, dict[str, Any], list[Any]]:
+def reconciled(
+    spark: SparkSession, folder: Path, paths: Sequence[Path], **wanted: Any
+) -> tuple[bool, dict[str, Any], list[Any]]:
     """What the job says: whether all agrees, a row for each link by its name, and a row for each message."""
     from pipeline.jobs.reconcile import Wanted, run
 
@@ -71,20 +75,26 @@ def test_links_of_every_kind_are_proved_to_have_moved_everything(
         assert (row.arrived, row.messages, row.transacted) == (COUNT, COUNT, transacted)
     assert not [row for row in messages if row.reordered or row.altered or row.doubled or row.late]
     here = ["proof/plain", "proof/once"]
-    assert reconciled(spark, tmp_path, [running.journal], links=here, browse=connection(running, tmp_path))[0]
+    assert reconciled(
+        spark, tmp_path, [running.journal], links=here, browse=connection(running, tmp_path)
+    )[0]
     target = spark.read.parquet(str(tmp_path / "reconciled" / "target")).collect()
-    assert Counter((row.link, row.lies, row.known_by, row.altered_there) for row in target) == dict.fromkeys(
-        [(link, 1, "id", False) for link in here], COUNT
-    )
+    assert Counter(
+        (row.link, row.lies, row.known_by, row.altered_there) for row in target
+    ) == dict.fromkeys([(link, 1, "id", False) for link in here], COUNT)
 
 
-def test_what_a_killed_gateway_has_moved_is_proved(spark: SparkSession, running: LinkedGateway, tmp_path: Path) -> None:
+def test_what_a_killed_gateway_has_moved_is_proved(
+    spark: SparkSession, running: LinkedGateway, tmp_path: Path
+) -> None:
     names, sent = ("plain", "once"), 0
     for round in range(3):
         for name in names:
             running.send(name, [f"{round}-{number}" for number in range(COUNT)])
         sent += COUNT
-        running.gateway.until_link("plain", lambda told: told["counters"]["acknowledged"] > COUNT // 3, "some are moved")
+        running.gateway.until_link(
+            "plain", lambda told: told["counters"]["acknowledged"] > COUNT // 3, "some are moved"
+        )
         running.gateway.restart(crash=True)
     for name in names:
         running.until_at_rest(name)
@@ -95,27 +105,53 @@ def test_what_a_killed_gateway_has_moved_is_proved(spark: SparkSession, running:
         row = rows[f"proof/{name}"]
         assert (row.messages, row.lost, row.altered, row.reordered) == (sent, 0, 0, 0)
         # What is in doubt is so for the end of a run, and for no other reason.
-        doubts = {one.doubt for one in messages if one.link == f"proof/{name}" and one.outcome == "in doubt"}
+        doubts = {
+            one.doubt
+            for one in messages
+            if one.link == f"proof/{name}" and one.outcome == "in doubt"
+        }
         assert doubts <= {"the gateway ended"}
         assert len(set(arrived[name])) == sent
     twice = len(arrived["plain"]) - sent
-    assert rows["proof/plain"].doubled <= twice <= rows["proof/plain"].doubled + rows["proof/plain"].possibly_doubled
+    assert (
+        rows["proof/plain"].doubled
+        <= twice
+        <= rows["proof/plain"].doubled + rows["proof/plain"].possibly_doubled
+    )
     assert (len(arrived["once"]), rows["proof/once"].doubled) == (sent, 0)
 
 
 # --- the job
 
 
-def test_the_exit_code_is_1_if_it_cannot_be_proved(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_exit_code_is_1_if_it_cannot_be_proved(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     journal = linked.LinkJournal(tmp_path / "journal", 1)
     linked.moved(journal)
     linked.lost(journal)
     linked.moved(journal)
     journal.roll()
     lost = [id for id, outcome in journal.truth.outcomes.items() if outcome == "lost"]
-    assert main(["reconcile", str(tmp_path / "journal"), "--output", str(tmp_path / "found"), "--format", "json"]) == 1
+    assert (
+        main(
+            [
+                "reconcile",
+                str(tmp_path / "journal"),
+                "--output",
+                str(tmp_path / "found"),
+                "--format",
+                "json",
+            ]
+        )
+        == 1
+    )
     assert "do not agree" in capsys.readouterr().out
-    rows = [json.loads(line) for path in (tmp_path / "found" / "messages").glob("*.json") for line in path.open()]
+    rows = [
+        json.loads(line)
+        for path in (tmp_path / "found" / "messages").glob("*.json")
+        for line in path.open()
+    ]
     assert sorted(row["id"] for row in rows if row["outcome"] == "lost") == sorted(lost)
 
 
@@ -131,12 +167,17 @@ def test_doubled_messages_may_be_allowed(spark: SparkSession, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        ({"links": ["lake"]}, "nothing in .* of link lake in that time: expected a link as BRIDGE/LINK"),
+        (
+            {"links": ["lake"]},
+            "nothing in .* of link lake in that time: expected a link as BRIDGE/LINK",
+        ),
         ({"since": "2030-01-01"}, "nothing in .* of any link in that time"),
         ({"since": "soon"}, "--since soon: expected a time in UTC"),
     ],
 )
-def test_what_cannot_be_answered_is_one_clear_line(spark: SparkSession, tmp_path: Path, wanted: Any, expected: str) -> None:
+def test_what_cannot_be_answered_is_one_clear_line(
+    spark: SparkSession, tmp_path: Path, wanted: Any, expected: str
+) -> None:
     journal = linked.LinkJournal(tmp_path / "journal", 1)
     linked.moved(journal)
     journal.roll()

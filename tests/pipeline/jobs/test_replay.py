@@ -30,11 +30,16 @@ def job(spark: SparkSession, graveyard: Graveyard, tmp_path: Path) -> Job:
 def test_messages_of_all_types_come_back_to_where_they_were_as_they_were(job: Job) -> None:
     sent = [order(number, kind) for number, kind in enumerate(BodyType)]
     job.graveyard.buried(sent)
-    assert (job.run(approve=job.make()).sent, job.states()) == (6, {"": 1, "intended": 6, "sent": 6})
+    assert (job.run(approve=job.make()).sent, job.states()) == (
+        6,
+        {"": 1, "intended": 6, "sent": 6},
+    )
     # There they die again, so that what had come can be looked at.
     job.graveyard.until_there(BRIDGE_DMQ, 12)
     originals = job.graveyard.originals()
-    assert [compared(message) for message in originals] == [compared(message) for message in sent * 2]
+    assert [compared(message) for message in originals] == [
+        compared(message) for message in sent * 2
+    ]
     assert {str(message.headers.destination) for message in originals} == {"queue:broken.in"}
     # Carried out again, the plan finds nothing to do; those that died anew are in another one.
     again = job.run(approve=job.plan)
@@ -45,15 +50,23 @@ def test_messages_of_all_types_come_back_to_where_they_were_as_they_were(job: Jo
 def test_what_is_chosen_goes_where_it_is_told_and_leaves_the_queue(job: Job) -> None:
     ids = job.graveyard.buried([order(number) for number in range(5)])
     plan = job.make(
-        where="reason = 'TRANSFORM_FAILURE' and destination like '%broken%' and comment like '%order 3 %'", to="queue:revived"
+        where="reason = 'TRANSFORM_FAILURE' and destination like '%broken%' and comment like '%order 3 %'",
+        to="queue:revived",
     )
     [row] = [json.loads(line) for line in plan.read_text().splitlines()[1:-1]]
     assert (row["message_id"], row["target"]) == (ids[3], "queue:revived")
     done = job.run(approve=plan, remove=True)
     assert (done.sent, done.removed) == (1, 1)
     [found] = job.graveyard.browsed("revived")
-    assert (found.headers["message-id"], found.headers["correlation-id"], found.body) == ("ID:made:3", "c3", BODIES[BodyType.TEXT])
-    assert [frame.headers["message-id"] for frame in job.graveyard.browsed(BRIDGE_DMQ)] == [*ids[:3], ids[4]]
+    assert (found.headers["message-id"], found.headers["correlation-id"], found.body) == (
+        "ID:made:3",
+        "c3",
+        BODIES[BodyType.TEXT],
+    )
+    assert [frame.headers["message-id"] for frame in job.graveyard.browsed(BRIDGE_DMQ)] == [
+        *ids[:3],
+        ids[4],
+    ]
     job.graveyard.emptied("revived")
 
 
@@ -69,17 +82,23 @@ def test_the_brokers_own_dead_are_restored_without_what_their_death_added(job: J
         (b"two", "red", "0"),
         (b"late", "blue", "0"),
     ]
-    assert [frame.headers["message-id"] for frame in found] == [frame.headers["message-id"] for frame in before]
+    assert [frame.headers["message-id"] for frame in found] == [
+        frame.headers["message-id"] for frame in before
+    ]
     assert found[0].headers["x-extra"] == "e"
     assert not [name for name in found[0].headers if name.startswith("JMS_SUN_DMQ")]
     job.graveyard.emptied("shop")
 
 
-def test_the_brokers_own_dead_of_every_type_are_restored_to_the_type_of_each_property(job: Job) -> None:
+def test_the_brokers_own_dead_of_every_type_are_restored_to_the_type_of_each_property(
+    job: Job,
+) -> None:
     sent = [order(number, kind) for number, kind in enumerate(BodyType)]
     job.graveyard.refused_whole("shop", sent)
     [*dead] = job.graveyard.whole(BROKER_DMQ)
-    assert {message.headers.properties["JMS_SUN_DMQ_UNDELIVERED_REASON"] for message in dead} == {"UNDELIVERABLE"}
+    assert {message.headers.properties["JMS_SUN_DMQ_UNDELIVERED_REASON"] for message in dead} == {
+        "UNDELIVERABLE"
+    }
     done = job.run(approve=job.make(BROKER_DMQ), remove=True)
     assert (done.sent, done.removed) == (6, 6)
     assert job.graveyard.browsed(BROKER_DMQ) == []
@@ -89,7 +108,9 @@ def test_the_brokers_own_dead_of_every_type_are_restored_to_the_type_of_each_pro
     job.graveyard.emptied("shop")
 
 
-def test_a_dry_run_sends_nothing_and_says_what_it_would_do(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_sends_nothing_and_says_what_it_would_do(
+    job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
     job.graveyard.buried([order(1), order(2, BodyType.MAP)])
     job.run(queue=BRIDGE_DMQ, connection=job.graveyard.connection())
     said = capsys.readouterr().out
@@ -108,7 +129,10 @@ def test_a_plan_is_carried_out_as_it_is_or_not_at_all(job: Job) -> None:
         job.run(approve=plan)
     plan.write_text(text)
     with job.graveyard.client() as client:
-        client.ask("SUBSCRIBE", {"destination": f"/queue/{BRIDGE_DMQ}", "id": "1", "ack": "client-individual"})
+        client.ask(
+            "SUBSCRIBE",
+            {"destination": f"/queue/{BRIDGE_DMQ}", "id": "1", "ack": "client-individual"},
+        )
         client.ask("ACK", {"id": client.message().headers["ack"]})
     with pytest.raises(PipelineError, match="1 message that the plan names are gone"):
         job.run(approve=plan)
@@ -135,7 +159,11 @@ def test_what_became_of_each_is_written(job: Job, tmp_path: Path) -> None:
     job.run(approve=plan, output=output)
     job.run(approve=plan, output=replace(output, path=str(tmp_path / "again")))
     for name, status in (("told", "sent"), ("again", "sent before")):
-        [row] = [json.loads(line) for path in (tmp_path / name).glob("*.json") for line in path.read_text().splitlines()]
+        [row] = [
+            json.loads(line)
+            for path in (tmp_path / name).glob("*.json")
+            for line in path.read_text().splitlines()
+        ]
         assert (row["place"], row["target"], row["status"]) == (1, "queue:revived", status)
         assert row["sent"] > row["died"]
     job.graveyard.emptied("revived")
@@ -146,9 +174,18 @@ def test_the_passcode_may_be_somewhere_else_when_a_plan_is_carried_out() -> None
     from pipeline.jobs.replay import anew
 
     planned = {"port": "1", "login": "admin", "passcodeEnv": "SECRET"}
-    for given, file, env in (({}, None, "SECRET"), ({"passcodeFile": "f"}, "f", None), ({"login": "me"}, None, "SECRET")):
+    for given, file, env in (
+        ({}, None, "SECRET"),
+        ({"passcodeFile": "f"}, "f", None),
+        ({"login": "me"}, None, "SECRET"),
+    ):
         found = parse(anew(planned, given), Use.WRITE)
-        assert (found.port, found.login, found.passcode_file, found.passcode_env) == (1, given.get("login", "admin"), file, env)
+        assert (found.port, found.login, found.passcode_file, found.passcode_env) == (
+            1,
+            given.get("login", "admin"),
+            file,
+            env,
+        )
 
 
 def test_what_the_broker_refuses_is_one_line_and_what_it_has_is_in_the_ledger(job: Job) -> None:
@@ -167,7 +204,10 @@ def test_what_the_broker_refuses_is_one_line_and_what_it_has_is_in_the_ledger(jo
     ("options", "said"),
     [
         ({"where": " ", "queue": "q"}, "--where is empty: "),
-        ({"rate": math.inf, "approve": Path("x")}, "--rate inf: expected 0.001 to 1,000,000 messages a second"),
+        (
+            {"rate": math.inf, "approve": Path("x")},
+            "--rate inf: expected 0.001 to 1,000,000 messages a second",
+        ),
         ({"rate": math.nan, "approve": Path("x")}, "--rate nan: expected "),
         ({"rate": 1e-9, "approve": Path("x")}, "--rate 1e-09: expected "),
     ],
@@ -175,8 +215,27 @@ def test_what_the_broker_refuses_is_one_line_and_what_it_has_is_in_the_ledger(jo
 def test_options_that_make_no_sense_are_one_line(options: dict[str, Any], said: str) -> None:
     from pipeline.jobs.replay import check
 
-    names = ("queue", "archive", "where", "to", "new_ids", "strict", "plan", "approve", "journal", "rate", "remove", "in_doubt")
-    given = {**dict.fromkeys(names), "connection": NOBODY, "target": NOBODY, "ledger": Path("l"), **options}
+    names = (
+        "queue",
+        "archive",
+        "where",
+        "to",
+        "new_ids",
+        "strict",
+        "plan",
+        "approve",
+        "journal",
+        "rate",
+        "remove",
+        "in_doubt",
+    )
+    given = {
+        **dict.fromkeys(names),
+        "connection": NOBODY,
+        "target": NOBODY,
+        "ledger": Path("l"),
+        **options,
+    }
     with pytest.raises(PipelineError) as refused:
         check(given)
     assert str(refused.value).startswith(said)
@@ -186,7 +245,10 @@ def test_options_that_make_no_sense_are_one_line(options: dict[str, Any], said: 
     ("options", "said"),
     [
         ({"where": "colour = 'red'"}, "--where: there is no column `colour`; there are body, "),
-        ({"administrator": False}, "restores messages for users in the group admin only, and guest is not"),
+        (
+            {"administrator": False},
+            "restores messages for users in the group admin only, and guest is not",
+        ),
         ({"login": "nobody"}, "refused the login nobody: "),
     ],
 )

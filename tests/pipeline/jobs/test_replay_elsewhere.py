@@ -21,7 +21,13 @@ from tests.servers import activemq
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HEADERS = Headers(Queue("x"), priority=7, correlation_id="c", type="order", properties={"number": "9", "customer": "me"})
+HEADERS = Headers(
+    Queue("x"),
+    priority=7,
+    correlation_id="c",
+    type="order",
+    properties={"number": "9", "customer": "me"},
+)
 
 
 @pytest.fixture
@@ -34,7 +40,13 @@ def test_what_cannot_be_carried_is_listed_and_the_rest_arrives(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     there = Connection({"port": str(activemq().port)})
-    job.graveyard.buried([order(1), order(2, BodyType.MAP), Message(HEADERS, "grün".encode(), message_id="ID:made:9", timestamp=1)])
+    job.graveyard.buried(
+        [
+            order(1),
+            order(2, BodyType.MAP),
+            Message(HEADERS, "grün".encode(), message_id="ID:made:9", timestamp=1),
+        ]
+    )
     elsewhere: dict[str, Any] = {"target": there, "to": "queue:revived"}
     with pytest.raises(PipelineError, match="--strict: 1 of 3 messages cannot be sent"):
         job.make(strict=True, **elsewhere)
@@ -53,19 +65,33 @@ def test_what_cannot_be_carried_is_listed_and_the_rest_arrives(
     assert job.run(approve=plan, rate=500.0).sent == 2
     # One is persistent and one is not, which ActiveMQ does not keep in order.
     second, first = sorted(received(there, 2), key=lambda each: each[0]["correlation-id"])
-    assert (first[1], first[0]["small"], first[0]["flag"], first[0]["correlation-id"]) == (BODIES[BodyType.TEXT], "3", "true", "c1")
-    assert (second[1], second[0]["priority"], second[0]["type"], second[0]["number"]) == ("grün".encode(), "7", "order", "9")
+    assert (first[1], first[0]["small"], first[0]["flag"], first[0]["correlation-id"]) == (
+        BODIES[BodyType.TEXT],
+        "3",
+        "true",
+        "c1",
+    )
+    assert (second[1], second[0]["priority"], second[0]["type"], second[0]["number"]) == (
+        "grün".encode(),
+        "7",
+        "order",
+        "9",
+    )
     assert (first[0]["amq-msg-type"], second[0]["amq-msg-type"]) == ("text", "text")
 
 
-def test_what_an_interrupted_replay_may_have_sent_is_not_sent_without_being_told_to(job: Job) -> None:
+def test_what_an_interrupted_replay_may_have_sent_is_not_sent_without_being_told_to(
+    job: Job,
+) -> None:
     there = Connection({"port": str(activemq().port)})
     job.graveyard.buried([order(1), order(2)])
     plan = job.make(target=there, to="queue:revived")
     row = json.loads(plan.read_text().splitlines()[1])
     with opened(job.ledger, "x") as ledger:
         ledger.append(State.INTENDED, 1, "killed", [row])
-    with pytest.raises(PipelineError, match=f"nobody knows whether 1 message, the first {row['message_id']}, "):
+    with pytest.raises(
+        PipelineError, match=f"nobody knows whether 1 message, the first {row['message_id']}, "
+    ):
         job.run(approve=plan)
     done = job.run(approve=plan, in_doubt="skip")
     assert (done.sent, done.doubtful) == (1, 1)
@@ -76,7 +102,9 @@ def test_what_an_interrupted_replay_may_have_sent_is_not_sent_without_being_told
 def received(there: Connection, count: int) -> list[tuple[dict[str, str], bytes]]:
     """What arrived, taken."""
     with Client(int(there.options["port"])) as client:
-        found = client.ask("SUBSCRIBE", {"destination": "/queue/revived", "id": "1", "ack": "client"})
+        found = client.ask(
+            "SUBSCRIBE", {"destination": "/queue/revived", "id": "1", "ack": "client"}
+        )
         while len(found) < count:
             found.append(client.message())
         client.ask("ACK", {"id": found[-1].headers["ack"]})

@@ -43,7 +43,12 @@ def test_a_replay_that_is_killed_at_any_moment_sends_each_message_once(
     job.graveyard.buried([order(number) for number in range(6)])
     plan = job.make(to="queue:revived")
     killed_at(point, times, job)
-    assert job.states() == {"": 1, "intended": 3 if point == "removed" else 6, "sent": sent, "removed": 3}
+    assert job.states() == {
+        "": 1,
+        "intended": 3 if point == "removed" else 6,
+        "sent": sent,
+        "removed": 3,
+    }
     assert len(job.graveyard.browsed("revived")) == there
     done = job.run(approve=plan, remove=True)
     assert (done.sent, done.before, done.removed) == (6 - sent, sent, 3)
@@ -55,6 +60,17 @@ def test_a_replay_that_is_killed_at_any_moment_sends_each_message_once(
 
 def killed_at(point: str, times: int, job: Job) -> None:
     """Carry out the plan in a process of its own, which is killed when it comes to this point for the N-th time."""
-    words = [sys.executable, "-m", "tests.pipeline.jobs.replaying", point, str(times), str(job.plan), str(job.ledger), "3"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=1200, check=False)
+    words = [
+        sys.executable,
+        "-m",
+        "tests.pipeline.jobs.replaying",
+        point,
+        str(times),
+        str(job.plan),
+        str(job.ledger),
+        "3",
+    ]
+    done = subprocess.run(
+        words, cwd=ROOT, capture_output=True, text=True, timeout=1200, check=False
+    )
     assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr

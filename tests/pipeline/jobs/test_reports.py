@@ -36,7 +36,20 @@ def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Wr
     folder = tmp_path_factory.mktemp("reports")
     truth = write_journal(folder / "journal", 4_000, seed=SEED, queues=5)
     table = folder / "events"
-    assert main(["ingest", "--journal", str(folder / "journal"), "--into", str(table), "--report", str(folder / "reports")]) == 0
+    assert (
+        main(
+            [
+                "ingest",
+                "--journal",
+                str(folder / "journal"),
+                "--into",
+                str(table),
+                "--report",
+                str(folder / "reports"),
+            ]
+        )
+        == 0
+    )
     return Written(truth, table, folder / "reports")
 
 
@@ -50,8 +63,12 @@ class Page:
 
     @property
     def figures(self) -> dict[str, int]:
-        names, values = (self.document.xpath(f"//dl[@class='figures']//{kind}/text()") for kind in ("dt", "dd"))
-        return {name: int(value.replace(",", "")) for name, value in zip(names, values, strict=True)}
+        names, values = (
+            self.document.xpath(f"//dl[@class='figures']//{kind}/text()") for kind in ("dt", "dd")
+        )
+        return {
+            name: int(value.replace(",", "")) for name, value in zip(names, values, strict=True)
+        }
 
     @property
     def headings(self) -> list[str]:
@@ -59,7 +76,9 @@ class Page:
 
     def drawn(self, heading: str) -> str:
         """What is told of the drawing below a heading."""
-        [told] = self.document.xpath(f"//section[h2[text()='{heading}']]//*[local-name()='desc']/text()")
+        [told] = self.document.xpath(
+            f"//section[h2[text()='{heading}']]//*[local-name()='desc']/text()"
+        )
         return str(told)
 
     def rows(self, heading: str) -> list[tuple[str, ...]]:
@@ -71,7 +90,11 @@ def test_of_ingest(written: Written, tmp_path: Path) -> None:
     page = Page(written.folder / "ingest.html", tmp_path)
     assert page.figures["events"] == written.truth.events
     assert page.figures["damaged lines"] == 0
-    [by_destination] = [heading for heading in page.headings if heading.startswith("Events per ") and "destination" in heading]
+    [by_destination] = [
+        heading
+        for heading in page.headings
+        if heading.startswith("Events per ") and "destination" in heading
+    ]
     counted = page.rows(by_destination)
     assert sum(int(row[2].replace(",", "")) for row in counted) == written.truth.events
     assert len({row[0] for row in counted}) <= 200
@@ -91,15 +114,34 @@ def test_of_journeys(written: Written, tmp_path: Path) -> None:
     assert page.figures["redelivered"] == len(truth.redelivered)
     assert {row[0]: int(row[1].replace(",", "")) for row in page.rows("Outcomes")} == truth.outcomes
     latency = "Latency by destination, from the first step to the last"
-    assert page.drawn(latency).startswith("Range plot of p50_ms, p90_ms, p99_ms in ms by destination")
+    assert page.drawn(latency).startswith(
+        "Range plot of p50_ms, p90_ms, p99_ms in ms by destination"
+    )
     assert {row[0] for row in page.rows(latency)} <= set(truth.destinations)
-    assert page.drawn("The slowest journeys, one of each destination").startswith("Time line of 4 journeys. ID:7-")
-    assert [row[0] for row in page.rows("Latency by link, from received by a link to durable at its target")] == ["bridge/lake"]
+    assert page.drawn("The slowest journeys, one of each destination").startswith(
+        "Time line of 4 journeys. ID:7-"
+    )
+    assert [
+        row[0]
+        for row in page.rows("Latency by link, from received by a link to durable at its target")
+    ] == ["bridge/lake"]
 
 
 def test_of_one_journey(written: Written, tmp_path: Path) -> None:
     message = min(written.truth.redelivered, key=lambda name: (len(name), name))
-    assert main(["journeys", str(written.table), "--message", message, "--report", str(written.folder / "one")]) == 0
+    assert (
+        main(
+            [
+                "journeys",
+                str(written.table),
+                "--message",
+                message,
+                "--report",
+                str(written.folder / "one"),
+            ]
+        )
+        == 0
+    )
     page = Page(written.folder / "one" / "journeys.html", tmp_path)
     steps = [row[1] for row in page.rows("Steps")]
     assert steps[:6] == ["produced", "stored", "confirmed", "delivered", "returned", "redelivered"]
@@ -113,7 +155,9 @@ def test_of_dead_letters(written: Written, tmp_path: Path) -> None:
     page = Page(written.folder / "dead-letters.html", tmp_path)
     truth = written.truth.outcomes
     assert page.figures["dead messages"] == truth["dead"] + truth["expired"]
-    by_reason = {row[0]: int(row[1].replace(",", "")) for row in page.rows("Dead messages by reason")}
+    by_reason = {
+        row[0]: int(row[1].replace(",", "")) for row in page.rows("Dead messages by reason")
+    }
     assert sum(by_reason.values()) == truth["dead"] + truth["expired"]
     assert len(by_reason) > 1
     assert page.drawn("Dead messages by reason").startswith("Bar chart of messages")
@@ -132,28 +176,47 @@ def test_of_reconcile(written: Written, tmp_path: Path) -> None:
     assert "agree" in page.document.xpath("//dl[1]//dd/text()")[0]
 
 
-def test_of_an_archive_and_of_nothing_dead(spark: SparkSession, graveyard: Graveyard, tmp_path: Path) -> None:
+def test_of_an_archive_and_of_nothing_dead(
+    spark: SparkSession, graveyard: Graveyard, tmp_path: Path
+) -> None:
     connection = graveyard.connection().options
-    options = ["--port", connection["port"], "--login", connection["login"], "--passcode-file", connection["passcodeFile"]]
+    options = [
+        "--port",
+        connection["port"],
+        "--login",
+        connection["login"],
+        "--passcode-file",
+        connection["passcodeFile"],
+    ]
     graveyard.emptied("kept")
     with graveyard.client() as client:
         for number in range(3):
             client.store("/queue/kept", b"<script>" * number)
     reports = tmp_path / "reports"
-    assert main(["archive", "kept", str(tmp_path / "archive"), "--report", str(reports), *options]) == 0
+    assert (
+        main(["archive", "kept", str(tmp_path / "archive"), "--report", str(reports), *options])
+        == 0
+    )
     page = Page(reports / "archive.html", tmp_path)
     assert page.figures == {"messages added": 3}
-    assert [sum(int(row[1]) for row in page.rows(f"{what} per second")) for what in ("Messages", "Octets")] == [3, 24]
+    assert [
+        sum(int(row[1]) for row in page.rows(f"{what} per second"))
+        for what in ("Messages", "Octets")
+    ] == [3, 24]
     graveyard.emptied("kept")
     assert main(["dead-letters", "--queue", "mq.sys.dmq", "--report", str(reports), *options]) == 0
     page = Page(reports / "dead-letters.html", tmp_path)
-    assert page.document.xpath("//p[@class='empty']/text()") == ["There is nothing to show: no rows were found."]
+    assert page.document.xpath("//p[@class='empty']/text()") == [
+        "There is nothing to show: no rows were found."
+    ]
     assert page.headings == ["What was asked for"]
     assert connection["passcodeFile"] in page.document.body.text_content()
 
 
 def test_of_a_replay(spark: SparkSession, graveyard: Graveyard, tmp_path: Path) -> None:
-    graveyard.refused("shop<script>", [b"one", b"two"], **{"customer": "<img src=x onerror=alert(1)>"})
+    graveyard.refused(
+        "shop<script>", [b"one", b"two"], **{"customer": "<img src=x onerror=alert(1)>"}
+    )
     graveyard.refused("till", [b"three"])
     reports, ledger = tmp_path / "reports", str(tmp_path / "ledger")
     words = ["replay", "--ledger", ledger]
@@ -163,25 +226,43 @@ def test_of_a_replay(spark: SparkSession, graveyard: Graveyard, tmp_path: Path) 
     assert (page.figures["chosen"], page.figures["to be sent"]) == (3, 3)
     expected = [("queue:shop<script>", "to be sent", "2"), ("queue:till", "to be sent", "1")]
     assert page.rows("Messages by target and status") == expected
-    assert page.drawn("Messages by target and status").startswith("Bar chart of messages in messages by target, 2 places. ")
+    assert page.drawn("Messages by target and status").startswith(
+        "Bar chart of messages in messages by target, 2 places. "
+    )
     assert sum(int(row[2]) for row in page.rows("Messages by reason and status")) == 3
     [by_time] = [
-        heading for heading in page.headings if heading.startswith("Deaths of these messages per ") and "status" in heading
+        heading
+        for heading in page.headings
+        if heading.startswith("Deaths of these messages per ") and "status" in heading
     ]
     assert sum(int(row[2]) for row in page.rows(by_time)) == 3
     assert page.document.xpath("//script | //img") == []
 
-    assert main([*words, "--approve", str(tmp_path / "plan"), "--remove", "--report", str(reports)]) == 0
+    assert (
+        main([*words, "--approve", str(tmp_path / "plan"), "--remove", "--report", str(reports)])
+        == 0
+    )
     page = Page(reports / "replay.html", tmp_path)
     assert (page.figures["sent"], page.figures["removed"]) == (3, 3)
-    assert page.rows("Messages by target and status") == [("queue:shop<script>", "sent", "2"), ("queue:till", "sent", "1")]
+    assert page.rows("Messages by target and status") == [
+        ("queue:shop<script>", "sent", "2"),
+        ("queue:till", "sent", "1"),
+    ]
     [per_time] = [heading for heading in page.headings if heading.startswith("Messages sent per ")]
-    assert {row[1:] for row in page.rows(per_time)} == {("queue:shop<script>", "2"), ("queue:till", "1")}
+    assert {row[1:] for row in page.rows(per_time)} == {
+        ("queue:shop<script>", "2"),
+        ("queue:till", "1"),
+    }
     graveyard.emptied("shop<script>", "till")
 
 
 def test_of_a_replay_of_nothing(spark: SparkSession, graveyard: Graveyard, tmp_path: Path) -> None:
     reports = tmp_path / "reports"
-    assert main(["replay", "--queue", BROKER_DMQ, "--report", str(reports), *graveyard.arguments()]) == 0
+    assert (
+        main(["replay", "--queue", BROKER_DMQ, "--report", str(reports), *graveyard.arguments()])
+        == 0
+    )
     page = Page(reports / "replay.html", tmp_path)
-    assert page.document.xpath("//p[@class='empty']/text()") == ["There is nothing to show: no rows were found."]
+    assert page.document.xpath("//p[@class='empty']/text()") == [
+        "There is nothing to show: no rows were found."
+    ]

@@ -43,7 +43,9 @@ class Opened:
     picture: Path
 
 
-def opened(page: Path, folder: Path, *, width: int = 1_200, height: int = 2_400, dark: bool = False) -> Opened:
+def opened(
+    page: Path, folder: Path, *, width: int = 1_200, height: int = 2_400, dark: bool = False
+) -> Opened:
     """Open a page.
 
     :param folder: for the browser's profile and the picture. :param width: and :param height: of the window. :param dark: the user likes dark pages.
@@ -62,7 +64,11 @@ def opened(page: Path, folder: Path, *, width: int = 1_200, height: int = 2_400,
         page.absolute().as_uri(),
     ]
     with subprocess.Popen(
-        [COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, cwd=folder
+        [COMMAND, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        cwd=folder,
     ) as process:
         try:
             out, err = process.communicate(timeout=_SECONDS)

@@ -60,14 +60,21 @@ def summaries(seed: int = 1) -> dict[str, Summary]:
                 Table(
                     "Events per hour by destination",
                     ("time", "destination", "events"),
-                    [(hour, queue, random.randrange(1, 4_000)) for hour in hours for queue in (*QUEUES[:7], "others")],
+                    [
+                        (hour, queue, random.randrange(1, 4_000))
+                        for hour in hours
+                        for queue in (*QUEUES[:7], "others")
+                    ],
                     chart=Chart("bar", "time", ("events",), by="destination", unit="events"),
                 ),
                 Table(
                     "Events by destination",
                     ("destination", "events"),
                     [
-                        (f"queue:a.name.so.long.that.somebody.must.have.been.paid.by.the.letter.{place:04}", 900_000 // (place + 1))
+                        (
+                            f"queue:a.name.so.long.that.somebody.must.have.been.paid.by.the.letter.{place:04}",
+                            900_000 // (place + 1),
+                        )
                         for place in range(38)
                     ],
                     chart=Chart("bar", "destination", ("events",)),
@@ -81,13 +88,20 @@ def summaries(seed: int = 1) -> dict[str, Summary]:
                 Table(
                     "Latency by destination",
                     ("destination", "messages", "p50_ms", "p90_ms", "p99_ms"),
-                    [(queue, 100 * place, 1.5 * place, 12.0 * place, 900.0 * place) for place, queue in enumerate(QUEUES, 1)],
+                    [
+                        (queue, 100 * place, 1.5 * place, 12.0 * place, 900.0 * place)
+                        for place, queue in enumerate(QUEUES, 1)
+                    ],
                     chart=Chart("range", "destination", ("p50_ms", "p90_ms", "p99_ms"), unit="ms"),
                 ),
                 Table(
                     "Latency by hour",
                     ("hour", "p50_ms", "p99_ms"),
-                    [(hour, 2 + random.random(), 200 + 100 * random.random()) for hour in hours if hour.hour not in (13, 14)],
+                    [
+                        (hour, 2 + random.random(), 200 + 100 * random.random())
+                        for hour in hours
+                        if hour.hour not in (13, 14)
+                    ],
                     chart=Chart("line", "hour", ("p50_ms", "p99_ms"), unit="ms"),
                 ),
                 Table(
@@ -124,19 +138,34 @@ def summaries(seed: int = 1) -> dict[str, Summary]:
                 Table(
                     "Dead messages per hour",
                     ("time", "reason", "messages"),
-                    [(hour, reason, random.randrange(1, 20)) for hour in hours for reason in REASONS if random.random() < 0.5],
+                    [
+                        (hour, reason, random.randrange(1, 20))
+                        for hour in hours
+                        for reason in REASONS
+                        if random.random() < 0.5
+                    ],
                     chart=Chart("bar", "time", ("messages",), by="reason", unit="messages"),
                 ),
                 Table(
                     "Dead messages by destination and reason",
                     ("destination", "reason", "messages"),
-                    [(queue, reason, random.randrange(1, 90)) for queue in QUEUES for reason in REASONS[:2]],
+                    [
+                        (queue, reason, random.randrange(1, 90))
+                        for queue in QUEUES
+                        for reason in REASONS[:2]
+                    ],
                     chart=Chart("bar", "destination", ("messages",), by="reason", unit="messages"),
                 ),
                 Table(
                     "Examples",
                     ("of", "message", "comment"),
-                    [(1, "ID:1", "java.lang.Error: no price\n\tat shop.Order.parse(Order.java:12)")],
+                    [
+                        (
+                            1,
+                            "ID:1",
+                            "java.lang.Error: no price\n\tat shop.Order.parse(Order.java:12)",
+                        )
+                    ],
                 ),
             ],
         ),
@@ -209,7 +238,12 @@ def hostile() -> Summary:
                 str(HOSTILE[4]),
                 ("time", "message", "step", "about"),
                 [
-                    (START + timedelta(seconds=second), HOSTILE[place], HOSTILE[(place + second) % len(HOSTILE)], HOSTILE[second])
+                    (
+                        START + timedelta(seconds=second),
+                        HOSTILE[place],
+                        HOSTILE[(place + second) % len(HOSTILE)],
+                        HOSTILE[second],
+                    )
                     for place in range(4)
                     for second in range(5)
                 ],

@@ -18,7 +18,11 @@ DARK = (0x4C, 0x95, 0xEC)
 
 
 def shown(kind: str, folder: Path, dark: bool = False) -> Opened:
-    return opened(write_page(folder, summaries()[kind], kind, {"JOURNAL": "/var/imq/journal"}, WHEN), folder, dark=dark)
+    return opened(
+        write_page(folder, summaries()[kind], kind, {"JOURNAL": "/var/imq/journal"}, WHEN),
+        folder,
+        dark=dark,
+    )
 
 
 def colours(picture: Path) -> dict[tuple[int, ...], int]:
@@ -35,15 +39,26 @@ def test_a_report_is_shown(kind: str, tmp_path: Path) -> None:
     summary = summaries()[kind]
     assert page.console == []
     document = lxml.html.document_fromstring(page.dom)
-    assert document.xpath("//h2[not(@id='given')]/@id") == [f"part-{number}" for number in range(1, len(summary.tables) + 1)]
-    assert len(document.xpath("//*[local-name()='svg'][@role='img']")) == sum(table.chart is not None for table in summary.tables)
-    rows = [len(section.xpath(".//tbody/tr")) for section in document.xpath("//section[not(@aria-labelledby='given')]")]
+    assert document.xpath("//h2[not(@id='given')]/@id") == [
+        f"part-{number}" for number in range(1, len(summary.tables) + 1)
+    ]
+    assert len(document.xpath("//*[local-name()='svg'][@role='img']")) == sum(
+        table.chart is not None for table in summary.tables
+    )
+    rows = [
+        len(section.xpath(".//tbody/tr"))
+        for section in document.xpath("//section[not(@aria-labelledby='given')]")
+    ]
     assert rows == [len(table.rows) for table in summary.tables]
     figures = [value for value in summary.facts.values() if isinstance(value, int)]
-    assert document.xpath("//dl[@class='figures']//dd/text()") == [f"{value:,}" for value in figures]
+    assert document.xpath("//dl[@class='figures']//dd/text()") == [
+        f"{value:,}" for value in figures
+    ]
     if kind != "hostile":
         assert document.xpath("//h1/text()") == [summary.title]
-        assert document.xpath("//h2[not(@id='given')]/text()") == [table.title for table in summary.tables]
+        assert document.xpath("//h2[not(@id='given')]/text()") == [
+            table.title for table in summary.tables
+        ]
     seen = colours(page.picture)
     assert len(seen) > 20
     if kind != "empty":
@@ -54,7 +69,9 @@ def test_what_a_message_holds_does_nothing(tmp_path: Path) -> None:
     document = lxml.html.document_fromstring(shown("hostile", tmp_path).dom)
     assert document.xpath("//script | //img | //iframe | //textarea") == []
     assert len(document.xpath("//h1")) == 1
-    assert document.xpath("//head/title/text()")[0].startswith("<script>document.title = 'taken'</script>")
+    assert document.xpath("//head/title/text()")[0].startswith(
+        "<script>document.title = 'taken'</script>"
+    )
 
 
 def test_a_dark_page_is_dark(tmp_path: Path) -> None:

@@ -76,7 +76,10 @@ def test_a_page_is_well_formed(kind: str) -> None:
     document = lxml.html.document_fromstring(text)
     ids = document.xpath("//@id")
     assert len(ids) == len(set(ids))
-    assert {reference.removeprefix("#") for reference in document.xpath("//a/@href | //*[local-name()='use']/@href")} <= set(ids)
+    assert {
+        reference.removeprefix("#")
+        for reference in document.xpath("//a/@href | //*[local-name()='use']/@href")
+    } <= set(ids)
     described = " ".join(document.xpath("//@aria-labelledby")).split()
     assert set(described) <= set(ids)
     assert set(re.findall(r"url\(#([^)]*)\)", text)) <= set(ids)
@@ -85,9 +88,19 @@ def test_a_page_is_well_formed(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_page_needs_nothing_else(kind: str) -> None:
     document = lxml.html.document_fromstring(page_of(kind))
-    assert document.xpath("//script | //link | //img | //iframe | //object | //embed | //form | //base | //textarea") == []
+    assert (
+        document.xpath(
+            "//script | //link | //img | //iframe | //object | //embed | //form | //base | //textarea"
+        )
+        == []
+    )
     assert document.xpath("//@src | //@srcset | //@action | //@style[contains(., 'http')]") == []
-    attributes = {name for element in document.iter() if isinstance(element.tag, str) for name in element.attrib}
+    attributes = {
+        name
+        for element in document.iter()
+        if isinstance(element.tag, str)
+        for name in element.attrib
+    }
     assert not {name for name in attributes if name.startswith("on")}
     assert [where for where in document.xpath("//@href") if not where.startswith("#")] == []
     [policy] = document.xpath("//meta[@http-equiv='Content-Security-Policy']/@content")
@@ -111,8 +124,12 @@ def test_each_drawing_is_told_in_words_and_has_its_table(kind: str) -> None:
         assert told["desc"]
         assert len(told["desc"]) > 20
     details = document.xpath("//figure/following-sibling::details[1]")
-    assert [len(one.xpath(".//tbody/tr")) for one in details] == [len(table.rows) for table in charts]
-    assert [one.xpath(".//th/text()") for one in details] == [list(table.columns) for table in charts]
+    assert [len(one.xpath(".//tbody/tr")) for one in details] == [
+        len(table.rows) for table in charts
+    ]
+    assert [one.xpath(".//th/text()") for one in details] == [
+        list(table.columns) for table in charts
+    ]
 
 
 def test_the_figures_are_there() -> None:
@@ -120,9 +137,19 @@ def test_the_figures_are_there() -> None:
     assert document.xpath("//head/title/text()") == ["Journeys of /var/imq/journal"]
     assert document.xpath("//h1/text()") == ["Journeys of /var/imq/journal"]
     figures = dict(
-        zip(document.xpath("//dl[@class='figures']//dt/text()"), document.xpath("//dl[@class='figures']//dd/text()"), strict=True)
+        zip(
+            document.xpath("//dl[@class='figures']//dt/text()"),
+            document.xpath("//dl[@class='figures']//dd/text()"),
+            strict=True,
+        )
     )
-    assert figures == {"messages": "40,231", "delivered": "40,111", "waiting": "12", "lost": "2", "dead": "106"}
+    assert figures == {
+        "messages": "40,231",
+        "delivered": "40,111",
+        "waiting": "12",
+        "lost": "2",
+        "dead": "106",
+    }
     assert document.xpath("//h2[text()='Stuck']/following-sibling::p/text()") == ["None."]
     assert "Written 2026-03-03 12:30:00." in visible(document)
     [journey] = document.xpath("//*[@id='part-3-plot-text']/text()")
@@ -133,9 +160,13 @@ def test_the_figures_are_there() -> None:
 
 def test_nothing_found_is_said() -> None:
     document = lxml.html.document_fromstring(page_of("empty"))
-    assert document.xpath("//p[@class='empty']/text()") == ["There is nothing to show: no rows were found."]
+    assert document.xpath("//p[@class='empty']/text()") == [
+        "There is nothing to show: no rows were found."
+    ]
     only_headings = Summary(
-        "Nothing", {"events": 0}, [Table("Events", ("time", "events"), [], chart=Chart("line", "time", ("events",)))]
+        "Nothing",
+        {"events": 0},
+        [Table("Events", ("time", "events"), [], chart=Chart("line", "time", ("events",)))],
     )
     document = lxml.html.document_fromstring(page(only_headings, "ingest", {}, WHEN))
     assert document.xpath("//section//p[@class='empty']/text()") == ["None."]
@@ -147,7 +178,11 @@ def test_what_a_message_holds_is_text() -> None:
     document = lxml.html.document_fromstring(text)
     assert "<h1>taken" not in text
     assert str(7 * 191) not in text
-    assert len(document.xpath("//h1")) == len(document.xpath("//title[not(ancestor::*[local-name()='svg'])]")) == 1
+    assert (
+        len(document.xpath("//h1"))
+        == len(document.xpath("//title[not(ancestor::*[local-name()='svg'])]"))
+        == 1
+    )
     seen = visible(document)
     for hostile in HOSTILE[:4]:
         assert seen.count(" ".join(str(hostile).split())) > 3
@@ -156,7 +191,9 @@ def test_what_a_message_holds_is_text() -> None:
     assert "\\ud800 half" in seen
     assert "x… (5,000 characters)" in seen
     assert "x" * 2_001 not in text
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufffe\uffff]", text)
+    assert not re.search(
+        "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufffe\uffff]", text
+    )
     names = document.xpath("//*[local-name()='svg'][.//*[local-name()='text'][text()='(empty)']]")
     assert names
     text.encode("utf-8")
@@ -187,25 +224,57 @@ TIMES = st.none() | (st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1)) | 
     values=st.lists(st.tuples(VALUES, VALUES, TEXTS), min_size=6, max_size=6),
     by=st.booleans(),
 )
-def test_any_table_becomes_a_page(title: str, kind: Any, xs: list[Any], values: list[Any], by: bool) -> None:
+def test_any_table_becomes_a_page(
+    title: str, kind: Any, xs: list[Any], values: list[Any], by: bool
+) -> None:
     rows = [(x, *value) for x, value in zip(xs, values, strict=False)]
     chart = Chart(kind, "x", ("low", "high"), by="name" if by else "", unit="seconds")
-    text = page(Summary(title, {title: title}, [Table(title, ("x", "low", "high", "name"), rows, chart=chart)]), "any", {}, WHEN)
+    text = page(
+        Summary(
+            title, {title: title}, [Table(title, ("x", "low", "high", "name"), rows, chart=chart)]
+        ),
+        "any",
+        {},
+        WHEN,
+    )
     document = lxml.html.document_fromstring(text)
     assert len(document.xpath("//tbody/tr")) == len(rows)
     assert len(document.xpath("//script | //img | //iframe")) == 0
     for svg in drawings(text):
-        assert not [value for element in svg.iter() for value in element.attrib.values() if "nan" in value.split()]
+        assert not [
+            value
+            for element in svg.iter()
+            for value in element.attrib.values()
+            if "nan" in value.split()
+        ]
 
 
 @pytest.mark.parametrize("kind", ["line", "bar", "range"])
 @pytest.mark.parametrize(
-    "value", [5e-324, 3e-200, -3e-200, 9e199, 1.6e308, -1.6e308, math.inf, Decimal("sNaN"), pytest.param(10**400, id="long")]
+    "value",
+    [
+        5e-324,
+        3e-200,
+        -3e-200,
+        9e199,
+        1.6e308,
+        -1.6e308,
+        math.inf,
+        Decimal("sNaN"),
+        pytest.param(10**400, id="long"),
+    ],
 )
 @pytest.mark.parametrize("xs", [("a", "b"), (START, START + timedelta(1)), (5e-324, 1.6e308)])
 @pytest.mark.parametrize("first", [1.0, 0.0])
-def test_numbers_that_nobody_can_reckon_with_are_in_the_table(kind: Any, value: Any, xs: tuple[Any, Any], first: float) -> None:
-    table = Table("T", ("x", "n"), [(xs[0], first), (xs[1], value)], chart=Chart(kind, "x", ("n",), unit="seconds"))
+def test_numbers_that_nobody_can_reckon_with_are_in_the_table(
+    kind: Any, value: Any, xs: tuple[Any, Any], first: float
+) -> None:
+    table = Table(
+        "T",
+        ("x", "n"),
+        [(xs[0], first), (xs[1], value)],
+        chart=Chart(kind, "x", ("n",), unit="seconds"),
+    )
     text = page(Summary("T", {}, [table]), "any", {}, WHEN)
     assert len(list(drawings(text))) == 1
     assert len(lxml.html.document_fromstring(text).xpath("//tbody/tr")) == 2
@@ -215,9 +284,15 @@ def test_a_column_is_as_wide_as_its_time_whatever_lies_between() -> None:
     rows = [(START, 3), (START + timedelta(minutes=4), 1)]
 
     def widths(every: int) -> list[float]:
-        table = Table("Deaths", ("time", "n"), rows, chart=Chart("bar", "time", ("n",), every=every))
+        table = Table(
+            "Deaths", ("time", "n"), rows, chart=Chart("bar", "time", ("n",), every=every)
+        )
         [svg] = drawings(page(Summary("Deaths", {}, [table]), "any", {}, WHEN))
-        [path] = [one.attrib["d"] for one in svg.iter("path") if "--series-1" in one.attrib.get("style", "")]
+        [path] = [
+            one.attrib["d"]
+            for one in svg.iter("path")
+            if "--series-1" in one.attrib.get("style", "")
+        ]
         xs = [float(x) for x in re.findall(r"[ML] ([\d.]+) ", path)]
         return [max(xs[:4]) - min(xs[:4]), max(xs) - min(xs)]
 
@@ -232,19 +307,30 @@ def test_a_column_is_as_wide_as_its_time_whatever_lies_between() -> None:
 def test_a_message_of_the_last_day_that_there_is_has_its_place(kind: Any, last: datetime) -> None:
     rows = [(START, 1), (last.replace(tzinfo=UTC), 2)]
     for some in (rows, rows[1:]):
-        [drawn] = drawings(page(Summary("x", {}, [Table("x", ("t", "n"), some, chart=Chart(kind, "t", ("n",)))]), "any", {}, WHEN))
+        [drawn] = drawings(
+            page(
+                Summary("x", {}, [Table("x", ("t", "n"), some, chart=Chart(kind, "t", ("n",)))]),
+                "any",
+                {},
+                WHEN,
+            )
+        )
         assert drawn is not None
 
 
 def test_a_long_table_is_cut_and_says_so() -> None:
     rows = [(number,) for number in range(MOST_ROWS + 5)]
-    document = lxml.html.document_fromstring(page(Summary("Long", {}, [Table("Numbers", ("n",), rows)]), "any", {}, WHEN))
+    document = lxml.html.document_fromstring(
+        page(Summary("Long", {}, [Table("Numbers", ("n",), rows)]), "any", {}, WHEN)
+    )
     assert len(document.xpath("//tbody/tr")) == MOST_ROWS
     assert "1,000 of 1,005 rows are shown." in visible(document)
 
 
 def test_a_chart_of_a_column_that_is_not_there_is_refused() -> None:
-    wrong = Summary("Wrong", {}, [Table("Numbers", ("n", "m"), [(1, 2)], chart=Chart("line", "n", ("x",)))])
+    wrong = Summary(
+        "Wrong", {}, [Table("Numbers", ("n", "m"), [(1, 2)], chart=Chart("line", "n", ("x",)))]
+    )
     with pytest.raises(ValueError, match="speaks of a column 'x'; it has n, m"):
         page(wrong, "any", {}, WHEN)
 
@@ -260,7 +346,9 @@ def test_a_page_replaces_that_of_an_earlier_run(tmp_path: Path) -> None:
 
 
 def test_the_same_summary_is_the_same_page() -> None:
-    assert page(summaries()["journeys"], "journeys", {"JOURNAL": "/var/imq/journal"}, WHEN) == page_of("journeys")
+    assert page(
+        summaries()["journeys"], "journeys", {"JOURNAL": "/var/imq/journal"}, WHEN
+    ) == page_of("journeys")
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
@@ -274,14 +362,35 @@ def test_a_job_writes_the_page_of_its_name(tmp_path: Path) -> None:
     @click.argument("journal", nargs=-1)
     @click.option("--since")
     @click.option("--shown", default=20)
-    @click.option("--conf", multiple=True, callback=lambda context, option, value: dict(each.split("=") for each in value))
+    @click.option(
+        "--conf",
+        multiple=True,
+        callback=lambda context, option, value: dict(each.split("=") for each in value),
+    )
     @output_options
-    def job(journal: tuple[str, ...], since: str | None, shown: int, conf: dict[str, str], output: Output) -> None:
-        table = Table("Times", ("time", "n"), [(START, 1)], chart=Chart("bar", "time", ("n",)), long=True)
+    def job(
+        journal: tuple[str, ...],
+        since: str | None,
+        shown: int,
+        conf: dict[str, str],
+        output: Output,
+    ) -> None:
+        table = Table(
+            "Times", ("time", "n"), [(START, 1)], chart=Chart("bar", "time", ("n",)), long=True
+        )
         output.finish(Summary("Dead messages", {"dead": 1}, [table]), Console(width=200))
 
-    arguments = ["s3a://key:secret@host/a", "b", "--since", "<2026>", "--conf", "spark.hadoop.fs.s3a.secret.key=hidden"]
-    result = CliRunner().invoke(job, [*arguments, "--report", str(tmp_path / "reports")], catch_exceptions=False)
+    arguments = [
+        "s3a://key:secret@host/a",
+        "b",
+        "--since",
+        "<2026>",
+        "--conf",
+        "spark.hadoop.fs.s3a.secret.key=hidden",
+    ]
+    result = CliRunner().invoke(
+        job, [*arguments, "--report", str(tmp_path / "reports")], catch_exceptions=False
+    )
     path = tmp_path / "reports" / "dead-letters.html"
     assert f"Report: {path}" in result.output
     assert "Times" not in result.output
@@ -298,5 +407,7 @@ def test_a_job_writes_the_page_of_its_name(tmp_path: Path) -> None:
 
 def test_a_page_needs_no_spark() -> None:
     said = "import sys, pipeline.report.page; print('pyspark' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", said], capture_output=True, text=True, check=True, timeout=60
+    )
     assert done.stdout == "False\n"

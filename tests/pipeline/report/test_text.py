@@ -15,13 +15,20 @@ from pipeline.report.text import label, moment, plain, quantity, round_duration
 def test_a_plain_text_can_be_seen_and_written(text: str, limit: int) -> None:
     found = plain(text, limit)
     found.encode("utf-8")
-    assert not {letter for letter in found if unicodedata.category(letter) in ("Cc", "Cs") and letter not in "\n\t"}
+    assert not {
+        letter
+        for letter in found
+        if unicodedata.category(letter) in ("Cc", "Cs") and letter not in "\n\t"
+    }
     if all(letter.isprintable() for letter in text):
         assert found.startswith(text[:limit])
     assert (found == plain(text, len(text))) or f"({len(text):,} characters)" in found
 
 
-@given(st.none() | st.integers() | st.text(alphabet=st.characters(), max_size=2_000), st.integers(3, 80))
+@given(
+    st.none() | st.integers() | st.text(alphabet=st.characters(), max_size=2_000),
+    st.integers(3, 80),
+)
 def test_a_label_is_one_line_and_never_empty(value: object, limit: int) -> None:
     found = label(value, limit)
     assert 0 < len(found) <= max(limit, len("(empty)"))
@@ -60,11 +67,22 @@ def test_a_quantity_is_short(value: float, unit: str, shown: str) -> None:
 @given(st.floats(1e-7, 1e10))
 def test_a_round_duration_is_the_next_one(seconds: float) -> None:
     assert seconds <= round_duration(seconds) <= 4 * seconds
-    assert len(quantity(round_duration(seconds), "s").split()[0].replace(",", "")) <= max(4, len(str(int(seconds // 86_400))) + 1)
+    assert len(quantity(round_duration(seconds), "s").split()[0].replace(",", "")) <= max(
+        4, len(str(int(seconds // 86_400))) + 1
+    )
 
 
 @pytest.mark.parametrize(
-    ("seconds", "rounded"), [(0.0003, 0.0005), (0.7, 1), (3, 5), (61, 120), (1_000, 1_200), (7_000, 7_200), (90_000, 172_800)]
+    ("seconds", "rounded"),
+    [
+        (0.0003, 0.0005),
+        (0.7, 1),
+        (3, 5),
+        (61, 120),
+        (1_000, 1_200),
+        (7_000, 7_200),
+        (90_000, 172_800),
+    ],
 )
 def test_marks_are_what_people_count_in(seconds: float, rounded: float) -> None:
     assert round_duration(seconds) == pytest.approx(rounded)

@@ -16,8 +16,14 @@ _LINE = '{"v":1,"run":"r","line":%d,"time":1,"ids":["a"],"steps":["produced"]}\n
 def _stream(spark: SparkSession, folders: list[Path], checkpoint: Path) -> int:
     """How many lines a stream of the folders has."""
     name = f"of_{checkpoint.name}"
-    query = line_stream(spark, [str(folder) for folder in folders], 1 << 20).writeStream.format("memory").queryName(name)
-    query.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+    query = (
+        line_stream(spark, [str(folder) for folder in folders], 1 << 20)
+        .writeStream.format("memory")
+        .queryName(name)
+    )
+    query.option("checkpointLocation", str(checkpoint)).trigger(
+        availableNow=True
+    ).start().awaitTermination()
     return spark.table(name).count()
 
 
@@ -37,7 +43,8 @@ def test_what_is_not_there_is_named(spark: SparkSession, tmp_path: Path) -> None
     with pytest.raises(PipelineError, match=r"^the journal's folder .*/nowhere does not exist$"):
         lines(spark, [str(tmp_path / "nowhere")])
     with pytest.raises(
-        PipelineError, match=r"^there is no segment of a journal \(\*\.jsonl\) in .*: is imq\.journal\.level off\?$"
+        PipelineError,
+        match=r"^there is no segment of a journal \(\*\.jsonl\) in .*: is imq\.journal\.level off\?$",
     ):
         lines(spark, [str(tmp_path)])
     (tmp_path / "file").write_text("")

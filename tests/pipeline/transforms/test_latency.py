@@ -24,12 +24,15 @@ def test_percentiles_are_of_the_ranks_of_a_sorted_list(spark: SparkSession) -> N
     journeys = spark.range(0, _MANY, 1, 4).select(
         sql.lit("2026-03-01 10:20:30").cast("timestamp").alias("began"),
         sql.when(number < _FEW, "queue:few").otherwise("queue:many").alias("destination"),
-        sql.when(number < _FEW, sql.array(sql.lit("b/one"), sql.lit("b/two"))).otherwise(sql.array()).alias("links"),
+        sql.when(number < _FEW, sql.array(sql.lit("b/one"), sql.lit("b/two")))
+        .otherwise(sql.array())
+        .alias("links"),
         (sql.floor(residue * residue / 1000) / 100).alias("total_ms"),
         sql.when(number % 2 == 0, sql.floor(residue * residue / 1000) / 100).alias("settle_ms"),
     )
     found = {
-        (row.destination, row.link, row.latency): row for row in latencies(journeys, measures=("total_ms", "settle_ms")).collect()
+        (row.destination, row.link, row.latency): row
+        for row in latencies(journeys, measures=("total_ms", "settle_ms")).collect()
     }
     few, many = range(_FEW), range(_FEW, _MANY)
     expected = {
@@ -45,7 +48,11 @@ def test_percentiles_are_of_the_ranks_of_a_sorted_list(spark: SparkSession) -> N
         values = sorted(map(_ms, numbers))
         row, count = found[key], len(values)
         off = math.ceil(count / ACCURACY) if count > ACCURACY else 0
-        assert (row.messages, row.max_ms, str(row.hour)) == (count, values[-1], "2026-03-01 10:00:00")
+        assert (row.messages, row.max_ms, str(row.hour)) == (
+            count,
+            values[-1],
+            "2026-03-01 10:00:00",
+        )
         for name, percentile in PERCENTILES.items():
             rank = math.ceil(percentile * count)
             lowest, highest = bisect_left(values, row[name]) + 1, bisect_right(values, row[name])

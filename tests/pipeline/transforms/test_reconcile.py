@@ -33,9 +33,13 @@ def agree(found: Sequence[Row], truth: Truth) -> None:
     for flag in FLAGS:
         assert {row.id for row in found if row[flag]} == truth.said.get(flag, set()), flag
     for name, value in (("reordered", "by the link"), ("reordered_by_redelivery", "by redelivery")):
-        assert {row.id for row in found if row.reordered == value} == truth.said.get(name, set()), name
+        assert {row.id for row in found if row.reordered == value} == truth.said.get(name, set()), (
+            name
+        )
     assert {row.id for row in found if row.attempts > 1} == truth.said.get("redelivered", set())
-    assert {row.id for row in found if row.transformed and row.changed} == truth.said.get("changed_by_transformer", set())
+    assert {row.id for row in found if row.transformed and row.changed} == truth.said.get(
+        "changed_by_transformer", set()
+    )
     for why in ("the gateway ended", "the journal ends"):
         assert {row.id for row in found if row.doubt == why} == truth.said.get(why, set()), why
 
@@ -46,7 +50,9 @@ def test_each_message_is_what_became_of_it(spark: SparkSession, tmp_path: Path, 
     agree(judged(spark, tmp_path, late=LATE_US / 1e6), truth)
 
 
-def test_each_trouble_on_a_link_of_its_own_is_told_and_nothing_else(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_trouble_on_a_link_of_its_own_is_told_and_nothing_else(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     journal = LinkJournal(tmp_path, 7)
     for kind in linked.EVENTS:
         journal.link = f"bridge/{kind.__name__}"
@@ -57,7 +63,9 @@ def test_each_trouble_on_a_link_of_its_own_is_told_and_nothing_else(spark: Spark
     agree(judged(spark, tmp_path, late=LATE_US / 1e6), journal.truth)
 
 
-def test_a_link_is_judged_for_the_messages_that_begin_in_the_window(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_link_is_judged_for_the_messages_that_begin_in_the_window(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """Each belongs to the window in which a transfer of it began, with all that became of it, whenever that was."""
     journal = LinkJournal(tmp_path, 3)
     linked.moved(journal)
@@ -74,7 +82,9 @@ def test_a_link_is_judged_for_the_messages_that_begin_in_the_window(spark: Spark
     assert len(before) + len(behind) == len(journal.truth.outcomes) + len(across.ids)
 
 
-def test_a_message_that_comes_again_is_judged_with_what_was_before_the_window(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_message_that_comes_again_is_judged_with_what_was_before_the_window(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     journal = LinkJournal(tmp_path, 3)
     again = journal.fresh().received().sent().arrived()
     edge = journal.time + 1
@@ -89,7 +99,9 @@ def doubted(found: list[Row], ids: Iterable[str]) -> None:
     assert not [row for row in found if row.outcome == "lost"]
 
 
-def test_where_lines_are_missing_nothing_is_called_lost(spark: SparkSession, tmp_path: Path) -> None:
+def test_where_lines_are_missing_nothing_is_called_lost(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     from pipeline.tables.events import read_events
     from pipeline.transforms.reconcile import gaps, transfers
 
@@ -105,7 +117,9 @@ def test_where_lines_are_missing_nothing_is_called_lost(spark: SparkSession, tmp
     assert [row.missing for row in gaps(transfers(events.frame), events.seen).collect()] == [1]
 
 
-def test_what_began_before_the_journal_does_is_in_no_window(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_began_before_the_journal_does_is_in_no_window(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     journal = LinkJournal(tmp_path, 3)
     settled, arrived = (journal.fresh().received().sent() for _ in range(2))
     settled.arrived()
@@ -121,7 +135,9 @@ def test_what_began_before_the_journal_does_is_in_no_window(spark: SparkSession,
     agree(judged(spark, tmp_path), journal.truth)
 
 
-def test_where_the_head_of_a_run_is_missing_nothing_is_called_lost(spark: SparkSession, tmp_path: Path) -> None:
+def test_where_the_head_of_a_run_is_missing_nothing_is_called_lost(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     journal = LinkJournal(tmp_path, 3)
     linked.moved(journal)
     journal.start()
@@ -135,7 +151,16 @@ def test_where_the_head_of_a_run_is_missing_nothing_is_called_lost(spark: SparkS
 
 def test_what_a_link_does_wrong_later_is_told_as_well(spark: SparkSession, tmp_path: Path) -> None:
     journal = LinkJournal(tmp_path, 3)
-    again = journal.fresh().received().sent().arrived().received(2).sent(altered=True).arrived().step("settled")
+    again = (
+        journal.fresh()
+        .received()
+        .sent()
+        .arrived()
+        .received(2)
+        .sent(altered=True)
+        .arrived()
+        .step("settled")
+    )
     twice = journal.fresh().received().sent().arrived().sent().arrived().step("settled")
     # The first sending may have taken effect: that only the second did not is known.
     half_known = journal.fresh().received().sent().sent().step("rolled back", reason="refused")
@@ -155,7 +180,12 @@ def test_lines_are_missing_where_they_may_have_been_of_the_window(spark: SparkSe
 
     lines = spark.range(1, 200_001).select(sql.lit("r-1").alias("run"), sql.col("id").alias("line"))
     seen = seen_in(lines.where("line not in (50, 70000, 150000)"))
-    for first, last, missing in (1, 200_000, 3), (40_000, 60_000, 1), (100_000, 110_000, 1), (180_000, 200_000, 0):
+    for first, last, missing in (
+        (1, 200_000, 3),
+        (40_000, 60_000, 1),
+        (100_000, 110_000, 1),
+        (180_000, 200_000, 0),
+    ):
         read = lines.where(sql.col("line").between(first, last))
         assert sum(row.missing for row in gaps(read, seen, read).collect()) == missing
     assert sum(row.missing for row in gaps(read, seen).collect()) == 3
@@ -179,7 +209,9 @@ def test_links_are_judged_apart(spark: SparkSession, tmp_path: Path) -> None:
     assert (lake.lost, lake.arrived, pond.lost, pond.arrived) == (gone, moved, 0, pond.messages)
 
 
-def test_what_lies_at_the_target_is_known_by_its_id_its_duplicate_id_or_its_body(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_lies_at_the_target_is_known_by_its_id_its_duplicate_id_or_its_body(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     from pyspark.sql import functions as sql
 
     from pipeline.columns import MESSAGES
@@ -202,14 +234,25 @@ def test_what_lies_at_the_target_is_known_by_its_id_its_duplicate_id_or_its_body
         (f"T:{changed}:{numbers[changed]}", None, "0" * 32),
         ("else:3", None, "1" * 32),
     ]
-    names = [column.split()[0] for column in MESSAGES.replace("map<string,string>", "map").split(",")]
-    rows = [tuple({"message_id": id, "headers": headers}.get(name) for name in names) for id, headers, _ in lying]
+    names = [
+        column.split()[0] for column in MESSAGES.replace("map<string,string>", "map").split(",")
+    ]
+    rows = [
+        tuple({"message_id": id, "headers": headers}.get(name) for name in names)
+        for id, headers, _ in lying
+    ]
     frame = spark.createDataFrame(rows, MESSAGES)
-    hashed = spark.createDataFrame([(id, [body]) for id, _, body in lying], "message_id string, body_hashes array<string>")
+    hashed = spark.createDataFrame(
+        [(id, [body]) for id, _, body in lying], "message_id string, body_hashes array<string>"
+    )
     events = read_events(spark, [str(tmp_path)])
     found = messages(transfers(events.frame), events.seen)
-    answer = compared(found, frame.join(hashed, "message_id"), linked.TARGET).select("id", "lies", "known_by", "altered_there")
-    assert {row.id: tuple(row)[1:] for row in answer.where(~sql.col("id").isin(rest)).collect()} == {
+    answer = compared(found, frame.join(hashed, "message_id"), linked.TARGET).select(
+        "id", "lies", "known_by", "altered_there"
+    )
+    assert {
+        row.id: tuple(row)[1:] for row in answer.where(~sql.col("id").isin(rest)).collect()
+    } == {
         by_id: (1, "id", False),
         by_duplicate: (1, "duplicate id", False),
         by_body: (1, "body", False),
@@ -228,7 +271,13 @@ def test_the_counts_are_those_of_the_messages(spark: SparkSession, tmp_path: Pat
     expected = truth.counted()
     assert Counter({one.value: row[one.value.replace(" ", "_")] for one in Outcome}) == expected
     assert row.messages == len(truth.outcomes)
-    for name in (*FLAGS, "reordered", "reordered_by_redelivery", "redelivered", "changed_by_transformer"):
+    for name in (
+        *FLAGS,
+        "reordered",
+        "reordered_by_redelivery",
+        "redelivered",
+        "changed_by_transformer",
+    ):
         assert row[name] == len(truth.said.get(name, ())), name
 
 

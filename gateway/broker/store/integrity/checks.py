@@ -50,7 +50,12 @@ _MOST: Final = (1 << 63) - 1
 
 
 def _integers(*columns: str, low: int = 0, high: int = _MOST) -> str:
-    return " AND ".join([f"typeof({column}) = 'integer' AND {column} BETWEEN {low} AND {high}" for column in columns])
+    return " AND ".join(
+        [
+            f"typeof({column}) = 'integer' AND {column} BETWEEN {low} AND {high}"
+            for column in columns
+        ]
+    )
 
 
 def _texts(*columns: str) -> str:
@@ -76,7 +81,11 @@ _SOUND: Final = {
         f"AND {_integers('persistent', high=1)}",
     ),
     "owed": ("owed row of message", "seq", _integers("seq", "subscription")),
-    "redelivery": ("redelivery row of message", "seq", _integers("seq", "owner", "attempts", "not_before")),
+    "redelivery": (
+        "redelivery row of message",
+        "seq",
+        _integers("seq", "owner", "attempts", "not_before"),
+    ),
 }
 
 
@@ -90,8 +99,13 @@ def seal(connection: sqlite3.Connection) -> str:
         rows = connection.execute(text).fetchall()
         parts.append(f"{table}={crc32(repr(rows).encode('utf-8', 'surrogatepass')):08x}")
     for table, columns in _NUMBERS.items():
-        terms = [f"(({column} % {_PRIME}) * {(_FACTOR * 7**place) % (1 << 30)} % {_PRIME})" for place, column in enumerate(columns)]
-        count, total = connection.execute(f"SELECT count(*), sum({' + '.join(terms)}) FROM {table}").fetchall()[0]
+        terms = [
+            f"(({column} % {_PRIME}) * {(_FACTOR * 7**place) % (1 << 30)} % {_PRIME})"
+            for place, column in enumerate(columns)
+        ]
+        count, total = connection.execute(
+            f"SELECT count(*), sum({' + '.join(terms)}) FROM {table}"
+        ).fetchall()[0]
         parts.append(f"{table}={count}:{total}")
     return " ".join(parts)
 
@@ -107,7 +121,11 @@ def check_seal(connection: sqlite3.Connection, path: str, sealed: str) -> None:
         raise StoreDamaged(path, "table meta", "what it has of 'clean' is not what a store writes")
     for table, total in found.items():
         if written[table] != total:
-            raise StoreDamaged(path, f"table {table}", "its rows are not those that were there when the store was closed")
+            raise StoreDamaged(
+                path,
+                f"table {table}",
+                "its rows are not those that were there when the store was closed",
+            )
 
 
 def check_values(connection: sqlite3.Connection, path: str) -> None:
@@ -115,13 +133,21 @@ def check_values(connection: sqlite3.Connection, path: str) -> None:
 
     :raises StoreDamaged: names a row. :raises sqlite3.Error: as SQLite does.
     """
-    administered = connection.execute("SELECT 1 FROM pragma_table_info('destination') WHERE name = 'administered'").fetchall()
+    administered = connection.execute(
+        "SELECT 1 FROM pragma_table_info('destination') WHERE name = 'administered'"
+    ).fetchall()
     for table, (what, key, condition) in _SOUND.items():
         if not administered:
             # A store of the first version.
             condition = condition.replace("administered", "0")
-        for found in connection.execute(f"SELECT {key} FROM {table} WHERE NOT ({condition}) LIMIT 1").fetchall():
-            raise StoreDamaged(path, f"{what} {found[0]}", f"a column of table {table} has a value that the store never writes")
+        for found in connection.execute(
+            f"SELECT {key} FROM {table} WHERE NOT ({condition}) LIMIT 1"
+        ).fetchall():
+            raise StoreDamaged(
+                path,
+                f"{what} {found[0]}",
+                f"a column of table {table} has a value that the store never writes",
+            )
 
 
 def changed(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
@@ -134,12 +160,19 @@ def changed(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
     """
     if connection.execute("PRAGMA user_version").fetchall()[0][0] < CHECKSUMS_SINCE:
         return
-    yield from _changed(connection, "destination", reading.destinations(connection), destination_crc)
-    yield from _changed(connection, "subscription", reading.subscriptions(connection), subscription_crc)
+    yield from _changed(
+        connection, "destination", reading.destinations(connection), destination_crc
+    )
+    yield from _changed(
+        connection, "subscription", reading.subscriptions(connection), subscription_crc
+    )
 
 
 def _changed(
-    connection: sqlite3.Connection, table: str, rows: list[_Checked], checksum: Callable[[_Checked], int]
+    connection: sqlite3.Connection,
+    table: str,
+    rows: list[_Checked],
+    checksum: Callable[[_Checked], int],
 ) -> Iterator[tuple[str, str]]:
     written = dict(connection.execute(f"SELECT id, crc FROM {table}").fetchall())
     for row in rows:
@@ -149,8 +182,13 @@ def _changed(
             # Columns of another type than the store writes.
             whole = False
         if not whole:
-            yield f"{table} {row.id}", f"its checksum is wrong: this row of table {table} is not as the store wrote it. {_REMEDY}"
-    expected = dict(connection.execute("SELECT key, value FROM meta WHERE key = ?", (f"{table}s",)).fetchall()).get(f"{table}s")
+            yield (
+                f"{table} {row.id}",
+                f"its checksum is wrong: this row of table {table} is not as the store wrote it. {_REMEDY}",
+            )
+    expected = dict(
+        connection.execute("SELECT key, value FROM meta WHERE key = ?", (f"{table}s",)).fetchall()
+    ).get(f"{table}s")
     total = sum([crc for crc in written.values() if isinstance(crc, int)])
     if not isinstance(expected, int):
         yield "table meta", f"it has no '{table}s' that a store writes. {_REMEDY}"
@@ -162,7 +200,9 @@ def _changed(
 
 
 def orphans(
-    connection: sqlite3.Connection, sent: Collection[int] = (), taken: Collection[tuple[int, int]] = ()
+    connection: sqlite3.Connection,
+    sent: Collection[int] = (),
+    taken: Collection[tuple[int, int]] = (),
 ) -> Iterator[tuple[str, str]]:
     """Rows that name what is missing, as place and sentence; the first 100 of each kind.
 
@@ -180,7 +220,10 @@ def orphans(
     for number, destination in connection.execute(
         "SELECT id, destination FROM subscription WHERE destination IN (SELECT id FROM destination WHERE kind = 0) LIMIT 100"
     ):
-        yield f"subscription {number}", f"its destination, row {destination}, is a queue; a topic was expected"
+        yield (
+            f"subscription {number}",
+            f"its destination, row {destination}, is a queue; a topic was expected",
+        )
     for seq, subscription, destination in connection.execute(
         "SELECT owed.seq, subscription, destination FROM owed JOIN message ON message.seq = owed.seq "
         "WHERE destination IN (SELECT id FROM destination WHERE kind = 0) LIMIT 100"
@@ -197,7 +240,10 @@ def orphans(
     for seq, subscription in connection.execute(
         "SELECT seq, subscription FROM owed WHERE NOT EXISTS (SELECT 1 FROM message WHERE message.seq = owed.seq) LIMIT 100"
     ):
-        yield f"owed row of message {seq}", f"the message is missing, and subscription {subscription} is owed it"
+        yield (
+            f"owed row of message {seq}",
+            f"the message is missing, and subscription {subscription} is owed it",
+        )
     for (seq,) in connection.execute(
         "SELECT seq FROM content WHERE seq >= (SELECT value FROM meta WHERE key = 'sweep') "
         "AND NOT EXISTS (SELECT 1 FROM message WHERE message.seq = content.seq) LIMIT 100"
@@ -237,7 +283,8 @@ class Contents:
         if after >= self._below - 1:
             return None
         rows = connection.execute(
-            "SELECT seq, size FROM message WHERE seq > ? AND seq < ? ORDER BY seq LIMIT ?", (after, self._below, self._COUNT)
+            "SELECT seq, size FROM message WHERE seq > ? AND seq < ? ORDER BY seq LIMIT ?",
+            (after, self._below, self._COUNT),
         ).fetchall()
         octets, seqs = 0, []
         for seq, size in rows:
@@ -245,7 +292,11 @@ class Contents:
             octets += size
             if octets > self._OCTETS:
                 break
-        last = seqs[-1] if seqs and (len(seqs) < len(rows) or len(rows) == self._COUNT) else self._below - 1
+        last = (
+            seqs[-1]
+            if seqs and (len(seqs) < len(rows) or len(rows) == self._COUNT)
+            else self._below - 1
+        )
         self._after = last
         self.count += len(seqs)
         found = damaged(connection, self._path, seqs)
@@ -261,7 +312,11 @@ class Contents:
             # That is known already, by its messages.
             alone = []
         for (seq,) in alone:
-            found.append(StoreDamaged(self._path, f"content {seq}", "the message it belongs to is missing", seq=seq))
+            found.append(
+                StoreDamaged(
+                    self._path, f"content {seq}", "the message it belongs to is missing", seq=seq
+                )
+            )
         return found
 
 
@@ -275,5 +330,7 @@ def damaged(connection: sqlite3.Connection, path: str, seqs: list[int]) -> list[
     except (StoreDamaged, *failures.AT_READING) as error:
         if len(seqs) > 1:
             middle = len(seqs) // 2
-            return damaged(connection, path, seqs[:middle]) + damaged(connection, path, seqs[middle:])
+            return damaged(connection, path, seqs[:middle]) + damaged(
+                connection, path, seqs[middle:]
+            )
         return [reading.about(connection, path, seqs[0], error)]

@@ -84,7 +84,9 @@ def _in_child(path: str, work: Work) -> Report:
         answer = pipe.read()
     os.waitpid(child, 0)
     if not answer:
-        raise StoreError(f"{path} could not be checked: the process that read it has ended without an answer")
+        raise StoreError(
+            f"{path} could not be checked: the process that read it has ended without an answer"
+        )
     report = pickle.loads(answer)
     assert isinstance(report, Report)
     return report
@@ -127,7 +129,11 @@ def _inspect(connection: sqlite3.Connection, path: str, work: Work) -> Report:
     for place, what in found.of(checks.orphans(connection, sent, taken)):
         found.add(place, what)
     below = meta.get("next_seq")
-    contents = checks.Contents(connection, path, 1 << 62 if not isinstance(below, int) else max(below, _last(connection) + 1))
+    contents = checks.Contents(
+        connection,
+        path,
+        1 << 62 if not isinstance(below, int) else max(below, _last(connection) + 1),
+    )
     for wrong in found.of(_steps(contents)):
         # Contents without a message are among the orphans.
         if not wrong.place.startswith("content "):

@@ -39,7 +39,9 @@ _UPGRADES: Final[dict[int, tuple[str, ...]]] = {
 PAGE_SIZE: Final = 4096
 
 #: The way out when nothing else is left.
-EMPTY_STORE: Final = "'imqdbmgr recreate' makes an empty store, and keeps what is left of the old one"
+EMPTY_STORE: Final = (
+    "'imqdbmgr recreate' makes an empty store, and keeps what is left of the old one"
+)
 
 _MAGIC: Final = b"SQLite format 3\0"
 
@@ -161,7 +163,9 @@ def open_existing(path: str, check_octets: int) -> Opened:
     check_log_is_there(path)
     notes = []
     if os.path.exists(f"{path}-journal"):
-        raise StoreError(f"{path}-journal lies beside the store, which never writes one: another program had it open")
+        raise StoreError(
+            f"{path}-journal lies beside the store, which never writes one: another program had it open"
+        )
     try:
         log = wal.examine(f"{path}-wal", PAGE_SIZE)
         size = os.path.getsize(f"{path}-wal") if os.path.exists(f"{path}-wal") else 0
@@ -175,7 +179,9 @@ def open_existing(path: str, check_octets: int) -> Opened:
     except BaseException:
         close_untouched(connection)
         raise
-    return opened._replace(log=f"{path}-wal has {log.frames} frames up to its last commit, in {size} bytes")
+    return opened._replace(
+        log=f"{path}-wal has {log.frames} frames up to its last commit, in {size} bytes"
+    )
 
 
 def check_log_is_there(path: str) -> None:
@@ -186,7 +192,9 @@ def check_log_is_there(path: str) -> None:
     if os.path.exists(f"{path}-wal"):
         return
     # Nothing is looked for beside the file, and nothing made there.
-    connection = sqlite3.connect(f"{Path(os.path.abspath(path)).as_uri()}?immutable=1", uri=True, isolation_level=None)
+    connection = sqlite3.connect(
+        f"{Path(os.path.abspath(path)).as_uri()}?immutable=1", uri=True, isolation_level=None
+    )
     try:
         found = connection.execute("SELECT value FROM meta WHERE key = 'clean'").fetchall()
     except failures.AT_READING as error:
@@ -252,11 +260,20 @@ def begin(connection: sqlite3.Connection, path: str, next_seq: int) -> None:
     count = connection.execute("SELECT count(*) FROM message WHERE persistent = 0").fetchall()[0][0]
     if count:
         for table in ("owed", "redelivery"):
-            connection.execute(f"DELETE FROM {table} WHERE (SELECT persistent FROM message WHERE message.seq = {table}.seq) = 0")
+            connection.execute(
+                f"DELETE FROM {table} WHERE (SELECT persistent FROM message WHERE message.seq = {table}.seq) = 0"
+            )
         if count <= _DELETED_AT_ONCE:
-            seqs = [seq for (seq,) in connection.execute("SELECT seq FROM message WHERE persistent = 0").fetchall()]
+            seqs = [
+                seq
+                for (seq,) in connection.execute(
+                    "SELECT seq FROM message WHERE persistent = 0"
+                ).fetchall()
+            ]
             reading.fetch(connection, path, seqs)
-            connection.execute("DELETE FROM content WHERE seq IN (SELECT seq FROM message WHERE persistent = 0)")
+            connection.execute(
+                "DELETE FROM content WHERE seq IN (SELECT seq FROM message WHERE persistent = 0)"
+            )
             connection.execute("DELETE FROM message WHERE persistent = 0")
         else:
             connection.execute("UPDATE meta SET value = ? WHERE key = 'sweep'", (next_seq,))
@@ -285,16 +302,25 @@ def _add_checksums(connection: sqlite3.Connection) -> None:
     """Give the rows of destinations and subscriptions the checksums of what they are now."""
     sums = {
         "destination": [(destination_crc(row), row.id) for row in reading.destinations(connection)],
-        "subscription": [(subscription_crc(row), row.id) for row in reading.subscriptions(connection)],
+        "subscription": [
+            (subscription_crc(row), row.id) for row in reading.subscriptions(connection)
+        ],
     }
     for table, rows in sums.items():
         connection.executemany(f"UPDATE {table} SET crc = ? WHERE id = ?", rows)
-        connection.execute("INSERT INTO meta(key, value) VALUES (?, ?)", (f"{table}s", sum([crc for crc, _ in rows])))
+        connection.execute(
+            "INSERT INTO meta(key, value) VALUES (?, ?)",
+            (f"{table}s", sum([crc for crc, _ in rows])),
+        )
 
 
 def has_table(connection: sqlite3.Connection, name: str) -> bool:
     """Whether the file has this table; those of earlier versions have not all. :raises sqlite3.Error: as SQLite does."""
-    return bool(connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)).fetchall())
+    return bool(
+        connection.execute(
+            "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)
+        ).fetchall()
+    )
 
 
 def is_to_be_swept(connection: sqlite3.Connection) -> bool:
@@ -304,24 +330,32 @@ def is_to_be_swept(connection: sqlite3.Connection) -> bool:
 
 def has_contents(connection: sqlite3.Connection) -> bool:
     """Whether the store has any message, whole or not. :raises sqlite3.Error: as SQLite does."""
-    found = connection.execute("SELECT EXISTS (SELECT 1 FROM message) OR EXISTS (SELECT 1 FROM content)").fetchall()
+    found = connection.execute(
+        "SELECT EXISTS (SELECT 1 FROM message) OR EXISTS (SELECT 1 FROM content)"
+    ).fetchall()
     return bool(found[0][0])
 
 
-def sweep(connection: sqlite3.Connection, path: str, after: int) -> tuple[int | None, list[StoreDamaged]]:
+def sweep(
+    connection: sqlite3.Connection, path: str, after: int
+) -> tuple[int | None, list[StoreDamaged]]:
     """Delete some of the messages that are not persistent and were there when the store was opened, of seqs above ``after``.
 
     :returns: what to go on after, or None when there are no more; and what is wrong with messages that therefore stay.
     :raises sqlite3.Error: as SQLite does.
     """
     below = connection.execute("SELECT value FROM meta WHERE key = 'sweep'").fetchall()[0][0]
-    found = connection.execute("SELECT min(seq) FROM content WHERE seq > ? AND seq < ?", (after, below)).fetchall()[0][0]
+    found = connection.execute(
+        "SELECT min(seq) FROM content WHERE seq > ? AND seq < ?", (after, below)
+    ).fetchall()[0][0]
     if found is None:
         if below:
             connection.execute("UPDATE meta SET value = 0 WHERE key = 'sweep'")
         return None, []
     last = min(found + _SWEPT_AT_ONCE, below) - 1
-    rows = connection.execute("SELECT seq FROM message WHERE seq BETWEEN ? AND ? AND persistent = 0", (found, last)).fetchall()
+    rows = connection.execute(
+        "SELECT seq FROM message WHERE seq BETWEEN ? AND ? AND persistent = 0", (found, last)
+    ).fetchall()
     wrong = checks.damaged(connection, path, [seq for (seq,) in rows])
     kept = {error.seq for error in wrong}
     gone = Keys("DELETE FROM message WHERE seq")
@@ -352,7 +386,9 @@ def check_header(path: str) -> None:
     if header[:16] != _MAGIC:
         if header.count(0) == len(header):
             raise StoreDamaged(path, "offset 0", "its header is all zeros")
-        raise StoreError(f"{path} is not a message store: it does not begin as an SQLite database does")
+        raise StoreError(
+            f"{path} is not a message store: it does not begin as an SQLite database does"
+        )
     if int.from_bytes(header[68:72]) != APPLICATION_ID:
         raise StoreError(
             f"{path} is not a message store: it is an SQLite database with application id {int.from_bytes(header[68:72]):#x}, "
@@ -368,7 +404,9 @@ def check_header(path: str) -> None:
         raise StoreDamaged(path, "offset 18", "it is not in write-ahead log mode")
     if size % PAGE_SIZE:
         raise StoreDamaged(
-            path, f"offset {size // PAGE_SIZE * PAGE_SIZE}", f"its last page has {size % PAGE_SIZE} octets of {PAGE_SIZE}"
+            path,
+            f"offset {size // PAGE_SIZE * PAGE_SIZE}",
+            f"its last page has {size % PAGE_SIZE} octets of {PAGE_SIZE}",
         )
 
 
@@ -418,7 +456,11 @@ def _readable(version: object) -> bool:
 
 
 def _schema() -> str:
-    return resources.files("gateway.broker.store").joinpath("schema", f"version-{SCHEMA_VERSION}.sql").read_text("utf-8")
+    return (
+        resources.files("gateway.broker.store")
+        .joinpath("schema", f"version-{SCHEMA_VERSION}.sql")
+        .read_text("utf-8")
+    )
 
 
 def _tables() -> Iterator[tuple[str, str]]:
@@ -433,7 +475,9 @@ def _tables() -> Iterator[tuple[str, str]]:
             statement = ""
 
 
-def _settle(path: str, connection: sqlite3.Connection, log: wal.Log, notes: list[str], check_octets: int) -> Opened:
+def _settle(
+    path: str, connection: sqlite3.Connection, log: wal.Log, notes: list[str], check_octets: int
+) -> Opened:
     # EXCLUSIVE before the first read: no shared memory file, and the lock is taken with that read and kept.
     _pragma(connection, "locking_mode = EXCLUSIVE")
     version = _pragma(connection, "user_version")
@@ -474,7 +518,9 @@ def _settle(path: str, connection: sqlite3.Connection, log: wal.Log, notes: list
         report = connection.execute("PRAGMA quick_check(1)").fetchall()[0][0]
         if report != "ok":
             page = re.search(r"\bpage (\d+)", report, re.IGNORECASE)
-            raise StoreDamaged(path, f"page {page[1]}" if page else "an unknown page", report.replace("\n", " "))
+            raise StoreDamaged(
+                path, f"page {page[1]}" if page else "an unknown page", report.replace("\n", " ")
+            )
     if isinstance(sealed, str):
         checks.check_seal(connection, path, sealed)
     checks.check_values(connection, path)

@@ -144,12 +144,19 @@ def _check(path: str) -> int:
             raise StoreDamaged(path, place, what)
         count = 0
         for block in reading.scan(connection):
-            count += sum([row.persistent for row in reading.fetch(connection, path, [row.seq for row in block])])
+            count += sum(
+                [
+                    row.persistent
+                    for row in reading.fetch(connection, path, [row.seq for row in block])
+                ]
+            )
         for table in ("owed", "redelivery"):
             text = f"SELECT min(seq) FROM {table} WHERE seq NOT IN (SELECT seq FROM message)"
             seq = connection.execute(text).fetchall()[0][0]
             if seq is not None:
-                raise StoreDamaged(path, f"table {table}", f"it names message {seq}, which is missing")
+                raise StoreDamaged(
+                    path, f"table {table}", f"it names message {seq}, which is missing"
+                )
         if opening.has_table(connection, "duplicate"):
             for _ in reading.scan_duplicates(connection, path):
                 pass
@@ -197,13 +204,19 @@ class _Pages:
         for page, places in self._given_up.items():
             stored = os.pread(self._database, PAGE_SIZE, (page - 1) * PAGE_SIZE)
             kept = self._kept[page]
-            if any(self._at(place) == stored for place in places) and (kept is None or self._at(kept) != stored):
+            if any(self._at(place) == stored for place in places) and (
+                kept is None or self._at(kept) != stored
+            ):
                 return True
         return False
 
     def _former(self, page: int) -> bytes:
         kept = self._kept[page]
-        return os.pread(self._database, PAGE_SIZE, (page - 1) * PAGE_SIZE) if kept is None else self._at(kept)
+        return (
+            os.pread(self._database, PAGE_SIZE, (page - 1) * PAGE_SIZE)
+            if kept is None
+            else self._at(kept)
+        )
 
     def _at(self, place: int) -> bytes:
         return os.pread(self._log, PAGE_SIZE, place + FRAME_HEADER)

@@ -38,7 +38,9 @@ SYNCED: Final = 4096
 #: What a disk writes whole or not at all; none has less.
 SECTOR: Final = 512
 #: The end of every refusal.
-WAY_OUT: Final = "'imqdbmgr recover' says what would be lost without it, and makes the store usable again"
+WAY_OUT: Final = (
+    "'imqdbmgr recover' says what would be lost without it, and makes the store usable again"
+)
 _MAGIC: Final = 0x377F0682
 _VERSION: Final = 3007000
 _WORD: Final = 0xFFFFFFFF
@@ -99,7 +101,10 @@ def examine(path: str, page_size: int) -> Log:
         raise StoreDamaged(path, f"offset {found.place}", f"{found.what}; {WAY_OUT}")
     if found.finding is Finding.NOTHING:
         return Log(found.frames, "")
-    what = found.what or f"an unfinished write from offset {found.end} on was passed over ({found.size - found.end} octets)"
+    what = (
+        found.what
+        or f"an unfinished write from offset {found.end} on was passed over ({found.size - found.end} octets)"
+    )
     return Log(found.frames, f"{path}: {what}")
 
 
@@ -133,7 +138,9 @@ def passed(file: int, octets: int, page_size: int) -> bool:
     return len(salt) == 8 and salt == os.pread(file, 8, 16)
 
 
-def checksum(octets: bytes, order: Literal["little", "big"], a: int = 0, b: int = 0) -> tuple[int, int]:
+def checksum(
+    octets: bytes, order: Literal["little", "big"], a: int = 0, b: int = 0
+) -> tuple[int, int]:
     """The log's checksum over a multiple of 8 octets, going on from (a, b)."""
     words = struct.unpack(f"{'<' if order == 'little' else '>'}{len(octets) // 4}I", octets)
     for x, y in zip(words[::2], words[1::2], strict=True):
@@ -164,13 +171,19 @@ def _header_damage(header: bytes, page_size: int) -> str:
     return ""
 
 
-def _without_header(header: bytes, file: BinaryIO, size: int, damage: str, page_size: int) -> Survey:
+def _without_header(
+    header: bytes, file: BinaryIO, size: int, damage: str, page_size: int
+) -> Survey:
     """A header that cannot be read, when nothing was written behind it, is a log that had only begun."""
     while block := file.read(1 << 20):
         if block.count(0) != len(block):
             frames = (size - HEADER) // (FRAME_HEADER + page_size)
-            return Survey(Finding.DAMAGED, 0, 0, size, 0, f"{damage}, and frames follow it", frames, 0)
-    what = f"a header that was never finished was passed over ({damage}); no commit had been written"
+            return Survey(
+                Finding.DAMAGED, 0, 0, size, 0, f"{damage}, and frames follow it", frames, 0
+            )
+    what = (
+        f"a header that was never finished was passed over ({damage}); no commit had been written"
+    )
     return Survey(Finding.TORN, 0, 0, size, 0, what, 0, 0)
 
 
@@ -217,18 +230,29 @@ class _Tail:
         slots, good = self._slots, self.good
         ends = self._ends()
         strange = any(slot.kind is _Kind.STRANGE for slot in slots)
-        later = good - self.committed + sum([slot.kind is not _Kind.FORMER and slot.kind is not _Kind.BLANK for slot in slots])
+        later = (
+            good
+            - self.committed
+            + sum(
+                [slot.kind is not _Kind.FORMER and slot.kind is not _Kind.BLANK for slot in slots]
+            )
+        )
         partial = (self._size - HEADER) % self._frame_size != 0 and not slots
         if len(ends) > 1:
             finding, what = Finding.DAMAGED, f"but {len(ends)} commits do"
         elif (ends or strange) and not self._never_written(ends[0] if ends else None):
-            finding, what = Finding.UNSURE, "and the commit it belongs to may have been reported as durable, or not"
+            finding, what = (
+                Finding.UNSURE,
+                "and the commit it belongs to may have been reported as durable, or not",
+            )
         else:
             finding, what = (Finding.TORN if later or partial else Finding.NOTHING), ""
         if what:
             what = f"frame {good + 1} does not follow from those before it, {what}"
         end = self._at(self.committed)
-        return Survey(finding, self.committed, end, self._size, self._at(good), what, later, len(ends))
+        return Survey(
+            finding, self.committed, end, self._size, self._at(good), what, later, len(ends)
+        )
 
     def _read(self, file: BinaryIO, header: bytes, page_size: int) -> None:
         sums = struct.unpack(">2I", header[24:])
@@ -236,16 +260,24 @@ class _Tail:
         for block in _blocks(file, self._frame_size):
             count = len(block) // self._frame_size
             # The frames' own sums are made only while they count; behind the first bad one, salt and commit mark tell.
-            local = iter(() if self._slots else _local_sums(block, count, self._frame_size, _order(header)))
+            local = iter(
+                () if self._slots else _local_sums(block, count, self._frame_size, _order(header))
+            )
             for start in range(0, len(block), self._frame_size):
                 head = block[start : start + 8]
                 if not self._slots:
                     stored = struct.unpack_from(">2I", block, start + 16)
                     expected = _go_on(sums, next(local), page_size)
-                    if block[start + 8 : start + 16] == self._salt and stored == expected and head[:4] != b"\0\0\0\0":
+                    if (
+                        block[start + 8 : start + 16] == self._salt
+                        and stored == expected
+                        and head[:4] != b"\0\0\0\0"
+                    ):
                         sums = stored
                         if head[4:] != b"\0\0\0\0":
-                            follows = self.committed == self.good and head == last and not self._second
+                            follows = (
+                                self.committed == self.good and head == last and not self._second
+                            )
                             self._second = follows and self._at(self.good) % SYNCED != 0
                             self.committed, last = self.good + 1, head
                         self.good += 1
@@ -256,7 +288,12 @@ class _Tail:
                 self._slots.append(_Slot(self._kind(block, start), head))
 
     def _is_second(self, head: bytes, last: bytes) -> bool:
-        return 0 < self.committed == self.good and not self._second and head == last and self._at(self.good) % SYNCED != 0
+        return (
+            0 < self.committed == self.good
+            and not self._second
+            and head == last
+            and self._at(self.good) % SYNCED != 0
+        )
 
     def _kind(self, block: bytes, start: int) -> _Kind:
         salt = block[start + 8 : start + 16]
@@ -274,7 +311,9 @@ class _Tail:
         ends: list[int] = []
         second = False
         for index, slot in enumerate(self._slots, self.good):
-            if not slot.commits or (second and slot.head == self._slots[index - self.good - 1].head):
+            if not slot.commits or (
+                second and slot.head == self._slots[index - self.good - 1].head
+            ):
                 second = False
             else:
                 ends.append(index)
@@ -322,7 +361,9 @@ def _blocks(file: BinaryIO, frame_size: int) -> Iterator[bytes]:
         yield block[: len(block) // frame_size * frame_size]
 
 
-def _local_sums(block: bytes, count: int, frame_size: int, order: Literal["little", "big"]) -> Iterator[tuple[int, int]]:
+def _local_sums(
+    block: bytes, count: int, frame_size: int, order: Literal["little", "big"]
+) -> Iterator[tuple[int, int]]:
     """The sum of each frame by itself, from (0, 0).
 
     All frames are summed side by side: each has a lane of 64 bits in two very large integers, and one addition adds a word to every lane.

@@ -19,12 +19,18 @@ from tests.bridge.providers.jms.stubs import GUEST, clock, received, told
 from tests.servers import activemq
 
 
-def provider_at(port: int, lookup_name: str = "XAConnectionFactory", query: str = "", **options: Any) -> JMSProvider:
+def provider_at(
+    port: int, lookup_name: str = "XAConnectionFactory", query: str = "", **options: Any
+) -> JMSProvider:
     environment = {
         "java.naming.factory.initial": "org.apache.activemq.jndi.ActiveMQInitialContextFactory",
         "java.naming.provider.url": f"tcp://127.0.0.1:{port}{query}",
     }
-    return JMSProvider(clock, JMSFactory(lookup_name, environment, "/usr/share/activemq/lib/*", **options), name=lookup_name)
+    return JMSProvider(
+        clock,
+        JMSFactory(lookup_name, environment, "/usr/share/activemq/lib/*", **options),
+        name=lookup_name,
+    )
 
 
 def not_lost(error: Exception) -> None:
@@ -33,7 +39,9 @@ def not_lost(error: Exception) -> None:
 
 async def connect(lookup_name: str = "XAConnectionFactory", query: str = "") -> JMSConnection:
     server = await deferToThread(activemq)
-    connection = await provider_at(server.openwire_port, lookup_name, query).connect(GUEST, None, not_lost)
+    connection = await provider_at(server.openwire_port, lookup_name, query).connect(
+        GUEST, None, not_lost
+    )
     assert isinstance(connection, JMSConnection)
     return connection
 
@@ -66,7 +74,10 @@ async def left(destination: Destination, bodies: list[str]) -> None:
     connection = await connect("ConnectionFactory")
     session = connection.session(Mode.AUTO)
     session.send(texts(destination, ["end"]))
-    found = [message.text for message, _ in await received(connection, Subscription(destination), len(bodies) + 1)]
+    found = [
+        message.text
+        for message, _ in await received(connection, Subscription(destination), len(bodies) + 1)
+    ]
     assert found == [*bodies, "end"]
     await connection.close()
 
@@ -82,7 +93,9 @@ class Branch:
         self.failures: list[MessagingError] = []
         self.last = 0
         self._enough: tuple[int, Deferred[None]] | None = None
-        self.consumer = self.session.consumer(Subscription(destination), self._deliver, self.failures.append)
+        self.consumer = self.session.consumer(
+            Subscription(destination), self._deliver, self.failures.append
+        )
         self.consumer.start()
 
     def _deliver(self, consumer: Any, first: int, messages: Any, attempts: Any, /) -> None:

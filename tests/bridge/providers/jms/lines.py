@@ -48,8 +48,19 @@ class Program:
         for sources in self._sources:
             build.compile_sources(_HERE / sources, classes, classes, *self._class_path)
         path = ":".join(map(str, (classes, *self._class_path)))
-        command = ["java", "-Xrs", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-Xmx128m", "-cp", path, self._main]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="ascii")
+        command = [
+            "java",
+            "-Xrs",
+            "-Xshare:auto",
+            "-XX:TieredStopAtLevel=1",
+            "-Xmx128m",
+            "-cp",
+            path,
+            self._main,
+        ]
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="ascii"
+        )
 
         def end() -> None:
             process.communicate()

@@ -13,7 +13,9 @@ from tests.bridge.providers.jms.lines import Program
 #: Octets that no body has: as a number it is of more octets than follow, as a type it is none, and it is not compressed.
 DAMAGED: Final = b"\x7f\xff\xff\xf0\x99 no body"
 
-_PROGRAM: Final = Program("Native", "activemq", class_path=tuple(sorted(Path("/usr/share/activemq/lib").glob("*.jar"))))
+_PROGRAM: Final = Program(
+    "Native", "activemq", class_path=tuple(sorted(Path("/usr/share/activemq/lib").glob("*.jar")))
+)
 
 
 def send(there: JMSProvider, destination: Destination, bodies: Sequence[str]) -> list[str]:
@@ -21,7 +23,12 @@ def send(there: JMSProvider, destination: Destination, bodies: Sequence[str]) ->
 
     :returns: their ids. It may block.
     """
-    return [str(one) for one in _PROGRAM.ask(_url(there), "send", destination.kind.name.lower(), destination.name, *bodies)]
+    return [
+        str(one)
+        for one in _PROGRAM.ask(
+            _url(there), "send", destination.kind.name.lower(), destination.name, *bodies
+        )
+    ]
 
 
 def types(there: JMSProvider, queue: str) -> dict[str, str]:

@@ -40,16 +40,23 @@ def _compiled(namespace: str) -> TemporaryDirectory[str]:
     sources = Path(folder.name) / "sources"
     build.write_api(sources, namespace)
     text = (_SOURCE / "stub" / "StubProvider.java").read_text(encoding="utf-8")
-    (sources / "StubProvider.java").write_text(text if namespace == "javax" else build.other_namespace(text), encoding="utf-8")
+    (sources / "StubProvider.java").write_text(
+        text if namespace == "javax" else build.other_namespace(text), encoding="utf-8"
+    )
     build.compile_sources(sources, Path(folder.name) / "classes")
     return folder
 
 
 def stub_provider(classes: Path, lookup_name: str = "cf", **options: Any) -> JMSProvider:
     """A provider of the stubs. All Java processes together have so much memory, so theirs is small."""
-    environment = {"java.naming.factory.initial": "stub.StubProvider", "java.naming.provider.url": "stub:"}
+    environment = {
+        "java.naming.factory.initial": "stub.StubProvider",
+        "java.naming.provider.url": "stub:",
+    }
     return JMSProvider(
-        clock, JMSFactory(lookup_name, environment, str(classes), **{"java_options": SMALL, **options}), name=f"stub {lookup_name}"
+        clock,
+        JMSFactory(lookup_name, environment, str(classes), **{"java_options": SMALL, **options}),
+        name=f"stub {lookup_name}",
     )
 
 
@@ -66,7 +73,9 @@ def told(ask: Callable[[Done], None]) -> Deferred[MessagingError | None]:
     return answer
 
 
-async def received(connection: Connection, spec: Subscription, count: int, mode: Mode = Mode.AUTO) -> list[tuple[Message, int]]:
+async def received(
+    connection: Connection, spec: Subscription, count: int, mode: Mode = Mode.AUTO
+) -> list[tuple[Message, int]]:
     """So many messages, with their attempts, from a session of their own that is then closed; automatic ones are settled."""
     found: list[tuple[Message, int]] = []
     enough: Deferred[None] = Deferred()

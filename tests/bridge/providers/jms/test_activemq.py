@@ -40,7 +40,11 @@ async def provider(query: str = "", **options: Any) -> JMSProvider:
         "queue.orders": "shop.orders",
         "topic.prices": "shop.prices",
     }
-    return JMSProvider(clock, JMSFactory("ConnectionFactory", environment, "/usr/share/activemq/lib/*", **options), name="activemq")
+    return JMSProvider(
+        clock,
+        JMSFactory("ConnectionFactory", environment, "/usr/share/activemq/lib/*", **options),
+        name="activemq",
+    )
 
 
 def not_lost(error: Exception) -> None:
@@ -83,7 +87,9 @@ async def test_each_connection_fetches_ahead_what_fits_into_the_heap() -> None:
             if sum(runs) == 2000:
                 enough.callback(None)
 
-        consumer = connection.session(Mode.AUTO).consumer(Subscription(queue), deliver, enough.errback)
+        consumer = connection.session(Mode.AUTO).consumer(
+            Subscription(queue), deliver, enough.errback
+        )
         consumer.grant(2000)
         consumer.start()
         await enough
@@ -123,7 +129,12 @@ async def test_another_client_reads_the_types_that_were_sent() -> None:
 async def test_headers_that_are_no_properties_survive() -> None:
     connection = await (await provider()).connect(GUEST, None, not_lost)
     queue = Queue("extras.kept")
-    extras = (("content-type", "application/json;charset=utf-8"), ("x-foo", "größe"), ("1st", ""), ("a b", "x"))
+    extras = (
+        ("content-type", "application/json;charset=utf-8"),
+        ("x-foo", "größe"),
+        ("1st", ""),
+        ("a b", "x"),
+    )
     session = connection.session(Mode.AUTO)
     session.send([Message(Headers(queue, properties={"foo": "bar"}, extras=extras), b"{}")])
     [(message, _)] = await received(connection, Subscription(queue), 1)
@@ -164,7 +175,10 @@ async def test_characters_beyond_the_basic_plane_that_activemq_itself_damages() 
     there = await provider()
     connection = await there.connect(GUEST, None, not_lost)
 
-    assert await deferToThread(native.passed, there, "beyond", "\U0001f600") == ("\U0001f600", "\ufffd\ufffd")
+    assert await deferToThread(native.passed, there, "beyond", "\U0001f600") == (
+        "\U0001f600",
+        "\ufffd\ufffd",
+    )
     session = connection.session(Mode.AUTO)
     session.send([Message(Headers(Queue("beyond"), properties={"p": "\U0001f600"}), b"x")])
     [(message, _)] = await received(connection, Subscription(Queue("beyond")), 1)

@@ -23,7 +23,11 @@ def sized(text: str) -> bytes:
 
 def test_questions() -> None:
     assert batches.send([(b"head", b"body!"), (b"h", b"")]) == (
-        struct.pack(">BII", 1, 2, 26) + struct.pack(">II", 4, 5) + b"headbody!" + struct.pack(">II", 1, 0) + b"h"
+        struct.pack(">BII", 1, 2, 26)
+        + struct.pack(">II", 4, 5)
+        + b"headbody!"
+        + struct.pack(">II", 1, 0)
+        + b"h"
     )
     assert batches.open_consumer(3, Subscription(Queue("q"), browse=True)) == (
         struct.pack(">BIBBB", 2, 3, 0, 0, 2) + sized("q") + sized("") + sized("")
@@ -35,10 +39,14 @@ def test_questions() -> None:
     assert batches.credit(1, -2, 3) == struct.pack(">BIqq", 3, 1, -2, 3)
     assert batches.switch(1, True) == b"\4\0\0\0\1\1"
     assert batches.settle(1, [5, 2**40]) == struct.pack(">BIIqq", 5, 1, 2, 5, 2**40)
-    assert [batches.sync(9), batches.commit(9), batches.rollback(9)] == [struct.pack(">BI", code, 9) for code in (6, 7, 8)]
+    assert [batches.sync(9), batches.commit(9), batches.rollback(9)] == [
+        struct.pack(">BI", code, 9) for code in (6, 7, 8)
+    ]
     assert batches.shut(1, False) == b"\x0a\0\0\0\1\0"
     xid = Xid(7, b"global", b"b")
-    assert call(9, Call.COMMIT, xid, 1) == struct.pack(">BIBi", 12, 9, 3, 1) + b"\0\0\0\7\6global\1b"
+    assert (
+        call(9, Call.COMMIT, xid, 1) == struct.pack(">BIBi", 12, 9, 3, 1) + b"\0\0\0\7\6global\1b"
+    )
     assert call(9, Call.RECOVER, None) == struct.pack(">BIBi", 12, 9, 5, 0)
 
 
@@ -48,9 +56,17 @@ def received(message: Message, reason: str | None) -> Message:
 
 
 answers = st.one_of(
-    st.builds(batches.Sent, st.lists(st.tuples(st.text(max_size=20), st.integers(0, 2**62)), max_size=3)),
+    st.builds(
+        batches.Sent, st.lists(st.tuples(st.text(max_size=20), st.integers(0, 2**62)), max_size=3)
+    ),
     st.builds(batches.Dropped, st.integers(0, 2**31)),
-    st.builds(batches.Finished, st.integers(0, 2**31), st.integers(-1, 20), st.integers(-1, 2**30), st.text(max_size=20)),
+    st.builds(
+        batches.Finished,
+        st.integers(0, 2**31),
+        st.integers(-1, 20),
+        st.integers(-1, 2**30),
+        st.text(max_size=20),
+    ),
     st.builds(batches.Ended, st.integers(0, 2**31), st.integers(0, 20), st.text(max_size=20)),
     st.builds(batches.Voided),
     st.builds(batches.Note, st.text(max_size=20)),
@@ -62,7 +78,13 @@ answers = st.one_of(
         st.integers(-10, 110),
         st.text(max_size=20),
         st.lists(
-            st.builds(Xid, st.integers(-1, 2**31 - 1), st.binary(min_size=1, max_size=64), st.binary(max_size=64)), max_size=3
+            st.builds(
+                Xid,
+                st.integers(-1, 2**31 - 1),
+                st.binary(min_size=1, max_size=64),
+                st.binary(max_size=64),
+            ),
+            max_size=3,
         ),
     ),
     st.builds(
@@ -72,7 +94,10 @@ answers = st.one_of(
         st.integers(1, 2**31),
         st.builds(
             lambda name, body, message_id, reason: received(
-                Message(Headers(Queue(name), body_type=BodyType.BYTES), body, message_id=message_id), reason
+                Message(
+                    Headers(Queue(name), body_type=BodyType.BYTES), body, message_id=message_id
+                ),
+                reason,
             ),
             st.text(max_size=5),
             st.binary(max_size=20),
@@ -86,7 +111,10 @@ answers = st.one_of(
 def as_java_writes(answer: batches.Answer) -> bytes:
     match answer:
         case batches.Sent(identities):
-            parts = [struct.pack(">H", len(one.encode())) + one.encode() + struct.pack(">q", at) for one, at in identities]
+            parts = [
+                struct.pack(">H", len(one.encode())) + one.encode() + struct.pack(">q", at)
+                for one, at in identities
+            ]
             return struct.pack(">BI", 1, len(identities)) + b"".join(parts)
         case batches.Dropped(number):
             return struct.pack(">BI", 2, number)
@@ -95,7 +123,9 @@ def as_java_writes(answer: batches.Answer) -> bytes:
         case batches.Arrived(consumer, key, attempts, message):
             head = encode_head(message)
             code, why = (10, sized(message.reason)) if isinstance(message, Unreadable) else (4, b"")
-            lengths = struct.pack(">BIqIII", code, consumer, key, attempts, len(head), len(message.body))
+            lengths = struct.pack(
+                ">BIqIII", code, consumer, key, attempts, len(head), len(message.body)
+            )
             return lengths + head + message.body + why
         case batches.Ended(consumer, kind, reason):
             return struct.pack(">BIi", 5, consumer, kind) + sized(reason)
@@ -106,12 +136,23 @@ def as_java_writes(answer: batches.Answer) -> bytes:
         case batches.Shown(consumer):
             return struct.pack(">BI", 8, consumer)
         case XADone(tag, how, value, reason, xids):
-            head = struct.pack(">BIBi", 9, tag, how, value) + sized(reason) + struct.pack(">I", len(xids))
+            head = (
+                struct.pack(">BIBi", 9, tag, how, value)
+                + sized(reason)
+                + struct.pack(">I", len(xids))
+            )
             return head + b"".join(as_octets(xid) for xid in xids)
 
 
 def as_octets(xid: Xid) -> bytes:
-    return b"".join((struct.pack(">iB", xid.format_id, len(xid.gtrid)), xid.gtrid, struct.pack(">B", len(xid.bqual)), xid.bqual))
+    return b"".join(
+        (
+            struct.pack(">iB", xid.format_id, len(xid.gtrid)),
+            xid.gtrid,
+            struct.pack(">B", len(xid.bqual)),
+            xid.bqual,
+        )
+    )
 
 
 def plain(answer: batches.Answer) -> object:
@@ -125,7 +166,9 @@ def plain(answer: batches.Answer) -> object:
 @given(st.lists(answers, max_size=6))
 def test_answers_come_back_as_java_writes_them(given: list[batches.Answer]) -> None:
     octets = b"".join(map(as_java_writes, given))
-    assert [plain(answer) for answer in batches.answers(octets)] == [plain(answer) for answer in given]
+    assert [plain(answer) for answer in batches.answers(octets)] == [
+        plain(answer) for answer in given
+    ]
 
 
 def test_an_unknown_answer_is_refused() -> None:

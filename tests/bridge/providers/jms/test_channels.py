@@ -14,7 +14,16 @@ from twisted.internet.task import Clock
 
 from bridge.providers.jms import wire
 from bridge.providers.jms.channels import Hung, JavaFailure, Lane, SessionChannel
-from bridge.providers.jms.wire import LONGEST_PAYLOAD, WINDOW, Frame, Frames, Payload, Type, Verb, WireError
+from bridge.providers.jms.wire import (
+    LONGEST_PAYLOAD,
+    WINDOW,
+    Frame,
+    Frames,
+    Payload,
+    Type,
+    Verb,
+    WireError,
+)
 from gateway.messaging.errors import ProviderUnavailable
 
 NUMBER: Final = 5
@@ -76,14 +85,18 @@ class Calls:
         def done(result: object) -> None:
             self.results.append((what, result if isinstance(result, str) else result.value))  # type: ignore[attr-defined]
 
-        made = self.lane.call(what, seconds, Verb.CONNECT, 1, b"", lambda payload: payload.text(), self.late.append)
+        made = self.lane.call(
+            what, seconds, Verb.CONNECT, 1, b"", lambda payload: payload.text(), self.late.append
+        )
         made.addBoth(done)
 
     def answer(self, tag: int, text: str) -> None:
         self.lane.frame(Frame(Type.RESULT, NUMBER, wire.number(tag) + wire.text(text)))
 
     def fail(self, tag: int, kind: int, text: str) -> None:
-        self.lane.frame(Frame(Type.FAILURE, NUMBER, wire.number(tag) + wire.number(kind) + wire.text(text)))
+        self.lane.frame(
+            Frame(Type.FAILURE, NUMBER, wire.number(tag) + wire.number(kind) + wire.text(text))
+        )
 
     @property
     def told(self) -> list[str]:
@@ -115,7 +128,10 @@ def test_a_call_that_hangs_is_abandoned_with_those_behind_it() -> None:
     calls.process.clock.advance(1.0)
     assert calls.process.given_up == 1
     gone = "the first did not return within 1 s; the provider does not answer"
-    assert calls.told == [f"the first: the provider is unavailable: {gone}", f"the second: the provider is unavailable: {gone}"]
+    assert calls.told == [
+        f"the first: the provider is unavailable: {gone}",
+        f"the second: the provider is unavailable: {gone}",
+    ]
     assert calls.process.types == [Type.CALL, Type.CALL, Type.ABANDON]
     assert (calls.hung.count, calls.hung.total) == (1, 1)
     assert calls.process.clock.getDelayedCalls() == []
@@ -172,7 +188,9 @@ def test_a_lane_is_ended_once_and_one_that_java_never_knew_is_dropped() -> None:
 def test_a_call_that_is_too_long_for_a_frame_fails_and_leaves_nothing_behind() -> None:
     calls = Calls()
     failed: list[Any] = []
-    calls.lane.call("looking up", SECONDS, Verb.FACTORY, 1, bytes(LONGEST_PAYLOAD)).addErrback(failed.append)
+    calls.lane.call("looking up", SECONDS, Verb.FACTORY, 1, bytes(LONGEST_PAYLOAD)).addErrback(
+        failed.append
+    )
     assert isinstance(failed[0].value, ProviderUnavailable)
     assert "looking up" in str(failed[0].value)
     assert f"expected at most {LONGEST_PAYLOAD}" in str(failed[0].value)
@@ -186,7 +204,8 @@ def test_a_result_that_somebody_fails_over_ends_this_lane() -> None:
     calls.call("two")
     calls.lane.defective(ValueError("a defect"))
     assert calls.told == [
-        f"{what}: the provider is unavailable: a call failed over its answer: a defect" for what in ("one", "two")
+        f"{what}: the provider is unavailable: a call failed over its answer: a defect"
+        for what in ("one", "two")
     ]
     assert calls.process.types == [Type.CALL, Type.CALL, Type.ABANDON]
     calls.lane.over(None)
@@ -228,7 +247,14 @@ class Asking:
         self.failures: list[BaseException] = []
         self.ended: list[bool] = []
         self.channel = SessionChannel(
-            self.process, NUMBER, "a session", self.hung, OPENING, self.answers.append, self.failures.append, SECONDS
+            self.process,
+            NUMBER,
+            "a session",
+            self.hung,
+            OPENING,
+            self.answers.append,
+            self.failures.append,
+            SECONDS,
         )
         self.channel.ended.addCallback(lambda _: self.ended.append(True))
 
@@ -249,7 +275,9 @@ class Asking:
 
     @property
     def asked(self) -> bytes:
-        return b"".join([frame.payload for frame in self.process.frames if frame.type in (Type.PART, Type.ASK)])
+        return b"".join(
+            [frame.payload for frame in self.process.frames if frame.type in (Type.PART, Type.ASK)]
+        )
 
 
 def test_what_is_asked_in_one_pass_goes_together_behind_the_opening() -> None:
@@ -504,7 +532,9 @@ class Java:
         return octets
 
 
-SIZES: Final = st.sampled_from([1, LONGEST_PAYLOAD, LONGEST_PAYLOAD + 1, WINDOW - 1, WINDOW, 2 * WINDOW + 7])
+SIZES: Final = st.sampled_from(
+    [1, LONGEST_PAYLOAD, LONGEST_PAYLOAD + 1, WINDOW - 1, WINDOW, 2 * WINDOW + 7]
+)
 STEPS: Final = st.lists(
     st.one_of(
         st.tuples(st.just("ask"), SIZES),
@@ -517,7 +547,9 @@ STEPS: Final = st.lists(
 
 
 @given(STEPS)
-def test_whatever_is_asked_comes_in_order_within_the_window_and_before_one_end(steps: list[tuple[str, int]]) -> None:
+def test_whatever_is_asked_comes_in_order_within_the_window_and_before_one_end(
+    steps: list[tuple[str, int]],
+) -> None:
     asking, java = Asking(), Java()
     expected = bytearray()
     for number, (what, size) in enumerate([*steps, ("end", 0), ("flush", 0)]):

@@ -19,7 +19,15 @@ from gateway.messaging.destination import Queue
 from gateway.messaging.errors import OutcomeUnknown, ProviderUnavailable
 from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import Connection, Flags, Mode, Subscription, Xid
-from tests.bridge.providers.jms.stubs import GUEST, clock, compiled, control, received, stub_provider, told
+from tests.bridge.providers.jms.stubs import (
+    GUEST,
+    clock,
+    compiled,
+    control,
+    received,
+    stub_provider,
+    told,
+)
 from tests.contract.waiting import until
 from tests.on_reactor import on_reactor
 
@@ -74,7 +82,11 @@ def at(port: int, **options: Any) -> JMSProvider:
         "java.naming.factory.initial": "org.apache.activemq.jndi.ActiveMQInitialContextFactory",
         "java.naming.provider.url": f"tcp://127.0.0.1:{port}",
     }
-    return JMSProvider(clock, JMSFactory("ConnectionFactory", environment, "/usr/share/activemq/lib/*", **options), name="silent")
+    return JMSProvider(
+        clock,
+        JMSFactory("ConnectionFactory", environment, "/usr/share/activemq/lib/*", **options),
+        name="silent",
+    )
 
 
 @on_reactor
@@ -112,7 +124,9 @@ async def test_eight_calls_that_hang_end_the_process_and_nobody_waits(classes: P
 
 
 @on_reactor
-async def test_where_others_have_connections_calls_that_hang_are_not_made_again(classes: Path) -> None:
+async def test_where_others_have_connections_calls_that_hang_are_not_made_again(
+    classes: Path,
+) -> None:
     provider, beside = (
         stub_provider(classes, "hangs", connect_timeout_s=0.2, process="both"),
         stub_provider(classes, process="both"),
@@ -121,7 +135,8 @@ async def test_where_others_have_connections_calls_that_hang_are_not_made_again(
     await _hang(provider)
     total = provider.hung.total
     with pytest.raises(
-        ProviderUnavailable, match=r"8 calls to it hang, and no more are made .* a property imq\.jms\.process of its own"
+        ProviderUnavailable,
+        match=r"8 calls to it hang, and no more are made .* a property imq\.jms\.process of its own",
     ):
         await provider.connect(GUEST, None, not_lost)
     with pytest.raises(ProviderUnavailable, match="8 calls to it hang"):
@@ -140,7 +155,10 @@ async def test_where_others_have_connections_calls_that_hang_are_not_made_again(
 async def test_a_send_that_hangs_loses_its_connection_and_no_other(classes: Path) -> None:
     provider = stub_provider(classes, send_timeout_s=0.5)
     lost: Deferred[Exception] = Deferred()
-    hanging, other = await provider.connect(GUEST, None, lost.callback), await provider.connect(GUEST, None, not_lost)
+    hanging, other = (
+        await provider.connect(GUEST, None, lost.callback),
+        await provider.connect(GUEST, None, not_lost),
+    )
     stuck, beside = hanging.session(Mode.AUTO), hanging.session(Mode.TRANSACTED)
     stuck.send([Message(Headers(Queue("q"), properties={"hang": True}), b"")])
     waiting = told(stuck.completion)
@@ -160,7 +178,9 @@ async def test_a_send_that_hangs_loses_its_connection_and_no_other(classes: Path
 @on_reactor
 async def test_a_commit_that_hangs_has_an_unknown_outcome(classes: Path) -> None:
     lost: Deferred[Exception] = Deferred()
-    connection = await stub_provider(classes, send_timeout_s=0.5).connect(GUEST, None, lost.callback)
+    connection = await stub_provider(classes, send_timeout_s=0.5).connect(
+        GUEST, None, lost.callback
+    )
     session = connection.session(Mode.TRANSACTED)
     session.send([Message(Headers(Queue("q"), properties={"hang": True}), b"")])
     assert isinstance(await told(session.commit), OutcomeUnknown)
@@ -170,10 +190,16 @@ async def test_a_commit_that_hangs_has_an_unknown_outcome(classes: Path) -> None
 @on_reactor
 async def test_a_prepare_that_hangs_loses_its_connection(classes: Path) -> None:
     lost: Deferred[Exception] = Deferred()
-    connection = await stub_provider(classes, "xa", send_timeout_s=HANGING).connect(GUEST, None, lost.callback)
+    connection = await stub_provider(classes, "xa", send_timeout_s=HANGING).connect(
+        GUEST, None, lost.callback
+    )
     resource, xid = connection.xa_session().resource(), Xid(8, b"hangs", b"1")
     pulse = Pulse()
-    started, ended, prepared = resource.start(xid, Flags.NOFLAGS), resource.end(xid, Flags.SUCCESS), resource.prepare(xid)
+    started, ended, prepared = (
+        resource.start(xid, Flags.NOFLAGS),
+        resource.end(xid, Flags.SUCCESS),
+        resource.prepare(xid),
+    )
     for call in (started, ended, prepared):
         with pytest.raises(ProviderUnavailable, match="did not return"):
             await call
@@ -185,7 +211,9 @@ async def test_a_prepare_that_hangs_loses_its_connection(classes: Path) -> None:
 
 @on_reactor
 async def test_closing_does_not_wait_for_a_session_that_hangs(classes: Path) -> None:
-    connection = await stub_provider(classes, send_timeout_s=0.5, close_timeout_s=0.5).connect(GUEST, None, not_lost)
+    connection = await stub_provider(classes, send_timeout_s=0.5, close_timeout_s=0.5).connect(
+        GUEST, None, not_lost
+    )
     session = connection.session(Mode.AUTO)
     session.send([Message(Headers(Queue("q"), properties={"hang": True}), b"")])
     began = time.monotonic()
@@ -196,7 +224,9 @@ async def test_closing_does_not_wait_for_a_session_that_hangs(classes: Path) -> 
 @on_reactor
 async def test_a_look_up_that_hangs_is_abandoned(classes: Path) -> None:
     provider = stub_provider(classes, "slow", lookup_timeout_s=0.5)
-    with pytest.raises(ProviderUnavailable, match=r"looking up 'slow' did not return within 0\.5 s"):
+    with pytest.raises(
+        ProviderUnavailable, match=r"looking up 'slow' did not return within 0\.5 s"
+    ):
         await provider.connect(GUEST, None, not_lost)
     assert provider.hung.count == 1
 
@@ -212,7 +242,9 @@ async def test_what_comes_back_too_late_is_counted_and_closed(classes: Path) -> 
 
 @pytest.mark.parametrize("consumes", [True, False])
 @on_reactor
-async def test_a_session_whose_call_comes_back_too_late_ends_and_is_counted_no_more(classes: Path, consumes: bool) -> None:
+async def test_a_session_whose_call_comes_back_too_late_ends_and_is_counted_no_more(
+    classes: Path, consumes: bool
+) -> None:
     options: dict[str, Any] = {"process": f"late {consumes}", "send_timeout_s": 0.3}
     provider, beside = stub_provider(classes, "xa", **options), stub_provider(classes, **options)
     # So that the process stays.
@@ -227,7 +259,11 @@ async def test_a_session_whose_call_comes_back_too_late_ends_and_is_counted_no_m
         if consumes:
             session.consumer(Subscription(Queue("q")), lambda *_: None, lambda error: None)
         resource, xid = session.resource(), Xid(8, b"hangs", bytes([number + 1]))
-        calls = resource.start(xid, Flags.NOFLAGS), resource.end(xid, Flags.SUCCESS), resource.prepare(xid)
+        calls = (
+            resource.start(xid, Flags.NOFLAGS),
+            resource.end(xid, Flags.SUCCESS),
+            resource.prepare(xid),
+        )
         for call in calls:
             with pytest.raises(ProviderUnavailable):
                 await call
@@ -240,7 +276,9 @@ async def test_a_session_whose_call_comes_back_too_late_ends_and_is_counted_no_m
 
 
 @on_reactor
-async def test_an_abandoned_session_leaves_nothing_of_itself_behind_once_its_call_has_returned(classes: Path) -> None:
+async def test_an_abandoned_session_leaves_nothing_of_itself_behind_once_its_call_has_returned(
+    classes: Path,
+) -> None:
     options: dict[str, Any] = {"process": "leaves nothing", "send_timeout_s": 0.3}
     provider = stub_provider(classes, "xa", **options)
     # Whoever stays keeps the process, and the connection factory with its branches.
@@ -267,7 +305,10 @@ async def test_an_abandoned_session_leaves_nothing_of_itself_behind_once_its_cal
 async def _works(connection: Connection) -> None:
     """It gives what it takes."""
     connection.session(Mode.AUTO).send([Message(Headers(Queue("meanwhile")), b"works")])
-    assert [message.text for message, _ in await received(connection, Subscription(Queue("meanwhile")), 1)] == ["works"]
+    assert [
+        message.text
+        for message, _ in await received(connection, Subscription(Queue("meanwhile")), 1)
+    ] == ["works"]
 
 
 async def _let_go(provider: JMSProvider) -> None:

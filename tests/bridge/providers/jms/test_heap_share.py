@@ -39,12 +39,19 @@ class Sharing:
             "java.naming.factory.initial": "org.apache.activemq.jndi.ActiveMQInitialContextFactory",
             "java.naming.provider.url": f"tcp://127.0.0.1:{port}",
         }
-        return JMSProvider(clock, JMSFactory("ConnectionFactory", environment, self._class_path, SMALL, self._name, **options))
+        return JMSProvider(
+            clock,
+            JMSFactory(
+                "ConnectionFactory", environment, self._class_path, SMALL, self._name, **options
+            ),
+        )
 
     async def consumers(self) -> int:
         """Those among which the heap is divided."""
         environment = {"java.naming.factory.initial": "stub.StubProvider"}
-        asking = JMSProvider(clock, JMSFactory("cf", environment, self._class_path, SMALL, self._name))
+        asking = JMSProvider(
+            clock, JMSFactory("cf", environment, self._class_path, SMALL, self._name)
+        )
         return int((await asking.look_up(COUNTED, environment)).name)
 
     async def until(self, count: int) -> None:
@@ -56,14 +63,18 @@ class Sharing:
         assert found == count
 
 
-async def consume(connection: Connection, destination: Destination, mode: Mode = Mode.CLIENT) -> None:
+async def consume(
+    connection: Connection, destination: Destination, mode: Mode = Mode.CLIENT
+) -> None:
     """Consume a message, which is not acknowledged."""
     session = connection.session(mode)
     session.send([Message(Headers(destination), b"x" * 1024)])
     if mode is Mode.TRANSACTED:
         assert await told(session.commit) is None
     come: list[Any] = []
-    consumer = session.consumer(Subscription(destination), lambda *delivered: come.append(delivered), not_lost)
+    consumer = session.consumer(
+        Subscription(destination), lambda *delivered: come.append(delivered), not_lost
+    )
     consumer.grant(5)
     consumer.start()
     await until(lambda: come)
@@ -103,7 +114,9 @@ async def test_consumers_of_an_abandoned_session_have_no_share_once_its_call_has
     connection = await provider.connect(GUEST, None, lost.callback)
     session = connection.session(Mode.TRANSACTED)
     for number in range(3):
-        session.consumer(Subscription(Queue(f"share.silent.{number}")), lambda *delivered: None, not_lost)
+        session.consumer(
+            Subscription(Queue(f"share.silent.{number}")), lambda *delivered: None, not_lost
+        )
     assert await told(session.commit) is None
     assert await sharing.consumers() == 4
     await deferToThread(proxy.silence)

@@ -42,7 +42,13 @@ def test_of_numbers_that_are_not_all_outstanding_none_is_taken() -> None:
     assert keys(ledger.through(2)) == [20]
 
 
-@given(st.lists(st.one_of(st.integers(1, 5), st.tuples(st.sampled_from(["through", "take"]), st.integers(1, 40)))))
+@given(
+    st.lists(
+        st.one_of(
+            st.integers(1, 5), st.tuples(st.sampled_from(["through", "take"]), st.integers(1, 40))
+        )
+    )
+)
 def test_it_is_a_list_of_what_is_outstanding(steps: list[int | tuple[str, int]]) -> None:
     ledger, model, made = Ledger(), list[int](), 0
     for step in steps:
@@ -57,6 +63,8 @@ def test_it_is_a_list_of_what_is_outstanding(steps: list[int | tuple[str, int]])
                 ledger.through(number) if what == "through" else ledger.take([number])
             continue
         expected = [one for one in model if one <= number] if what == "through" else [number]
-        assert keys(ledger.through(number) if what == "through" else ledger.take([number])) == expected
+        assert (
+            keys(ledger.through(number) if what == "through" else ledger.take([number])) == expected
+        )
         model = [one for one in model if one not in expected]
     assert keys(ledger.clear()) == model

@@ -13,7 +13,9 @@ from tests.bridge.providers.jms.lines import Program
 
 #: What header names are made of, and what is close to an escape.
 NAMES = st.one_of(
-    st.text(max_size=12), st.text("aZ0_-._ \u00e9\U0001f600", max_size=12), st.sampled_from(["", "NULL", "STOMP_x", "_002d"])
+    st.text(max_size=12),
+    st.text("aZ0_-._ \u00e9\U0001f600", max_size=12),
+    st.sampled_from(["", "NULL", "STOMP_x", "_002d"]),
 )
 ESCAPED = re.compile(r"STOMP_(?:[A-Za-z0-9]|__|_[0-9a-f]{4})*")
 
@@ -40,7 +42,13 @@ def spelt(name: str) -> str:
     escaped = "STOMP_"
     for high, low in zip(units[::2], units[1::2], strict=True):
         unit = chr(high << 8 | low)
-        escaped += "__" if unit == "_" else unit if unit.isascii() and unit.isalnum() else f"_{ord(unit):04x}"
+        escaped += (
+            "__"
+            if unit == "_"
+            else unit
+            if unit.isascii() and unit.isalnum()
+            else f"_{ord(unit):04x}"
+        )
     return escaped
 
 
@@ -67,7 +75,8 @@ def test_what_is_unescaped_was_escaped(name: str) -> None:
 # Java and Python may know different versions of Unicode; these characters are in all of them.
 @given(
     name=st.one_of(
-        st.text(st.characters(max_codepoint=0x17F), max_size=4), st.text("l\u0131ikeLIKE_\U0001d400\U0001f600\u0663", max_size=4)
+        st.text(st.characters(max_codepoint=0x17F), max_size=4),
+        st.text("l\u0131ikeLIKE_\U0001d400\U0001f600\u0663", max_size=4),
     )
 )
 def test_java_and_python_agree_on_what_is_a_property(name: str) -> None:

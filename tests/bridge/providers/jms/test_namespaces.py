@@ -28,7 +28,18 @@ from gateway.messaging.errors import (
 )
 from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.provider import Flags, Mode, Subscription, Vote, Xid
-from gateway.messaging.values import Byte, Char, Float, Int, Short, Value, decode_map, decode_stream, encode_map, encode_stream
+from gateway.messaging.values import (
+    Byte,
+    Char,
+    Float,
+    Int,
+    Short,
+    Value,
+    decode_map,
+    decode_stream,
+    encode_map,
+    encode_stream,
+)
 from tests.bridge.providers.jms.stubs import GUEST, clock, compiled, received, stub_provider, told
 from tests.on_reactor import on_reactor
 
@@ -61,7 +72,11 @@ async def test_every_body_and_every_type_of_value_comes_back(classes: Path) -> N
     connection = await stub_provider(classes).connect(GUEST, None, not_lost)
     queue = Queue("values")
     entries = {f"e{number}": value for number, value in enumerate(VALUES)}
-    properties = {f"p{number}": value for number, value in enumerate(VALUES) if not isinstance(value, bytes | Char)}
+    properties = {
+        f"p{number}": value
+        for number, value in enumerate(VALUES)
+        if not isinstance(value, bytes | Char)
+    }
     bodies = {
         BodyType.MESSAGE: b"",
         BodyType.TEXT: "größe \U0001f600".encode(),
@@ -95,14 +110,22 @@ async def test_every_body_and_every_type_of_value_comes_back(classes: Path) -> N
         assert message.body == before.body
         assert (message.message_id, message.timestamp) == (before.message_id, before.timestamp)
         got = message.headers.properties
-        assert [type(got[name]) for name in properties] == [type(value) for value in properties.values()]
-    assert [type(value) for value in decode_map(found[3].body).values()] == [type(value) for value in VALUES]
-    assert [type(value) for value in decode_stream(found[4].body)] == [type(value) for value in VALUES]
+        assert [type(got[name]) for name in properties] == [
+            type(value) for value in properties.values()
+        ]
+    assert [type(value) for value in decode_map(found[3].body).values()] == [
+        type(value) for value in VALUES
+    ]
+    assert [type(value) for value in decode_stream(found[4].body)] == [
+        type(value) for value in VALUES
+    ]
     await connection.close()
 
 
 @on_reactor
-async def test_a_connection_has_the_name_that_its_provider_tells_or_that_of_the_factorys_class(classes: Path) -> None:
+async def test_a_connection_has_the_name_that_its_provider_tells_or_that_of_the_factorys_class(
+    classes: Path,
+) -> None:
     connection = await stub_provider(classes).connect(GUEST, "me", not_lost)
     assert (connection.client_id, connection.product) == ("me", "Stub")
     nameless = await stub_provider(classes).connect(GUEST, "nameless", not_lost)
@@ -112,22 +135,32 @@ async def test_a_connection_has_the_name_that_its_provider_tells_or_that_of_the_
 
 
 @on_reactor
-async def test_a_header_that_is_no_property_travels_escaped_where_the_provider_refuses_it(classes: Path) -> None:
+async def test_a_header_that_is_no_property_travels_escaped_where_the_provider_refuses_it(
+    classes: Path,
+) -> None:
     connection = await stub_provider(classes).connect(GUEST, None, not_lost)
     extras = (("content-type", "text/plain"), ("x.y_z", "ü"), ("é 1", ""))
     session = connection.session(Mode.AUTO)
     again = connection.session(Mode.AUTO)
     with capturedLogs() as logged:
         for one in (session, again):
-            one.send([Message(Headers(Queue("extras"), properties={"STOMP_x": "stays"}, extras=extras), b"")] * 2)
+            one.send(
+                [
+                    Message(
+                        Headers(Queue("extras"), properties={"STOMP_x": "stays"}, extras=extras),
+                        b"",
+                    )
+                ]
+                * 2
+            )
             assert await told(one.completion) is None
     for message, _ in await received(connection, Subscription(Queue("extras")), 4):
         assert message.headers.extras == extras
         assert message.headers.properties == {"STOMP_x": "stays"}
     [line] = [formatEvent(event) for event in logged if "escaped" in event.get("text", "")]
-    assert line.endswith("'content-type' for properties; they travel escaped, this one as 'STOMP_content_002dtype'"), (
-        "once a connection"
-    )
+    assert line.endswith(
+        "'content-type' for properties; they travel escaped, this one as 'STOMP_content_002dtype'"
+    ), "once a connection"
     await connection.close()
 
 
@@ -171,7 +204,10 @@ async def test_without_single_acknowledgement_one_message_is_out_at_a_time(class
     await last
     assert runs == [(1, "0"), (2, "1"), (3, "2")]
     session.close()
-    assert [(message.text, attempts) for message, attempts in await received(connection, Subscription(queue), 1)] == [("2", 2)]
+    assert [
+        (message.text, attempts)
+        for message, attempts in await received(connection, Subscription(queue), 1)
+    ] == [("2", 2)]
     await connection.close()
 
 
@@ -187,7 +223,10 @@ async def test_a_part_of_what_a_transaction_received_is_committed(classes: Path)
     again: Deferred[None] = Deferred()
 
     def deliver(consumer: Any, first: int, messages: Any, attempts: Any, /) -> None:
-        got.extend(f"{message.text}x{attempt}" for message, attempt in zip(messages, attempts or [1] * len(messages), strict=True))
+        got.extend(
+            f"{message.text}x{attempt}"
+            for message, attempt in zip(messages, attempts or [1] * len(messages), strict=True)
+        )
         if len(got) == 5:
             five.callback(None)
         if len(got) == 7:
@@ -207,19 +246,30 @@ async def test_a_part_of_what_a_transaction_received_is_committed(classes: Path)
     assert got == ["0x1", "1x1", "2x1", "3x1", "4x1", "3x2", "4x2"]
     await connection.close()
     connection = await stub_provider(classes).connect(GUEST, None, not_lost)
-    assert [message.text for message, _ in await received(connection, Subscription(out), 1)] == ["once"]
-    assert [message.text for message, _ in await received(connection, Subscription(queue), 2)] == ["3", "4"]
+    assert [message.text for message, _ in await received(connection, Subscription(out), 1)] == [
+        "once"
+    ]
+    assert [message.text for message, _ in await received(connection, Subscription(queue), 2)] == [
+        "3",
+        "4",
+    ]
     await connection.close()
 
 
 @on_reactor
-async def test_a_message_that_is_refused_is_named_and_those_before_it_are_sent(classes: Path) -> None:
+async def test_a_message_that_is_refused_is_named_and_those_before_it_are_sent(
+    classes: Path,
+) -> None:
     connection = await stub_provider(classes).connect(GUEST, None, not_lost)
     queue = Queue("refusing")
     session = connection.session(Mode.AUTO)
     session.send([Message(Headers(queue), b"0")])
     session.send(
-        [Message(Headers(queue), b"1"), Message(Headers(queue, properties={"refuse": True}), b"2"), Message(Headers(queue), b"3")]
+        [
+            Message(Headers(queue), b"1"),
+            Message(Headers(queue, properties={"refuse": True}), b"2"),
+            Message(Headers(queue), b"3"),
+        ]
     )
     session.send([Message(Headers(queue), b"4")])
     error = await told(session.completion)
@@ -228,7 +278,11 @@ async def test_a_message_that_is_refused_is_named_and_those_before_it_are_sent(c
     assert isinstance(error.cause, ProviderFull)
     session.send([Message(Headers(queue), b"5")])
     assert await told(session.completion) is None
-    assert [message.text for message, _ in await received(connection, Subscription(queue), 3)] == ["0", "1", "5"]
+    assert [message.text for message, _ in await received(connection, Subscription(queue), 3)] == [
+        "0",
+        "1",
+        "5",
+    ]
     session.send([Message(Headers(Queue("no.such.queue")), b"")])
     error = await told(session.completion)
     assert isinstance(error, MessageRejected)
@@ -237,9 +291,14 @@ async def test_a_message_that_is_refused_is_named_and_those_before_it_are_sent(c
 
 
 @on_reactor
-async def test_a_reply_to_a_temporary_queue_has_the_name_that_its_owner_knows(classes: Path) -> None:
+async def test_a_reply_to_a_temporary_queue_has_the_name_that_its_owner_knows(
+    classes: Path,
+) -> None:
     provider = stub_provider(classes)
-    asking, answering = await provider.connect(GUEST, None, not_lost), await provider.connect(GUEST, None, not_lost)
+    asking, answering = (
+        await provider.connect(GUEST, None, not_lost),
+        await provider.connect(GUEST, None, not_lost),
+    )
     reply = asking.temporary(Kind.QUEUE)
     session = asking.session(Mode.AUTO)
     session.send([Message(Headers(Queue("requests"), reply_to=reply), b"?")])
@@ -261,7 +320,10 @@ async def test_a_reply_to_a_temporary_queue_has_the_name_that_its_owner_knows(cl
 async def test_destinations_are_looked_up(classes: Path) -> None:
     provider = stub_provider(classes)
     environment = provider.factory.environment
-    queue, topic = await provider.look_up("queue", environment), await provider.look_up("topic", environment)
+    queue, topic = (
+        await provider.look_up("queue", environment),
+        await provider.look_up("topic", environment),
+    )
     assert (queue, topic) == (Queue("physical.queue"), Topic("physical.topic"))
     connection = await provider.connect(GUEST, None, not_lost)
     session = connection.session(Mode.AUTO)
@@ -271,7 +333,9 @@ async def test_destinations_are_looked_up(classes: Path) -> None:
     await connection.close()
     with pytest.raises(ProviderUnavailable, match="nowhere is not bound"):
         await provider.look_up("nowhere", environment)
-    with pytest.raises(ProviderUnavailable, match=r"java\.lang\.String was found where a Destination was expected"):
+    with pytest.raises(
+        ProviderUnavailable, match=r"java\.lang\.String was found where a Destination was expected"
+    ):
         await provider.look_up("text", environment)
 
 
@@ -282,7 +346,9 @@ async def test_what_java_throws_is_told_in_errors_of_the_seam(classes: Path) -> 
     assert "secret" not in str(refused.value)
     with pytest.raises(ClientIdInUse):
         await stub_provider(classes).connect(GUEST, "taken", not_lost)
-    with pytest.raises(ProviderUnavailable, match=r"a ConnectionFactory of javax\.jms or jakarta\.jms was expected"):
+    with pytest.raises(
+        ProviderUnavailable, match=r"a ConnectionFactory of javax\.jms or jakarta\.jms was expected"
+    ):
         await stub_provider(classes, "text").connect(GUEST, None, not_lost)
     connection = await stub_provider(classes).connect(GUEST, "mine", not_lost)
     with pytest.raises(UnknownSubscription):
@@ -320,7 +386,9 @@ async def associated(classes: Path, xid: Xid) -> tuple[JMSConnection, JMSXASessi
 
 
 @on_reactor
-async def test_branches_are_prepared_found_and_committed_by_another_connection(classes: Path) -> None:
+async def test_branches_are_prepared_found_and_committed_by_another_connection(
+    classes: Path,
+) -> None:
     queue, xids = Queue("branches"), [branch(), branch(), branch()]
     connections = []
     for number, xid in enumerate(xids):
@@ -364,18 +432,24 @@ async def test_what_an_xa_exception_says_is_told_with_its_code(classes: Path) ->
     assert error.value.code == 6
     await resource.start(silent, Flags.NOFLAGS)
     await resource.end(silent, Flags.SUCCESS)
-    with pytest.raises(XAError, match=r"the disk is on fire; caused by .*: too hot \(the provider gave no code\)") as error:
+    with pytest.raises(
+        XAError, match=r"the disk is on fire; caused by .*: too hot \(the provider gave no code\)"
+    ) as error:
         await resource.prepare(silent)
     assert error.value.code == -3
     await connection.close()
 
 
 @on_reactor
-async def test_a_message_that_is_refused_leaves_its_branch_nothing_but_a_rollback(classes: Path) -> None:
+async def test_a_message_that_is_refused_leaves_its_branch_nothing_but_a_rollback(
+    classes: Path,
+) -> None:
     queue, xid = Queue("refused.in.branch"), branch()
     connection, session = await associated(classes, xid)
     session.send([Message(Headers(queue), b"0")])
-    session.send([Message(Headers(queue), b"1"), Message(Headers(queue, properties={"refuse": True}), b"2")])
+    session.send(
+        [Message(Headers(queue), b"1"), Message(Headers(queue, properties={"refuse": True}), b"2")]
+    )
     refused = told(session.completion)
     session.send([Message(Headers(queue), b"3")])
     ended, prepared = session.resource().end(xid, Flags.SUCCESS), session.resource().prepare(xid)
@@ -395,7 +469,9 @@ async def test_a_message_that_is_refused_leaves_its_branch_nothing_but_a_rollbac
     await session.resource().end(again, Flags.SUCCESS)
     await session.resource().commit(again, True)
     plain = await stub_provider(classes).connect(GUEST, None, not_lost)
-    assert [message.text for message, _ in await received(plain, Subscription(queue), 1)] == ["again"]
+    assert [message.text for message, _ in await received(plain, Subscription(queue), 1)] == [
+        "again"
+    ]
     await plain.close()
     await connection.close()
 
@@ -424,7 +500,10 @@ async def test_a_factory_of_the_wrong_kind_says_both_ways_out(classes: Path) -> 
 
 @on_reactor
 async def test_a_class_that_is_missing_is_named(classes: Path) -> None:
-    provider = JMSProvider(clock, JMSFactory("cf", {"java.naming.factory.initial": "com.example.Missing"}, str(classes)))
+    provider = JMSProvider(
+        clock,
+        JMSFactory("cf", {"java.naming.factory.initial": "com.example.Missing"}, str(classes)),
+    )
     with pytest.raises(ClientMissing, match=r"com\.example\.Missing"):
         await provider.connect(GUEST, None, not_lost)
 
@@ -439,5 +518,8 @@ async def test_two_providers_of_different_namespaces_do_not_clash() -> None:
         assert await told(session.completion) is None
     # Each has queues of its own, because it has a process of its own.
     for number, connection in enumerate(connections):
-        assert [message.text for message, _ in await received(connection, Subscription(Queue("both")), 1)] == [str(number)]
+        assert [
+            message.text
+            for message, _ in await received(connection, Subscription(Queue("both")), 1)
+        ] == [str(number)]
         await connection.close()

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +27,16 @@ from gateway.messaging.destination import Queue
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.provider import Credentials, Mode, Subscription
-from tests.bridge.providers.jms.stubs import GUEST, SMALL, clock, compiled, control, received, stub_provider, told
+from tests.bridge.providers.jms.stubs import (
+    GUEST,
+    SMALL,
+    clock,
+    compiled,
+    control,
+    received,
+    stub_provider,
+    told,
+)
 from tests.contract.waiting import until
 from tests.on_reactor import on_reactor
 
@@ -65,7 +73,13 @@ async def ask(there: JavaProcess, name: str) -> None:
     """Have the stub's JNDI do something, which gives no connection factory."""
     lane = there.lane(Hung("stub"))
     with pytest.raises(JavaFailure, match="a ConnectionFactory of"):
-        await lane.call(f"looking up {name}", 20.0, Verb.FACTORY, there.number(), wire.text(name) + wire.pairs(ENVIRONMENT))
+        await lane.call(
+            f"looking up {name}",
+            20.0,
+            Verb.FACTORY,
+            there.number(),
+            wire.text(name) + wire.pairs(ENVIRONMENT),
+        )
     lane.end()
 
 
@@ -82,7 +96,10 @@ class Using:
 
 @on_reactor
 async def test_factories_of_equal_options_share_a_process_and_others_do_not(classes: Path) -> None:
-    same = [stub_provider(classes, process="shared"), stub_provider(classes, "xa", process="shared")]
+    same = [
+        stub_provider(classes, process="shared"),
+        stub_provider(classes, "xa", process="shared"),
+    ]
     others = [
         stub_provider(classes, process="another"),
         stub_provider(classes, process="shared", java_options=("-Xmx100m",)),
@@ -97,7 +114,9 @@ async def test_factories_of_equal_options_share_a_process_and_others_do_not(clas
 
 
 @on_reactor
-async def test_it_is_not_started_before_it_is_needed_and_once_for_all_that_ask_meanwhile(classes: Path) -> None:
+async def test_it_is_not_started_before_it_is_needed_and_once_for_all_that_ask_meanwhile(
+    classes: Path,
+) -> None:
     java = Java(clock, JavaOptions(str(classes), options=SMALL))
     assert java.process is None
     both = java.running(30), java.running(30)
@@ -118,7 +137,9 @@ async def test_it_leaves_the_terminals_group_and_shows_no_secrets(classes: Path)
         ),
     )
     connection = await provider.connect(Credentials("guest", "quiet-passcode"), None, not_lost)
-    assert await provider.look_up("property:stub.password.word", provider.factory.environment) == Queue("quiet-property")
+    assert await provider.look_up(
+        "property:stub.password.word", provider.factory.environment
+    ) == Queue("quiet-property")
     pid = of(provider).pid
     shown = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
     assert b"-Xmx100m" in shown
@@ -128,14 +149,19 @@ async def test_it_leaves_the_terminals_group_and_shows_no_secrets(classes: Path)
 
 
 @on_reactor
-async def test_other_classes_of_the_gateway_before_its_own_are_refused(tmp_path: Path, classes: Path) -> None:
+async def test_other_classes_of_the_gateway_before_its_own_are_refused(
+    tmp_path: Path, classes: Path
+) -> None:
     older = tmp_path / "stomp-gateway-jms.jar"
     with zipfile.ZipFile(build.JARS / build.JAR) as own, zipfile.ZipFile(older, "w") as made:
         for name in own.namelist():
-            made.writestr(name, b"0123\njavac 8\n" if name == "META-INF/made-of" else own.read(name))
+            made.writestr(
+                name, b"0123\njavac 8\n" if name == "META-INF/made-of" else own.read(name)
+            )
     provider = JMSProvider(clock, JMSFactory("cf", ENVIRONMENT, f"{older}:{classes}", SMALL))
     with pytest.raises(
-        ProviderUnavailable, match=r"another stomp-gateway-jms\.jar stands before the gateway's own on the class path"
+        ProviderUnavailable,
+        match=r"another stomp-gateway-jms\.jar stands before the gateway's own on the class path",
     ):
         await provider.connect(GUEST, None, not_lost)
 
@@ -146,7 +172,10 @@ async def test_other_classes_of_the_gateway_before_its_own_are_refused(tmp_path:
 @on_reactor
 async def test_options_that_java_refuses_are_told_in_its_words(classes: Path) -> None:
     provider = stub_provider(classes, java_options=("-Xmx64m", "-XX:NoSuchOption"))
-    with pytest.raises(ProviderUnavailable, match=r"Java ended with exit status 1: .*Unrecognized VM option 'NoSuchOption'"):
+    with pytest.raises(
+        ProviderUnavailable,
+        match=r"Java ended with exit status 1: .*Unrecognized VM option 'NoSuchOption'",
+    ):
         await provider.connect(GUEST, None, not_lost)
 
 
@@ -159,7 +188,9 @@ def no_java(folder: Path, script: str) -> JavaOptions:
 
 
 @on_reactor
-async def test_one_that_does_not_start_in_time_is_waited_for_no_longer_and_ended(tmp_path: Path) -> None:
+async def test_one_that_does_not_start_in_time_is_waited_for_no_longer_and_ended(
+    tmp_path: Path,
+) -> None:
     java = Java(clock, no_java(tmp_path, "exec sleep 60"), Times(starting=2.0))
     with pytest.raises(ProviderUnavailable, match=r"Java did not start within 0\.1 s"):
         await java.running(0.1)
@@ -183,7 +214,9 @@ async def test_one_that_does_not_start_in_time_is_waited_for_no_longer_and_ended
     ],
 )
 @on_reactor
-async def test_what_is_no_java_of_ours_is_told_and_ended(tmp_path: Path, script: str, reason: str) -> None:
+async def test_what_is_no_java_of_ours_is_told_and_ended(
+    tmp_path: Path, script: str, reason: str
+) -> None:
     java = Java(clock, no_java(tmp_path, script), Times(ending=0.2))
     asked = java.running(50)
     there = java.process
@@ -211,7 +244,9 @@ async def test_a_machine_that_can_start_nothing_is_told_and_tried_again(classes:
 
 
 @on_reactor
-async def test_secret_options_beyond_a_frame_are_told_with_the_setting_to_change(classes: Path) -> None:
+async def test_secret_options_beyond_a_frame_are_told_with_the_setting_to_change(
+    classes: Path,
+) -> None:
     provider = stub_provider(classes, java_options=("-Xmx64m", "-Dpassword=" + "x" * wire.LONGEST))
     with pytest.raises(
         ProviderUnavailable,
@@ -228,18 +263,25 @@ async def test_one_that_does_not_understand_the_gateway_ends_and_says_why(classe
     using = Using(there)
     there.write(bytes(9))
     reason = await using.lost
-    assert reason.startswith("Java ended with exit status 70: the connection to the gateway broke: ")
+    assert reason.startswith(
+        "Java ended with exit status 70: the connection to the gateway broke: "
+    )
     assert "a frame of 0 bytes: expected 5 to 262144" in reason
 
 
 @on_reactor
 async def test_bodies_beyond_the_windows_pass_in_both_directions(classes: Path) -> None:
     connection = await stub_provider(classes).connect(GUEST, None, not_lost)
-    queue, bodies = Queue("large"), [bytes([number]) * (wire.WINDOW * 3 // 2 + number) for number in range(4)]
+    queue, bodies = (
+        Queue("large"),
+        [bytes([number]) * (wire.WINDOW * 3 // 2 + number) for number in range(4)],
+    )
     session = connection.session(Mode.AUTO)
     session.send([Message(Headers(queue, body_type=BodyType.BYTES), body) for body in bodies])
     assert await told(session.completion) is None
-    assert [message.body for message, _ in await received(connection, Subscription(queue), len(bodies))] == bodies
+    assert [
+        message.body for message, _ in await received(connection, Subscription(queue), len(bodies))
+    ] == bodies
     await connection.close()
 
 
@@ -247,7 +289,9 @@ async def test_bodies_beyond_the_windows_pass_in_both_directions(classes: Path) 
 
 
 @on_reactor
-async def test_one_that_is_killed_loses_its_connections_and_another_takes_its_place(classes: Path) -> None:
+async def test_one_that_is_killed_loses_its_connections_and_another_takes_its_place(
+    classes: Path,
+) -> None:
     provider, unharmed = stub_provider(classes, process="killed"), stub_provider(classes)
     found = await provider.look_up("found by JNDI", provider.factory.environment)
     losses: list[Deferred[Exception]] = [Deferred(), Deferred()]
@@ -259,7 +303,9 @@ async def test_one_that_is_killed_loses_its_connections_and_another_takes_its_pl
     before = of(provider).pid
     os.kill(before, signal.SIGKILL)
     for loss in losses:
-        assert str(await loss) == "the provider is unavailable: the Java process was killed by SIGKILL"
+        assert (
+            str(await loss) == "the provider is unavailable: the Java process was killed by SIGKILL"
+        )
     for connection in (one, other):
         with pytest.raises(ProviderUnavailable, match="killed by SIGKILL"):
             connection.session(Mode.AUTO)
@@ -271,7 +317,9 @@ async def test_one_that_is_killed_loses_its_connections_and_another_takes_its_pl
     session = again.session(Mode.AUTO)
     session.send([Message(Headers(found), b"after")])
     assert await told(session.completion) is None
-    assert [message.text for message, _ in await received(again, Subscription(found), 1)] == ["after"]
+    assert [message.text for message, _ in await received(again, Subscription(found), 1)] == [
+        "after"
+    ]
     await again.close()
     await beside.close()
 
@@ -285,19 +333,26 @@ async def test_a_name_that_jndi_has_lost_when_java_is_started_anew_fails_for_who
     bound.touch()
     lost: Deferred[Exception] = Deferred()
     await provider.connect(GUEST, None, lost.callback)
-    gone, stays = await provider.look_up(f"file:{bound}", environment), await provider.look_up("found by JNDI", environment)
+    gone, stays = (
+        await provider.look_up(f"file:{bound}", environment),
+        await provider.look_up("found by JNDI", environment),
+    )
     bound.unlink()
     os.kill(of(provider).pid, signal.SIGKILL)
     await lost
     with capturedLogs() as logged:
         connection = await provider.connect(GUEST, None, not_lost)
     [warned] = [formatEvent(event) for event in logged if event["log_level"].name == "warn"]
-    assert f"'file:{bound}', which JNDI had before Java was started anew, is not found now" in warned
+    assert (
+        f"'file:{bound}', which JNDI had before Java was started anew, is not found now" in warned
+    )
     assert await provider.look_up("found by JNDI", environment) == stays
     session = connection.session(Mode.AUTO)
     session.send([Message(Headers(stays), b"goes on")])
     assert await told(session.completion) is None
-    assert [message.text for message, _ in await received(connection, Subscription(stays), 1)] == ["goes on"]
+    assert [message.text for message, _ in await received(connection, Subscription(stays), 1)] == [
+        "goes on"
+    ]
     # Nothing is made of its name meanwhile; and as soon as it is there it is found.
     for _ in range(2):
         with pytest.raises(ProviderUnavailable, match=f"looking up 'file:{bound}' failed"):
@@ -306,7 +361,9 @@ async def test_a_name_that_jndi_has_lost_when_java_is_started_anew_fails_for_who
     assert await provider.look_up(f"file:{bound}", environment) == gone
     session.send([Message(Headers(gone), b"is back")])
     assert await told(session.completion) is None
-    assert [message.text for message, _ in await received(connection, Subscription(gone), 1)] == ["is back"]
+    assert [message.text for message, _ in await received(connection, Subscription(gone), 1)] == [
+        "is back"
+    ]
     # In one process JNDI is asked once.
     bound.unlink()
     assert await provider.look_up(f"file:{bound}", environment) == gone
@@ -333,7 +390,9 @@ async def test_what_is_asked_when_it_is_killed_has_an_answer(classes: Path) -> N
 
 
 @on_reactor
-async def test_a_listener_that_fails_keeps_nobody_else_from_hearing_of_the_death(classes: Path) -> None:
+async def test_a_listener_that_fails_keeps_nobody_else_from_hearing_of_the_death(
+    classes: Path,
+) -> None:
     java = Java(clock, JavaOptions(str(classes), options=SMALL, apart="listeners"))
     there = await java.running(30)
 
@@ -343,26 +402,39 @@ async def test_a_listener_that_fails_keeps_nobody_else_from_hearing_of_the_death
     there.link(object(), defective)
     using = Using(there)
     lane = there.lane(Hung("stub"))
-    asked: Deferred[None] = lane.call("looking up", 20.0, Verb.FACTORY, there.number(), wire.text("slow") + wire.pairs(ENVIRONMENT))
+    asked: Deferred[None] = lane.call(
+        "looking up",
+        20.0,
+        Verb.FACTORY,
+        there.number(),
+        wire.text("slow") + wire.pairs(ENVIRONMENT),
+    )
     with capturedLogs() as logged:
         os.kill(there.pid, signal.SIGKILL)
         assert await using.lost == "the Java process was killed by SIGKILL"
         with pytest.raises(ProviderUnavailable, match="killed by SIGKILL"):
             await asked
-    assert [str(event["log_failure"].value) for event in logged if "log_failure" in event] == ["a defect of one listener"]
+    assert [str(event["log_failure"].value) for event in logged if "log_failure" in event] == [
+        "a defect of one listener"
+    ]
 
 
 @on_reactor
 async def test_a_listener_that_fails_loses_its_own_connection_and_no_other(classes: Path) -> None:
     provider = stub_provider(classes, process="defect")
     lost: Deferred[Exception] = Deferred()
-    one, other = await provider.connect(GUEST, None, lost.callback), await provider.connect(GUEST, None, not_lost)
+    one, other = (
+        await provider.connect(GUEST, None, lost.callback),
+        await provider.connect(GUEST, None, not_lost),
+    )
     before = of(provider).pid
 
     def defective(*delivered: Any) -> None:
         raise RuntimeError("a defect of one listener")
 
-    consumer = one.session(Mode.TRANSACTED).consumer(Subscription(Queue("defect")), defective, not_lost)
+    consumer = one.session(Mode.TRANSACTED).consumer(
+        Subscription(Queue("defect")), defective, not_lost
+    )
     consumer.grant(1)
     consumer.start()
     with capturedLogs() as logged:
@@ -370,16 +442,22 @@ async def test_a_listener_that_fails_loses_its_own_connection_and_no_other(class
         session.send([Message(Headers(Queue("defect")), b"given back")])
         assert await told(session.completion) is None
         assert "a session failed: a defect of one listener" in str(await lost)
-    assert [str(event["log_failure"].value) for event in logged if "log_failure" in event] == ["a defect of one listener"]
+    assert [str(event["log_failure"].value) for event in logged if "log_failure" in event] == [
+        "a defect of one listener"
+    ]
     # What it was given comes again.
-    assert [message.text for message, _ in await received(other, Subscription(Queue("defect")), 1)] == ["given back"]
+    assert [
+        message.text for message, _ in await received(other, Subscription(Queue("defect")), 1)
+    ] == ["given back"]
     await (await provider.connect(GUEST, None, not_lost)).close()
     assert of(provider).pid == before
     await other.close()
 
 
 @on_reactor
-async def test_a_listener_that_fails_when_its_connection_is_lost_loses_no_other(classes: Path) -> None:
+async def test_a_listener_that_fails_when_its_connection_is_lost_loses_no_other(
+    classes: Path,
+) -> None:
     provider = stub_provider(classes, process="lost defect")
     other = await provider.connect(GUEST, None, not_lost)
     before, heard = of(provider).pid, []
@@ -394,7 +472,9 @@ async def test_a_listener_that_fails_when_its_connection_is_lost_loses_no_other(
         raise RuntimeError("a defect of another listener")
 
     two = await provider.connect(GUEST, None, defective)
-    consumer = two.session(Mode.TRANSACTED).consumer(Subscription(Queue("both fail")), worse, not_lost)
+    consumer = two.session(Mode.TRANSACTED).consumer(
+        Subscription(Queue("both fail")), worse, not_lost
+    )
     consumer.grant(1)
     consumer.start()
     with capturedLogs() as logged:
@@ -423,7 +503,10 @@ async def test_one_that_dies_again_and_again_is_started_less_often(classes: Path
     await die()
     # At once, the first time.
     await die()
-    with pytest.raises(ProviderUnavailable, match=r"the Java process was killed by SIGKILL; it is started again in [01] s"):
+    with pytest.raises(
+        ProviderUnavailable,
+        match=r"the Java process was killed by SIGKILL; it is started again in [01] s",
+    ):
         await java.running(30)
     assert java.process is None
     await until(lambda: java._not_before <= clock.seconds())
@@ -450,7 +533,9 @@ async def test_one_that_answers_no_beat_is_ended(classes: Path) -> None:
 
 @on_reactor
 async def test_one_that_nobody_uses_is_ended(classes: Path) -> None:
-    java = Java(clock, JavaOptions(str(classes), options=SMALL), Times(beat=0.2, beats=100, idle=0.3))
+    java = Java(
+        clock, JavaOptions(str(classes), options=SMALL), Times(beat=0.2, beats=100, idle=0.3)
+    )
     there = await java.running(30)
     using = Using(there)
     lane = there.lane(Hung("stub"))
@@ -473,7 +558,9 @@ async def test_one_that_nobody_uses_is_ended(classes: Path) -> None:
 @pytest.mark.parametrize("name", ["slow", "hangs"])
 @on_reactor
 async def test_calls_that_were_abandoned_keep_no_process(classes: Path, name: str) -> None:
-    provider = stub_provider(classes, name, process=f"abandoned {name}", lookup_timeout_s=0.5, connect_timeout_s=0.5)
+    provider = stub_provider(
+        classes, name, process=f"abandoned {name}", lookup_timeout_s=0.5, connect_timeout_s=0.5
+    )
     java = provider._java
     java._times = Times(idle=0.3)
     await java.running(30)
@@ -506,9 +593,15 @@ reactor.run()
 @pytest.mark.parametrize("stopped", [False, True])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 @on_reactor
-async def test_it_ends_with_the_gateway_however_that_ends(classes: Path, how: signal.Signals, stopped: bool) -> None:
+async def test_it_ends_with_the_gateway_however_that_ends(
+    classes: Path, how: signal.Signals, stopped: bool
+) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(classes)], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", PROGRAM, str(classes)],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as gateway:
         assert gateway.stdout is not None
         pid = int(await deferToThread(gateway.stdout.readline))
@@ -524,25 +617,33 @@ async def test_it_ends_with_the_gateway_however_that_ends(classes: Path, how: si
 
 
 @on_reactor
-async def test_one_whose_heap_is_full_says_so_and_the_next_fetches_less_ahead(classes: Path) -> None:
+async def test_one_whose_heap_is_full_says_so_and_the_next_fetches_less_ahead(
+    classes: Path,
+) -> None:
     options: dict[str, Any] = {"process": "full", "java_options": ("-Xmx32m",)}
     provider = stub_provider(classes, **options)
     lost: Deferred[Exception] = Deferred()
     await provider.connect(GUEST, None, lost.callback)
-    before = await stub_provider(classes, **options).look_up("property:stompgateway.ahead", provider.factory.environment)
+    before = await stub_provider(classes, **options).look_up(
+        "property:stompgateway.ahead", provider.factory.environment
+    )
     with pytest.raises(ProviderUnavailable, match="its heap of 32 MiB was full"):
         await control(classes, "fill", **options)
     reason = str(await lost)
     assert "Java has run out of memory, as its heap of 32 MiB was full" in reason
     assert "-Xmx in imq.jms.jvmOptions" in reason
     again = await provider.connect(GUEST, None, not_lost)
-    after = await stub_provider(classes, **options).look_up("property:stompgateway.ahead", provider.factory.environment)
+    after = await stub_provider(classes, **options).look_up(
+        "property:stompgateway.ahead", provider.factory.environment
+    )
     assert int(after.name) == int(before.name) // 8
     await again.close()
 
 
 @on_reactor
-async def test_one_that_is_silent_with_a_full_heap_says_so_and_the_next_fetches_less_ahead(classes: Path) -> None:
+async def test_one_that_is_silent_with_a_full_heap_says_so_and_the_next_fetches_less_ahead(
+    classes: Path,
+) -> None:
     provider = stub_provider(classes, process="silent and full")
     java = provider._java
     java._times = Times(beat=0.5, beats=6)
@@ -553,7 +654,8 @@ async def test_one_that_is_silent_with_a_full_heap_says_so_and_the_next_fetches_
     await until(lambda: there.alive is not None and there.alive.used > there.alive.heap * 0.92)
     os.kill(there.pid, signal.SIGSTOP)
     assert re.search(
-        r"has not answered for 3 s and was ended; \d+ of \d+ MiB of its heap were in use: give it more by -Xmx", str(await lost)
+        r"has not answered for 3 s and was ended; \d+ of \d+ MiB of its heap were in use: give it more by -Xmx",
+        str(await lost),
     )
     again = await provider.connect(GUEST, None, not_lost)
     ahead = await provider.look_up("property:stompgateway.ahead", provider.factory.environment)
@@ -577,7 +679,10 @@ async def test_what_a_client_prints_is_logged_as_far_as_somebody_can_read_it(cla
         await ask(there, "control:print 1 h\u00e9llo")
         await until(lambda: lines("Java: h\u00e9llo") == ["Java: h\u00e9llo"])
         await ask(there, "control:print 1000 again")
-        left_out: Callable[[], int] = lambda: sum(int(line.split()[1]) for line in lines("Java: ") if "left out" in line)  # noqa: E731
+
+        def left_out() -> int:
+            return sum(int(line.split()[1]) for line in lines("Java: ") if "left out" in line)
+
         await until(lambda: len(lines("Java: again")) + left_out() == 1000)
         assert left_out() > 0
     there.unlink(using.number)
@@ -587,7 +692,14 @@ async def test_what_a_client_prints_is_logged_as_far_as_somebody_can_read_it(cla
 def test_lines_are_put_together_and_cut_off() -> None:
     output = process._Output()
     with capturedLogs() as logged:
-        for piece in (b"one", b" line\nano", b"ther\n\n  \n", b"x" * 9000, b"y\n", b"and \xff the rest"):
+        for piece in (
+            b"one",
+            b" line\nano",
+            b"ther\n\n  \n",
+            b"x" * 9000,
+            b"y\n",
+            b"and \xff the rest",
+        ):
             output.feed(piece)
         output.finish()
     assert [formatEvent(event) for event in logged] == [

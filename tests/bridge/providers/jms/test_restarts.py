@@ -43,7 +43,9 @@ class Child:
     def greet(self) -> None:
         """Introduce itself as Java does."""
         texts = wire.text(process._made_of()) + wire.text("17")
-        self.say(Type.READY, wire.VERSION.to_bytes(2, "big") + texts + (64 << 20).to_bytes(8, "big"))
+        self.say(
+            Type.READY, wire.VERSION.to_bytes(2, "big") + texts + (64 << 20).to_bytes(8, "big")
+        )
 
     def say(self, kind: Type, payload: bytes) -> None:
         self.socket.dataReceived(wire.frame(kind, 0, payload))
@@ -90,7 +92,9 @@ class Machine(Clock):
 class Place:
     """The place of a Java process on such a machine."""
 
-    def __init__(self, options: JavaOptions = OPTIONS, machine: Machine | None = None, times: Times = TIMES) -> None:
+    def __init__(
+        self, options: JavaOptions = OPTIONS, machine: Machine | None = None, times: Times = TIMES
+    ) -> None:
         self.machine = Machine() if machine is None else machine
         self.java = Java(self.machine, options, times)
 
@@ -151,7 +155,9 @@ def test_the_pauses_begin_anew_after_a_process_that_has_lasted() -> None:
     assert place.pause() == 1
 
 
-def test_a_process_fetches_less_ahead_after_each_heap_that_was_full_until_one_has_run_for_a_day() -> None:
+def test_a_process_fetches_less_ahead_after_each_heap_that_was_full_until_one_has_run_for_a_day() -> (
+    None
+):
     place = Place()
 
     def run(seconds: float, status: int) -> int:
@@ -180,7 +186,9 @@ def together(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 def sharing(machine: Machine, name: str, *options: str) -> Java:
     """The place of a process whose heap is of what all may have together, 1000 MiB."""
-    java = process.java(machine, JavaOptions(java="/bin/sh", options=options, heaps=1000 << 20, apart=name))
+    java = process.java(
+        machine, JavaOptions(java="/bin/sh", options=options, heaps=1000 << 20, apart=name)
+    )
     java._times = TIMES._replace(idle=30.0)
     return java
 
@@ -198,7 +206,9 @@ def use(java: Java) -> int:
     return java.process.link(java, lambda reason: None)
 
 
-def test_unused_processes_give_their_heaps_to_one_that_is_needed_the_longest_unused_first(together: Machine) -> None:
+def test_unused_processes_give_their_heaps_to_one_that_is_needed_the_longest_unused_first(
+    together: Machine,
+) -> None:
     first, second, third, fourth = [sharing(together, name) for name in "abcd"]
     run(together, first)
     together.advance(5)
@@ -211,7 +221,9 @@ def test_unused_processes_give_their_heaps_to_one_that_is_needed_the_longest_unu
     assert third.process is not None
     assert third.process.heap >> 20 == 500
     number = use(second)
-    with pytest.raises(ProviderUnavailable, match="no memory for a Java process: 2 of them have heaps of 1000 MiB"):
+    with pytest.raises(
+        ProviderUnavailable, match="no memory for a Java process: 2 of them have heaps of 1000 MiB"
+    ):
         found(fourth.running(1e6))
     second.process.unlink(number)
     run(together, fourth)
@@ -221,7 +233,11 @@ def test_unused_processes_give_their_heaps_to_one_that_is_needed_the_longest_unu
 
 
 def test_unused_processes_stay_where_their_heaps_are_not_enough(together: Machine) -> None:
-    unused, used, needed = sharing(together, "a", "-Xmx40m"), sharing(together, "b", "-Xmx960m"), sharing(together, "c")
+    unused, used, needed = (
+        sharing(together, "a", "-Xmx40m"),
+        sharing(together, "b", "-Xmx960m"),
+        sharing(together, "c"),
+    )
     run(together, unused)
     run(together, used)
     use(used)

@@ -13,7 +13,12 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
-from bridge.config.model import BUILT_IN_DMQ_DESTINATION, Bridge, ConnectionFactory, QualityOfService
+from bridge.config.model import (
+    BUILT_IN_DMQ_DESTINATION,
+    Bridge,
+    ConnectionFactory,
+    QualityOfService,
+)
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.factories import Embedded, Factories
 from bridge.dead.chain import DeadMessageQueues
@@ -49,8 +54,12 @@ class FromActiveMQ:
         self.plain = provider_at(port, "ConnectionFactory")
         self._port = port
         backend = rig.target.backend
-        factories = Factories(clock, Embedded(backend.provider(), backend.credentials), _no_jvm, dict)
-        queues = DeadMessageQueues(clock, Bridge("bridge"), factories, rig.connections, _no_transformer, log)
+        factories = Factories(
+            clock, Embedded(backend.provider(), backend.credentials), _no_jvm, dict
+        )
+        queues = DeadMessageQueues(
+            clock, Bridge("bridge"), factories, rig.connections, _no_transformer, log
+        )
         rig.graves = queues  # type: ignore[assignment]
         self.queues = queues
 
@@ -65,10 +74,18 @@ class FromActiveMQ:
         """A link that was started."""
         provider = provider_at(self._port, "XAConnectionFactory") if quality is ONCE else self.plain
         source = self.rig.source
-        source.config = ConnectionFactory("activemq", connect_attempt_interval_s=1, lookup_name=provider.factory.lookup_name)
-        source.factory = AdministeredFactory(source.config, provider, GUEST, "jms", find=provider.look_up_factory)
+        source.config = ConnectionFactory(
+            "activemq", connect_attempt_interval_s=1, lookup_name=provider.factory.lookup_name
+        )
+        source.factory = AdministeredFactory(
+            source.config, provider, GUEST, "jms", find=provider.look_up_factory
+        )
         made = self.rig.link(
-            of=self.queue, quality_of_service=quality, max_batch_size=10, max_batch_time_ms=50, failure_retry_interval_ms=10
+            of=self.queue,
+            quality_of_service=quality,
+            max_batch_size=10,
+            max_batch_time_ms=50,
+            failure_retry_interval_ms=10,
         )
         await made.start()
         return made
@@ -132,7 +149,9 @@ async def test_a_message_that_cannot_be_read_is_dead_and_the_others_arrive_in_or
 
 @pytest.mark.parametrize("quality", [PLAIN, ONCE])
 @on_reactor
-async def test_the_first_try_is_told_and_everything_known_when_it_is_dead(links: FromActiveMQ, quality: QualityOfService) -> None:
+async def test_the_first_try_is_told_and_everything_known_when_it_is_dead(
+    links: FromActiveMQ, quality: QualityOfService
+) -> None:
     [message_id] = await links.send("stream")
     link = await links.link(quality)
     await links.buried(1)
@@ -156,7 +175,11 @@ async def test_several_one_after_the_other(links: FromActiveMQ, quality: Quality
     assert await links.rig.target.texts(2) == ["0", "1"]
     await link.stop()
     dead = await links.buried(3)
-    assert [one.headers.properties["JMS_SUN_JMSBRIDGE_SOURCE_MESSAGEID"] for one in dead] == [ids[0], ids[2], ids[3]]
+    assert [one.headers.properties["JMS_SUN_JMSBRIDGE_SOURCE_MESSAGEID"] for one in dead] == [
+        ids[0],
+        ids[2],
+        ids[3],
+    ]
     await left(links.queue, [])
 
 
@@ -172,14 +195,19 @@ async def test_a_topic_without_durable_sub_loses_nothing_meanwhile(links: FromAc
 
 
 @on_reactor
-async def test_properties_that_cannot_be_read_keep_no_header_from_being_known(links: FromActiveMQ) -> None:
+async def test_properties_that_cannot_be_read_keep_no_header_from_being_known(
+    links: FromActiveMQ,
+) -> None:
     ids = await links.send("0", "properties", "1")
     link = await links.link(PLAIN)
     assert await links.rig.target.texts(2) == ["0", "1"]
     [dead] = await links.buried(1)
     await link.stop()
     said = dead.headers.properties
-    assert (said["JMS_SUN_JMSBRIDGE_SOURCE_MESSAGEID"], said["JMS_SUN_JMSBRIDGE_SOURCE_CORRELATIONID"]) == (ids[1], "c-1")
+    assert (
+        said["JMS_SUN_JMSBRIDGE_SOURCE_MESSAGEID"],
+        said["JMS_SUN_JMSBRIDGE_SOURCE_CORRELATIONID"],
+    ) == (ids[1], "c-1")
     assert "getPropertyNames() failed: " in str(said["JMS_SUN_JMSBRIDGE_DMQ_EXCEPTION"])
 
 
@@ -187,7 +215,10 @@ async def test_properties_that_cannot_be_read_keep_no_header_from_being_known(li
 async def test_it_is_a_delivery_as_any_other_to_a_user_of_the_seam(links: FromActiveMQ) -> None:
     ids = await links.send("before", "map", "behind")
     connection = await links.plain.connect(GUEST, None, not_lost)
-    found = [message for message, _ in await received(connection, Subscription(links.queue), 3, Mode.CLIENT)]
+    found = [
+        message
+        for message, _ in await received(connection, Subscription(links.queue), 3, Mode.CLIENT)
+    ]
     assert [message.message_id for message in found] == ids
     assert [isinstance(message, Unreadable) for message in found] == [False, True, False]
     damaged = found[1]
@@ -213,27 +244,40 @@ async def test_it_is_a_delivery_as_any_other_to_a_user_of_the_seam(links: FromAc
     ],
 )
 @on_reactor
-async def test_whatever_reading_one_message_throws_is_told_of_that_message(namespace: str, text: str, reason: str) -> None:
+async def test_whatever_reading_one_message_throws_is_told_of_that_message(
+    namespace: str, text: str, reason: str
+) -> None:
     connection = await stub_provider(compiled(namespace)).connect(GUEST, None, not_lost)
     queue = Queue("unreadable")
     session = connection.session(Mode.AUTO)
     sent = [
-        Message(Headers(queue, type="order", reply_to=Topic("r"), properties={"n": Int(1)}), body.encode())
+        Message(
+            Headers(queue, type="order", reply_to=Topic("r"), properties={"n": Int(1)}),
+            body.encode(),
+        )
         for body in ("before", text, "behind")
     ]
     session.send(sent)
-    before, damaged, behind = [message for message, _ in await received(connection, Subscription(queue), 3)]
+    before, damaged, behind = [
+        message for message, _ in await received(connection, Subscription(queue), 3)
+    ]
     assert (before.text, behind.text) == ("before", "behind")
     assert isinstance(damaged, Unreadable)
     assert damaged.reason == reason
-    assert (damaged.message_id, damaged.timestamp, damaged.body) == (sent[1].message_id, sent[1].timestamp, b"")
+    assert (damaged.message_id, damaged.timestamp, damaged.body) == (
+        sent[1].message_id,
+        sent[1].timestamp,
+        b"",
+    )
     assert damaged.headers == sent[1].headers
     await connection.close()
 
 
 @pytest.mark.parametrize("namespace", ["javax", "jakarta"])
 @on_reactor
-async def test_names_of_properties_that_fail_one_by_one_are_known_as_far_as_they_go(namespace: str) -> None:
+async def test_names_of_properties_that_fail_one_by_one_are_known_as_far_as_they_go(
+    namespace: str,
+) -> None:
     connection = await stub_provider(compiled(namespace)).connect(GUEST, None, not_lost)
     queue = Queue("names")
     session = connection.session(Mode.AUTO)
@@ -251,11 +295,16 @@ async def test_names_of_properties_that_fail_one_by_one_are_known_as_far_as_they
 
 @pytest.mark.parametrize("namespace", ["javax", "jakarta"])
 @on_reactor
-async def test_one_of_which_nothing_can_be_read_is_a_delivery_and_spoils_no_other_answer(namespace: str) -> None:
+async def test_one_of_which_nothing_can_be_read_is_a_delivery_and_spoils_no_other_answer(
+    namespace: str,
+) -> None:
     connection = await stub_provider(compiled(namespace)).connect(GUEST, None, not_lost)
     queue = Queue("nothing")
     session = connection.session(Mode.AUTO)
-    sent = [Message(Headers(queue, properties=had), b"body") for had in ({}, {"n": Int(1), "untold": True}, {})]
+    sent = [
+        Message(Headers(queue, properties=had), b"body")
+        for had in ({}, {"n": Int(1), "untold": True}, {})
+    ]
     session.send(sent)
     found = [message for message, _ in await received(connection, Subscription(queue), 3)]
     assert [message.message_id for message in found] == [message.message_id for message in sent]

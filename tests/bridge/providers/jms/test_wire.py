@@ -13,12 +13,25 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bridge.providers.jms import wire
-from bridge.providers.jms.wire import LONGEST, LONGEST_PAYLOAD, Alive, Frame, Frames, Payload, Ready, Type, Verb, WireError
+from bridge.providers.jms.wire import (
+    LONGEST,
+    LONGEST_PAYLOAD,
+    Alive,
+    Frame,
+    Frames,
+    Payload,
+    Ready,
+    Type,
+    Verb,
+    WireError,
+)
 
 NUMBERS: Final = st.integers(0, 2**32 - 1)
 #: Lone surrogates among them: Java's strings have them.
 TEXTS: Final = st.text(max_size=20)
-FRAMES: Final = st.lists(st.tuples(st.sampled_from(Type), NUMBERS, st.binary(max_size=300)), max_size=8)
+FRAMES: Final = st.lists(
+    st.tuples(st.sampled_from(Type), NUMBERS, st.binary(max_size=300)), max_size=8
+)
 
 READS: Final[tuple[Callable[[Payload], object], ...]] = (
     Payload.number,
@@ -38,7 +51,9 @@ def read(octets: bytes) -> list[Frame]:
 
 
 @given(FRAMES, st.lists(st.integers(0, 3000), max_size=12))
-def test_however_bytes_are_split_the_frames_are_the_same(sent: list[tuple[Type, int, bytes]], cuts: list[int]) -> None:
+def test_however_bytes_are_split_the_frames_are_the_same(
+    sent: list[tuple[Type, int, bytes]], cuts: list[int]
+) -> None:
     octets = b"".join([wire.frame(*one) for one in sent])
     places = [0, *sorted(min(cut, len(octets)) for cut in cuts), len(octets)]
     frames, found = Frames(), list[Frame]()
@@ -59,14 +74,20 @@ def test_of_any_bytes_nothing_is_raised_but_wire_error(pieces: list[bytes]) -> N
 #: A text whose length is right and whose bytes are any is not found by chance.
 PAYLOADS: Final = st.one_of(
     st.binary(max_size=60),
-    st.builds(lambda octets, rest: wire.number(len(octets)) + octets + rest, st.binary(max_size=8), st.binary(max_size=60)),
+    st.builds(
+        lambda octets, rest: wire.number(len(octets)) + octets + rest,
+        st.binary(max_size=8),
+        st.binary(max_size=60),
+    ),
 )
 
 
 @example(wire.number(1) + b"\xff", [Payload.text])
 @example(wire.flag(True) + wire.number(2) + b"\xc3(", [Payload.optional])
 @given(PAYLOADS, st.lists(st.sampled_from(READS), max_size=5))
-def test_reading_any_payload_raises_nothing_but_wire_error(octets: bytes, reads: list[Callable[[Payload], object]]) -> None:
+def test_reading_any_payload_raises_nothing_but_wire_error(
+    octets: bytes, reads: list[Callable[[Payload], object]]
+) -> None:
     payload = Payload(octets)
     with suppress(WireError):
         for one in reads:
@@ -88,7 +109,11 @@ def test_frames_before_one_that_is_broken_are_given() -> None:
 
 SIZES: Final = st.one_of(
     st.integers(0, 1000),
-    st.builds(lambda times, more: max(0, times * LONGEST_PAYLOAD + more), st.integers(0, 4), st.integers(-2, 2)),
+    st.builds(
+        lambda times, more: max(0, times * LONGEST_PAYLOAD + more),
+        st.integers(0, 4),
+        st.integers(-2, 2),
+    ),
 )
 
 
@@ -106,7 +131,9 @@ def test_questions_of_any_size_come_back_from_their_pieces(channel: int, size: i
 
 def test_a_frame_that_is_too_long_is_refused() -> None:
     assert len(wire.frame(Type.ASK, 1, bytes(LONGEST_PAYLOAD))) == 4 + LONGEST
-    with pytest.raises(WireError, match=f"CALL of {LONGEST_PAYLOAD + 1} bytes: expected at most {LONGEST_PAYLOAD}"):
+    with pytest.raises(
+        WireError, match=f"CALL of {LONGEST_PAYLOAD + 1} bytes: expected at most {LONGEST_PAYLOAD}"
+    ):
         wire.frame(Type.CALL, 1, bytes(LONGEST_PAYLOAD + 1))
 
 
@@ -128,10 +155,24 @@ def test_layouts() -> None:
 
 
 @given(TEXTS, TEXTS, st.none() | TEXTS, NUMBERS, st.booleans(), st.binary(max_size=5))
-def test_what_is_written_is_read(one: str, other: str, maybe: str | None, number: int, flag: bool, rest: bytes) -> None:
-    octets = wire.text(one) + wire.optional(maybe) + wire.number(number) + wire.flag(flag) + wire.text(other) + rest
+def test_what_is_written_is_read(
+    one: str, other: str, maybe: str | None, number: int, flag: bool, rest: bytes
+) -> None:
+    octets = (
+        wire.text(one)
+        + wire.optional(maybe)
+        + wire.number(number)
+        + wire.flag(flag)
+        + wire.text(other)
+        + rest
+    )
     payload = Payload(octets)
-    assert (payload.text(), payload.optional(), payload.number(), payload.flag()) == (one, maybe, number, flag)
+    assert (payload.text(), payload.optional(), payload.number(), payload.flag()) == (
+        one,
+        maybe,
+        number,
+        flag,
+    )
     assert (payload.text(), payload.rest()) == (other, rest)
 
 
@@ -140,11 +181,18 @@ def test_half_of_a_pair_of_surrogates_survives() -> None:
 
 
 def test_what_java_says_of_itself() -> None:
-    ready = struct.pack(">H", wire.VERSION) + wire.text("made of") + wire.text("17.0.1") + struct.pack(">q", 1 << 30)
+    ready = (
+        struct.pack(">H", wire.VERSION)
+        + wire.text("made of")
+        + wire.text("17.0.1")
+        + struct.pack(">q", 1 << 30)
+    )
     assert Payload(ready).ready() == Ready("made of", "17.0.1", 1 << 30)
     assert Payload(struct.pack(">qqI", 5, 1 << 40, 7)).alive() == Alive(5, 1 << 40, 7)
 
 
 def test_another_version_is_refused_before_anything_else_is_read() -> None:
-    with pytest.raises(WireError, match=f"the classes in Java speak version 9: expected {wire.VERSION}"):
+    with pytest.raises(
+        WireError, match=f"the classes in Java speak version 9: expected {wire.VERSION}"
+    ):
         Payload(struct.pack(">H", 9)).ready()

@@ -11,7 +11,17 @@ from twisted.internet.threads import deferToThread
 from bridge.providers.jms.failures import NoXAFactory, XAFactoryOnly
 from gateway.messaging.errors import NotSupported, XAError
 from gateway.messaging.provider import Flags, Mode, Subscription, Vote
-from tests.bridge.providers.jms.branches import Branch, branch, connect, left, not_lost, provider_at, put, queue, texts
+from tests.bridge.providers.jms.branches import (
+    Branch,
+    branch,
+    connect,
+    left,
+    not_lost,
+    provider_at,
+    put,
+    queue,
+    texts,
+)
 from tests.bridge.providers.jms.stubs import GUEST, told
 from tests.contract.waiting import until
 from tests.on_reactor import on_reactor
@@ -77,7 +87,10 @@ async def test_several_branches_one_after_the_other_on_one_session() -> None:
     source, target = Branch(connection, there), connection.xa_session()
     for number in range(10):
         one, other = branch(), branch()
-        started = source.resource.start(one, Flags.NOFLAGS), target.resource().start(other, Flags.NOFLAGS)
+        started = (
+            source.resource.start(one, Flags.NOFLAGS),
+            target.resource().start(other, Flags.NOFLAGS),
+        )
         found = await source.receive(3)
         source.acknowledge()
         target.send(texts(out, found))
@@ -123,7 +136,9 @@ async def test_what_was_delivered_and_not_acknowledged_cannot_be_committed() -> 
     source.consumer.acknowledge_through(2)
     ended, prepared = source.resource.end(xid, Flags.SUCCESS), source.resource.prepare(xid)
     for call in (ended, prepared, source.resource.commit(xid, True)):
-        with pytest.raises(XAError, match="not everything that was delivered in the branch was acknowledged") as refused:
+        with pytest.raises(
+            XAError, match="not everything that was delivered in the branch was acknowledged"
+        ) as refused:
             await call
         assert refused.value.code == -6
     await source.resource.rollback(xid)
@@ -234,12 +249,21 @@ async def test_what_cannot_be_asked_now() -> None:
         session.consumer(Subscription(there, browse=True), lambda *_: None, not_lost)
     session.recover()
     # ActiveMQ knows nothing of the branch and says the latter as XAER_RMFAIL, though it is there.
-    for unknown, code in ((resource.commit(one, False), -4), (resource.rollback(one), -4), (resource.prepare(one), -7)):
+    for unknown, code in (
+        (resource.commit(one, False), -4),
+        (resource.rollback(one), -4),
+        (resource.prepare(one), -7),
+    ):
         with pytest.raises(XAError) as error:
             await unknown
         assert error.value.code == code
     await resource.start(one, Flags.NOFLAGS)
-    for early in (resource.start(other, Flags.NOFLAGS), resource.prepare(one), resource.commit(one, True), resource.rollback(one)):
+    for early in (
+        resource.start(other, Flags.NOFLAGS),
+        resource.prepare(one),
+        resource.commit(one, True),
+        resource.rollback(one),
+    ):
         with pytest.raises(XAError) as error:
             await early
         assert error.value.code == -6
@@ -259,7 +283,11 @@ async def test_what_is_asked_of_a_branch_that_was_not_started_fails() -> None:
     connection = await connect()
     resource, one, other = connection.xa_session().resource(), branch(), branch()
     await resource.start(one, Flags.NOFLAGS)
-    calls: list[Deferred[Any]] = [resource.start(other, Flags.NOFLAGS), resource.end(other, Flags.SUCCESS), resource.prepare(other)]
+    calls: list[Deferred[Any]] = [
+        resource.start(other, Flags.NOFLAGS),
+        resource.end(other, Flags.SUCCESS),
+        resource.prepare(other),
+    ]
     for call in calls:
         with pytest.raises(XAError) as error:
             await call
@@ -325,7 +353,9 @@ async def test_another_branch_before_the_first_is_decided(first: str) -> None:
     else:
         await source.resource.rollback(one)
         await source.resource.commit(other, True)
-    assert await source.taken(4) == (["2", "3", "4", "5"] if first == "commit" else ["0", "1", "4", "5"])
+    assert await source.taken(4) == (
+        ["2", "3", "4", "5"] if first == "commit" else ["0", "1", "4", "5"]
+    )
     assert source.attempts == [2, 2, 1, 1]
     await connection.close()
     await left(there, [])
@@ -353,10 +383,14 @@ async def test_a_branch_that_has_received_cannot_be_suspended() -> None:
 async def test_a_factory_is_for_xa_or_it_is_not() -> None:
     plain, xa = await connect("ConnectionFactory"), await connect()
     with pytest.raises(
-        NoXAFactory, match=r"'ConnectionFactory' is a org\.apache\.activemq\.ActiveMQConnectionFactory, which is no"
+        NoXAFactory,
+        match=r"'ConnectionFactory' is a org\.apache\.activemq\.ActiveMQConnectionFactory, which is no",
     ):
         plain.xa_session()
-    with pytest.raises(XAFactoryOnly, match=r"'XAConnectionFactory' is a org\.apache\.activemq\.ActiveMQXAConnectionFactory, an"):
+    with pytest.raises(
+        XAFactoryOnly,
+        match=r"'XAConnectionFactory' is a org\.apache\.activemq\.ActiveMQXAConnectionFactory, an",
+    ):
         xa.session(Mode.TRANSACTED)
     await plain.close()
     await xa.close()

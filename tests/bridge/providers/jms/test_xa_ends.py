@@ -14,7 +14,16 @@ from twisted.internet.threads import deferToThread
 from bridge.providers.jms.connection import JMSConnection
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Flags, Xid
-from tests.bridge.providers.jms.branches import Branch, branch, connect, left, provider_at, put, queue, texts
+from tests.bridge.providers.jms.branches import (
+    Branch,
+    branch,
+    connect,
+    left,
+    provider_at,
+    put,
+    queue,
+    texts,
+)
 from tests.bridge.providers.jms.stubs import GUEST
 from tests.contract.backends.relay import Relay
 from tests.on_reactor import on_reactor
@@ -71,7 +80,11 @@ async def test_a_connection_that_is_lost(prepared: bool) -> None:
             await resource.prepare(xid)
     relay.drop()
     assert isinstance(await lost, ProviderUnavailable)
-    for call in (source.resource.commit(one, False), target.resource().rollback(other), target.resource().recover()):
+    for call in (
+        source.resource.commit(one, False),
+        target.resource().rollback(other),
+        target.resource().recover(),
+    ):
         with pytest.raises(ProviderUnavailable):
             await call
     await connection.close()
@@ -115,12 +128,21 @@ reactor.run()
 @pytest.mark.parametrize("decision", ["commit", "rollback"])
 @on_reactor
 async def test_a_process_that_is_killed_leaves_what_it_prepared(decision: str) -> None:
-    there, out, one, other = queue(), queue(), Xid(0x5354, os.urandom(16), b"1"), Xid(0x5354, os.urandom(16), b"1")
+    there, out, one, other = (
+        queue(),
+        queue(),
+        Xid(0x5354, os.urandom(16), b"1"),
+        Xid(0x5354, os.urandom(16), b"1"),
+    )
     await put(there, range(4))
     port = (await deferToThread(activemq)).openwire_port
     arguments = [str(port), there.name, out.name, one.gtrid.hex(), other.gtrid.hex()]
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *arguments], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", PROGRAM, *arguments],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout is not None
         said = await deferToThread(process.stdout.readline)

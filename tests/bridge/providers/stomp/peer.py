@@ -62,7 +62,9 @@ class Peer:
     :param receipts: whether it answers ``receipt`` at once.
     """
 
-    def __init__(self, server: str | None = "ActiveMQ/5.17", *, beat: str = "0,0", receipts: bool = True) -> None:
+    def __init__(
+        self, server: str | None = "ActiveMQ/5.17", *, beat: str = "0,0", receipts: bool = True
+    ) -> None:
         self.server = server
         self.beat = beat
         self.receipts = receipts
@@ -112,7 +114,12 @@ class Peer:
     def message(self, number: int, body: bytes = b"x", **headers: str) -> None:
         """A MESSAGE for the subscription that came last."""
         subscription = self.of("SUBSCRIBE")[-1].headers["id"]
-        told = {"destination": "/queue/q", "message_id": f"m{number}", "ack": f"a{number}", "subscription": subscription}
+        told = {
+            "destination": "/queue/q",
+            "message_id": f"m{number}",
+            "ack": f"a{number}",
+            "subscription": subscription,
+        }
         self.say("MESSAGE", body, **(told | headers))
 
     def drop(self) -> None:

@@ -13,7 +13,12 @@ from bridge.providers.stomp.dialect import ACTIVEMQ, GENERIC, RABBITMQ
 from bridge.providers.stomp.options import StompOptions
 from bridge.providers.stomp.refusals import Asked, Operation
 from bridge.providers.stomp.wire import Wire
-from gateway.messaging.errors import AuthenticationFailed, ClientIdInUse, MessagingError, ProviderUnavailable
+from gateway.messaging.errors import (
+    AuthenticationFailed,
+    ClientIdInUse,
+    MessagingError,
+    ProviderUnavailable,
+)
 from gateway.messaging.provider import Mode, Subscription
 from tests.bridge.providers.stomp.peer import QUEUE, WELL, Client, Peer, text, until
 from tests.gateway_process import free_port
@@ -30,7 +35,12 @@ async def test_a_broker_is_recognised_and_its_capabilities_are_known_from_then_o
     assert (connection.client_id, connection.product) == ("me", "ActiveMQ")
     headers = peer.of("CONNECT")[0].headers
     assert headers["accept-version"].split(",")[0] == "1.2", "Open MQ takes the first"
-    assert (headers["login"], headers["passcode"], headers["client-id"], headers["host"]) == ("guest", "secret", "me", "/")
+    assert (headers["login"], headers["passcode"], headers["client-id"], headers["host"]) == (
+        "guest",
+        "secret",
+        "me",
+        "/",
+    )
     await connection.close()
     assert client.losses == []
     await peer.close()
@@ -83,9 +93,18 @@ async def test_nobody_listens() -> None:
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (b"ERROR\nmessage:User name [guest] or password is invalid.\n\nlong: text\0", AuthenticationFailed),
-        (b"ERROR\nmessage:Bad CONNECT\n\nAccess refused for user 'guest'\n\0", AuthenticationFailed),
-        (b"ERROR\nmessage:Broker: peer - Client: me already connected from tcp://x\n\n\0", ClientIdInUse),
+        (
+            b"ERROR\nmessage:User name [guest] or password is invalid.\n\nlong: text\0",
+            AuthenticationFailed,
+        ),
+        (
+            b"ERROR\nmessage:Bad CONNECT\n\nAccess refused for user 'guest'\n\0",
+            AuthenticationFailed,
+        ),
+        (
+            b"ERROR\nmessage:Broker: peer - Client: me already connected from tcp://x\n\n\0",
+            ClientIdInUse,
+        ),
         (b"ERROR\nmessage:go away\n\n\0", ProviderUnavailable),
         (b"ERROR\nmessage:caf\xc3\xa9 \\x : colons\n\n\0", ProviderUnavailable),
         (b"CONNECTED\nversion:1.0\n\n\0", ProviderUnavailable),
@@ -96,7 +115,9 @@ async def test_nobody_listens() -> None:
     ],
 )
 @on_reactor
-async def test_what_may_come_in_place_of_connected(answer: bytes, error: type[MessagingError]) -> None:
+async def test_what_may_come_in_place_of_connected(
+    answer: bytes, error: type[MessagingError]
+) -> None:
     peer = Peer()
     peer.on["CONNECT"] = lambda frame: peer.octets(answer)
     client = Client(peer)
@@ -112,7 +133,9 @@ async def test_what_may_come_in_place_of_connected(answer: bytes, error: type[Me
 @on_reactor
 async def test_the_sentence_of_another_gateway_is_not_said_twice(body: bytes) -> None:
     peer = Peer()
-    answer = b"ERROR\nmessage:user 'guest' is refused: unknown user or wrong passcode\n\n" + body + b"\0"
+    answer = (
+        b"ERROR\nmessage:user 'guest' is refused: unknown user or wrong passcode\n\n" + body + b"\0"
+    )
     peer.on["CONNECT"] = lambda frame: peer.octets(answer)
     client = Client(peer)
     with pytest.raises(AuthenticationFailed) as refused:
@@ -345,7 +368,9 @@ async def test_a_connection_that_is_lost_while_it_closes_is_closed() -> None:
 
 @pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE", "ACK", "BEGIN", "COMMIT", "UNSUBSCRIBE"])
 @on_reactor
-async def test_a_connection_that_is_lost_at_any_step_is_told_once_after_those_who_wait(command: str) -> None:
+async def test_a_connection_that_is_lost_at_any_step_is_told_once_after_those_who_wait(
+    command: str,
+) -> None:
     peer = Peer()
     peer.on[command] = lambda frame: peer.drop()
     client = Client(peer)

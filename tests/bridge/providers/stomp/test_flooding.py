@@ -28,7 +28,9 @@ class Flooded:
     async def connect(self, credit: int = 1) -> None:
         self.connection: Any = await self.client.connect()
         self.session = self.connection.session(Mode.CLIENT)
-        self.consumer: Any = self.session.consumer(Subscription(QUEUE), self.client.deliver, self.client.failures.append)
+        self.consumer: Any = self.session.consumer(
+            Subscription(QUEUE), self.client.deliver, self.client.failures.append
+        )
         self.consumer.grant(credit)
         self.consumer.start()
         self.session.completion(self.client.done)
@@ -50,7 +52,9 @@ class Flooded:
 
 @pytest.mark.parametrize("body", [b"", b"hello"])
 @on_reactor
-async def test_headers_and_objects_count_and_reading_goes_on_when_messages_are_taken(body: bytes) -> None:
+async def test_headers_and_objects_count_and_reading_goes_on_when_messages_are_taken(
+    body: bytes,
+) -> None:
     peer = Peer("who knows")
     flooded = Flooded(peer, max_buffer=200_000)
     await flooded.connect()
@@ -59,7 +63,9 @@ async def test_headers_and_objects_count_and_reading_goes_on_when_messages_are_t
     await until(lambda: not flooded.reading or len(flooded.consumer._buffer) == count - 1)
     one = len(frame) + _OBJECTS
     waiting = len(flooded.consumer._buffer)
-    assert waiting * _OBJECTS < 200_000 + (_READ // len(frame) + 1) * one, f"{waiting} messages wait"
+    assert waiting * _OBJECTS < 200_000 + (_READ // len(frame) + 1) * one, (
+        f"{waiting} messages wait"
+    )
     flooded.consumer.grant(2 * count)
     await until(lambda: flooded.delivered == count)
     assert (flooded.client.losses, flooded.connection.buffered) == ([], 0)
@@ -86,7 +92,9 @@ async def test_a_receipt_that_never_comes_does_not_have_a_flood_read_without_end
         return bool(flooded.client.losses)
 
     await until(ended)
-    assert most * _OBJECTS < 500_000 + (_READ // len(frame) + 1) * (len(frame) + _OBJECTS), f"{most} messages waited"
+    assert most * _OBJECTS < 500_000 + (_READ // len(frame) + 1) * (len(frame) + _OBJECTS), (
+        f"{most} messages waited"
+    )
     said = str(flooded.client.losses[0])
     assert "a RECEIPT did not come" in said
     assert "500000 octets of messages" in said
@@ -100,7 +108,9 @@ async def test_what_was_asked_for_is_read_for_the_sake_of_a_receipt_behind_it() 
     flooded = Flooded(peer, max_buffer=100_000, max_frame=400_000, receipt_timeout=10)
     await flooded.connect(0)
     flooded.consumer.grant(20, 20 * 65_536)
-    await until(lambda: sum(int(frame.headers["prefetch-count"]) for frame in peer.of("SUBSCRIBE")) >= 20)
+    await until(
+        lambda: sum(int(frame.headers["prefetch-count"]) for frame in peer.of("SUBSCRIBE")) >= 20
+    )
     peer.message(1)
     await until(lambda: flooded.delivered == 1)
     peer.receipts = False
@@ -148,7 +158,12 @@ async def test_frames_that_are_for_nobody_are_not_kept() -> None:
     peer = Peer("who knows")
     flooded = Flooded(peer, max_buffer=1000, max_frame=100_000)
     await flooded.connect(10)
-    for nobodys in (b"\n", b"RECEIPT\nreceipt-id:bogus\n\n\0", b"MESSAGE\nsubscription:nope\n\nhello\0", b"MESSAGE\n\n\0"):
+    for nobodys in (
+        b"\n",
+        b"RECEIPT\nreceipt-id:bogus\n\n\0",
+        b"MESSAGE\nsubscription:nope\n\nhello\0",
+        b"MESSAGE\n\n\0",
+    ):
         peer.octets(nobodys * (1_000_000 // len(nobodys)))
     peer.message(1)
     await until(lambda: flooded.delivered == 1)
@@ -185,13 +200,18 @@ async def test_what_comes_while_the_connection_closes_is_not_kept() -> None:
             "content-length is 99999999999999, and stomp.max-frame is 104857600 octets with the headers",
         ),
         (b"MESSAGE\ncontent-length:-5\n\n", "content-length is -5"),
-        (b"MESSAGE\nx:" + b"y" * 1_100_000, "octets of headers so far, and the headers of a frame may have 1048576"),
+        (
+            b"MESSAGE\nx:" + b"y" * 1_100_000,
+            "octets of headers so far, and the headers of a frame may have 1048576",
+        ),
         (b"MESSAGE\n" + b"x:y\n" * 1001 + b"\n\0", "1001 headers, and a frame may have 1000"),
         (b"X" * 1000, "is no command"),
     ],
 )
 @on_reactor
-async def test_a_frame_that_is_too_large_is_refused_as_soon_as_that_is_known(octets: bytes, said: str) -> None:
+async def test_a_frame_that_is_too_large_is_refused_as_soon_as_that_is_known(
+    octets: bytes, said: str
+) -> None:
     peer = Peer()
     client = Client(peer)
     await client.connect()
@@ -206,12 +226,16 @@ def test_headers_that_come_octet_by_octet_are_looked_at_once() -> None:
     reader = FrameReader(10_000_000)
     frame = b"MESSAGE\nx:" + b"y" * 200_000 + b"\n\nbody\0"
     found = [received for at in range(len(frame)) for received in reader.read(frame[at : at + 1])]
-    assert [(received.headers["x"], received.body, received.head) for received in found] == [("y" * 200_000, b"body", 200_012)]
+    assert [(received.headers["x"], received.body, received.head) for received in found] == [
+        ("y" * 200_000, b"body", 200_012)
+    ]
 
 
 def test_a_frame_may_have_as_much_as_it_may() -> None:
     body = b"x" * 970
     whole = b"MESSAGE\ncontent-length:970\n\n" + body + b"\0"
-    assert [received.body for received in FrameReader(len(whole)).read(b"\n\n" + whole + whole)] == [body, body]
+    assert [
+        received.body for received in FrameReader(len(whole)).read(b"\n\n" + whole + whole)
+    ] == [body, body]
     with pytest.raises(MalformedFrames, match=r"stomp\.max-frame"):
         list(FrameReader(len(whole) - 1).read(whole))

@@ -6,7 +6,12 @@ import pytest
 
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Topic
-from gateway.messaging.errors import InvalidSelector, MessagingError, NotSupported, ProviderUnavailable
+from gateway.messaging.errors import (
+    InvalidSelector,
+    MessagingError,
+    NotSupported,
+    ProviderUnavailable,
+)
 from gateway.messaging.provider import Connection, Consumer, Mode, Session, Subscription
 from gateway.messaging.redelivery import RedeliveryChanges
 from tests.bridge.providers.stomp.peer import QUEUE, WELL, Client, Peer, text, until
@@ -33,18 +38,31 @@ def bodies(client: Client) -> list[str]:
 @pytest.mark.parametrize(
     ("server", "expected"),
     [
-        ("ActiveMQ/5.17", {"activemq.prefetchSize": "7", "selector": "n > 2.0", "ack": "client-individual"}),
-        ("stomp-gateway/1.0", {"prefetch-count": "1000", "selector": "n > 2", "ack": "client-individual"}),
-        ("ActiveMQ-Artemis/2.30", {"destination": "q", "subscription-type": "ANYCAST", "selector": "n > 2"}),
+        (
+            "ActiveMQ/5.17",
+            {"activemq.prefetchSize": "7", "selector": "n > 2.0", "ack": "client-individual"},
+        ),
+        (
+            "stomp-gateway/1.0",
+            {"prefetch-count": "1000", "selector": "n > 2", "ack": "client-individual"},
+        ),
+        (
+            "ActiveMQ-Artemis/2.30",
+            {"destination": "q", "subscription-type": "ANYCAST", "selector": "n > 2"},
+        ),
         ("Open Message Queue 5.1", {"destination": "/queue/q", "selector": "n > 2"}),
     ],
 )
 @on_reactor
-async def test_a_queue_is_subscribed_to_in_the_dialect_once_there_is_credit(server: str, expected: dict[str, str]) -> None:
+async def test_a_queue_is_subscribed_to_in_the_dialect_once_there_is_credit(
+    server: str, expected: dict[str, str]
+) -> None:
     peer = Peer(server)
     client = Client(peer)
     session = (await client.connect()).session(Mode.CLIENT)
-    consumer = session.consumer(Subscription(QUEUE, selector="n > 2"), client.deliver, client.failures.append)
+    consumer = session.consumer(
+        Subscription(QUEUE, selector="n > 2"), client.deliver, client.failures.append
+    )
     consumer.start()
     session.completion(client.done)
     await until(lambda: client.told)
@@ -59,14 +77,36 @@ async def test_a_queue_is_subscribed_to_in_the_dialect_once_there_is_credit(serv
 @pytest.mark.parametrize(
     ("server", "expected"),
     [
-        ("ActiveMQ/5.17", {"destination": "/topic/t.*.>", "activemq.subscriptionName": "d", "activemq.noLocal": "true"}),
-        ("RabbitMQ/3.10", {"destination": "/topic/t.*.*.#", "x-queue-name": "durable.m_2ee.d", "durable": "true"}),
-        ("stomp-gateway/1.0", {"destination": "/topic/t.*.>", "durable-subscriber-name": "d", "no-local": "true"}),
-        ("ActiveMQ-Artemis/2.30", {"destination": "t.*.*.#", "durable-subscription-name": "d", "subscription-type": "MULTICAST"}),
+        (
+            "ActiveMQ/5.17",
+            {
+                "destination": "/topic/t.*.>",
+                "activemq.subscriptionName": "d",
+                "activemq.noLocal": "true",
+            },
+        ),
+        (
+            "RabbitMQ/3.10",
+            {"destination": "/topic/t.*.*.#", "x-queue-name": "durable.m_2ee.d", "durable": "true"},
+        ),
+        (
+            "stomp-gateway/1.0",
+            {"destination": "/topic/t.*.>", "durable-subscriber-name": "d", "no-local": "true"},
+        ),
+        (
+            "ActiveMQ-Artemis/2.30",
+            {
+                "destination": "t.*.*.#",
+                "durable-subscription-name": "d",
+                "subscription-type": "MULTICAST",
+            },
+        ),
     ],
 )
 @on_reactor
-async def test_a_topic_is_subscribed_to_in_the_dialect_at_once(server: str, expected: dict[str, str]) -> None:
+async def test_a_topic_is_subscribed_to_in_the_dialect_at_once(
+    server: str, expected: dict[str, str]
+) -> None:
     peer = Peer(server)
     client = Client(peer)
     session = (await client.connect("m.e")).session(Mode.CLIENT)
@@ -78,7 +118,9 @@ async def test_a_topic_is_subscribed_to_in_the_dialect_at_once(server: str, expe
     await peer.close()
 
 
-@pytest.mark.parametrize("server", ["ActiveMQ-Artemis/2.30", "RabbitMQ/3.10", "Open Message Queue 5.1", "who knows"])
+@pytest.mark.parametrize(
+    "server", ["ActiveMQ-Artemis/2.30", "RabbitMQ/3.10", "Open Message Queue 5.1", "who knows"]
+)
 @on_reactor
 async def test_what_a_dialect_cannot_do_is_not_supported(server: str) -> None:
     peer = Peer(server)
@@ -112,7 +154,9 @@ async def test_an_invalid_selector_never_reaches_the_broker() -> None:
     client = Client(peer)
     session = (await client.connect()).session(Mode.CLIENT)
     with pytest.raises(InvalidSelector):
-        session.consumer(Subscription(QUEUE, selector="n >"), client.deliver, client.failures.append)
+        session.consumer(
+            Subscription(QUEUE, selector="n >"), client.deliver, client.failures.append
+        )
     await peer.close()
 
 
@@ -167,7 +211,9 @@ async def test_credit_beyond_what_is_subscribed_to_is_another_subscription() -> 
     consumer.acknowledge_through(3)
     consumer.grant(2)
     acks = await peer.heard("ACK", 3)
-    assert [frame.headers["subscription"] for frame in acks] == [both[0].headers["id"]] * 2 + [both[1].headers["id"]]
+    assert [frame.headers["subscription"] for frame in acks] == [both[0].headers["id"]] * 2 + [
+        both[1].headers["id"]
+    ]
     assert len(peer.of("SUBSCRIBE")) == 2
     await peer.close()
 
@@ -177,7 +223,10 @@ async def test_what_is_rejected_comes_again_and_is_buried_when_the_policy_says_s
     peer = Peer()
     client = Client(peer)
     changes = RedeliveryChanges(
-        maximum_redeliveries=2, initial_redelivery_delay=1, redelivery_delay=1, use_exponential_back_off=False
+        maximum_redeliveries=2,
+        initial_redelivery_delay=1,
+        redelivery_delay=1,
+        use_exponential_back_off=False,
     )
     _, _, consumer = await consuming(peer, client, Mode.INDIVIDUAL, redelivery=changes)
     peer.message(1)
@@ -186,7 +235,9 @@ async def test_what_is_rejected_comes_again_and_is_buried_when_the_policy_says_s
         consumer.reject([number])
     nack = (await peer.heard("NACK"))[0]
     assert nack.headers["id"] == "a1"
-    assert [attempts for _, _, attempts in client.runs] == [None, [2], [2]], "how often before is not known, so no count is told"
+    assert [attempts for _, _, attempts in client.runs] == [None, [2], [2]], (
+        "how often before is not known, so no count is told"
+    )
     await peer.close()
 
 
@@ -311,7 +362,9 @@ async def test_messages_of_no_subscription_are_passed_over() -> None:
 
 
 @on_reactor
-async def test_a_socket_is_not_read_while_too_much_waits_for_credit_unless_a_receipt_is_awaited() -> None:
+async def test_a_socket_is_not_read_while_too_much_waits_for_credit_unless_a_receipt_is_awaited() -> (
+    None
+):
     peer = Peer("who knows")
     client = Client(peer, max_buffer=100_000)
     connection, session, consumer = await consuming(peer, client, credit=1)

@@ -30,7 +30,10 @@ def receipts(frames: list[StompFrame]) -> list[bool]:
 @pytest.mark.parametrize(
     ("server", "asked"),
     [
-        ("ActiveMQ/5.17", [False, False, True, True, True]),  # last to queues, to topics, and not persistent
+        (
+            "ActiveMQ/5.17",
+            [False, False, True, True, True],
+        ),  # last to queues, to topics, and not persistent
         ("RabbitMQ/3.10", [True] * 5),
         ("stomp-gateway/1.0", [False, False, False, False, True]),
         ("who knows", [True] * 5),
@@ -63,7 +66,9 @@ async def test_receipts_that_come_out_of_order_do_not_let_completions_pass() -> 
     for frame in (sends[2], sends[1]):
         peer.receipt(frame)
     peer.octets(b"\n")
-    second = (await client.connect()).session(Mode.CLIENT)  # a round trip, after which both have been read
+    second = (await client.connect()).session(
+        Mode.CLIENT
+    )  # a round trip, after which both have been read
     second.completion(client.done)
     await until(lambda: client.told)
     assert order == []
@@ -96,7 +101,9 @@ async def test_a_receipt_that_nobody_asked_for_is_passed_over() -> None:
     ],
 )
 @on_reactor
-async def test_activemq_refuses_a_send_and_the_connection_goes_on(message: str, kind: type[MessagingError]) -> None:
+async def test_activemq_refuses_a_send_and_the_connection_goes_on(
+    message: str, kind: type[MessagingError]
+) -> None:
     peer = Peer()
     client = Client(peer)
     session = (await client.connect()).session(Mode.CLIENT)
@@ -117,7 +124,9 @@ async def test_a_refused_send_is_told_by_the_completion_behind_it_and_by_no_othe
     peer = Peer()
     client = Client(peer)
     session = (await client.connect()).session(Mode.CLIENT)
-    peer.on["SEND"] = lambda frame: peer.refuse(frame, "not authorized") if frame.body == b"2" else peer.receipt(frame)
+    peer.on["SEND"] = lambda frame: (
+        peer.refuse(frame, "not authorized") if frame.body == b"2" else peer.receipt(frame)
+    )
     for body in "123":
         session.send([text(body)])
         session.completion(client.done)
@@ -129,7 +138,9 @@ async def test_a_refused_send_is_told_by_the_completion_behind_it_and_by_no_othe
 
 
 @on_reactor
-async def test_an_error_without_receipt_id_is_for_the_first_that_waits_and_ends_the_connection() -> None:
+async def test_an_error_without_receipt_id_is_for_the_first_that_waits_and_ends_the_connection() -> (
+    None
+):
     peer = Peer("RabbitMQ/3.10")
     client = Client(peer)
     session = (await client.connect()).session(Mode.CLIENT)
@@ -244,7 +255,9 @@ async def test_a_refused_commit_is_rolled_back_and_a_lost_one_is_unknown() -> No
 
 
 @on_reactor
-async def test_an_error_that_does_not_say_what_it_answers_leaves_the_outcome_of_a_commit_unknown() -> None:
+async def test_an_error_that_does_not_say_what_it_answers_leaves_the_outcome_of_a_commit_unknown() -> (
+    None
+):
     peer = Peer()
     client = Client(peer)
     session = (await client.connect()).session(Mode.TRANSACTED)
@@ -265,7 +278,9 @@ async def test_an_error_about_the_broker_refuses_nothing() -> None:
     session.send([text("1")])
     session.completion(client.done)
     await until(lambda: client.losses)
-    assert [type(told) for told in client.told] == [ProviderUnavailable], "the message is none of a dead message queue's"
+    assert [type(told) for told in client.told] == [ProviderUnavailable], (
+        "the message is none of a dead message queue's"
+    )
     await peer.close()
 
 
@@ -323,7 +338,11 @@ async def test_a_dialect_whose_subscriptions_are_born_in_transactions_has_one_op
     assert client.told == [WELL]
     first, second = await peer.heard("BEGIN", 2)
     assert [frame.headers["id"] for frame in peer.of("ACK")] == ["a2"], "one for all"
-    assert peer.of("COMMIT")[0].headers["transaction"] == first.headers["transaction"] != second.headers["transaction"]
+    assert (
+        peer.of("COMMIT")[0].headers["transaction"]
+        == first.headers["transaction"]
+        != second.headers["transaction"]
+    )
     other = connection.session(Mode.TRANSACTED)
     with pytest.raises(NotSupported):
         other.consumer(Subscription(QUEUE), client.deliver, client.failures.append)

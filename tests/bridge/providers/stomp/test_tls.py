@@ -34,20 +34,32 @@ async def exchange(address: StompAddress, options: StompOptions) -> None:
 
 
 @pytest.fixture(scope="module")
-def tls_gateway(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+def tls_gateway(
+    certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayProcess]:
     """A gateway that wants a client certificate."""
-    with GatewayProcess(tmp_path_factory.mktemp("tls"), tls=certificates, require_client_certificate=True) as running:
+    with GatewayProcess(
+        tmp_path_factory.mktemp("tls"), tls=certificates, require_client_certificate=True
+    ) as running:
         yield running
 
 
 @on_reactor
-async def test_a_client_certificate_is_shown(tls_gateway: GatewayProcess, certificates: Certificates, tmp_path: Path) -> None:
+async def test_a_client_certificate_is_shown(
+    tls_gateway: GatewayProcess, certificates: Certificates, tmp_path: Path
+) -> None:
     ca, certificate, key = certificates.ca, certificates.client_certificate, certificates.client_key
     for host in ("localhost", HOST):
-        await exchange(StompAddress(host, tls_gateway.tls_port, True), StompOptions(ca=ca, certificate=certificate, key=key))
+        await exchange(
+            StompAddress(host, tls_gateway.tls_port, True),
+            StompOptions(ca=ca, certificate=certificate, key=key),
+        )
     together = tmp_path / "both.pem"
     together.write_bytes(certificate.read_bytes() + key.read_bytes())
-    await exchange(StompAddress("localhost", tls_gateway.tls_port, True), StompOptions(ca=ca, certificate=together))
+    await exchange(
+        StompAddress("localhost", tls_gateway.tls_port, True),
+        StompOptions(ca=ca, certificate=together),
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,7 +67,10 @@ async def test_a_client_certificate_is_shown(tls_gateway: GatewayProcess, certif
     [
         lambda known: StompOptions(certificate=known.client_certificate, key=known.client_key),
         lambda known: StompOptions(
-            ca=known.ca, certificate=known.client_certificate, key=known.client_key, server_name="elsewhere"
+            ca=known.ca,
+            certificate=known.client_certificate,
+            key=known.client_key,
+            server_name="elsewhere",
         ),
         lambda known: StompOptions(ca=known.ca),
         lambda known: StompOptions(ca=known.ca.with_name("missing.pem")),
@@ -64,16 +79,23 @@ async def test_a_client_certificate_is_shown(tls_gateway: GatewayProcess, certif
 )
 @on_reactor
 async def test_what_tls_refuses_is_unavailable(
-    tls_gateway: GatewayProcess, certificates: Certificates, wrong: Callable[[Certificates], StompOptions]
+    tls_gateway: GatewayProcess,
+    certificates: Certificates,
+    wrong: Callable[[Certificates], StompOptions],
 ) -> None:
     with pytest.raises(ProviderUnavailable):
         await exchange(StompAddress("localhost", tls_gateway.tls_port, True), wrong(certificates))
 
 
 @on_reactor
-async def test_tls_to_a_plain_port_and_plain_to_a_tls_port(tls_gateway: GatewayProcess, certificates: Certificates) -> None:
+async def test_tls_to_a_plain_port_and_plain_to_a_tls_port(
+    tls_gateway: GatewayProcess, certificates: Certificates
+) -> None:
     options = StompOptions(ca=certificates.ca, connect_timeout=2)
-    for address in (StompAddress("localhost", tls_gateway.port, True), StompAddress("localhost", tls_gateway.tls_port)):
+    for address in (
+        StompAddress("localhost", tls_gateway.port, True),
+        StompAddress("localhost", tls_gateway.tls_port),
+    ):
         with pytest.raises(ProviderUnavailable):
             await exchange(address, options)
 
@@ -87,4 +109,6 @@ def another(request: pytest.FixtureRequest) -> ActiveMQ | RabbitMQ:
 
 @on_reactor
 async def test_other_brokers(another: ActiveMQ | RabbitMQ) -> None:
-    await exchange(StompAddress("localhost", another.tls_port, True), StompOptions(ca=another.keys / "ca.pem"))
+    await exchange(
+        StompAddress("localhost", another.tls_port, True), StompOptions(ca=another.keys / "ca.pem")
+    )

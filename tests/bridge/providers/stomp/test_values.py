@@ -97,7 +97,9 @@ def test_options_come_from_properties() -> None:
         "stomp.dialect": "rabbitmq",
     }
     options = StompOptions.from_properties(properties)
-    assert options == StompOptions(connect_timeout=1.5, heart_beat_ms=0, ca=Path("/x/ca.pem"), dialect="rabbitmq")
+    assert options == StompOptions(
+        connect_timeout=1.5, heart_beat_ms=0, ca=Path("/x/ca.pem"), dialect="rabbitmq"
+    )
     assert options.declared is RABBITMQ
     assert StompOptions().declared is None
 
@@ -168,7 +170,11 @@ def test_a_broker_has_the_name_that_it_tells(server: str, name: str) -> None:
 
 
 def test_brokers_without_real_transactions_are_not_transacted() -> None:
-    assert {name for name, dialect in DIALECTS.items() if dialect.capabilities.transacted} == {"activemq", "gateway", "openmq"}
+    assert {name for name, dialect in DIALECTS.items() if dialect.capabilities.transacted} == {
+        "activemq",
+        "gateway",
+        "openmq",
+    }
 
 
 # --- destinations
@@ -200,7 +206,10 @@ def test_wildcards() -> None:
     assert pattern(RABBITMQ, Topic("a.*.>")) == "/topic/a.*.*.#"
     assert pattern(RABBITMQ, Queue("a.>")) == "/queue/a.>"
     assert pattern(ACTIVEMQ, Topic("a.*.>")) == "/topic/a.*.>"
-    assert [name for name in ("a", "a.b", "a.b.c", "b.a") if covers("a.>", name)] == ["a.b", "a.b.c"]
+    assert [name for name in ("a", "a.b", "a.b.c", "b.a") if covers("a.>", name)] == [
+        "a.b",
+        "a.b.c",
+    ]
     assert [name for name in ("a", "a.b", "a.b.c") if covers("a.*", name)] == ["a.b"]
 
 
@@ -219,14 +228,32 @@ values: st.SearchStrategy[Value] = st.one_of(
     st.floats(allow_nan=False),
 )
 property_names = st.one_of(
-    st.sampled_from(["type", "destination", "JMS_STOMP_TYPES", "JMSXGroupID", "priority", "a", "fenêtre", "é" * 3]),
+    st.sampled_from(
+        [
+            "type",
+            "destination",
+            "JMS_STOMP_TYPES",
+            "JMSXGroupID",
+            "priority",
+            "a",
+            "fenêtre",
+            "é" * 3,
+        ]
+    ),
     st.from_regex(r"[A-Za-z_$][A-Za-z0-9_$]{0,8}", fullmatch=True).filter(
-        lambda name: is_property_name(name) and (not name.startswith("JMS") or name.startswith("JMS_"))
+        lambda name: (
+            is_property_name(name) and (not name.startswith("JMS") or name.startswith("JMS_"))
+        )
     ),
 )
 extra_names = st.one_of(
-    st.sampled_from(["content-type", "x-foo", "destination", "ack", "", " a", "a:b", "a\nb", "JMS_STOMP_BODY"]), header_texts
-).filter(lambda name: not is_property_name(name) or name in RESERVED or name.startswith("JMS_STOMP_"))
+    st.sampled_from(
+        ["content-type", "x-foo", "destination", "ack", "", " a", "a:b", "a\nb", "JMS_STOMP_BODY"]
+    ),
+    header_texts,
+).filter(
+    lambda name: not is_property_name(name) or name in RESERVED or name.startswith("JMS_STOMP_")
+)
 
 
 def typed(properties: dict[str, Value]) -> dict[str, tuple[type, Value]]:
@@ -243,7 +270,9 @@ def through_a_frame(pairs: list[tuple[str, str]], body: bytes = b"") -> dict[str
 
 
 @given(st.dictionaries(property_names, values), st.dictionaries(extra_names, header_texts))
-def test_properties_and_extras_come_back_as_they_were(properties: dict[str, Value], extras: dict[str, str]) -> None:
+def test_properties_and_extras_come_back_as_they_were(
+    properties: dict[str, Value], extras: dict[str, str]
+) -> None:
     kept = tuple((name, value) for name, value in extras.items() if name not in properties)
     pairs = encode_headers(properties, kept, RESERVED)
     assert not {name for name, _ in pairs} & RESERVED
@@ -263,17 +292,24 @@ def test_a_string_is_a_plain_header_that_others_can_read() -> None:
 
 @pytest.mark.parametrize("types", ["n=int", "n=nonsense", "n", "=", "n=float,,"])
 def test_a_type_that_does_not_fit_leaves_a_string(types: str) -> None:
-    assert decode_headers({"n": "many", "JMS_STOMP_TYPES": types}, RESERVED, RESERVED)[0] == {"n": "many"}
+    assert decode_headers({"n": "many", "JMS_STOMP_TYPES": types}, RESERVED, RESERVED)[0] == {
+        "n": "many"
+    }
 
 
 def test_names_that_are_no_encoding_are_passed_over() -> None:
-    assert decode_headers({"JMS_STOMP_P_xx": "1", "JMS_STOMP_E_ff": "1", "JMS_STOMP_NEW": "1"}, RESERVED, RESERVED) == ({}, ())
+    assert decode_headers(
+        {"JMS_STOMP_P_xx": "1", "JMS_STOMP_E_ff": "1", "JMS_STOMP_NEW": "1"}, RESERVED, RESERVED
+    ) == ({}, ())
 
 
 @pytest.mark.parametrize("name", ["JMS_SUN_DMQ_DESTINATION", "JMSMessageID", "colour", "x-foo"])
 def test_names_that_need_no_encoding_do_not_come_in_by_it(name: str) -> None:
     """A sender cannot hand on, past a broker that drops such a header, what only a provider may say."""
-    forged = {f"JMS_STOMP_P_{name.encode().hex()}": "forged", f"JMS_STOMP_E_{name.encode().hex().upper()}": "forged"}
+    forged = {
+        f"JMS_STOMP_P_{name.encode().hex()}": "forged",
+        f"JMS_STOMP_E_{name.encode().hex().upper()}": "forged",
+    }
     received = from_headers(forged, b"", GATEWAY, Kind.QUEUE, Queue("q"))
     assert (received.message.headers.properties, received.message.headers.extras) == ({}, ())
 
@@ -285,7 +321,9 @@ def test_what_a_gateway_would_refuse_is_encoded_for_it_and_for_no_other(word: st
     for dialect in DIALECTS.values():
         sent = through_a_frame(to_headers(message, dialect, 1, ""))
         assert (name in sent) is (dialect is not GATEWAY)
-        assert from_headers(sent, b"", dialect, Kind.QUEUE, Queue("q")).message.headers.properties == {name: 5}
+        assert from_headers(
+            sent, b"", dialect, Kind.QUEUE, Queue("q")
+        ).message.headers.properties == {name: 5}
 
 
 # --- messages
@@ -311,7 +349,13 @@ def test_a_message_comes_back_from_a_broker_that_keeps_headers(
     priority: int,
     reply: Destination | None,
 ) -> None:
-    octets = text.encode() if body_type is BodyType.TEXT else b"" if body_type is BodyType.MESSAGE else body
+    octets = (
+        text.encode()
+        if body_type is BodyType.TEXT
+        else b""
+        if body_type is BodyType.MESSAGE
+        else body
+    )
     if reply is not None and not dialect.prefixes:
         reply = Queue(reply.name)  # Artemis does not tell, in reply-to, a queue from a topic
     headers = Headers(
@@ -329,7 +373,13 @@ def test_a_message_comes_back_from_a_broker_that_keeps_headers(
     sent = through_a_frame(to_headers(message, dialect, 1, ""), octets)
     if dialect is ACTIVEMQ and body_type is BodyType.TEXT and octets and b"\0" not in octets:
         del sent["content-length"]  # as it does
-    received = from_headers(sent | {"message-id": "m", "redelivered": "false"}, octets, dialect, Kind.QUEUE, Queue("a/b.c"))
+    received = from_headers(
+        sent | {"message-id": "m", "redelivered": "false"},
+        octets,
+        dialect,
+        Kind.QUEUE,
+        Queue("a/b.c"),
+    )
     assert (received.message.headers, received.message.body) == (headers, octets)
     assert typed(dict(received.message.headers.properties)) == typed(properties)
     assert (received.message.expires, received.attempts) == (4_000_000_000_000, 1)
@@ -344,8 +394,18 @@ def test_a_message_comes_back_from_a_broker_that_keeps_headers(
         ({}, b"\xff", ACTIVEMQ, BodyType.BYTES),
         ({"content-length": "4"}, b"text", RABBITMQ, BodyType.TEXT),
         ({"content-length": "4"}, b"\xff\0", RABBITMQ, BodyType.BYTES),
-        ({"content-length": "4", "content-type": "application/octet-stream"}, b"text", RABBITMQ, BodyType.BYTES),
-        ({"content-length": "4", "content-type": "application/json; charset=utf-8"}, b"1234", RABBITMQ, BodyType.TEXT),
+        (
+            {"content-length": "4", "content-type": "application/octet-stream"},
+            b"text",
+            RABBITMQ,
+            BodyType.BYTES,
+        ),
+        (
+            {"content-length": "4", "content-type": "application/json; charset=utf-8"},
+            b"1234",
+            RABBITMQ,
+            BodyType.TEXT,
+        ),
         ({"JMS_STOMP_BODY": "map"}, b"", GATEWAY, BodyType.MAP),
         ({"JMS_STOMP_BODY": "text"}, b"\xff", GATEWAY, BodyType.BYTES),
         ({"JMS_STOMP_BODY": "picture"}, b"", GATEWAY, BodyType.TEXT),
@@ -369,7 +429,13 @@ def test_headers_of_a_careless_broker() -> None:
         "reply-to": "x",
     }
     message, attempts, _ = from_headers(told, b"", ACTIVEMQ, Kind.QUEUE, Queue("q"))
-    assert (message.headers.priority, message.expires, message.timestamp, attempts, message.user) == (9, 0, 0, 3, "alice")
+    assert (
+        message.headers.priority,
+        message.expires,
+        message.timestamp,
+        attempts,
+        message.user,
+    ) == (9, 0, 0, 3, "alice")
     assert (message.headers.destination, message.headers.persistent) == (Queue("q"), True)
     assert (message.headers.reply_to, message.headers.extras) == (None, (("reply-to", "x"),))
 
@@ -377,8 +443,18 @@ def test_headers_of_a_careless_broker() -> None:
 def test_a_message_id_is_the_messages_own_and_not_the_deliverys() -> None:
     """As Artemis has it since 2.33: two consumers that get one message are told two ids, and duplicate ids are made of what they have in common."""
     for said in ("4,2147483700", "9,2147483700", "2147483700"):
-        assert from_headers({"message-id": said}, b"", ARTEMIS, Kind.QUEUE, Queue("q")).message.message_id == "2147483700"
-    assert from_headers({"message-id": "a,b"}, b"", ACTIVEMQ, Kind.QUEUE, Queue("q")).message.message_id == "a,b"
+        assert (
+            from_headers(
+                {"message-id": said}, b"", ARTEMIS, Kind.QUEUE, Queue("q")
+            ).message.message_id
+            == "2147483700"
+        )
+    assert (
+        from_headers(
+            {"message-id": "a,b"}, b"", ACTIVEMQ, Kind.QUEUE, Queue("q")
+        ).message.message_id
+        == "a,b"
+    )
 
 
 def test_a_temporary_destination_of_another_is_spelt_for_a_reply() -> None:
@@ -391,12 +467,21 @@ def test_a_temporary_destination_of_another_is_spelt_for_a_reply() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1), st.binary()), max_size=4
+        st.tuples(
+            st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1),
+            st.binary(),
+        ),
+        max_size=4,
     ),
     st.data(),
 )
-def test_any_split_of_the_octets_gives_the_same_frames(frames: list[tuple[str, bytes]], data: st.DataObject) -> None:
-    octets = b"\n".join(write("MESSAGE", [("a", text), ("content-length", str(len(body)))], body) for text, body in frames)
+def test_any_split_of_the_octets_gives_the_same_frames(
+    frames: list[tuple[str, bytes]], data: st.DataObject
+) -> None:
+    octets = b"\n".join(
+        write("MESSAGE", [("a", text), ("content-length", str(len(body)))], body)
+        for text, body in frames
+    )
     cuts = sorted(data.draw(st.lists(st.integers(0, len(octets)), max_size=6)))
     reader = FrameReader(1_000_000)
     reader.escaped = True
@@ -415,7 +500,9 @@ def test_octets_that_are_no_stomp_give_our_own_error_or_wait(parts: list[bytes])
             for _ in reader.read(part):
                 pass
     except MalformedFrames as error:
-        assert str(error).startswith(("it does not speak STOMP", "it sent a frame that is too large"))  # noqa: PT017  there may be none
+        # There may be none.
+        texts = ("it does not speak STOMP", "it sent a frame that is too large")
+        assert str(error).startswith(texts)  # noqa: PT017
 
 
 def test_frames_before_the_wrong_one_are_told() -> None:
@@ -459,12 +546,28 @@ def test_whole_numbers_become_decimals(selector: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "text", "kind"),
     [
-        (Asked(Operation.SUBSCRIBE, "me", Queue("q"), "a ="), "Invalid selector: a =", InvalidSelector),
+        (
+            Asked(Operation.SUBSCRIBE, "me", Queue("q"), "a ="),
+            "Invalid selector: a =",
+            InvalidSelector,
+        ),
         (Asked(Operation.SUBSCRIBE, "me", Queue("q")), "Too many consumers", TooManyConsumers),
-        (Asked(Operation.SUBSCRIBE, "me", Topic("t"), None, "c", "d"), "Durable consumer is in use", DurableInUse),
+        (
+            Asked(Operation.SUBSCRIBE, "me", Topic("t"), None, "c", "d"),
+            "Durable consumer is in use",
+            DurableInUse,
+        ),
         (Asked(Operation.SUBSCRIBE, "me", Queue("q")), "access to queue refused", AccessDenied),
-        (Asked(Operation.UNSUBSCRIBE, "me", None, None, "c", "d"), "Durable consumer is in use", DurableInUse),
-        (Asked(Operation.UNSUBSCRIBE, "me", None, None, "c", "d"), "No durable subscription exists", UnknownSubscription),
+        (
+            Asked(Operation.UNSUBSCRIBE, "me", None, None, "c", "d"),
+            "Durable consumer is in use",
+            DurableInUse,
+        ),
+        (
+            Asked(Operation.UNSUBSCRIBE, "me", None, None, "c", "d"),
+            "No durable subscription exists",
+            UnknownSubscription,
+        ),
         (Asked(Operation.COMMIT), "whatever", ProviderUnavailable),
     ],
 )
@@ -477,11 +580,16 @@ def test_a_sentence_is_one_short_line() -> None:
     assert len(sentence({}, b"x" * 5000)) == 300
     assert sentence({}, b"") == "no reason given"
     assert sentence({"message": "same"}, b"same") == "same"
-    assert sentence({"message": "full"}, b"an.Exception: full\n\tat a.b(C.java)\n") == "an.Exception: full"
+    assert (
+        sentence({"message": "full"}, b"an.Exception: full\n\tat a.b(C.java)\n")
+        == "an.Exception: full"
+    )
 
 
 @given(st.data())
-def test_promises_are_told_in_the_order_asked_when_all_before_them_has_come(data: st.DataObject) -> None:
+def test_promises_are_told_in_the_order_asked_when_all_before_them_has_come(
+    data: st.DataObject,
+) -> None:
     later: list[object] = []
     promises = Promises(later.append)
     told: list[int] = []

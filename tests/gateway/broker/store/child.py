@@ -31,7 +31,9 @@ class Child:
         self.reactor = QueueReactor()
         kill = options.pop("kill", None)
         self.left: dict[str, int] = {kill[0]: kill[1]} if kill else {}
-        self.store = SqliteStore(path, self.reactor.reactor, crash_point=self.passed if kill else None, **options)
+        self.store = SqliteStore(
+            path, self.reactor.reactor, crash_point=self.passed if kill else None, **options
+        )
         self.number = 0
 
     def passed(self, point: str) -> None:
@@ -51,11 +53,17 @@ class Child:
 
     def outcome(self, batch: Batch) -> dict[str, Any]:
         error = self.reactor.commit(self.store, batch)
-        return {"error": error and type(error).__name__, "text": str(error), "draining": self.store.draining}
+        return {
+            "error": error and type(error).__name__,
+            "text": str(error),
+            "draining": self.store.draining,
+        }
 
     def insert(self, seqs: list[int], octets: int) -> dict[str, Any]:
         self.number += 1
-        return self.outcome(insert(Batch(self.number), *(row(seq, body=os.urandom(octets)) for seq in seqs)))
+        return self.outcome(
+            insert(Batch(self.number), *(row(seq, body=os.urandom(octets)) for seq in seqs))
+        )
 
     def delete(self, seqs: list[int]) -> dict[str, Any]:
         self.number += 1

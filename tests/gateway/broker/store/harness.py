@@ -108,7 +108,9 @@ class Model:
         gone = {seq for seq, row in self.rows.items() if not row.persistent}
         self.rows = {seq: row for seq, row in self.rows.items() if seq not in gone}
         self.owed = {pair for pair in self.owed if pair[1] not in gone}
-        self.redeliveries = {pair: row for pair, row in self.redeliveries.items() if pair[1] not in gone}
+        self.redeliveries = {
+            pair: row for pair, row in self.redeliveries.items() if pair[1] not in gone
+        }
 
     def copy(self) -> Model:
         other = Model()
@@ -126,7 +128,12 @@ class Model:
             "index": [IndexRow(*row[:5]) for _, row in sorted(self.rows.items())],
             "rows": [row for _, row in sorted(self.rows.items())],
             "owed": sorted(self.owed, key=lambda pair: (pair[1], pair[0])),
-            "redeliveries": [row for _, row in sorted(self.redeliveries.items(), key=lambda item: (item[0][1], item[0][0]))],
+            "redeliveries": [
+                row
+                for _, row in sorted(
+                    self.redeliveries.items(), key=lambda item: (item[0][1], item[0][0])
+                )
+            ],
             "destinations": [row for _, row in sorted(self.destinations.items())],
             "subscriptions": [row for _, row in sorted(self.subscriptions.items())],
             "duplicates": sorted(self.duplicates.values()),
@@ -155,7 +162,14 @@ def contents(reactor: QueueReactor, store: Store, recovered: Recovered) -> dict[
     }
 
 
-def row(seq: int, *, destination: int = 1, persistent: int = 1, head: bytes = b"head", body: bytes = b"body") -> Row:
+def row(
+    seq: int,
+    *,
+    destination: int = 1,
+    persistent: int = 1,
+    head: bytes = b"head",
+    body: bytes = b"body",
+) -> Row:
     return Row(seq, destination, 4, 0, len(head) + len(body), persistent, head, body)
 
 
@@ -192,7 +206,15 @@ class History:
         for _ in range(choose.choice((1, 1, 3, 20))):
             self._seq += choose.choice((1, 1, 1, 5))
             body = choose.randbytes(choose.choice((0, 10, 100, self._largest_body)))
-            insert(batch, row(self._seq, persistent=int(choose.random() < 0.9), head=choose.randbytes(20), body=body))
+            insert(
+                batch,
+                row(
+                    self._seq,
+                    persistent=int(choose.random() < 0.9),
+                    head=choose.randbytes(20),
+                    body=body,
+                ),
+            )
             if choose.random() < 0.3:
                 batch.owed[1, self._seq] = None
         for seq in choose.sample(old, min(len(old), choose.choice((0, 1, 15)))):
@@ -211,11 +233,22 @@ class History:
             id = number * 10 + len(batch.branches)
             # Mostly numbers, as the rows of messages are; the search for those must not take it for one.
             batch.branches[id] = BranchRow(
-                id, number, b"global %d" % id, b"branch", 0, number, "guest", choose.randbytes(self._seq % 300)
+                id,
+                number,
+                b"global %d" % id,
+                b"branch",
+                0,
+                number,
+                "guest",
+                choose.randbytes(self._seq % 300),
             )
-        for id in choose.sample(sorted(state.branches), min(len(state.branches), choose.choice((0, 1, 2)))):
+        for id in choose.sample(
+            sorted(state.branches), min(len(state.branches), choose.choice((0, 1, 2)))
+        ):
             if choose.random() < 0.3:
-                batch.branches[id] = state.branches[id]._replace(state=choose.choice((6, 7)), work=b"")
+                batch.branches[id] = state.branches[id]._replace(
+                    state=choose.choice((6, 7)), work=b""
+                )
             else:
                 batch.removed_branches[id] = None
         batch.reserved = self._seq + 1

@@ -18,7 +18,21 @@ SOURCE = ROOT / "tests" / "crash" / "faulty_disk.c"
 def build_faulty_disk(folder: Path) -> Path:
     """Compile the preloaded library; it needs a C compiler, as ``cc``."""
     library = folder / "faulty_disk.so"
-    subprocess.run(["cc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-ldl"], check=True)
+    subprocess.run(
+        [
+            "cc",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-shared",
+            "-fPIC",
+            "-o",
+            str(library),
+            str(SOURCE),
+            "-ldl",
+        ],
+        check=True,
+    )
     return library
 
 
@@ -28,13 +42,25 @@ class Process:
     :param faulty: the library of :func:`build_faulty_disk`, and the file that says what fails.
     """
 
-    def __init__(self, path: Path, *, faulty: tuple[Path, Path] | None = None, **options: object) -> None:
+    def __init__(
+        self, path: Path, *, faulty: tuple[Path, Path] | None = None, **options: object
+    ) -> None:
         environment = dict(os.environ, PYTHONPATH=str(ROOT))
         if faulty is not None:
             library, control = faulty
-            environment.update(LD_PRELOAD=str(library), FAULTY_DISK=str(path.parent), FAULTY_DISK_CONTROL=str(control))
+            environment.update(
+                LD_PRELOAD=str(library),
+                FAULTY_DISK=str(path.parent),
+                FAULTY_DISK_CONTROL=str(control),
+            )
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.gateway.broker.store.child", str(path), json.dumps(options)],
+            [
+                sys.executable,
+                "-m",
+                "tests.gateway.broker.store.child",
+                str(path),
+                json.dumps(options),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
@@ -44,7 +70,12 @@ class Process:
     def __enter__(self) -> Process:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.kill()
 
     def say(self, do: str, **arguments: object) -> None:

@@ -43,7 +43,9 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     """A store of each kind; for sqlite always the one on the same file."""
     if request.param == "memory":
         return lambda: MemoryStore(cast(IReactorTime, installed))
-    return lambda: SqliteStore(str(tmp_path / "messages.db"), cast(IReactorFromThreads, installed), reserve_octets=1 << 16)
+    return lambda: SqliteStore(
+        str(tmp_path / "messages.db"), cast(IReactorFromThreads, installed), reserve_octets=1 << 16
+    )
 
 
 @pytest.fixture
@@ -70,7 +72,12 @@ async def commit(store: Store, batch: Batch) -> StoreError | None:
 
 async def fetch(store: Store, seqs: Sequence[int]) -> Sequence[Row] | StoreError:
     done: Deferred[Told] = Deferred()
-    store.fetch(seqs, lambda found: done.callback(Told(found) if isinstance(found, StoreError) else Told(None, found)))
+    store.fetch(
+        seqs,
+        lambda found: done.callback(
+            Told(found) if isinstance(found, StoreError) else Told(None, found)
+        ),
+    )
     told = await done
     return told.rows if told.error is None else told.error
 
@@ -87,10 +94,19 @@ async def test_a_new_store_is_empty_and_has_an_id(make: Make) -> None:
     recovered = store.open()
     assert recovered.next_seq == 1
     assert recovered.clean
-    assert (list(recovered.destinations), list(recovered.subscriptions), list(recovered.notes)) == ([], [], [])
+    assert (list(recovered.destinations), list(recovered.subscriptions), list(recovered.notes)) == (
+        [],
+        [],
+        [],
+    )
     assert len(recovered.store_id) == 16
     assert ":" not in recovered.store_id
-    assert [*store.scan(), *store.scan_owed(), *store.scan_redeliveries(), *store.scan_duplicates()] == []
+    assert [
+        *store.scan(),
+        *store.scan_owed(),
+        *store.scan_redeliveries(),
+        *store.scan_duplicates(),
+    ] == []
     await close(store)
 
 
@@ -114,14 +130,24 @@ async def test_messages_that_are_gone_are_left_out(store: Store) -> None:
     contiguous = Batch(3)
     contiguous.deletes.update({8: None, 7: None, 9: None})
     assert await commit(store, contiguous) is None
-    assert [each.seq for each in cast(Sequence[Row], await fetch(store, range(1, 11)))] == [1, 3, 4, 10]
+    assert [each.seq for each in cast(Sequence[Row], await fetch(store, range(1, 11)))] == [
+        1,
+        3,
+        4,
+        10,
+    ]
 
 
 @pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 300_000])
 @ensureDeferred
 async def test_bodies_of_any_size_and_octets_come_back(store: Store, size: int) -> None:
     body = (bytes(range(256)) * (size // 256 + 1))[:size]
-    rows = [row(1, body=body), row(2, head=b""), row(3, body=body[::-1]), row(4, head=body, body=b"")]
+    rows = [
+        row(1, body=body),
+        row(2, head=b""),
+        row(3, body=body[::-1]),
+        row(4, head=body, body=b""),
+    ]
     await commit(store, insert(Batch(1), *rows))
     assert await fetch(store, [4, 3, 2, 1]) == rows[::-1]
 
@@ -146,7 +172,9 @@ async def test_a_fetch_sees_what_was_submitted_before_it(store: Store) -> None:
 
 
 @ensureDeferred
-async def test_callbacks_come_in_order_on_the_reactors_thread_never_from_inside_the_call(store: Store) -> None:
+async def test_callbacks_come_in_order_on_the_reactors_thread_never_from_inside_the_call(
+    store: Store,
+) -> None:
     home = threading.get_ident()
     seen: list[tuple[object, int]] = []
     last: Deferred[None] = Deferred()
@@ -197,7 +225,10 @@ async def test_close_waits_for_what_was_submitted_and_refuses_what_comes_after(m
     store.open()
     order: list[object] = []
     for number in range(1, 11):
-        store.submit(insert(Batch(number), row(number)), lambda error, number=number: order.append(number))  # type: ignore[misc]
+        store.submit(
+            insert(Batch(number), row(number)),
+            lambda error, number=number: order.append(number),  # type: ignore[misc]
+        )
     closed = close(store)
     with pytest.raises(StoreError):
         store.submit(Batch(11), order.append)
@@ -222,7 +253,9 @@ def test_a_store_that_is_not_open_refuses(make: Make) -> None:
 @ensureDeferred
 async def test_a_seq_used_twice_is_final(store: Store) -> None:
     await commit(store, insert(Batch(1), row(1), row(2)))
-    assert isinstance(await commit(store, insert(Batch(2), row(2, body=b"another"), row(3))), StoreFailed)
+    assert isinstance(
+        await commit(store, insert(Batch(2), row(2, body=b"another"), row(3))), StoreFailed
+    )
     assert isinstance(await commit(store, insert(Batch(3), row(4))), StoreFailed)
     assert isinstance(await fetch(store, [1]), StoreFailed)
 
@@ -233,10 +266,14 @@ async def test_everything_is_there_after_reopening(make: Make) -> None:
     store = make()
     first = store.open()
     batch = insert(Batch(1), *(row(seq) for seq in range(1, 1202)), row(2000, persistent=0))
-    batch.destinations.update({7: DestinationRow(7, 0, "orders", "a=b\n"), 8: DestinationRow(8, 1, "prices.*", "")})
+    batch.destinations.update(
+        {7: DestinationRow(7, 0, "orders", "a=b\n"), 8: DestinationRow(8, 1, "prices.*", "")}
+    )
     batch.subscriptions[3] = SubscriptionRow(3, 8, "client", "dürable", "price > 5", 1)
     batch.owed.update({(3, 1): None, (4, 1): None, (3, 2): None, (3, 2000): None})
-    batch.redeliveries.update({(0, 5): RedeliveryRow(0, 5, 2, 17), (3, 1): RedeliveryRow(3, 1, 1, 0)})
+    batch.redeliveries.update(
+        {(0, 5): RedeliveryRow(0, 5, 2, 17), (3, 1): RedeliveryRow(3, 1, 1, 0)}
+    )
     batch.reserved = 100_000
     await commit(store, batch)
     change = Batch(2)
@@ -251,11 +288,16 @@ async def test_everything_is_there_after_reopening(make: Make) -> None:
     assert again.store_id == first.store_id
     assert again.next_seq == 100_000
     assert again.clean
-    assert list(again.destinations) == [DestinationRow(7, 0, "orders", "a=c\n"), DestinationRow(8, 1, "prices.*", "")]
+    assert list(again.destinations) == [
+        DestinationRow(7, 0, "orders", "a=c\n"),
+        DestinationRow(8, 1, "prices.*", ""),
+    ]
     assert list(again.subscriptions) == [SubscriptionRow(3, 8, "client", "dürable", "price > 5", 1)]
     blocks = list(store.scan())
     assert [len(block) for block in blocks] == [500, 500, 201]
-    assert [each for block in blocks for each in block] == [IndexRow(*row(seq)[:5]) for seq in range(1, 1202)]
+    assert [each for block in blocks for each in block] == [
+        IndexRow(*row(seq)[:5]) for seq in range(1, 1202)
+    ]
     assert [pair for block in store.scan_owed() for pair in block] == [(3, 1), (3, 2)]
     assert [each for block in store.scan_redeliveries() for each in block] == [
         RedeliveryRow(3, 1, 1, 0),
@@ -270,7 +312,9 @@ async def test_redelivery_counts_go_with_what_is_deleted_or_settled(make: Make) 
     store.open()
     batch = insert(Batch(1), row(1), row(2), row(3))
     batch.owed.update({(9, 3): None, (8, 3): None})
-    batch.redeliveries.update({key: RedeliveryRow(*key, 1, 0) for key in [(0, 1), (0, 2), (9, 3), (8, 3)]})
+    batch.redeliveries.update(
+        {key: RedeliveryRow(*key, 1, 0) for key in [(0, 1), (0, 2), (9, 3), (8, 3)]}
+    )
     await commit(store, batch)
     change = Batch(2)
     change.deletes[1] = None
@@ -280,10 +324,15 @@ async def test_redelivery_counts_go_with_what_is_deleted_or_settled(make: Make) 
 
 
 @ensureDeferred
-async def test_duplicate_ids_stay_until_they_are_forgotten_whatever_becomes_of_their_messages(make: Make) -> None:
+async def test_duplicate_ids_stay_until_they_are_forgotten_whatever_becomes_of_their_messages(
+    make: Make,
+) -> None:
     store = make()
     store.open()
-    remembered = {seq: DuplicateRow(seq, 1 + seq % 3, seq * 1000, b"id \0\xff %d" % seq) for seq in range(1, 1302)}
+    remembered = {
+        seq: DuplicateRow(seq, 1 + seq % 3, seq * 1000, b"id \0\xff %d" % seq)
+        for seq in range(1, 1302)
+    }
     batch = insert(Batch(1), row(1), row(2, persistent=0))
     batch.duplicates.update(remembered)
     assert await commit(store, batch) is None
@@ -294,14 +343,20 @@ async def test_duplicate_ids_stay_until_they_are_forgotten_whatever_becomes_of_t
     change.duplicates[5001] = DuplicateRow(5001, 1, 7, b"x")
     change.forgotten.update(dict.fromkeys((2, 3, 1300, 5001, 9999)))
     assert await commit(store, change) is None
-    found = [each for block in store.scan_duplicates() for each in block] if isinstance(store, MemoryStore) else []
+    found = (
+        [each for block in store.scan_duplicates() for each in block]
+        if isinstance(store, MemoryStore)
+        else []
+    )
     await close(store)
     if isinstance(store, SqliteStore):
         again = make()
         again.open()
         found = [each for block in again.scan_duplicates() for each in block]
         await close(again)
-    assert found == [row for seq, row in remembered.items() if seq not in (2, 3, 1300)] + [DuplicateRow(5000, 1, 7, b"")]
+    assert found == [row for seq, row in remembered.items() if seq not in (2, 3, 1300)] + [
+        DuplicateRow(5000, 1, 7, b"")
+    ]
 
 
 @ensureDeferred

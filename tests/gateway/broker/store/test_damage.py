@@ -31,8 +31,16 @@ SEEDS = range(200)
 PAGE = opening.PAGE_SIZE
 
 
-def store_at(path: Path, reactor: QueueReactor, check_octets: int = 1 << 28, idle_seconds: float = 600) -> SqliteStore:
-    return SqliteStore(str(path), reactor.reactor, reserve_octets=0, check_octets=check_octets, idle_seconds=idle_seconds)
+def store_at(
+    path: Path, reactor: QueueReactor, check_octets: int = 1 << 28, idle_seconds: float = 600
+) -> SqliteStore:
+    return SqliteStore(
+        str(path),
+        reactor.reactor,
+        reserve_octets=0,
+        check_octets=check_octets,
+        idle_seconds=idle_seconds,
+    )
 
 
 def batches() -> list[Batch]:
@@ -58,8 +66,12 @@ def batches() -> list[Batch]:
             owner = 0 if destination != 3 else 1
             first.redeliveries[owner, seq] = RedeliveryRow(owner, seq, 2, 0)
         if seq % 15 == 0:
-            first.duplicates[seq] = DuplicateRow(seq, destination, 1_700_000_000_000, b"id %d" % seq)
-    first.branches[1] = BranchRow(1, 7, b"global", b"branch", 0, 5, "guest", struct.pack("<2I1q", 1, 0, 4))
+            first.duplicates[seq] = DuplicateRow(
+                seq, destination, 1_700_000_000_000, b"id %d" % seq
+            )
+    first.branches[1] = BranchRow(
+        1, 7, b"global", b"branch", 0, 5, "guest", struct.pack("<2I1q", 1, 0, 4)
+    )
     first.reserved = MESSAGES + 1_000
     for seq in range(MESSAGES + 1, MESSAGES + 101):
         second.deletes[seq] = None
@@ -130,8 +142,12 @@ def found_in(path: Path, model: Model, check_octets: int) -> list[StoreError]:
         reactor.close(store)
 
 
-@pytest.mark.parametrize("check_octets", [1 << 28, PAGE], ids=["pages checked", "too large for that"])
-def test_no_damage_of_one_octet_is_passed_over(sound: tuple[Path, Model], tmp_path: Path, check_octets: int) -> None:
+@pytest.mark.parametrize(
+    "check_octets", [1 << 28, PAGE], ids=["pages checked", "too large for that"]
+)
+def test_no_damage_of_one_octet_is_passed_over(
+    sound: tuple[Path, Model], tmp_path: Path, check_octets: int
+) -> None:
     original, model = sound
     path = tmp_path / "messages.db"
     octets = original.read_bytes()
@@ -164,7 +180,9 @@ def _inspected(path: Path) -> list[str]:
         return [str(error)]
 
 
-def test_the_check_in_the_background_finds_what_nobody_asks_for(sound: tuple[Path, Model], tmp_path: Path) -> None:
+def test_the_check_in_the_background_finds_what_nobody_asks_for(
+    sound: tuple[Path, Model], tmp_path: Path
+) -> None:
     original, model = sound
     path = tmp_path / "messages.db"
     shutil.copy(original, path)
@@ -188,7 +206,9 @@ def test_the_check_in_the_background_finds_what_nobody_asks_for(sound: tuple[Pat
     reactor.close(store)
 
 
-def test_the_check_goes_on_while_commits_never_end(sound: tuple[Path, Model], tmp_path: Path) -> None:
+def test_the_check_goes_on_while_commits_never_end(
+    sound: tuple[Path, Model], tmp_path: Path
+) -> None:
     original, model = sound
     path = tmp_path / "messages.db"
     octets = bytearray(original.read_bytes())
@@ -203,6 +223,8 @@ def test_the_check_goes_on_while_commits_never_end(sound: tuple[Path, Model], tm
     number = 10
     while not found:
         number += 1
-        assert reactor.commit(store, insert(Batch(number), row._replace(seq=10_000 + number))) is None
+        assert (
+            reactor.commit(store, insert(Batch(number), row._replace(seq=10_000 + number))) is None
+        )
     assert found[0].seq == row.seq
     reactor.close(store)

@@ -47,14 +47,18 @@ def stored(path: Path) -> list[int]:
 
 
 @pytest.fixture(params=["preloaded", "tmpfs"])
-def small_disk(request: pytest.FixtureRequest, library: Path, control: Path, path: Path) -> Iterator[tuple[Path, Path] | None]:
+def small_disk(
+    request: pytest.FixtureRequest, library: Path, control: Path, path: Path
+) -> Iterator[tuple[Path, Path] | None]:
     """A folder for the store with room for 8 MiB."""
     if request.param == "preloaded":
         control.write_text(f"space {8 * MIB}\n")
         yield library, control
         return
     folder = str(path.parent)
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], capture_output=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], capture_output=True, check=False
+    )
     if mounted.returncode:
         pytest.skip("mounting a tmpfs is not permitted; the preloaded disk stands in for it")
     try:
@@ -63,7 +67,9 @@ def small_disk(request: pytest.FixtureRequest, library: Path, control: Path, pat
         subprocess.run(["umount", folder], check=True)
 
 
-def test_a_full_disk_refuses_inserts_takes_deletes_and_recovers(small_disk: tuple[Path, Path] | None, path: Path) -> None:
+def test_a_full_disk_refuses_inserts_takes_deletes_and_recovers(
+    small_disk: tuple[Path, Path] | None, path: Path
+) -> None:
     options = {"reserve_octets": 2 * MIB, "checkpoint_octets": MIB, "idle_seconds": 600}
     with Process(path, faulty=small_disk, **options) as process:
         assert process.ask("open")["draining"] is False
@@ -90,7 +96,11 @@ def test_a_full_disk_refuses_inserts_takes_deletes_and_recovers(small_disk: tupl
         # The deletes made room, which was noticed on the way: inserts are well again.
         assert process.ask("until_drained") == {"draining": False}
         assert reserve.stat().st_size == 2 * MIB
-        assert process.ask("insert", seqs=[5000], octets=20_000) == {"error": None, "text": "None", "draining": False}
+        assert process.ask("insert", seqs=[5000], octets=20_000) == {
+            "error": None,
+            "text": "None",
+            "draining": False,
+        }
         seqs.append(5000)
         assert process.ask("close") == {}
         assert stored(path) == seqs
@@ -111,8 +121,12 @@ def test_a_full_disk_that_gets_room_when_idle(library: Path, control: Path, path
     assert stored(path) == [1]
 
 
-def test_a_batch_that_only_makes_room_is_tried_again_with_the_reserve(library: Path, control: Path, path: Path) -> None:
-    with Process(path, faulty=(library, control), reserve_octets=2 * MIB, idle_seconds=600) as process:
+def test_a_batch_that_only_makes_room_is_tried_again_with_the_reserve(
+    library: Path, control: Path, path: Path
+) -> None:
+    with Process(
+        path, faulty=(library, control), reserve_octets=2 * MIB, idle_seconds=600
+    ) as process:
         process.ask("open")
         assert process.ask("insert", seqs=[1, 2, 3], octets=30_000)["error"] is None
         # Less than the reserve and the files together have grown by, and more than the files.
@@ -123,7 +137,9 @@ def test_a_batch_that_only_makes_room_is_tried_again_with_the_reserve(library: P
     assert stored(path) == [2, 3]
 
 
-def test_opening_on_a_full_disk_gives_the_reserve_up(library: Path, control: Path, path: Path) -> None:
+def test_opening_on_a_full_disk_gives_the_reserve_up(
+    library: Path, control: Path, path: Path
+) -> None:
     with Process(path, faulty=(library, control), reserve_octets=MIB) as process:
         process.ask("open")
         assert process.ask("insert", seqs=[1, 2], octets=100_000)["error"] is None
@@ -149,8 +165,12 @@ def test_a_quota_that_is_used_up_is_a_full_disk(library: Path, control: Path, pa
     assert stored(path) == [2]
 
 
-@pytest.mark.parametrize("fault", [f"fsync {errno.EIO}", f"fsync {errno.ENOSPC}", f"write {errno.EIO}"])
-def test_a_failed_write_or_fsync_is_final(fault: str, library: Path, control: Path, path: Path) -> None:
+@pytest.mark.parametrize(
+    "fault", [f"fsync {errno.EIO}", f"fsync {errno.ENOSPC}", f"write {errno.EIO}"]
+)
+def test_a_failed_write_or_fsync_is_final(
+    fault: str, library: Path, control: Path, path: Path
+) -> None:
     with Process(path, faulty=(library, control), reserve_octets=0, idle_seconds=600) as process:
         process.ask("open")
         assert process.ask("insert", seqs=[1], octets=10)["error"] is None
@@ -169,8 +189,12 @@ def test_a_failed_write_or_fsync_is_final(fault: str, library: Path, control: Pa
     assert found in ([1], [1, 2])
 
 
-def test_a_failed_checkpoint_is_final_for_the_next_batch(library: Path, control: Path, path: Path) -> None:
-    with Process(path, faulty=(library, control), reserve_octets=0, checkpoint_octets=1, idle_seconds=600) as process:
+def test_a_failed_checkpoint_is_final_for_the_next_batch(
+    library: Path, control: Path, path: Path
+) -> None:
+    with Process(
+        path, faulty=(library, control), reserve_octets=0, checkpoint_octets=1, idle_seconds=600
+    ) as process:
         process.ask("open")
         for seq in range(1, 8):
             assert process.ask("insert", seqs=[seq], octets=10)["error"] is None

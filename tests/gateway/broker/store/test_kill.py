@@ -28,7 +28,9 @@ def check(path: Path, seed: int, reported: int) -> int:
             history.next()
         if number >= reported and history.after_restart(number) == found:
             return number
-    raise AssertionError(f"what is there is neither batch {reported}, which was reported, nor a later one")
+    raise AssertionError(
+        f"what is there is neither batch {reported}, which was reported, nor a later one"
+    )
 
 
 POINTS = [
@@ -78,7 +80,9 @@ def test_killed_at_any_moment(seed: int, tmp_path: Path) -> None:
     """The moment is that of some report, which has no relation to what the store's thread is at."""
     path = tmp_path / "messages.db"
     checkpoint_octets = (1, 64 << 20)[seed % 2]
-    with Process(path, reserve_octets=0, checkpoint_octets=checkpoint_octets, idle_seconds=0.01) as process:
+    with Process(
+        path, reserve_octets=0, checkpoint_octets=checkpoint_octets, idle_seconds=0.01
+    ) as process:
         process.ask("open")
         process.say("stream", seed=seed)
         reported = process.numbers(random.Random(seed).randrange(1, 80))
@@ -93,14 +97,22 @@ def test_killed_at_any_moment_again_and_again(seed: int, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("checkpoint_octets", [1, 64 << 20])
-def test_the_power_fails(checkpoint_octets: int, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_power_fails(
+    checkpoint_octets: int, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Everything that was never synced is lost: what was reported had been synced before."""
-    path, shadow, control = tmp_path / "store" / "messages.db", tmp_path / "shadow", tmp_path / "control"
+    path, shadow, control = (
+        tmp_path / "store" / "messages.db",
+        tmp_path / "shadow",
+        tmp_path / "control",
+    )
     path.parent.mkdir()
     shadow.mkdir()
     control.write_text(f"shadow {shadow}\n")
     library = build_faulty_disk(tmp_path_factory.mktemp("library"))
-    with Process(path, faulty=(library, control), reserve_octets=0, checkpoint_octets=checkpoint_octets) as process:
+    with Process(
+        path, faulty=(library, control), reserve_octets=0, checkpoint_octets=checkpoint_octets
+    ) as process:
         process.ask("open")
         process.say("stream", seed=3)
         reported = process.numbers(60)

@@ -9,9 +9,25 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
-from gateway.broker.store.interface import Batch, BranchRow, DestinationRow, RedeliveryRow, Row, StoreError, SubscriptionRow
+from gateway.broker.store.interface import (
+    Batch,
+    BranchRow,
+    DestinationRow,
+    RedeliveryRow,
+    Row,
+    StoreError,
+    SubscriptionRow,
+)
 from gateway.broker.store.sqlite import SqliteStore
 from tests.gateway.broker.store.harness import Model, QueueReactor, contents, insert
 
@@ -40,7 +56,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.path = self.folder / f"{self.generation}.db"
-        self.store = SqliteStore(str(self.path), self.reactor.reactor, reserve_octets=0, idle_seconds=600)
+        self.store = SqliteStore(
+            str(self.path), self.reactor.reactor, reserve_octets=0, idle_seconds=600
+        )
         self.recovered = self.store.open()
         # Not what the recovered store says: that depends on the moment of the crash, and a test case must not.
         assert self.recovered.next_seq <= self.next_seq
@@ -53,14 +71,22 @@ class StoreMachine(RuleBasedStateMachine):
     def first(self) -> int:
         return self.add(1, 1, b"first", b"")
 
-    @rule(target=seqs, destination=small, persistent=st.sampled_from([1, 1, 1, 0]), head=octets, body=octets)
+    @rule(
+        target=seqs,
+        destination=small,
+        persistent=st.sampled_from([1, 1, 1, 0]),
+        head=octets,
+        body=octets,
+    )
     def insert(self, destination: int, persistent: int, head: bytes, body: bytes) -> int:
         return self.add(destination, persistent, head, body)
 
     def add(self, destination: int, persistent: int, head: bytes, body: bytes) -> int:
         seq = self.next_seq
         self.next_seq += 1
-        insert(self.batch, Row(seq, destination, seq % 10, seq * 7, len(body), persistent, head, body))
+        insert(
+            self.batch, Row(seq, destination, seq % 10, seq * 7, len(body), persistent, head, body)
+        )
         self.batch.reserved = self.next_seq
         return seq
 
@@ -84,9 +110,15 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(seq=seqs, owner=st.integers(0, 4), attempts=small)
     def redeliver(self, seq: int, owner: int, attempts: int) -> None:
         if seq not in self.batch.deletes:
-            self.batch.redeliveries[owner, seq] = RedeliveryRow(owner, seq, attempts, attempts * 1000)
+            self.batch.redeliveries[owner, seq] = RedeliveryRow(
+                owner, seq, attempts, attempts * 1000
+            )
 
-    @rule(number=small, name=st.text(st.characters(exclude_categories=["Cs"]), max_size=5), kind=st.integers(0, 1))
+    @rule(
+        number=small,
+        name=st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
+        kind=st.integers(0, 1),
+    )
     def define(self, number: int, name: str, kind: int) -> None:
         self.batch.destinations[number] = DestinationRow(number, kind, name, f"name={name}")
         self.batch.subscriptions[number] = SubscriptionRow(number, number, name, name, name, kind)
@@ -99,7 +131,9 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(id=small, state=st.sampled_from([0, 6, 7]), work=octets)
     def prepare(self, id: int, state: int, work: bytes) -> None:
         # As in the broker, only the state and the work of a branch change.
-        self.batch.branches[id] = BranchRow(id, id, b"global", b"branch" * id, state, 0, "guest", work)
+        self.batch.branches[id] = BranchRow(
+            id, id, b"global", b"branch" * id, state, 0, "guest", work
+        )
         self.batch.removed_branches.pop(id, None)
 
     @rule(id=small)
@@ -186,9 +220,13 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 def test_the_store_is_what_the_model_says() -> None:
-    run_state_machine_as_test(StoreMachine, settings=settings(max_examples=25, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(
+        StoreMachine, settings=settings(max_examples=25, stateful_step_count=40, deadline=None)
+    )
 
 
 @pytest.mark.long
 def test_the_store_is_what_the_model_says_for_long() -> None:
-    run_state_machine_as_test(StoreMachine, settings=settings(max_examples=400, stateful_step_count=60, deadline=None))
+    run_state_machine_as_test(
+        StoreMachine, settings=settings(max_examples=400, stateful_step_count=60, deadline=None)
+    )

@@ -43,8 +43,16 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "messages.db"
 
 
-def store_at(path: Path, reactor: QueueReactor, *, idle_seconds: float = 600, check_octets: int = 1 << 28) -> SqliteStore:
-    return SqliteStore(str(path), reactor.reactor, reserve_octets=0, idle_seconds=idle_seconds, check_octets=check_octets)
+def store_at(
+    path: Path, reactor: QueueReactor, *, idle_seconds: float = 600, check_octets: int = 1 << 28
+) -> SqliteStore:
+    return SqliteStore(
+        str(path),
+        reactor.reactor,
+        reserve_octets=0,
+        idle_seconds=idle_seconds,
+        check_octets=check_octets,
+    )
 
 
 @pytest.fixture
@@ -120,7 +128,9 @@ def test_a_damaged_header_is_named(
 
 
 @pytest.mark.parametrize("size", [0, 99, PAGE + 1000])
-def test_a_file_cut_off_is_damaged(closed: History, path: Path, reactor: QueueReactor, size: int) -> None:
+def test_a_file_cut_off_is_damaged(
+    closed: History, path: Path, reactor: QueueReactor, size: int
+) -> None:
     os.truncate(path, size)
     error = refused(path, reactor)
     assert isinstance(error, StoreDamaged)
@@ -133,7 +143,9 @@ def test_whole_pages_cut_off_are_damage(killed: History, path: Path, reactor: Qu
 
 
 @pytest.mark.parametrize("version", [0, opening.SCHEMA_VERSION + 1, 4711])
-def test_another_schema_is_refused_by_version(closed: History, path: Path, reactor: QueueReactor, version: int) -> None:
+def test_another_schema_is_refused_by_version(
+    closed: History, path: Path, reactor: QueueReactor, version: int
+) -> None:
     change(path, 60, version.to_bytes(4))
     error = refused(path, reactor)
     assert isinstance(error, StoreVersionUnknown)
@@ -154,19 +166,25 @@ def test_an_unknown_upgrade_that_is_in_the_log_only_is_refused(
         store_at(path, reactor).open()
 
 
-def test_a_page_that_makes_no_sense_is_found_after_an_unclean_stop(killed: History, path: Path, reactor: QueueReactor) -> None:
+def test_a_page_that_makes_no_sense_is_found_after_an_unclean_stop(
+    killed: History, path: Path, reactor: QueueReactor
+) -> None:
     change(path, PAGE * 9, b"\xff" * 200)
     with pytest.raises(StoreDamaged) as error:
         store_at(path, reactor).open()
     assert (error.value.path, error.value.place) == (str(path), "page 10")
 
 
-def test_an_old_sqlite_is_refused(closed: History, path: Path, reactor: QueueReactor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_sqlite_is_refused(
+    closed: History, path: Path, reactor: QueueReactor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 26, 0))
     assert "needs SQLite 3.32.0 or later" in str(refused(path, reactor))
 
 
-def test_a_large_database_is_not_read_whole(killed: History, path: Path, reactor: QueueReactor) -> None:
+def test_a_large_database_is_not_read_whole(
+    killed: History, path: Path, reactor: QueueReactor
+) -> None:
     store = store_at(path, reactor, check_octets=PAGE)
     recovered = store.open()
     assert not recovered.clean
@@ -174,7 +192,9 @@ def test_a_large_database_is_not_read_whole(killed: History, path: Path, reactor
     reactor.close(store)
 
 
-def test_a_missing_row_of_meta_is_damage(closed: History, path: Path, reactor: QueueReactor) -> None:
+def test_a_missing_row_of_meta_is_damage(
+    closed: History, path: Path, reactor: QueueReactor
+) -> None:
     other = sqlite3.connect(path)
     other.execute("DELETE FROM meta WHERE key = 'next_seq'")
     other.commit()
@@ -184,7 +204,9 @@ def test_a_missing_row_of_meta_is_damage(closed: History, path: Path, reactor: Q
     assert error.place == "table meta"
 
 
-def test_a_log_without_its_database_is_refused(closed: History, path: Path, reactor: QueueReactor) -> None:
+def test_a_log_without_its_database_is_refused(
+    closed: History, path: Path, reactor: QueueReactor
+) -> None:
     path.rename(path.with_name("messages.db-wal"))
     error = refused(path, reactor)
     assert isinstance(error, StoreDamaged)
@@ -208,7 +230,9 @@ def test_a_missing_folder_is_named(tmp_path: Path, reactor: QueueReactor) -> Non
 def test_a_wrong_checksum_is_named_by_seq(path: Path, reactor: QueueReactor) -> None:
     store = store_at(path, reactor)
     store.open()
-    reactor.commit(store, insert(Batch(1), *(row(seq, body=b"body of %d." % seq) for seq in range(1, 20))))
+    reactor.commit(
+        store, insert(Batch(1), *(row(seq, body=b"body of %d." % seq) for seq in range(1, 20)))
+    )
     reactor.close(store)
     change(path, path.read_bytes().index(b"body of 7."), b"B")
     store = store_at(path, reactor)
@@ -229,14 +253,21 @@ def test_a_wrong_checksum_is_named_by_seq(path: Path, reactor: QueueReactor) -> 
         "UPDATE content SET body = 5 WHERE seq = 3",
         "UPDATE content SET head = x'' WHERE seq = 3",
         "UPDATE message SET crc = crc + 1 WHERE seq = 3",
-        *(f"UPDATE message SET {column} = {column} + 1 WHERE seq = 3" for column in ("destination", "priority", "expires", "size")),
+        *(
+            f"UPDATE message SET {column} = {column} + 1 WHERE seq = 3"
+            for column in ("destination", "priority", "expires", "size")
+        ),
         "UPDATE message SET destination = 1 << 40 WHERE seq = 3",
     ],
 )
-def test_content_the_store_never_wrote_is_damage(path: Path, reactor: QueueReactor, statement: str, large: bytes) -> None:
+def test_content_the_store_never_wrote_is_damage(
+    path: Path, reactor: QueueReactor, statement: str, large: bytes
+) -> None:
     store = store_at(path, reactor)
     store.open()
-    reactor.commit(store, insert(Batch(1), *(row(seq, body=large + b"%d" % seq) for seq in range(1, 6))))
+    reactor.commit(
+        store, insert(Batch(1), *(row(seq, body=large + b"%d" % seq) for seq in range(1, 6)))
+    )
     reactor.close(store)
     other = sqlite3.connect(path)
     other.execute(statement)
@@ -275,7 +306,9 @@ def test_content_the_store_never_wrote_is_damage(path: Path, reactor: QueueReact
         ("CREATE TABLE more(x)", "table sqlite_master"),
     ],
 )
-def test_what_changed_since_the_store_was_closed_is_refused(path: Path, reactor: QueueReactor, statement: str, place: str) -> None:
+def test_what_changed_since_the_store_was_closed_is_refused(
+    path: Path, reactor: QueueReactor, statement: str, place: str
+) -> None:
     store = store_at(path, reactor)
     store.open()
     batch = insert(Batch(1), *(row(seq) for seq in range(1, 6)))
@@ -297,7 +330,9 @@ def test_what_changed_since_the_store_was_closed_is_refused(path: Path, reactor:
     assert (error.path, error.place) == (str(path), place)
 
 
-def test_a_row_as_it_was_before_its_last_change_is_refused_without_the_seal(path: Path, reactor: QueueReactor) -> None:
+def test_a_row_as_it_was_before_its_last_change_is_refused_without_the_seal(
+    path: Path, reactor: QueueReactor
+) -> None:
     """Its own checksum is right; the sum of all is not. So is what an older copy of a page brings back."""
     store = store_at(path, reactor)
     store.open()
@@ -317,7 +352,9 @@ def test_a_row_as_it_was_before_its_last_change_is_refused_without_the_seal(path
     assert error.place == "table destination"
 
 
-def test_a_message_that_says_it_is_not_persistent_is_believed_only_if_it_is_whole(path: Path, reactor: QueueReactor) -> None:
+def test_a_message_that_says_it_is_not_persistent_is_believed_only_if_it_is_whole(
+    path: Path, reactor: QueueReactor
+) -> None:
     store = store_at(path, reactor)
     store.open()
     reactor.commit(store, insert(Batch(1), *(row(seq) for seq in range(1, 6))))
@@ -385,7 +422,12 @@ def test_a_log_is_not_missed_after_a_failure(path: Path, reactor: QueueReactor) 
 def test_a_page_that_makes_no_sense_is_found_by_fetching(path: Path, reactor: QueueReactor) -> None:
     store = store_at(path, reactor)
     store.open()
-    reactor.commit(store, insert(Batch(1), *(row(seq, body=b"body of %d." % seq + bytes(2000)) for seq in range(1, 100))))
+    reactor.commit(
+        store,
+        insert(
+            Batch(1), *(row(seq, body=b"body of %d." % seq + bytes(2000)) for seq in range(1, 100))
+        ),
+    )
     reactor.close(store)
     change(path, path.read_bytes().index(b"body of 50.") // PAGE * PAGE, b"\xff" * 100)
     store = store_at(path, reactor, check_octets=PAGE)
@@ -411,7 +453,10 @@ def holder(closed: History, path: Path) -> Iterator[None]:
         "sys.stdin.read()\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
@@ -419,11 +464,15 @@ def holder(closed: History, path: Path) -> Iterator[None]:
         process.communicate()
 
 
-def test_a_store_held_by_another_process_is_refused(holder: None, path: Path, reactor: QueueReactor) -> None:
+def test_a_store_held_by_another_process_is_refused(
+    holder: None, path: Path, reactor: QueueReactor
+) -> None:
     assert str(refused(path, reactor)) == f"{path} is held by another process"
 
 
-def test_a_store_held_by_this_process_is_refused(closed: History, path: Path, reactor: QueueReactor) -> None:
+def test_a_store_held_by_this_process_is_refused(
+    closed: History, path: Path, reactor: QueueReactor
+) -> None:
     store = store_at(path, reactor)
     store.open()
     with pytest.raises(StoreError, match="held by this process"):
@@ -434,11 +483,17 @@ def test_a_store_held_by_this_process_is_refused(closed: History, path: Path, re
     reactor.close(again)
 
 
-def test_another_process_cannot_open_what_we_hold(closed: History, path: Path, reactor: QueueReactor) -> None:
+def test_another_process_cannot_open_what_we_hold(
+    closed: History, path: Path, reactor: QueueReactor
+) -> None:
     store = store_at(path, reactor)
     store.open()
-    program = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('SELECT * FROM meta')"
-    other = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False)
+    program = (
+        "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('SELECT * FROM meta')"
+    )
+    other = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False
+    )
     assert "database is locked" in other.stderr
     assert reactor.commit(store, insert(Batch(1), row(100_000))) is None
     reactor.close(store)
@@ -460,7 +515,9 @@ def test_files_are_for_their_owner_only(tmp_path: Path, path: Path, reactor: Que
     reactor.close(store)
 
 
-def test_a_clean_close_leaves_one_file_and_its_reserve(tmp_path: Path, path: Path, reactor: QueueReactor) -> None:
+def test_a_clean_close_leaves_one_file_and_its_reserve(
+    tmp_path: Path, path: Path, reactor: QueueReactor
+) -> None:
     store = SqliteStore(str(path), reactor.reactor, reserve_octets=1 << 16)
     store.open()
     reactor.commit(store, insert(Batch(1), row(1)))
@@ -468,7 +525,9 @@ def test_a_clean_close_leaves_one_file_and_its_reserve(tmp_path: Path, path: Pat
     assert sorted(each.name for each in tmp_path.iterdir()) == ["messages.db", "messages.reserve"]
 
 
-def test_what_an_unfinished_creation_left_is_removed(tmp_path: Path, path: Path, reactor: QueueReactor) -> None:
+def test_what_an_unfinished_creation_left_is_removed(
+    tmp_path: Path, path: Path, reactor: QueueReactor
+) -> None:
     for name in ("messages.db.tmp", "messages.db.tmp-wal"):
         (tmp_path / name).write_bytes(b"half a file")
     store = store_at(path, reactor)
@@ -487,7 +546,9 @@ def test_the_settings_of_the_database(closed: History, path: Path, reactor: Queu
     assert values == [PAGE, 2, "wal", opening.APPLICATION_ID, opening.SCHEMA_VERSION]
 
 
-def test_scanning_is_for_the_time_before_the_first_batch(closed: History, path: Path, reactor: QueueReactor) -> None:
+def test_scanning_is_for_the_time_before_the_first_batch(
+    closed: History, path: Path, reactor: QueueReactor
+) -> None:
     store = store_at(path, reactor)
     with pytest.raises(StoreError):
         next(store.scan())
@@ -499,7 +560,9 @@ def test_scanning_is_for_the_time_before_the_first_batch(closed: History, path: 
     reactor.close(store)
 
 
-def test_the_next_seq_is_above_all_that_were_reserved_or_stored(path: Path, reactor: QueueReactor) -> None:
+def test_the_next_seq_is_above_all_that_were_reserved_or_stored(
+    path: Path, reactor: QueueReactor
+) -> None:
     for batch, expected in (
         (insert(Batch(1), row(41)), 42),
         (reserve(1000), 1000),
@@ -532,15 +595,23 @@ def test_what_is_not_persistent_goes_with_all_that_names_it(
     monkeypatch.setattr(opening, "_SWEPT_AT_ONCE", 100)
     store = store_at(path, reactor)
     store.open()
-    batch = insert(Batch(1), *(row(seq, persistent=seq % 3 == 0) for seq in range(1, 1501)), row(50_000, persistent=0))
+    batch = insert(
+        Batch(1),
+        *(row(seq, persistent=seq % 3 == 0) for seq in range(1, 1501)),
+        row(50_000, persistent=0),
+    )
     batch.owed.update({(1, 3): None, (1, 4): None})
-    batch.redeliveries.update({(0, 6): RedeliveryRow(0, 6, 1, 0), (0, 7): RedeliveryRow(0, 7, 1, 0)})
+    batch.redeliveries.update(
+        {(0, 6): RedeliveryRow(0, 6, 1, 0), (0, 7): RedeliveryRow(0, 7, 1, 0)}
+    )
     reactor.commit(store, batch)
     reactor.close(store)
 
     monkeypatch.setattr("gateway.broker.store.upkeep._TRIVIAL_LOG", 0)
     points: Queue[str] = Queue()
-    store = SqliteStore(str(path), reactor.reactor, reserve_octets=0, idle_seconds=0.01, crash_point=points.put)
+    store = SqliteStore(
+        str(path), reactor.reactor, reserve_octets=0, idle_seconds=0.01, crash_point=points.put
+    )
     recovered = store.open()
     assert [each.seq for block in store.scan() for each in block] == list(range(3, 1501, 3))
     assert list(store.scan_owed()) == [[(1, 3)]]
@@ -566,7 +637,9 @@ def test_one_of_many_that_says_it_is_not_persistent_and_is_damaged_stays(
     monkeypatch.setattr(opening, "_DELETED_AT_ONCE", 10)
     store = store_at(path, reactor)
     store.open()
-    reactor.commit(store, insert(Batch(1), *(row(seq, persistent=0) for seq in range(1, 51)), row(51)))
+    reactor.commit(
+        store, insert(Batch(1), *(row(seq, persistent=0) for seq in range(1, 51)), row(51))
+    )
     reactor.close(store)
     other = sqlite3.connect(path)
     other.execute("UPDATE message SET persistent = 0 WHERE seq = 51")
@@ -586,11 +659,15 @@ def test_one_of_many_that_says_it_is_not_persistent_and_is_damaged_stays(
     other.close()
 
 
-def test_free_pages_are_given_back_when_idle(path: Path, reactor: QueueReactor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_pages_are_given_back_when_idle(
+    path: Path, reactor: QueueReactor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("gateway.broker.store.upkeep._KEPT_PAGES", 10)
     monkeypatch.setattr("gateway.broker.store.upkeep._TRIVIAL_LOG", 0)
     points: Queue[str] = Queue()
-    store = SqliteStore(str(path), reactor.reactor, reserve_octets=0, idle_seconds=0.01, crash_point=points.put)
+    store = SqliteStore(
+        str(path), reactor.reactor, reserve_octets=0, idle_seconds=0.01, crash_point=points.put
+    )
     store.open()
     reactor.commit(store, insert(Batch(1), *(row(seq, body=bytes(3000)) for seq in range(1, 1001))))
     while points.get(timeout=60) != "store.after-checkpoint":
@@ -609,7 +686,9 @@ def test_a_damaged_duplicate_id_is_named(path: Path, reactor: QueueReactor) -> N
     store = store_at(path, reactor)
     store.open()
     batch = Batch(1)
-    batch.duplicates.update({seq: DuplicateRow(seq, 1, 2, b"damaged %d" % seq) for seq in (7, 8, 9)})
+    batch.duplicates.update(
+        {seq: DuplicateRow(seq, 1, 2, b"damaged %d" % seq) for seq in (7, 8, 9)}
+    )
     reactor.commit(store, batch)
     reactor.close(store)
     octets = path.read_bytes()
@@ -623,7 +702,9 @@ def test_a_damaged_duplicate_id_is_named(path: Path, reactor: QueueReactor) -> N
     reactor.close(store)
 
 
-def test_a_commit_does_not_wait_for_the_reads_that_were_asked_before(path: Path, reactor: QueueReactor) -> None:
+def test_a_commit_does_not_wait_for_the_reads_that_were_asked_before(
+    path: Path, reactor: QueueReactor
+) -> None:
     store = store_at(path, reactor)
     store.open()
     reactor.commit(store, insert(Batch(1), *map(row, range(1, 400))))
@@ -673,4 +754,6 @@ def test_a_file_lost_while_in_use_is_a_failure_that_is_told_once(
         reactor.until(lambda: bool(told))
         assert isinstance(reactor.commit(store, History(5).next()), StoreFailed)
     reactor.close(store)
-    assert [str(error).partition(" while")[0] for error in told] == [f"{path} was {'replaced' if replaced else 'removed'}"]
+    assert [str(error).partition(" while")[0] for error in told] == [
+        f"{path} was {'replaced' if replaced else 'removed'}"
+    ]

@@ -55,7 +55,11 @@ class Recorded(NamedTuple):
         """The file before the commit of this batch, as if nothing not synced had reached the disk."""
         began, end = self.began(batch), at(self.ends[batch - 1])
         older = self.logs[batch - 2]
-        return self.logs[batch - 1][:began] + older[began:end] + self.logs[batch - 1][max(end, began) :]
+        return (
+            self.logs[batch - 1][:began]
+            + older[began:end]
+            + self.logs[batch - 1][max(end, began) :]
+        )
 
 
 def at(frame: int) -> int:
@@ -68,7 +72,11 @@ def head(log: bytes, frame: int) -> bytes:
 
 def commit_frame(log: bytes, end: int) -> int:
     """The last frame of the commit before ``end``, which its second writing may follow."""
-    return end - 2 if at(end - 1) % wal.SYNCED and head(log, end - 1) == head(log, end - 2) else end - 1
+    return (
+        end - 2
+        if at(end - 1) % wal.SYNCED and head(log, end - 1) == head(log, end - 2)
+        else end - 1
+    )
 
 
 def record(folder: Path, *, over: bool) -> Recorded:
@@ -76,7 +84,9 @@ def record(folder: Path, *, over: bool) -> Recorded:
     path = folder / "messages.db"
     reactor = QueueReactor()
     # One octet: the log is copied back after each eighth commit, and begins again with the ninth.
-    store = SqliteStore(str(path), reactor.reactor, reserve_octets=0, checkpoint_octets=1, idle_seconds=600)
+    store = SqliteStore(
+        str(path), reactor.reactor, reserve_octets=0, checkpoint_octets=1, idle_seconds=600
+    )
     store.open()
     history = History(21)
     first = 9 if over else 1
@@ -92,7 +102,11 @@ def record(folder: Path, *, over: bool) -> Recorded:
     reactor.close(store)
     ends = [wal.survey(str(write(folder / "log", log)), PAGE).frames for log in logs]
     assert ends == sorted(set(ends))
-    salts = {log[at(frame) + 8 : at(frame) + 16] for log in logs for frame in range((len(log) - wal.HEADER) // FRAME)}
+    salts = {
+        log[at(frame) + 8 : at(frame) + 16]
+        for log in logs
+        for frame in range((len(log) - wal.HEADER) // FRAME)
+    }
     assert (len(salts) > 1) is over
     return Recorded(database, logs, ends, list(range(first, first + 8)), history)
 
@@ -132,7 +146,9 @@ def write(path: Path, octets: bytes, holes: list[tuple[int, int]] | None = None)
     return path
 
 
-def torn(recorded: Recorded, batch: int, unit: int, reached: list[bool]) -> tuple[bytes, list[tuple[int, int]]]:
+def torn(
+    recorded: Recorded, batch: int, unit: int, reached: list[bool]
+) -> tuple[bytes, list[tuple[int, int]]]:
     """The file when only some units of a commit's octets have reached the disk, and the units of it that were never written."""
     new, old = recorded.logs[batch], recorded.former(batch)
     start, end = recorded.began(batch), at(recorded.ends[batch])
@@ -163,12 +179,21 @@ def check_unfinished(recorded: Recorded, batch: int, log: Path) -> Finding:
         return found.finding
     before = commit_frame(recorded.logs[batch - 1], recorded.ends[batch - 1]) + 1
     last = commit_frame(recorded.logs[batch], recorded.ends[batch]) + 1
-    assert found.frames in (before, recorded.ends[batch - 1], last, recorded.ends[batch]), (found, recorded.ends)
+    assert found.frames in (before, recorded.ends[batch - 1], last, recorded.ends[batch]), (
+        found,
+        recorded.ends,
+    )
     return found.finding
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.data(), st.sampled_from(KINDS), st.sampled_from(LAST), st.sampled_from([512, 4096]), st.booleans())
+@given(
+    st.data(),
+    st.sampled_from(KINDS),
+    st.sampled_from(LAST),
+    st.sampled_from([512, 4096]),
+    st.booleans(),
+)
 def test_a_commit_of_which_some_sectors_are_lost(
     log: Path, data: st.DataObject, kind: str, batch: int, unit: int, holes: bool
 ) -> None:
@@ -182,11 +207,16 @@ def test_a_commit_of_which_some_sectors_are_lost(
 
 @pytest.mark.parametrize("unit", [512, 4096])
 @pytest.mark.parametrize("batch", LAST)
-def test_a_commit_cut_off_at_any_sector(recorded: Recorded, log: Path, batch: int, unit: int) -> None:
+def test_a_commit_cut_off_at_any_sector(
+    recorded: Recorded, log: Path, batch: int, unit: int
+) -> None:
     """What comes first reached the disk, or what comes last did."""
     count = units(recorded, batch, unit)
     for number in range(count + 1):
-        for reached in ([True] * number + [False] * (count - number), [False] * number + [True] * (count - number)):
+        for reached in (
+            [True] * number + [False] * (count - number),
+            [False] * number + [True] * (count - number),
+        ):
             octets, holes = torn(recorded, batch, unit, reached)
             write(log, octets, holes if unit == 4096 else None)
             check_unfinished(recorded, batch, log)
@@ -208,7 +238,9 @@ def test_a_commit_of_which_one_page_of_the_cache_is_missing_is_known_to_be_unfin
 
 
 @pytest.mark.parametrize("batch", LAST)
-def test_a_process_killed_at_any_write_of_a_commit_is_never_refused(recorded: Recorded, log: Path, batch: int) -> None:
+def test_a_process_killed_at_any_write_of_a_commit_is_never_refused(
+    recorded: Recorded, log: Path, batch: int
+) -> None:
     """Each frame is two writes, its head and its page, in order."""
     new, old = recorded.logs[batch], recorded.logs[batch - 1]
     for frame in range(recorded.ends[batch - 1], recorded.ends[batch]):
@@ -235,12 +267,21 @@ SPOILT: Final[dict[str, Callable[[bytes], bytes]]] = {
 
 @pytest.mark.parametrize("how", SPOILT)
 @pytest.mark.parametrize("unit", [512, 4096])
-def test_a_reported_commit_with_any_block_spoilt_is_not_passed_over(recorded: Recorded, log: Path, unit: int, how: str) -> None:
+def test_a_reported_commit_with_any_block_spoilt_is_not_passed_over(
+    recorded: Recorded, log: Path, unit: int, how: str
+) -> None:
     for batch in LAST:
         octets = recorded.logs[batch]
         # Sectors of the last commit only: of those before it any block will do.
-        for place in range(0 if unit == BLOCK else at(recorded.ends[batch] - 4) // BLOCK * BLOCK, at(recorded.ends[batch]), unit):
-            write(log, octets[:place] + SPOILT[how](octets[place : place + unit]) + octets[place + unit :])
+        for place in range(
+            0 if unit == BLOCK else at(recorded.ends[batch] - 4) // BLOCK * BLOCK,
+            at(recorded.ends[batch]),
+            unit,
+        ):
+            write(
+                log,
+                octets[:place] + SPOILT[how](octets[place : place + unit]) + octets[place + unit :],
+            )
             check_reported(recorded, batch, log)
 
 
@@ -254,7 +295,13 @@ def test_a_reported_commit_with_any_change_within_a_block_is_not_passed_over(
     end = at(recorded.ends[batch])
     # Where the last commit ends there is most to go wrong.
     block = (
-        data.draw(st.one_of(st.integers(0, (end - 1) // BLOCK), st.integers(max(0, end // BLOCK - 3), (end - 1) // BLOCK))) * BLOCK
+        data.draw(
+            st.one_of(
+                st.integers(0, (end - 1) // BLOCK),
+                st.integers(max(0, end // BLOCK - 3), (end - 1) // BLOCK),
+            )
+        )
+        * BLOCK
     )
     start = data.draw(st.integers(block, min(block + BLOCK, end) - 1))
     noise = data.draw(st.binary(min_size=1, max_size=min(block + BLOCK, end) - start))
@@ -263,7 +310,9 @@ def test_a_reported_commit_with_any_change_within_a_block_is_not_passed_over(
 
 
 @pytest.mark.parametrize("batch", LAST)
-def test_any_bit_of_the_last_heads_flipped_is_not_passed_over(recorded: Recorded, log: Path, batch: int) -> None:
+def test_any_bit_of_the_last_heads_flipped_is_not_passed_over(
+    recorded: Recorded, log: Path, batch: int
+) -> None:
     octets = recorded.logs[batch]
     last = commit_frame(octets, recorded.ends[batch])
     for frame in {last - 1, last, recorded.ends[batch] - 1}:

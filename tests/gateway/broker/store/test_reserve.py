@@ -21,7 +21,9 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("allocate", [True, False])
-def test_held_space_is_really_taken(path: Path, allocate: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_space_is_really_taken(
+    path: Path, allocate: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not allocate:
         monkeypatch.delattr(os, "posix_fallocate")
     kept = Reserve(str(path), SIZE)
@@ -58,7 +60,9 @@ def test_it_is_not_made_where_the_margin_would_not_stay_free(path: Path) -> None
     assert kept.held
 
 
-def test_a_disk_that_fills_up_meanwhile_leaves_nothing_behind(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fills_up_meanwhile_leaves_nothing_behind(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(file: int, size: int) -> None:
         os.write(file, b"some of it")
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -86,7 +90,9 @@ def test_what_is_no_file_is_named(path: Path) -> None:
         Reserve(str(path), SIZE).hold()
 
 
-@pytest.mark.parametrize(("code", "lack"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EIO, False)])
+@pytest.mark.parametrize(
+    ("code", "lack"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EIO, False)]
+)
 def test_which_errors_are_lack_of_space(code: int, lack: bool) -> None:
     assert is_lack_of_space(OSError(code, "")) is lack
 

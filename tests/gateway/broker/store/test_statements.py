@@ -23,12 +23,16 @@ class Traced:
 
     def __init__(self, path: Path) -> None:
         self.reactor = QueueReactor()
-        self.store = SqliteStore(str(path), self.reactor.reactor, reserve_octets=0, idle_seconds=600)
+        self.store = SqliteStore(
+            str(path), self.reactor.reactor, reserve_octets=0, idle_seconds=600
+        )
         self.store.open()
         self.statements: list[str] = []
         connection = self.store._connection
         assert connection is not None
-        connection.set_trace_callback(lambda text: self.statements.append(re.split(" VALUES| WHERE| \\+ ", text)[0]))
+        connection.set_trace_callback(
+            lambda text: self.statements.append(re.split(" VALUES| WHERE| \\+ ", text)[0])
+        )
 
     def cost(self, batch: Batch) -> list[str]:
         self.statements.clear()
@@ -77,7 +81,9 @@ def everything(count: int) -> Batch:
         (everything, 22),
     ],
 )
-def test_statements_do_not_grow_with_rows(traced: Traced, tmp_path: Path, make: Callable[[int], Batch], expected: int) -> None:
+def test_statements_do_not_grow_with_rows(
+    traced: Traced, tmp_path: Path, make: Callable[[int], Batch], expected: int
+) -> None:
     few, many = Traced(tmp_path / "few.db"), traced
     small, large = few.cost(make(1)), many.cost(make(1000))
     few.reactor.close(few.store)
@@ -91,7 +97,10 @@ def test_a_batch_of_the_most_operations_takes_one_more_for_each_thousand(traced:
 
 
 def test_deletes_of_neighbours_are_a_range(traced: Traced) -> None:
-    assert Keys("DELETE FROM t WHERE seq").condition([7, 5, 6]) == ("DELETE FROM t WHERE seq BETWEEN ? AND ?", (5, 7))
+    assert Keys("DELETE FROM t WHERE seq").condition([7, 5, 6]) == (
+        "DELETE FROM t WHERE seq BETWEEN ? AND ?",
+        (5, 7),
+    )
     text, parameters = Keys("DELETE FROM t WHERE seq").condition([7, 5])
     assert text == "DELETE FROM t WHERE seq IN (SELECT value FROM json_each(?))"
     assert parameters == ("[7,5]",)
@@ -132,13 +141,29 @@ def test_keys_lead_to_rows_without_a_scan(traced: Traced) -> None:
         reading._LARGE_ROWS,
     )
     statements: list[tuple[str, Sequence[object]]] = [
-        *((rows._texts[place], [None] * (SIZES[place] * 2)) for rows in padded for place in (0, -1)),
+        *(
+            (rows._texts[place], [None] * (SIZES[place] * 2))
+            for rows in padded
+            for place in (0, -1)
+        ),
         *(keys.condition(seqs) for keys in keyed for seqs in ([1, 2], [1, 3])),
-        ("SELECT subscription, seq FROM owed WHERE (seq, subscription) > (?, ?) ORDER BY seq, subscription LIMIT 500", (1, 2)),
+        (
+            "SELECT subscription, seq FROM owed WHERE (seq, subscription) > (?, ?) ORDER BY seq, subscription LIMIT 500",
+            (1, 2),
+        ),
     ]
     for statement, parameters in statements:
-        plan = [detail for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters).fetchall()]
-        named = [detail for detail in plan if set(detail.split()) & {"owed", "redelivery", "message", "content", "m", "c"}]
+        plan = [
+            detail
+            for *_, detail in connection.execute(
+                f"EXPLAIN QUERY PLAN {statement}", parameters
+            ).fetchall()
+        ]
+        named = [
+            detail
+            for detail in plan
+            if set(detail.split()) & {"owed", "redelivery", "message", "content", "m", "c"}
+        ]
         assert named, plan
         assert all(detail.startswith("SEARCH") for detail in named), plan
 
@@ -148,9 +173,18 @@ def test_any_number_of_rows_is_written_once_each(count: int) -> None:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute("CREATE TABLE t(a INTEGER PRIMARY KEY, b NOT NULL)")
     rows = Rows("INSERT OR IGNORE INTO t(a, b) VALUES", 2)
-    assert rows.run(connection, [value for number in range(count) for value in (number, -number)]) == count
-    assert connection.execute("SELECT a, b FROM t ORDER BY a").fetchall() == [(number, -number) for number in range(count)]
+    assert (
+        rows.run(connection, [value for number in range(count) for value in (number, -number)])
+        == count
+    )
+    assert connection.execute("SELECT a, b FROM t ORDER BY a").fetchall() == [
+        (number, -number) for number in range(count)
+    ]
     gone = Rows("DELETE FROM t WHERE (a, b) IN (SELECT column1, column2 FROM (VALUES", 2, "))")
-    assert gone.run(connection, [value for number in range(0, count, 2) for value in (number, -number)]) == len(range(0, count, 2))
-    assert connection.execute("SELECT a FROM t ORDER BY a").fetchall() == [(number,) for number in range(1, count, 2)]
+    assert gone.run(
+        connection, [value for number in range(0, count, 2) for value in (number, -number)]
+    ) == len(range(0, count, 2))
+    assert connection.execute("SELECT a FROM t ORDER BY a").fetchall() == [
+        (number,) for number in range(1, count, 2)
+    ]
     connection.close()

@@ -13,7 +13,14 @@ import pytest
 
 from gateway.broker.store.integrity import inspection, opening, salvage
 from gateway.broker.store.integrity.opening import PAGE_SIZE
-from gateway.broker.store.interface import Batch, BranchRow, DestinationRow, DuplicateRow, StoreDamaged, SubscriptionRow
+from gateway.broker.store.interface import (
+    Batch,
+    BranchRow,
+    DestinationRow,
+    DuplicateRow,
+    StoreDamaged,
+    SubscriptionRow,
+)
 from gateway.broker.store.sqlite import SqliteStore
 from gateway.broker.xa.branch import restored
 from tests.gateway.broker.store.harness import History, Model, QueueReactor, contents
@@ -56,7 +63,9 @@ def old(earlier: int, tmp_path: Path, reactor: QueueReactor) -> tuple[Path, Mode
     connection.executescript(Path(__file__).with_name(f"version-{earlier}.sql").read_text())
     connection.execute("ATTACH ? AS new", (str(new),))
     for table in TABLES if earlier < 3 else TABLES + NEWER:
-        columns = ", ".join(row[1] for row in connection.execute(f"PRAGMA main.table_info({table})"))
+        columns = ", ".join(
+            row[1] for row in connection.execute(f"PRAGMA main.table_info({table})")
+        )
         connection.execute(f"INSERT INTO main.{table}({columns}) SELECT {columns} FROM new.{table}")
     connection.execute("DELETE FROM meta WHERE key IN ('destinations', 'subscriptions')")
     # The first two versions had no seal; that of the third has a test of its own.
@@ -77,7 +86,9 @@ def version(path: Path) -> int:
     return int.from_bytes(path.read_bytes()[60:64])
 
 
-def test_all_that_was_there_is_there(old: tuple[Path, Model], earlier: int, reactor: QueueReactor) -> None:
+def test_all_that_was_there_is_there(
+    old: tuple[Path, Model], earlier: int, reactor: QueueReactor
+) -> None:
     path, model = old
     assert version(path) == earlier
     store = store_at(path, reactor)
@@ -96,7 +107,9 @@ def test_all_that_was_there_is_there(old: tuple[Path, Model], earlier: int, reac
     reactor.close(store)
     again = store_at(path, reactor)
     assert row in again.open().destinations
-    assert [each for block in again.scan_duplicates() for each in block][-1] == batch.duplicates[4711]
+    assert [each for block in again.scan_duplicates() for each in block][-1] == batch.duplicates[
+        4711
+    ]
     assert [each for block in again.scan_branches() for each in block][-1] == batch.branches[4711]
     reactor.close(again)
 
@@ -113,7 +126,9 @@ def closed_by_version_3(path: Path) -> None:
     connection.close()
 
 
-def test_the_seal_of_version_3_is_compared_before_the_upgrade(tmp_path: Path, reactor: QueueReactor) -> None:
+def test_the_seal_of_version_3_is_compared_before_the_upgrade(
+    tmp_path: Path, reactor: QueueReactor
+) -> None:
     path = tmp_path / "messages.db"
     closed_by_version_3(path)
     shutil.copy(path, tmp_path / "kept.db")
@@ -122,12 +137,17 @@ def test_the_seal_of_version_3_is_compared_before_the_upgrade(tmp_path: Path, re
     recovered = store.open()
     assert (recovered.clean, recovered.notes, version(path)) == (True, [], opening.SCHEMA_VERSION)
     assert recovered.destinations[2] == DestinationRow(3, 0, "Gr\u00fc\u00dfe", "maxNumMsgs=7\n", 1)
-    assert recovered.subscriptions[0] == SubscriptionRow(7, 2, "client", "one", "colour = 'gr\u00fcn'", 1)
+    assert recovered.subscriptions[0] == SubscriptionRow(
+        7, 2, "client", "one", "colour = 'gr\u00fcn'", 1
+    )
     reactor.close(store)
     assert inspection.inspect(str(path), work) == inspection.Report([], 6, True)
     os.replace(tmp_path / "kept.db", path)
     _change(path, "UPDATE destination SET kind = 1 WHERE id = 1")
-    with pytest.raises(StoreDamaged, match="table destination: its rows are not those that were there when the store was closed"):
+    with pytest.raises(
+        StoreDamaged,
+        match="table destination: its rows are not those that were there when the store was closed",
+    ):
         store_at(path, reactor).open()
     assert version(path) == 3
 
@@ -162,13 +182,17 @@ def test_rows_are_checked_after_the_upgrade_and_a_crash(
     assert path.read_bytes() == before
 
 
-def test_one_that_was_killed_is_upgraded(old: tuple[Path, Model], reactor: QueueReactor, tmp_path: Path) -> None:
+def test_one_that_was_killed_is_upgraded(
+    old: tuple[Path, Model], reactor: QueueReactor, tmp_path: Path
+) -> None:
     """What is still in its log gets checksums, too."""
     path, model = old
     connection = opening.connect(str(path))
     connection.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
     connection.execute("UPDATE meta SET value = 0 WHERE key = 'clean'")
-    connection.execute("INSERT INTO destination(id, kind, name, properties) VALUES (9000, 0, 'q', '')")
+    connection.execute(
+        "INSERT INTO destination(id, kind, name, properties) VALUES (9000, 0, 'q', '')"
+    )
     (tmp_path / "killed").mkdir()
     for name, octets in _files(path).items():
         (tmp_path / "killed" / name).write_bytes(octets)
@@ -222,7 +246,9 @@ def test_a_crash_after_the_upgrade_leaves_it_upgraded_or_as_it_was(
         reactor.close(store)
 
 
-def test_a_damaged_one_is_refused_and_not_touched(old: tuple[Path, Model], reactor: QueueReactor) -> None:
+def test_a_damaged_one_is_refused_and_not_touched(
+    old: tuple[Path, Model], reactor: QueueReactor
+) -> None:
     path, _ = old
     os.truncate(path, path.stat().st_size - PAGE_SIZE // 2)
     before = path.read_bytes()
@@ -231,7 +257,9 @@ def test_a_damaged_one_is_refused_and_not_touched(old: tuple[Path, Model], react
     assert path.read_bytes() == before
 
 
-def test_the_tables_are_those_of_a_new_store(old: tuple[Path, Model], reactor: QueueReactor, tmp_path: Path) -> None:
+def test_the_tables_are_those_of_a_new_store(
+    old: tuple[Path, Model], reactor: QueueReactor, tmp_path: Path
+) -> None:
     path, _ = old
     new = tmp_path / "new.db"
     for each in (path, new):
@@ -241,13 +269,18 @@ def test_the_tables_are_those_of_a_new_store(old: tuple[Path, Model], reactor: Q
     assert _columns(path) == _columns(new)
 
 
-def test_the_database_command_looks_at_it_as_it_is(old: tuple[Path, Model], earlier: int, tmp_path: Path) -> None:
+def test_the_database_command_looks_at_it_as_it_is(
+    old: tuple[Path, Model], earlier: int, tmp_path: Path
+) -> None:
     path, model = old
     assert salvage.look(str(path)) is None
     connection = sqlite3.connect(f"{path.as_uri()}?psow=0", uri=True, isolation_level=None)
     connection.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
     for number in range(3):
-        connection.execute("INSERT INTO destination(id, kind, name, properties) VALUES (?, 0, 'q', '')", (9000 + number,))
+        connection.execute(
+            "INSERT INTO destination(id, kind, name, properties) VALUES (?, 0, 'q', '')",
+            (9000 + number,),
+        )
     for name in (path.name, f"{path.name}-wal"):
         shutil.copy(path.with_name(name), tmp_path / f"kept.{name}")
     connection.close()
@@ -270,11 +303,20 @@ def _columns(path: Path) -> dict[str, list[Any]]:
     """Of every table: the columns, with all that is said of them but in which order tables and columns came."""
     connection = sqlite3.connect(path)
     try:
-        names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+        names = [
+            name
+            for (name,) in connection.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
+            )
+        ]
         return {name: connection.execute(f"PRAGMA table_info({name})").fetchall() for name in names}
     finally:
         connection.close()
 
 
 def _files(path: Path) -> dict[str, bytes]:
-    return {each.name: each.read_bytes() for each in path.parent.glob(f"{path.name}*") if not each.name.endswith("-shm")}
+    return {
+        each.name: each.read_bytes()
+        for each in path.parent.glob(f"{path.name}*")
+        if not each.name.endswith("-shm")
+    }

@@ -73,7 +73,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     folder = tmp_path_factory.mktemp("written")
     copy = tmp_path_factory.mktemp("killed")
     reactor = QueueReactor()
-    store = SqliteStore(str(folder / "messages.db"), reactor.reactor, reserve_octets=0, idle_seconds=600)
+    store = SqliteStore(
+        str(folder / "messages.db"), reactor.reactor, reserve_octets=0, idle_seconds=600
+    )
     store.open()
     history = History(7)
     for _ in range(BATCHES):
@@ -96,7 +98,9 @@ def opened_with(written: Written, tmp_path: Path) -> Callable[[bytes], dict[str,
         shutil.copy(written.folder / "messages.db", tmp_path / "messages.db")
         (tmp_path / "messages.db-wal").write_bytes(log)
         reactor = QueueReactor()
-        store = SqliteStore(str(tmp_path / "messages.db"), reactor.reactor, reserve_octets=0, idle_seconds=600)
+        store = SqliteStore(
+            str(tmp_path / "messages.db"), reactor.reactor, reserve_octets=0, idle_seconds=600
+        )
         recovered = store.open()
         found = contents(reactor, store, recovered)
         reactor.close(store)
@@ -120,27 +124,54 @@ Damage = Callable[[bytes, list[int]], bytes]
 
 DAMAGED: dict[str, Damage] = {
     "bit flipped in the page of the first frame": lambda log, commits: flip(log, at(0) + 24 + 1000),
-    "bit flipped in the page of a middle frame": lambda log, commits: flip(log, at(commits[5] - 1) + 3000),
-    "bit flipped in the checksum of a middle frame": lambda log, commits: flip(log, at(commits[5]) + 17),
-    "bit flipped in the page number of a middle frame": lambda log, commits: flip(log, at(commits[5]) + 3),
-    "bit flipped in the commit mark of a middle frame": lambda log, commits: flip(log, at(commits[5]) + 6),
+    "bit flipped in the page of a middle frame": lambda log, commits: flip(
+        log, at(commits[5] - 1) + 3000
+    ),
+    "bit flipped in the checksum of a middle frame": lambda log, commits: flip(
+        log, at(commits[5]) + 17
+    ),
+    "bit flipped in the page number of a middle frame": lambda log, commits: flip(
+        log, at(commits[5]) + 3
+    ),
+    "bit flipped in the commit mark of a middle frame": lambda log, commits: flip(
+        log, at(commits[5]) + 6
+    ),
     "salt of a middle frame changed": lambda log, commits: flip(log, at(commits[5]) + 9),
     "first frame zeroed": lambda log, commits: zero(log, at(0), at(1)),
     "middle frame zeroed": lambda log, commits: zero(log, at(commits[5]), at(commits[5] + 1)),
-    "middle sector zeroed": lambda log, commits: zero(log, at(commits[5] + 1) - 512, at(commits[5] + 1)),
+    "middle sector zeroed": lambda log, commits: zero(
+        log, at(commits[5] + 1) - 512, at(commits[5] + 1)
+    ),
     "all but the last frame zeroed": lambda log, commits: zero(log, at(0), at(commits[-1])),
-    "a frame of the last commit, but not its last": lambda log, commits: flip(log, at(commits[-1] - 1) + 100),
-    "bit flipped in the last frame of the last commit": lambda log, commits: flip(log, at(commits[-1]) + 2000),
-    "the commit mark of the last commit zeroed": lambda log, commits: zero(log, at(commits[-1]) + 4, at(commits[-1]) + 8),
+    "a frame of the last commit, but not its last": lambda log, commits: flip(
+        log, at(commits[-1] - 1) + 100
+    ),
+    "bit flipped in the last frame of the last commit": lambda log, commits: flip(
+        log, at(commits[-1]) + 2000
+    ),
+    "the commit mark of the last commit zeroed": lambda log, commits: zero(
+        log, at(commits[-1]) + 4, at(commits[-1]) + 8
+    ),
     "salt of the last commit changed": lambda log, commits: flip(log, at(commits[-1]) + 9),
-    "last frame of the last commit zeroed": lambda log, commits: zero(log, at(commits[-1]), at(commits[-1] + 1)),
+    "last frame of the last commit zeroed": lambda log, commits: zero(
+        log, at(commits[-1]), at(commits[-1] + 1)
+    ),
     "the block in which the last commit ends zeroed": lambda log, commits: zero(
         log, at(commits[-1] + 1) // 4096 * 4096, at(commits[-1] + 1) // 4096 * 4096 + 4096
     ),
-    "both writings of the last frame": lambda log, commits: flip(flip(log, at(commits[-1]) + 50), at(commits[-1] + 1) + 50),
-    "a frame taken out of the middle": lambda log, commits: log[: at(commits[5])] + log[at(commits[5] + 1) :],
+    "both writings of the last frame": lambda log, commits: flip(
+        flip(log, at(commits[-1]) + 50), at(commits[-1] + 1) + 50
+    ),
+    "a frame taken out of the middle": lambda log, commits: (
+        log[: at(commits[5])] + log[at(commits[5] + 1) :]
+    ),
     "two frames exchanged": lambda log, commits: b"".join(
-        (log[: at(commits[5])], whole(log, commits[5] + 1), whole(log, commits[5]), log[at(commits[5] + 2) :])
+        (
+            log[: at(commits[5])],
+            whole(log, commits[5] + 1),
+            whole(log, commits[5]),
+            log[at(commits[5] + 2) :],
+        )
     ),
 }
 
@@ -148,14 +179,38 @@ DAMAGED: dict[str, Damage] = {
 TORN: dict[str, tuple[Damage, int, bool]] = {
     "nothing": (lambda log, commits: log, BATCHES, False),
     "cut after a commit": (lambda log, commits: log[: at(commits[7] + 1)], 8, False),
-    "cut after the second writing of a commit": (lambda log, commits: log[: at(commits[7] + 2)], 8, False),
+    "cut after the second writing of a commit": (
+        lambda log, commits: log[: at(commits[7] + 2)],
+        8,
+        False,
+    ),
     "cut within the second writing": (lambda log, commits: log[:-1000], BATCHES, True),
-    "cut within the last frame": (lambda log, commits: log[: at(commits[-1]) + 1000], BATCHES - 1, True),
-    "cut within the header of the last frame": (lambda log, commits: log[: at(commits[-1]) + 10], BATCHES - 1, True),
+    "cut within the last frame": (
+        lambda log, commits: log[: at(commits[-1]) + 1000],
+        BATCHES - 1,
+        True,
+    ),
+    "cut within the header of the last frame": (
+        lambda log, commits: log[: at(commits[-1]) + 10],
+        BATCHES - 1,
+        True,
+    ),
     "cut before a commit": (lambda log, commits: log[: at(commits[7])], 7, True),
-    "bit flipped in the second writing": (lambda log, commits: flip(log, at(commits[-1] + 1) + 2000), BATCHES, True),
-    "second writing zeroed": (lambda log, commits: zero(log, at(commits[-1] + 1), len(log)), BATCHES, False),
-    "last commit zeroed": (lambda log, commits: zero(log, at(commits[-2] + 2), len(log)), BATCHES - 1, False),
+    "bit flipped in the second writing": (
+        lambda log, commits: flip(log, at(commits[-1] + 1) + 2000),
+        BATCHES,
+        True,
+    ),
+    "second writing zeroed": (
+        lambda log, commits: zero(log, at(commits[-1] + 1), len(log)),
+        BATCHES,
+        False,
+    ),
+    "last commit zeroed": (
+        lambda log, commits: zero(log, at(commits[-2] + 2), len(log)),
+        BATCHES - 1,
+        False,
+    ),
     "last frame bad and no second writing": (
         lambda log, commits: flip(log, at(commits[-1]) + 9000 % PAGE)[: at(commits[-1] + 1)],
         BATCHES - 1,
@@ -175,7 +230,9 @@ def test_damage_is_refused_by_file_and_offset(
     name: str, written: Written, opened_with: Callable[[bytes], object], tmp_path: Path
 ) -> None:
     log = DAMAGED[name](written.log, written.commits)
-    first = next(frame for frame in range(frames(log)) if whole(log, frame) != whole(written.log, frame))
+    first = next(
+        frame for frame in range(frames(log)) if whole(log, frame) != whole(written.log, frame)
+    )
     with pytest.raises(StoreDamaged) as refused:
         opened_with(log)
     assert refused.value.path == str(tmp_path / "messages.db-wal")
@@ -190,7 +247,10 @@ def test_a_damaged_header_before_frames_is_refused(
 ) -> None:
     with pytest.raises(StoreDamaged) as refused:
         opened_with(flip(written.log, offset))
-    assert (refused.value.path, refused.value.place) == (str(tmp_path / "messages.db-wal"), "offset 0")
+    assert (refused.value.path, refused.value.place) == (
+        str(tmp_path / "messages.db-wal"),
+        "offset 0",
+    )
 
 
 @pytest.mark.parametrize("name", TORN)
@@ -237,7 +297,9 @@ def test_a_log_that_began_again_has_remains_of_its_former_use(tmp_path: Path) ->
     reactor = QueueReactor()
     path = tmp_path / "messages.db"
     # One octet: the log is copied back whenever its length is looked at.
-    store = SqliteStore(str(path), reactor.reactor, reserve_octets=0, checkpoint_octets=1, idle_seconds=600)
+    store = SqliteStore(
+        str(path), reactor.reactor, reserve_octets=0, checkpoint_octets=1, idle_seconds=600
+    )
     store.open()
     history = History(11)
     for _ in range(26):
@@ -268,7 +330,9 @@ def in_other_order(log: bytes) -> bytes:
     return b"".join(result)
 
 
-def test_a_log_of_a_machine_of_the_other_octet_order(written: Written, opened_with: Callable[[bytes], dict[str, object]]) -> None:
+def test_a_log_of_a_machine_of_the_other_octet_order(
+    written: Written, opened_with: Callable[[bytes], dict[str, object]]
+) -> None:
     log = in_other_order(written.log)
     found = opened_with(log)
     assert found["contents"] == written.history.after_restart(BATCHES)
@@ -288,15 +352,28 @@ def test_no_log_at_all(tmp_path: Path) -> None:
     assert wal.examine(str(tmp_path / "none"), PAGE) == wal.Log(0, "")
 
 
-@given(st.data(), st.sampled_from(["little", "big"]), st.integers(1, 5), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
+@given(
+    st.data(),
+    st.sampled_from(["little", "big"]),
+    st.integers(1, 5),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**32 - 1),
+)
 def test_sums_side_by_side_are_the_running_checksum(
     data: st.DataObject, order: Literal["little", "big"], count: int, a: int, b: int
 ) -> None:
     page = 512
-    pages = [data.draw(st.sampled_from([bytes(page), b"\xff" * page, random.Random(count).randbytes(page)])) for _ in range(count)]
+    pages = [
+        data.draw(
+            st.sampled_from([bytes(page), b"\xff" * page, random.Random(count).randbytes(page)])
+        )
+        for _ in range(count)
+    ]
     heads = [data.draw(st.binary(min_size=24, max_size=24)) for _ in range(count)]
     block = b"".join(head + body for head, body in zip(heads, pages, strict=True))
-    for head, body, local in zip(heads, pages, wal._local_sums(block, count, 24 + page, order), strict=True):
+    for head, body, local in zip(
+        heads, pages, wal._local_sums(block, count, 24 + page, order), strict=True
+    ):
         expected = wal.checksum(head[:8] + body, order, a, b)
         assert wal._go_on((a, b), local, page) == expected
         a, b = expected

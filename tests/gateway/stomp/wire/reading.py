@@ -16,7 +16,10 @@ def plain(frame: Frame) -> Plain:
 
 
 def read(
-    pieces: Iterable[bytes], version: Version = Version.V1_2, limits: Limits | None = None, most: int = 100
+    pieces: Iterable[bytes],
+    version: Version = Version.V1_2,
+    limits: Limits | None = None,
+    most: int = 100,
 ) -> tuple[list[Plain], ProtocolError | None]:
     """All frames of the pieces, taken after each piece, and the error that ended them."""
     parser = FrameParser(limits or Limits(), version)
@@ -53,7 +56,9 @@ def read_alike(
     return found, error
 
 
-def error_of(octets: bytes, version: Version = Version.V1_2, limits: Limits | None = None) -> ProtocolError:
+def error_of(
+    octets: bytes, version: Version = Version.V1_2, limits: Limits | None = None
+) -> ProtocolError:
     """The error that the octets end in, before which there is no frame."""
     found, error = read_alike(octets, version, limits)
     assert found == []

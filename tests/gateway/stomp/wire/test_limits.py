@@ -12,7 +12,15 @@ from gateway.stomp.wire import BEFORE_CONNECT, FrameParser, Limits, ProtocolErro
 from tests.gateway.stomp.wire.reading import error_of, read, read_alike
 
 #: Small, so that each can be reached alone.
-SMALL = Limits(command_length=11, header_line=100, header_count=4, header_lines=6, header_block=200, body=300, frame=1000)
+SMALL = Limits(
+    command_length=11,
+    header_line=100,
+    header_count=4,
+    header_lines=6,
+    header_block=200,
+    body=300,
+    frame=1000,
+)
 
 
 def headers(count: int, *, same: bool = False) -> bytes:
@@ -46,7 +54,9 @@ CASES: list[Case] = [
 
 @pytest.mark.parametrize(("limit", "value", "octets", "says"), CASES)
 @pytest.mark.parametrize("version", list(Version))
-def test_within_and_over(limit: str, value: int, octets: Callable[[int], bytes], says: str, version: Version) -> None:
+def test_within_and_over(
+    limit: str, value: int, octets: Callable[[int], bytes], says: str, version: Version
+) -> None:
     limits = replace(SMALL, **{limit: value})
     good = octets(value)
     found, error = read_alike(good + good, version, limits)
@@ -61,7 +71,9 @@ def test_within_and_over(limit: str, value: int, octets: Callable[[int], bytes],
 
 
 @pytest.mark.parametrize(("limit", "value", "octets", "says"), CASES)
-def test_over_is_known_before_the_frame_is_whole(limit: str, value: int, octets: Callable[[int], bytes], says: str) -> None:
+def test_over_is_known_before_the_frame_is_whole(
+    limit: str, value: int, octets: Callable[[int], bytes], says: str
+) -> None:
     parser = FrameParser(replace(SMALL, **{limit: value}), Version.V1_2)
     bad = octets(value + 50)[:-3]
     said = None
@@ -93,7 +105,11 @@ def test_the_default_limits_accept_what_they_say() -> None:
 
 
 def test_before_connect_a_frame_is_at_most_64_kib() -> None:
-    for octets in (b"CONNECT\n\n" + b"x" * 65536, b"CONNECT\n" + b"a:b\n" * 20000, b"SEND\n" + (b"a:" + b"x" * 10000 + b"\n") * 7):
+    for octets in (
+        b"CONNECT\n\n" + b"x" * 65536,
+        b"CONNECT\n" + b"a:b\n" * 20000,
+        b"SEND\n" + (b"a:" + b"x" * 10000 + b"\n") * 7,
+    ):
         parser = FrameParser(BEFORE_CONNECT)
         parser.receive(octets)
         with pytest.raises(ProtocolError):
@@ -128,7 +144,10 @@ def test_repeated_headers_cost_no_memory() -> None:
 def test_padded_repeats_are_repeats_in_1_0() -> None:
     found, error = read_alike(b"SEND\na:1\n a :2\n\n\0", Version.V1_0, Limits(header_count=1))
     assert (found, error) == ([("SEND", (("a", "1"),), b"")], None)
-    assert "more than 1 headers" in error_of(b"SEND\na:1\n a :2\n\n\0", Version.V1_2, Limits(header_count=1)).message
+    assert (
+        "more than 1 headers"
+        in error_of(b"SEND\na:1\n a :2\n\n\0", Version.V1_2, Limits(header_count=1)).message
+    )
 
 
 def test_a_large_body_exists_at_most_twice() -> None:

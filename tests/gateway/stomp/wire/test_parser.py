@@ -119,7 +119,10 @@ def test_frames(version: Version, octets: bytes, frames: list[Plain]) -> None:
 def test_frames_between_frames(version: Version, octets: bytes, frames: list[Plain]) -> None:
     other: Plain = ("SEND", (("x", "y"),), b"z")
     wire = b"SEND\nx:y\n\nz\0"
-    assert read_alike(wire * 3 + octets + wire + octets, version) == ([other, other, other, *frames, other, *frames], None)
+    assert read_alike(wire * 3 + octets + wire + octets, version) == (
+        [other, other, other, *frames, other, *frames],
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,7 +152,11 @@ def test_an_unknown_command_is_quoted_in_short() -> None:
 
 
 def test_header_values_are_not_quoted() -> None:
-    for octets in (b"CONNECT\npasscode secret\n\n\0", b"SEND\npasscode:secret\\x\n\n\0", b"SEND\npasscode:secret\xff\n\n\0"):
+    for octets in (
+        b"CONNECT\npasscode secret\n\n\0",
+        b"SEND\npasscode:secret\\x\n\n\0",
+        b"SEND\npasscode:secret\xff\n\n\0",
+    ):
         assert "secret" not in error_of(octets).message
 
 

@@ -34,7 +34,11 @@ def test_it_is_remembered_over_reads_and_however_it_is_cut() -> None:
     for size in (1, 5, 100):
         parser = parser_of()
         octets = send("a:b", b"x" * 20) * 6
-        found = [head for at in range(0, len(octets), size) for head in heads(parser, octets[at : at + size])]
+        found = [
+            head
+            for at in range(0, len(octets), size)
+            for head in heads(parser, octets[at : at + size])
+        ]
         assert [head.repeats for head in found] == [False, True, True, True, True, True]
         assert len({id(head) for head in found}) == 2
 
@@ -76,9 +80,17 @@ def test_what_varies_by_nature_is_not_remembered() -> None:
 
 def test_escapes_and_padding_are_read_once() -> None:
     found = heads(parser_of(), send("a:\\c") * 3)
-    assert [(head.repeats, head.headers["a"]) for head in found] == [(False, ":"), (True, ":"), (True, ":")]
+    assert [(head.repeats, head.headers["a"]) for head in found] == [
+        (False, ":"),
+        (True, ":"),
+        (True, ":"),
+    ]
     found = heads(parser_of(Version.V1_0), send("a: b") * 3)
-    assert [(head.repeats, head.headers["a"]) for head in found] == [(False, "b"), (True, "b"), (True, "b")]
+    assert [(head.repeats, head.headers["a"]) for head in found] == [
+        (False, "b"),
+        (True, "b"),
+        (True, "b"),
+    ]
 
 
 def test_a_changed_version_forgets() -> None:
@@ -139,7 +151,10 @@ def test_only_a_bounded_number_of_blocks_seen_once_is_known() -> None:
 
 def test_a_receipt_is_taken_out_of_a_block_that_comes_again() -> None:
     parser = parser_of()
-    found = heads(parser, b"".join([send(f"a:b\nreceipt:{number}\nc:d") for number in range(5)]) + send("a:b\nc:d"))
+    found = heads(
+        parser,
+        b"".join([send(f"a:b\nreceipt:{number}\nc:d") for number in range(5)]) + send("a:b\nc:d"),
+    )
     assert [list(head.headers.items()) for head in found[:5]] == [
         [("a", "b"), ("receipt", str(number)), ("c", "d")] for number in range(5)
     ]

@@ -47,10 +47,18 @@ def test_each_version_escapes_what_it_can() -> None:
             ("\r\n", "__"),
             ("\ra\n", "_a_"),
         ),
-        *(("\xa0é\u2003", "_é_"), ("\ufeffa\u200b", "_a_"), ("\x7fa\x85", "_a_"), ("\u2028a", "_a"), ("→", "→")),
+        *(
+            ("\xa0é\u2003", "_é_"),
+            ("\ufeffa\u200b", "_a_"),
+            ("\x7fa\x85", "_a_"),
+            ("\u2028a", "_a"),
+            ("→", "→"),
+        ),
     ],
 )
-def test_blanks_at_the_edges_of_a_name_are_underscores(name: str, shown: str, version: Version) -> None:
+def test_blanks_at_the_edges_of_a_name_are_underscores(
+    name: str, shown: str, version: Version
+) -> None:
     """Peers trim: Java's all up to the space, Python's and JavaScript's what Unicode calls white space, and more."""
     assert name_escaper(version)(name) == shown
     assert header_lines([(name, " v ")], version) == f"{shown}: v \n".encode()
@@ -63,7 +71,9 @@ def test_an_escape_is_not_escaped_again() -> None:
     assert escape_1_2("\\:\n") == "\\\\\\c\\n"
 
 
-@pytest.mark.parametrize("escape", [escape_1_0, escape_1_1, escape_1_2, escape_name_1_0, escape_name_1_2])
+@pytest.mark.parametrize(
+    "escape", [escape_1_0, escape_1_1, escape_1_2, escape_name_1_0, escape_name_1_2]
+)
 def test_nothing_to_escape_gives_the_same_object(escape: object) -> None:
     assert callable(escape)
     text = "/queue/orders é→"
@@ -72,7 +82,11 @@ def test_nothing_to_escape_gives_the_same_object(escape: object) -> None:
 
 def test_the_functions_of_a_version() -> None:
     assert [escaper(version) for version in Version] == [escape_1_0, escape_1_1, escape_1_2]
-    assert [name_escaper(version) for version in Version] == [escape_name_1_0, escape_name_1_1, escape_name_1_2]
+    assert [name_escaper(version) for version in Version] == [
+        escape_name_1_0,
+        escape_name_1_1,
+        escape_name_1_2,
+    ]
 
 
 @pytest.mark.parametrize("version", [Version.V1_1, Version.V1_2])
@@ -91,7 +105,10 @@ def test_unescaping() -> None:
 
 
 def test_a_frame() -> None:
-    assert serialize("MESSAGE", [("a", "b:c"), ("a", "2")], b"body", Version.V1_2) == b"MESSAGE\na:b\\cc\na:2\n\nbody\0"
+    assert (
+        serialize("MESSAGE", [("a", "b:c"), ("a", "2")], b"body", Version.V1_2)
+        == b"MESSAGE\na:b\\cc\na:2\n\nbody\0"
+    )
     assert serialize("RECEIPT", [], version=Version.V1_0) == b"RECEIPT\n\n\0"
     assert serialize("SEND", [("fenêtre", "→")]) == "SEND\nfenêtre:→\n\n\0".encode()
 
@@ -116,8 +133,14 @@ def test_a_lone_surrogate_is_replaced() -> None:
 
 
 def test_a_body_with_nul_gets_its_length() -> None:
-    assert serialize("MESSAGE", [("a", "b")], b"x\0y", Version.V1_1) == b"MESSAGE\na:b\ncontent-length:3\n\nx\0y\0"
-    assert serialize("MESSAGE", [("content-length", "3"), ("a", "b")], b"x\0y") == b"MESSAGE\ncontent-length:3\na:b\n\nx\0y\0"
+    assert (
+        serialize("MESSAGE", [("a", "b")], b"x\0y", Version.V1_1)
+        == b"MESSAGE\na:b\ncontent-length:3\n\nx\0y\0"
+    )
+    assert (
+        serialize("MESSAGE", [("content-length", "3"), ("a", "b")], b"x\0y")
+        == b"MESSAGE\ncontent-length:3\na:b\n\nx\0y\0"
+    )
     assert serialize("MESSAGE", [("content-length", "0")]) == b"MESSAGE\ncontent-length:0\n\n\0"
 
 
@@ -132,6 +155,13 @@ def test_misuse() -> None:
 
 def test_shared_lines_make_the_same_frame() -> None:
     own, shared = [("subscription", "0")], [("destination", "/queue/a:b"), ("content-length", "2")]
-    frame = b"MESSAGE\n" + header_lines(own, Version.V1_2) + header_lines(shared, Version.V1_2) + b"\n" + b"hi" + b"\0"
+    frame = (
+        b"MESSAGE\n"
+        + header_lines(own, Version.V1_2)
+        + header_lines(shared, Version.V1_2)
+        + b"\n"
+        + b"hi"
+        + b"\0"
+    )
     assert frame == serialize("MESSAGE", own + shared, b"hi")
     assert header_lines([], Version.V1_2) == b""

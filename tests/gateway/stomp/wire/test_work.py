@@ -29,7 +29,9 @@ def _find(position: int, size: int, start: SupportsIndex | None, end: SupportsIn
 class CountedBytes(bytes):
     """Octets received, whose searches count."""
 
-    def find(self, sub: object, start: SupportsIndex | None = None, end: SupportsIndex | None = None) -> int:
+    def find(
+        self, sub: object, start: SupportsIndex | None = None, end: SupportsIndex | None = None
+    ) -> int:
         assert isinstance(sub, (bytes, int))
         position = super().find(sub, start, end)
         _find(position, len(self), start, end)
@@ -55,7 +57,9 @@ class CountedBytearray(bytearray):
         super().__init__(source)
         WORK.copied += len(source)
 
-    def find(self, sub: object, start: SupportsIndex | None = None, end: SupportsIndex | None = None) -> int:
+    def find(
+        self, sub: object, start: SupportsIndex | None = None, end: SupportsIndex | None = None
+    ) -> int:
         assert isinstance(sub, (bytes, int))
         position = super().find(sub, start, end)
         _find(position, len(self), start, end)
@@ -79,7 +83,9 @@ def _counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parser, "bytearray", CountedBytearray, raising=False)
 
 
-def work_of(octets: bytes, size: int, version: Version, most: int = 100) -> tuple[int, float, float]:
+def work_of(
+    octets: bytes, size: int, version: Version, most: int = 100
+) -> tuple[int, float, float]:
     """Frames found, and how often each octet was searched and copied on average, when `size` octets come at a time."""
     WORK.searched = WORK.copied = 0
     wire = FrameParser(Limits(), version)
