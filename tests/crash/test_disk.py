@@ -8,6 +8,7 @@ import re
 import sqlite3
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -53,18 +54,21 @@ def small_disk(
             yield gateway
         return
     gateway = GatewayProcess(tmp_path / "var")
-    folder = gateway.directory / "store"
+    with of_size(160 * MIB, gateway.directory / "store"), gateway:
+        yield gateway
+
+
+@contextmanager
+def of_size(octets: int, folder: Path) -> Iterator[None]:
+    """Make ``folder`` a file system of that size, which needs the rights of root."""
     folder.mkdir(parents=True)
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=160m", "tmpfs", str(folder)],
-        capture_output=True,
-        check=False,
+        ["mount", "-t", "tmpfs", "-o", f"size={octets}", "tmpfs", str(folder)], check=False
     )
     if mounted.returncode:
-        pytest.skip("mounting a tmpfs is not permitted; the preloaded disk stands in for it")
+        pytest.skip("only who may mount a tmpfs can run this on a disk that is really full")
     try:
-        with gateway:
-            yield gateway
+        yield
     finally:
         subprocess.run(["umount", str(folder)], check=True)
 
@@ -141,15 +145,7 @@ def test_the_first_that_does_not_fit_gets_the_words_of_those_after_it(
 def test_a_disk_too_full_for_the_reserve_is_told_once_and_recovers(tmp_path: Path) -> None:
     gateway = GatewayProcess(tmp_path / "var")
     folder = gateway.directory / "store"
-    folder.mkdir(parents=True)
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=100m", "tmpfs", str(folder)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip("mounting a tmpfs is not permitted; the preloaded disk stands in for it")
-    try:
+    with of_size(100 * MIB, folder):
         filled = folder / "of others"
         filled.write_bytes(bytes(70 * MIB))
         with gateway:
@@ -173,8 +169,6 @@ def test_a_disk_too_full_for_the_reserve_is_told_once_and_recovers(tmp_path: Pat
             with Client(gateway.port) as producer:
                 producer.store(QUEUE, b"x")
             assert log_of(gateway).count("persistent messages are refused") == 1
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,12 @@ from typing import Final, Protocol
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
+from gateway.messaging.clocks import AWAY_S
+
 #: How exact it is, in milliseconds: a connection is looked at so much late at most.
 TICK_MS: Final = 50
-#: A turn that comes so many milliseconds late has the process taken for away: it was stopped, or starved, or in one long turn of the reactor.
-AWAY_MS: Final = 500
+#: A turn that comes so many milliseconds late tells that the process did not run.
+AWAY_MS: Final = int(AWAY_S * 1000)
 #: Slots; what is due later than a turn of the wheel is looked at once a turn.
 _SLOTS: Final = 1024
 
