@@ -1,6 +1,7 @@
 # The only commands anyone must remember:
 #
 #   make run        a gateway on this machine, in the foreground; the first time it installs everything below .venv and var
+#   make quick      unit tests and models, within 30 seconds on two cores
 #   make test       all checks and tests, thirteen to sixteen minutes on two cores, by how fast they are, once everything is installed
 #   make test-full  the same with long samples
 #   make lint       ruff and mypy only
@@ -23,16 +24,16 @@ USED = $(if $(STOMP_GATEWAY_PURE),,$(wildcard $(COMPILED)/.built))
 # The classes of Spark's Java machines, ready to be used, which makes the tests of the pipeline shorter.
 CLASSES = build/spark.jsa
 
-# Six files of tests at a time, as many wait more than they work; all that need Spark are as if they were one file, and so are those that share other brokers.
-# None of them counts time.
+# Six files of tests at a time, as many wait more than they work; those that share Spark or other
+# brokers are one group. None of them counts time.
 # make SIDE_BY_SIDE= test: one after the other.
-SIDE_BY_SIDE ?= -n 6 --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE ?= -n 6 --dist loadgroup --no-loadscope-reorder
 
 # Images of containers like to set it; then each of the hundreds of processes that tests start would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: run test test-full test-compiled lint bench compiled docs packages
+.PHONY: run quick test test-full test-compiled lint bench compiled docs packages
 
 run: $(VENV)/.installed $(KEYS)/server.pem $(KEYS)/clients/guest.pem $(USED)
 	@echo "Files:        $(INSTANCE) (settings in etc/gateway.properties, users in etc/users, logs in log and bridges/stomp)"
@@ -44,11 +45,15 @@ run: $(VENV)/.installed $(KEYS)/server.pem $(KEYS)/clients/guest.pem $(USED)
 	@exec $(if $(USED),env PYTHONPATH='$(CURDIR)/$(COMPILED)') $(BIN)/stomp-gateway --varhome $(VAR) -Dimq.hostname=127.0.0.1 \
 	    -Dimq.bridge.stomp.tls.enabled=true -Dimq.bridge.stomp.tls.requireClientAuth=true
 
+# Bare pytest runs the tests that need no process and no port; paths name the others, too.
+quick: $(VENV)/.installed-for-tests
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+
 test: lint packages test-compiled $(CLASSES)
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests
 
 test-full: lint packages test-compiled $(CLASSES)
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --long
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --long tests
 
 # The tests of the modules that are compiled, once more; but not that of octets searched and copied, which counts inside of one.
 test-compiled: packages $(COMPILED)/.built

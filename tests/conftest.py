@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -11,19 +11,23 @@ from typing import Any, Final
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import tiers
 from tests.crash import once_table
 from tests.gateway_process import Certificates, GatewayProcess, free_port, make_certificates
-from tests.needs import PARAMETER, needs_brokers, needs_spark, starts_processes
 
 # No deadline: the first example of a test also pays for imports, and a busy machine is no defect of the code.
 # The quick ones are the same at each run, so that a run fails for what was changed; it is the long ones that explore.
-settings.register_profile("quick", deadline=None, max_examples=100, derandomize=True)
+settings.register_profile("small", deadline=None, max_examples=15, derandomize=True)
+settings.register_profile("usual", deadline=None, max_examples=100, derandomize=True)
 settings.register_profile(
     "long", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow]
 )
 
 #: Of a processor that both want it has a third of what the other has.
 _GIVES_WAY: Final = 5
+#: Whether this run is of the quick tier.
+_QUICK: Final = pytest.StashKey[bool]()
+_needs: Final = tiers.Needs()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,48 +44,62 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    settings.load_profile("long" if config.getoption("--long") else "quick")
+    for name, meaning in tiers.MARKS.items():
+        config.addinivalue_line("markers", f"{name}: {meaning}")
+    worker = getattr(config, "workerinput", None)
+    config.stash[_QUICK] = (
+        config.args_source is not pytest.Config.ArgsSource.ARGS and not config.getoption("--long")
+        if worker is None
+        else worker["quick"]
+    )
+    profile = "long" if config.getoption("--long") else "small" if config.stash[_QUICK] else "usual"
+    settings.load_profile(profile)
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With ``--dist loadfile``: the files that share what is slow to start go to the same process."""
-    if config.getvalue("dist") != "loadfile":
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of pytest-xdist the tier: it is given paths even where none were named."""
+    node.workerinput["quick"] = node.config.stash[_QUICK]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if not config.stash[_QUICK]:
         return None
-    from tests.sharing_out import BySharedServers
+    path = collection_path.relative_to(config.rootpath).as_posix()
+    return True if tiers.folder_mark(path) else None
 
-    return BySharedServers(config, log)
 
-
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what the tier has not. First, because pytest-xdist then reads the groups."""
     for item in items:
-        # The process that shares tests out sees their files only.
-        if "spark" in getattr(item, "fixturenames", ()) and not needs_spark(item.path):
-            raise pytest.UsageError(
-                f"{item.path} needs the fixture spark and does not say so: a parameter is expected as {PARAMETER!r}"
-            )
-    # What takes longest begins first, where tests are shared out in this order.
-    items.sort(
-        key=lambda item: (
-            not needs_spark(item.path),
-            not needs_brokers(item.path),
-            not starts_processes(item.path),
-        )
-    )
-    if config.getoption("--long"):
-        return
-    left_out = [item for item in items if item.get_closest_marker("long")]
-    if left_out:
+        tiers.mark(item, config.rootpath)
+    if config.stash[_QUICK]:
+        wanted = [item for item in items if tiers.is_quick(item)]
+    elif config.getoption("--long"):
+        wanted = items[:]
+    else:
+        wanted = [item for item in items if not item.get_closest_marker(tiers.LONG)]
+    kept = set(wanted)
+    if left_out := [item for item in items if item not in kept]:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("long")]
+    items[:] = sorted(wanted, key=tiers.begins)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Of tests side by side those that share a session or brokers, one after the other in a process, take longest: the others give way to them."""
+    """Have other tests give way to those that share a session or brokers, which take longest."""
     alone = "PYTEST_XDIST_WORKER" not in os.environ
-    if not (alone or needs_spark(item.path) or needs_brokers(item.path)):
+    if not alone and tiers.begins(item) > 1:
         os.setpriority(os.PRIO_PROCESS, 0, max(_GIVES_WAY, os.getpriority(os.PRIO_PROCESS, 0)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    if tiers.is_quick(item):
+        with _needs.none(item.name):
+            return (yield)
+    return (yield)
 
 
 @pytest.fixture(name="free_port")

@@ -36,7 +36,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         needed: tuple[str, ...] = getattr(metafunc.function, ARRANGED, ())
         able = [
             pytest.param(
-                backend, id=backend.name, marks=_known(backend, metafunc.function.__name__)
+                backend, id=backend.name, marks=_marks(backend, metafunc.function.__name__)
             )
             for backend in BACKENDS
             if all(arranges(backend, what) for what in needed)
@@ -45,10 +45,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("backend", able, indirect=True, scope="session")
 
 
-def _known(backend: type[Backend], test: str) -> list[pytest.MarkDecorator]:
-    """What marks a test that this backend is known to fail."""
-    why = backend.breaches.get(test)
-    return [] if why is None else [pytest.mark.xfail(strict=True, reason=why)]
+def _marks(backend: type[Backend], test: str) -> list[pytest.MarkDecorator]:
+    """Return the backend's mark, and another if the backend is known to fail this test."""
+    marks = [] if backend.mark is None else [getattr(pytest.mark, backend.mark)]
+    if why := backend.breaches.get(test):
+        marks.append(pytest.mark.xfail(strict=True, reason=why))
+    return marks
 
 
 def _run(work: Callable[[], Awaitable[None]]) -> None:

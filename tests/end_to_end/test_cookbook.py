@@ -11,6 +11,8 @@ import pytest
 from tests.end_to_end.sessions import COOKBOOK, Terminal
 from tests.servers import activemq, rabbitmq
 
+pytestmark = pytest.mark.brokers
+
 #: What the recipes call the brokers' ports, which are those of the guide in the cookbook's introduction.
 OPENWIRE: Final = 61616
 ACTIVEMQ_STOMP: Final = 61613

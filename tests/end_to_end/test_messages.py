@@ -16,6 +16,8 @@ from tests.faults.traffic import SHARED, body, drain, produce
 from tests.servers import activemq as running_activemq
 from tests.servers import rabbitmq as running_rabbitmq
 
+pytestmark = pytest.mark.brokers
+
 MESSAGES: Final = 1_000
 BATCH: Final = 50
 #: Headers of SEND, and how they come back in MESSAGE.

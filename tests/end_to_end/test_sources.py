@@ -14,6 +14,8 @@ from tests.gateway_process import GatewayProcess
 from tests.servers import activemq as running_activemq
 from tests.servers import rabbitmq as running_rabbitmq
 
+pytestmark = pytest.mark.brokers
+
 ONCE = {"transacted": "true"}
 WRONG = {"selector": "colour = = 'red'"}
 

@@ -17,6 +17,8 @@ from tests.faults.proxy import Fault, Proxy, Toward, Trigger
 from tests.faults.traffic import declare, drain, produce
 from tests.servers import ActiveMQ, RabbitMQ, started
 
+pytestmark = pytest.mark.brokers
+
 BATCH: Final = 20
 #: Time for a broker to notice that a connection is gone: before it does, what it sent there is overtaken by what it sends to the next one.
 RETRY: Final = {"failure-retry-interval": "1000"}

@@ -14,6 +14,8 @@ from tests.faults.traffic import drain, produce
 from tests.java_processes import kill_java
 from tests.servers import ActiveMQ, started
 
+pytestmark = pytest.mark.brokers
+
 BATCH: Final = 20
 #: Time for ActiveMQ to notice that a connection is gone: before it does, what it sent there is overtaken by what it sends to the next one.
 RETRY: Final = {"failure-retry-interval": "1000"}

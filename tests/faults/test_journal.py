@@ -12,6 +12,8 @@ from gateway.messaging.dead import BridgeDeadReason
 from tests.faults.linked_gateway import KINDS, LinkedGateway, linked_gateway
 from tests.servers import ActiveMQ, started
 
+pytestmark = pytest.mark.brokers
+
 COUNT = 40
 MOVED = ["received", "sent", "arrived", "settled"]
 

@@ -17,6 +17,8 @@ from tests.faults.traffic import drain, produce
 from tests.java_processes import java_processes
 from tests.servers import ActiveMQ, started
 
+pytestmark = pytest.mark.brokers
+
 SIZE: Final = 1_000_000
 #: As many as have filled a heap of this size before, while the client fetched a thousand ahead.
 MESSAGES: Final = 400

@@ -15,6 +15,8 @@ from tests.faults.traffic import drain, produce
 from tests.java_processes import java_processes
 from tests.servers import ActiveMQ, started
 
+pytestmark = pytest.mark.brokers
+
 SMALL: Final = {"imq.jms.jvmOptions": "-Xmx64m"}
 #: Enough for the largest message, as the documentation says.
 ENOUGH: Final = {"imq.jms.jvmOptions": "-Xmx512m"}

@@ -19,6 +19,8 @@ from tests.crash.waiting import until
 from tests.pipeline.proof_rig import BRIDGE_DMQ, BROKER_DMQ, CLEAN, FAULTY, LINKS, LOST, Rig
 from tests.pipeline.proof_truth import Truth
 
+pytestmark = pytest.mark.brokers
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 

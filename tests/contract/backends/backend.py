@@ -70,6 +70,8 @@ class Backend(ABC):
 
     #: The modules of tests that this backend is for; none are all.
     only: ClassVar[tuple[str, ...]] = ()
+    #: The mark of its tests, of :data:`tests.tiers.MARKS`; None where it is in this process.
+    mark: ClassVar[str | None] = None
     #: Where the provider is known not to keep the contract: names of tests, and why. Such a test must fail.
     breaches: ClassVar[Mapping[str, str]] = {}
 

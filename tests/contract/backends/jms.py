@@ -34,6 +34,7 @@ class JMS(Backend):
     """ActiveMQ, reached through a relay that can drop connections."""
 
     name = "jms"
+    mark = "brokers"
     product = "ActiveMQ"
     credentials = Credentials("guest", "guest")
     dead = Queue("ActiveMQ.DLQ")

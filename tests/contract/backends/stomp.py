@@ -77,6 +77,7 @@ class StompActiveMQ(StompShared):
     """ActiveMQ, which gives messages ids of its own and delivers in the order of sending whatever the priority."""
 
     name = "stomp-activemq"
+    mark = "brokers"
     product = "ActiveMQ"
     dialect = "activemq"
     server = ActiveMQ
@@ -94,6 +95,7 @@ class StompRabbitMQ(StompShared):
     """RabbitMQ, whose queues know no priorities unless they are made so."""
 
     name = "stomp-rabbitmq"
+    mark = "brokers"
     product = "RabbitMQ"
     dialect = "rabbitmq"
     server = RabbitMQ
@@ -108,6 +110,7 @@ class StompGateway(Stomp):
     """A gateway of this project, with the embedded broker."""
 
     name = "stomp-gateway"
+    mark = "process"
     product = "stomp-gateway"
     dialect = "gateway"
     same_ids = False

@@ -12,6 +12,8 @@ from pipeline.datasource.source import register
 from tests.pipeline.datasource.brokers import Broker
 from tests.servers import activemq
 
+pytestmark = pytest.mark.brokers
+
 SECRET = "the-passcode-of-somebody"
 
 

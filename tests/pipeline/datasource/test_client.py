@@ -19,6 +19,8 @@ from tests.gateway_process import Certificates, GatewayProcess
 from tests.pipeline.datasource.brokers import Broker
 from tests.servers import activemq, rabbitmq
 
+pytestmark = pytest.mark.brokers
+
 
 def browse(options: dict[str, str]) -> list[bytes]:
     reader = StompBrowser(parse(options, Use.BROWSE))

@@ -24,6 +24,8 @@ from tests.gateway_process import ROOT
 from tests.pipeline.datasource.brokers import Broker
 from tests.servers import activemq
 
+pytestmark = pytest.mark.brokers
+
 #: How long a query may take to start, or to move what there is, in seconds.
 PATIENCE = 240.0
 

@@ -32,6 +32,8 @@ from tests.pipeline.datasource.brokers import Broker
 from tests.pipeline.datasource.crashing import NAME, POINTS, CrashingSource, death, into_parquet
 from tests.servers import activemq
 
+pytestmark = pytest.mark.brokers
+
 
 @pytest.fixture
 def session(spark: SparkSession) -> SparkSession:

@@ -29,6 +29,8 @@ from tests.pipeline.datasource.brokers import Broker
 from tests.pipeline.datasource.crashing import NAME, CrashingSource, death
 from tests.servers import activemq, rabbitmq
 
+pytestmark = pytest.mark.brokers
+
 WRITE = parse({"destination": "queue:a"}, Use.WRITE)
 ROWS = pa.schema([("body", pa.binary()), ("correlation_id", pa.string())])
 

@@ -17,6 +17,8 @@ from pipeline.output import Output
 from tests.faults.linked_gateway import KINDS, LinkedGateway, linked_gateway
 from tests.pipeline import linked
 
+pytestmark = pytest.mark.brokers
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 

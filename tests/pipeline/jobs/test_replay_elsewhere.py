@@ -18,6 +18,8 @@ from tests.pipeline.graveyard import Graveyard
 from tests.pipeline.jobs.replays import BODIES, Job, order
 from tests.servers import activemq
 
+pytestmark = pytest.mark.brokers
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 

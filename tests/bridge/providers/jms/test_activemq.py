@@ -19,6 +19,8 @@ from tests.bridge.providers.jms.stubs import GUEST, clock, received, told
 from tests.on_reactor import on_reactor
 from tests.servers import activemq
 
+pytestmark = pytest.mark.brokers
+
 PROPERTIES: dict[str, Value] = {
     "b": Byte(1),
     "s": Short(2),

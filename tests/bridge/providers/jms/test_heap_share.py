@@ -20,6 +20,8 @@ from tests.faults.proxy import Proxy
 from tests.on_reactor import on_reactor
 from tests.servers import activemq
 
+pytestmark = pytest.mark.brokers
+
 COUNTED: Final = "static:stompgateway.jms.javax.Prefetch#CONSUMERS"
 
 

@@ -40,6 +40,8 @@ from tests.bridge.providers.jms.stubs import GUEST, compiled, received, stub_pro
 from tests.on_reactor import on_reactor
 from tests.servers import activemq
 
+pytestmark = pytest.mark.brokers
+
 PLAIN: Final = QualityOfService.DUPLICATES_OK
 ONCE: Final = QualityOfService.ONCE_AND_ONLY_ONCE
 AT_MOST_ONCE: Final = QualityOfService.AT_MOST_ONCE

@@ -27,6 +27,8 @@ from tests.contract.waiting import until
 from tests.on_reactor import on_reactor
 from tests.servers import ActiveMQ, started
 
+pytestmark = pytest.mark.brokers
+
 
 class Another(ActiveMQ):
     """A broker with a store of its own."""

@@ -29,6 +29,8 @@ from tests.contract.backends.relay import Relay
 from tests.on_reactor import on_reactor
 from tests.servers import activemq
 
+pytestmark = pytest.mark.brokers
+
 ROOT = Path(__file__).parents[4]
 
 

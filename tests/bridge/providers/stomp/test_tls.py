@@ -18,6 +18,8 @@ from tests.gateway_process import HOST, Certificates, GatewayProcess
 from tests.on_reactor import on_reactor
 from tests.servers import ActiveMQ, RabbitMQ, started
 
+pytestmark = pytest.mark.brokers
+
 
 async def exchange(address: StompAddress, options: StompOptions) -> None:
     """Send a message and wait until it is safe; the connection must not be lost."""

@@ -1,0 +1,127 @@
+"""Which tests run when, and which of them share a worker.
+
+===========  ==================================================================================
+tier         what runs
+===========  ==================================================================================
+quick        bare ``pytest``: no test marked ``process``, ``brokers`` or ``spark``; few examples
+named        ``pytest PATH``: everything below the paths but ``long``; ``make test`` names all
+long         ``--long``: everything, and many examples
+===========  ==================================================================================
+
+Three marks say what a test needs. A test gets them from its file (``pytestmark``), from its folder
+(:data:`FOLDERS`) or from a fixture that it asks for (:data:`FIXTURES`). :class:`Needs` fails a test
+that starts a process or opens a port without a mark, so the quick tier stays quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+import pytest
+
+PROCESS: Final = "process"
+BROKERS: Final = "brokers"
+SPARK: Final = "spark"
+LONG: Final = "long"
+
+#: The marks, with what each means. The quick tier has no test with one of them.
+MARKS: Final = {
+    PROCESS: "starts processes or opens ports",
+    BROKERS: "shares ActiveMQ or RabbitMQ with the other tests of its worker",
+    SPARK: "shares one Spark session with the other tests of its worker",
+    LONG: "runs with --long only",
+}
+#: Folders of which every test has this mark. The quick tier does not even import them.
+FOLDERS: Final[dict[str, str]] = {
+    "tests/bridge/providers/jms": PROCESS,
+    "tests/crash": PROCESS,
+    "tests/end_to_end": PROCESS,
+    "tests/faults": PROCESS,
+    "tests/hostile": PROCESS,
+    "tests/interop": PROCESS,
+}
+#: Fixtures that bring a mark along.
+FIXTURES: Final = {
+    "certificates": PROCESS,
+    "free_port": PROCESS,
+    "spark": SPARK,
+    "start_gateway": PROCESS,
+}
+#: Tests with these marks share one worker, as what they need is slow to start and is shared.
+_SHARING: Final = (SPARK, BROKERS)
+#: What Python's audit events say of a test that is not quick.
+_STARTS: Final = frozenset(
+    {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec"}
+)
+_OPENS: Final = frozenset({"socket.bind", "socket.connect"})
+
+
+def folder_mark(path: str) -> str | None:
+    """Return the mark of the folder that a path, relative to the project, lies in."""
+    folders = [path, *map(str, PurePosixPath(path).parents)]
+    return next((FOLDERS[folder] for folder in folders if folder in FOLDERS), None)
+
+
+def mark(item: pytest.Item, root: Path) -> None:
+    """Give a test the marks of its folder and fixtures, and the group that shares a worker."""
+    path = item.path.relative_to(root).as_posix()
+    wanted = {FIXTURES[name] for name in getattr(item, "fixturenames", ()) if name in FIXTURES}
+    if of_folder := folder_mark(path):
+        wanted.add(of_folder)
+    for name in sorted(wanted):
+        item.add_marker(name)
+    shared = next((name for name in _SHARING if item.get_closest_marker(name)), None)
+    # Tests of one file stay together, because many share a server that their file starts.
+    item.add_marker(pytest.mark.xdist_group(shared or path))
+
+
+def is_quick(item: pytest.Item) -> bool:
+    """Tell whether a test belongs to the quick tier."""
+    return not any(item.get_closest_marker(name) for name in MARKS)
+
+
+def begins(item: pytest.Item) -> int:
+    """Sort key: what takes longest begins first."""
+    order = (SPARK, BROKERS, PROCESS)
+    return next(
+        (place for place, name in enumerate(order) if item.get_closest_marker(name)), len(order)
+    )
+
+
+class Needs:
+    """Notices what a test needs of the machine, by Python's audit events.
+
+    There is no way to remove an audit hook, so there is one object for the whole run.
+    """
+
+    def __init__(self) -> None:
+        self._seen: list[str] | None = None
+        sys.addaudithook(self._heard)
+
+    def _heard(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self._seen is None:
+            return
+        if event in _STARTS:
+            self._seen.append(f"starts a process ({event})")
+        elif event in _OPENS and isinstance(arguments[1], tuple):
+            # A tuple is an internet address; a name in the file system costs nothing.
+            self._seen.append(f"uses a port ({event} {arguments[1]})")
+
+    @contextmanager
+    def none(self, item: str) -> Iterator[None]:
+        """Fail if the block starts a process or uses a port.
+
+        :param item: the test, for the message.
+        """
+        outer, self._seen = self._seen, []
+        try:
+            yield
+            seen = self._seen
+        finally:
+            self._seen = outer
+        if seen:
+            pytest.fail(f"{item} {seen[0]}; mark it pytest.mark.{PROCESS}", pytrace=False)
